@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines, paragraphs and sentences of many texts at once, as spans of bytes.
+
+    line       an element of `str.splitlines()`, with its line end
+    paragraph  a maximal run of adjacent text lines, which are lines with a word, as `Measure.paragraphs` counts
+    sentence   the words up to one that ends a sentence, as `Measure.sentences` counts
+
+The units of a text tile it: the first begins at the first byte of the text, and each ends where the next begins, the
+last at the end of the text. So the blank lines after a paragraph and the white space after a sentence belong to it,
+and those before the first unit belong to the first. The *content* of a unit has none of that: it is the line without
+its line end, the lines of a paragraph without the last line end, the first to the last character of a sentence. A text
+without words has no paragraphs and no sentences, and no unit has its bytes.
+
+A span has three numbers (int64), positions in `data`: the first byte of the unit, the first byte of its content, the
+byte after its content.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from curation.kernels import utf8
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import at
+from curation.kernels.measures import ends_in_sentence_mark
+from curation.kernels.minhash import space_width
+from curation.kernels.tables import load_tables
+from curation.kernels.utf8 import byte_at
+
+LINE, PARAGRAPH, SENTENCE = "line", "paragraph", "sentence"
+UNITS = (LINE, PARAGRAPH, SENTENCE)
+# Last bytes of the marks . ! ? … 。 ！ ？ । that end sentences: an upper bound of the number of sentences.
+MARK_BYTES = np.isin(np.arange(256), [0x2E, 0x21, 0x3F, 0xA6, 0x82, 0x81, 0x9F, 0xA4])
+
+
+class Units(NamedTuple):
+    """The units of texts, in order.
+
+    spans   int64 of shape (units, 3), as the module describes
+    counts  int64, one per text: the number of its units; 0 for a null
+    """
+
+    spans: np.ndarray
+    counts: np.ndarray
+
+    def texts(self) -> np.ndarray:
+        """Return the number of the text of each unit, int64."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def ends(self, offsets: np.ndarray) -> np.ndarray:
+        """Return the byte after each unit, int64. `offsets` are those of the texts."""
+        ends = np.empty(len(self.spans), np.int64)
+        ends[:-1] = self.spans[1:, 0]
+        ends[np.cumsum(self.counts)[self.counts > 0] - 1] = offsets[1:][self.counts > 0]
+        return ends
+
+
+def find_units(data: np.ndarray, offsets: np.ndarray, valid: np.ndarray | None, unit: str) -> Units:
+    """Return the units of the texts data[offsets[k]:offsets[k + 1]].
+
+    data     uint8: UTF-8
+    offsets  int64, texts + 1
+    valid    bool, one per text: false for a null; None: no text is null
+    unit     one of `UNITS`
+    """
+    texts = len(offsets) - 1
+    valid = np.ones(texts, np.bool_) if valid is None else valid
+    counts = np.zeros(texts, np.int64)
+    part = data[offsets[0] : offsets[-1]]
+    most = texts + int(MARK_BYTES[part].sum() if unit == SENTENCE else count_break_bytes(part))
+    spans = np.empty((most, 3), np.int64)  # pages that nothing is written to take no memory
+    tables = load_tables()[:3]
+    if unit == LINE:
+        found = find_lines(data, offsets, valid, spans, counts)
+    elif unit == PARAGRAPH:
+        found = find_paragraphs(data, offsets, valid, *tables, spans, counts)
+    else:
+        found = find_sentences(data, offsets, valid, *tables, spans, counts)
+    return Units(spans[:found], counts)
+
+
+def stripped(data: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Return the spans with contents that have no white space at their ends; a blank content becomes empty."""
+    out = spans.copy()
+    strip_spans(data, *load_tables()[:3], out)
+    return out
+
+
+@kernel
+def count_break_bytes(data):
+    """At least the number of line ends: bytes that are a line end, or the last of one."""
+    found = 0
+    for byte in data:
+        found += int(10 <= byte <= 13) | int(28 <= byte <= 30) | int(byte == 0x85) | int((byte & 0xFE) == 0xA8)
+    return found
+
+
+@kernel
+def break_width(data, i, end):
+    """Bytes of the line end at `i`, CR LF as one; 0 for another character."""
+    byte = byte_at(data, i)
+    if byte < 0x20:
+        if byte == 13:
+            return 2 if i + 1 < end and byte_at(data, i + 1) == 10 else 1
+        return int(10 <= byte <= 12 or 28 <= byte <= 30)
+    if byte == 0xC2:
+        return 2 if byte_at(data, i + 1) == 0x85 else 0
+    if byte == 0xE2 and byte_at(data, i + 1) == 0x80 and (byte_at(data, i + 2) & 0xFE) == 0xA8:
+        return 3
+    return 0
+
+
+@kernel
+def line_stop(data, i, end):
+    """Where the line that `i` is in stops: the first byte of its line end, or `end`."""
+    while i < end:
+        byte = data[at(i)]
+        if (byte < 0x20 or byte == 0xC2 or byte == 0xE2) and break_width(data, i, end):
+            return i
+        i += 1
+    return end
+
+
+@kernel
+def is_blank(data, start, end, pages, records, flags):
+    """Whether the text has white space alone."""
+    i = start
+    while i < end:
+        width = space_width(data, i, pages, records, flags)
+        if width == 0:
+            return False
+        i += width
+    return True
+
+
+@kernel
+def find_lines(data, offsets, valid, spans, counts):
+    """Write the spans and the counts of lines; return the number of lines."""
+    k = 0
+    for row in range(len(valid)):
+        i, end = offsets[row], offsets[row + 1]
+        before = k
+        while valid[row] and i < end:
+            stop = line_stop(data, i, end)
+            spans[at(k), 0] = spans[at(k), 1] = i
+            spans[at(k), 2] = stop
+            k += 1
+            i = stop + break_width(data, stop, end) if stop < end else end
+        counts[row] = k - before
+    return k
+
+
+@kernel
+def find_paragraphs(data, offsets, valid, pages, records, flags, spans, counts):
+    """Write the spans and the counts of paragraphs; return the number of paragraphs."""
+    k = 0
+    for row in range(len(valid)):
+        i, end = offsets[row], offsets[row + 1]
+        before = k
+        inside = False
+        while valid[row] and i < end:
+            stop = line_stop(data, i, end)
+            if is_blank(data, i, stop, pages, records, flags):
+                inside = False
+            else:
+                if not inside:
+                    spans[at(k), 0] = offsets[row] if k == before else i
+                    spans[at(k), 1] = i
+                    k += 1
+                    inside = True
+                spans[at(k - 1), 2] = stop
+            i = stop + break_width(data, stop, end) if stop < end else end
+        counts[row] = k - before
+    return k
+
+
+@kernel
+def find_sentences(data, offsets, valid, pages, records, flags, spans, counts):
+    """Write the spans and the counts of sentences; return the number of sentences."""
+    k = 0
+    for row in range(len(valid)):
+        i, end = offsets[row], offsets[row + 1]
+        before = k
+        inside = False
+        while valid[row] and i < end:
+            width = space_width(data, i, pages, records, flags)
+            if width:
+                i += width
+                continue
+            word = i
+            while i < end and space_width(data, i, pages, records, flags) == 0:
+                i += utf8.lead_width(byte_at(data, i))
+            if not inside:
+                spans[at(k), 0] = offsets[row] if k == before else word
+                spans[at(k), 1] = word
+                k += 1
+            spans[at(k - 1), 2] = i
+            inside = not ends_in_sentence_mark(data, word, i)
+        counts[row] = k - before
+    return k
+
+
+@kernel
+def strip_spans(data, pages, records, flags, spans):
+    """Move the ends of contents to characters that are not white space."""
+    for k in range(len(spans)):
+        start, end = spans[at(k), 1], spans[at(k), 2]
+        while start < end:
+            width = space_width(data, start, pages, records, flags)
+            if width == 0:
+                break
+            start += width
+        while end > start:
+            last = utf8.start_of(data, start, end)
+            if space_width(data, last, pages, records, flags) == 0:
+                break
+            end = last
+        spans[at(k), 1], spans[at(k), 2] = start, end
