@@ -115,7 +115,7 @@ class Emitter:
         return f"reach(t, {instruction.number}, {self.address(operand)}, {size}, {kind}, SPACE_{space.upper()})"
 
     def weak(self, instruction: Instruction) -> str:
-        """An atomic as a load and a store, a barrier as nothing, a bound off by one."""
+        """An atomic as a load and a store, a barrier as nothing, a bound off by one or as one of its answers."""
         parts = instruction.parts
         if parts[0] in ("atom", "red"):
             _, place, value, kept = self._exchange(instruction)
@@ -125,7 +125,13 @@ class Emitter:
             return f"const {kind} old = *({kind} *){read}; *({kind} *){written} = ({kind})({value}); {kept}"
         if parts[0] == "setp":
             other = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}[parts[1]]
-            return self.compare(replace(instruction, opcode=instruction.opcode.replace(parts[1], other, 1)))
+            other = self.compare(replace(instruction, opcode=instruction.opcode.replace(parts[1], other, 1)))
+            target = self.value(instruction.operands[0])
+            return (
+                f"{self.compare(instruction)} const int right = {target}; "
+                f"if (launch->form == 0) {{ {other} }} else {target} = launch->form == 1; "
+                f"launch->counts.loads += {target} != right;"
+            )
         if "red" in parts:
             return f"{self.value(instruction.operands[0])} = {self.value(instruction.operands[2])};"
         return ""
@@ -381,7 +387,9 @@ class Emitter:
                 guard = f"if ({'!' * item.negated}r_{item.guard}) " if item.guard else ""
                 statement = self.statement(item)
                 if item.number in self.weakened:
-                    weak = f"{{ launch->counts.loads++; {self.weak(item)} }}"  # without counts, this one says it ran
+                    # Without counts, this one says that it ran, or that a bound gave another answer
+                    ran = "" if item.parts[0] == "setp" else "launch->counts.loads++;"
+                    weak = f"{{ {ran} {self.weak(item)} }}"
                     statement = f"if (launch->weakened == {item.number + 1}) {weak} else {{ {statement} }}"
                 run.append(f"{guard}{{ {statement} }}")
                 if item.parts[0] in ("bra", "ret", "exit"):

@@ -111,6 +111,7 @@ _SETTINGS = (
     "patience",
     "counting",
     "weakened",
+    "form",
 )
 _Launch = _structure(
     "Launch",
@@ -168,6 +169,7 @@ class Executable:
         patience: int = PATIENCE,
         races: bool = True,
         weakened: int = 0,
+        form: int = 0,
     ) -> Counts:
         """Run a launch in the order of `seed`, or in order and with counts; raises KernelError, without `races` not for
         accesses that nothing orders."""
@@ -198,6 +200,7 @@ class Executable:
             patience=patience,
             counting=counting,
             weakened=weakened,
+            form=form,
         )
         STACKS.use(self, launch.resident * threads)
         self.library.run_launch(ctypes.byref(launch))

@@ -3,9 +3,10 @@
 
     python -m tests.ptx.mutations [KERNEL ...]
 
-An atomic becomes a load and a store, a barrier or a fence nothing, and a bound is off by one. A bound is a comparison
-with a number that is a parameter of the kernel, such as the size of an array. Each instruction of the PTX counts: a
-compiler writes several for one line of Python, some of them for cases that no launch has.
+An atomic becomes a load and a store, and a barrier or a fence nothing. A bound is off by one, then always true, then
+never. It is a comparison with a number that is a parameter of the kernel, such as the size of an array. Each
+instruction of the PTX counts: a compiler writes several for one line of Python, some of them for cases that no launch
+has. A mutation is reached if a launch executes it; that of a bound, if it gives another answer there.
 
 The launches are those of the calls of `workload`, repeated from the memory before each. A mutation is killed if the
 executor finds a fault in one of them, or if a byte differs that several orders of threads leave the same.
@@ -15,21 +16,30 @@ import argparse
 import copy
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from curation.contract import TEXT
+from curation.kernels.expressions import GPT2
+from curation.packing.tokenization import Tokenizer, TokenizerSpec
+from tests.conftest import frame_of
 from tests.corpus import NASTY
+from tests.packing.byte_pairs import tokenizer_of
 from tests.ptx import engine, workload
 from tests.ptx.arrays import regions_of
 from tests.ptx.build import CAPABILITY
 from tests.ptx.execute import Executable, KernelError, executable_of
 from tests.ptx.flow import weakenable
 from tests.ptx.parse import Instruction
+from tests.ptx.test_json_lines import BLOCKS
 from tests.ptx.test_measures import CUTS
+from tests.reading.test_jsonl import BAD, GOOD
 
 FEW_BLOCKS = 2
 ORDERS = (1, 2, 3, 4)  # of threads, that have to leave a byte the same
@@ -55,8 +65,20 @@ NOT_NEEDED = {
     ("write_text", "barrier"): (1, "the last of a chunk: none accesses `shared` until the first of the next chunk"),
     ("add_special_ids", "atomic"): (2, "a pre-token belongs to one document, and a document to one thread"),
 }
+RUN_OF_WORDS = 4  # more rows than a warp's queue has room for
+# Texts whose end a kernel could read beyond, and names of calls with each of them
+ENDS = [
+    "", "a", "a " * 16, "a" * 31, "a" * 32, "a" * 33, "é" * 16, "漢" * 11, "😀" * 8, "x\r", "x" * 31 + "\r\n",
+    "a b\r\n\r\n", "<", "<b", "a <b>", "<b>" * 11, "ΟΔΟΣ", "ΟΔΟΣ" + "\u0301" * 20, "e\u0301", "½", "x" * 30 + "½", "가",
+    "\u1100\u1161", "\u0344", "http://", "see www.", "www.a", "https://e.org", "..", "...", "a…", "- x", "• x", "* x",
+    "it's", "it'", "I'LL", "1234567", "  a", "a  ", "\n \n", "?!\n", "\t", "\x00", "\x85", "\u2028", "a\u2028",
+    "word word word word word word",
+]  # fmt: skip
+OTHERS = ("read", "read JSON Lines", "measure long documents", "overlap")
+OF_TEXT = [name for name in workload.CALLS if name not in OTHERS]
 OUTCOMES = ("killed", "not needed", "not reached", "survived")
 KINDS = ("atomic", "barrier", "fence", "bound")
+FORMS = {"bound": ("bound off by one", "bound always true", "bound never true")}
 
 
 class Launch:
@@ -80,13 +102,13 @@ class Launch:
         array = self.arguments[k]
         return np.ndarray(array.shape, array.dtype, owner, place, array.strides)
 
-    def run(self, executable: Executable, seed: int, weakened: int = 0) -> tuple[list[np.ndarray], int]:
+    def run(self, executable: Executable, seed: int, weakened: int = 0, form: int = 0) -> tuple[list[np.ndarray], int]:
         """The memory afterwards, and how many times the weakened instruction ran."""
         memory = [owner.copy() for owner in self.memory]
         arguments = list(self.arguments)
         for k, (number, place) in self.views.items():
             arguments[k] = self.view(memory[number], k, place)
-        settings = {"seed": seed, "weakened": weakened, "patience": PATIENCE}
+        settings = {"seed": seed, "weakened": weakened, "form": form, "patience": PATIENCE}
         return memory, executable.run(self.blocks, self.threads, *arguments, **settings).loads
 
 
@@ -96,7 +118,10 @@ class Expected(NamedTuple):
     stable: list[np.ndarray]  # bytes that are the same in every order
 
 
-def recorded(calls: Sequence[str], texts: Sequence[str], kernels: Sequence[str]) -> dict[str, list[Launch]]:
+Call = Callable[[ModuleType, Path], Any]
+
+
+def recorded(calls: Iterable[Call], kernels: Sequence[str]) -> dict[str, list[Launch]]:
     """The first launches of each kernel by each call."""
     found: dict[str, list[Launch]] = {name: [] for name in kernels}
     with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as folder:
@@ -112,7 +137,7 @@ def recorded(calls: Sequence[str], texts: Sequence[str], kernels: Sequence[str])
         monkeypatch.setattr(device, "run", record)
         for call in calls:
             of_call.clear()
-            workload.CALLS[call](loaded, texts, Path(folder))
+            call(loaded, Path(folder))
     return found
 
 
@@ -135,13 +160,13 @@ def expectation(executable: Executable, launch: Launch) -> Expected:
     return Expected(launch, memory, stable)
 
 
-def outcome_of(executable: Executable, expected: Sequence[Expected], number: int) -> tuple[str, str]:
+def outcome_of(executable: Executable, expected: Sequence[Expected], number: int, form: int = 0) -> tuple[str, str]:
     """Whether a launch shows that the instruction is weakened, and what it shows."""
     runs = 0
     for each in expected:
         for seed in SEEDS:
             try:
-                memory, count = each.launch.run(executable, seed, number + 1)
+                memory, count = each.launch.run(executable, seed, number + 1, form)
             except KernelError as error:
                 return "killed", str(error)
             pairs = zip(memory, each.memory, each.stable, strict=True)
@@ -150,7 +175,7 @@ def outcome_of(executable: Executable, expected: Sequence[Expected], number: int
             if count == 0:
                 break
             runs += count
-    return ("survived", "") if runs else ("not reached", "no launch executes it")
+    return ("survived", "") if runs else ("not reached", "no launch reaches it")
 
 
 class Mutation(NamedTuple):
@@ -170,14 +195,40 @@ def mutations_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = K
     for number, kind in weakenable(executable.kernel).items():
         if kind in kinds:
             instruction = executable.kernel.instructions[number]
-            yield Mutation(name, kind, instruction, *outcome_of(executable, expected, number))
+            for form, shown in enumerate(FORMS.get(kind, (kind,))):
+                yield Mutation(name, shown, instruction, *outcome_of(executable, expected, number, form))
 
 
 def texts() -> list[str]:
     made = [*workload.made_texts(10, 3), workload.several_pieces()]
     made += [" ".join(f"{workload.UNKNOWN_WORD}{k}" for k in range(40)), "<b>text</b>" * 40]
     made.append("\n".join(["long line " * 300] * 30))
+    made.append("\n".join(["• a…", "* b...", '- "c"', "d: e", "{f}"] * 40))
     return [*made, *CUTS, *(text for text in NASTY if len(text) < 3000)]
+
+
+def all_calls() -> list[Call]:
+    """Calls with many texts, and with short ones alone: their ends are those of the arrays."""
+    calls = [call_of(name, texts()) for name in workload.CALLS]
+    calls += [call_of(name, [text]) for name in OF_TEXT for text in ENDS]
+    calls.append(lambda loaded, folder: workload.classified_by_words(loaded, texts(), folder, RUN_OF_WORDS))
+    calls.append(with_first_ids)
+    return [*calls, *(partial(lines_of, raw) for raw in (b"\n".join([*GOOD, *BAD]), *GOOD, *BAD, *BLOCKS))]
+
+
+def call_of(name: str, of_texts: Sequence[str]) -> Call:
+    return lambda loaded, folder: workload.CALLS[name](loaded, of_texts, folder)
+
+
+def with_first_ids(loaded: ModuleType, folder: Path) -> None:
+    """Tokens after an id that begins each document."""
+    tokenizer = tokenizer_of(GPT2)
+    gpt2 = tokenizer._source._replace(bos=tokenizer.eod)
+    loaded.tokenize(frame_of(loaded, texts())[TEXT], Tokenizer(TokenizerSpec(name="gpt2", prepend_bos=True), gpt2))
+
+
+def lines_of(raw: bytes, loaded: ModuleType, folder: Path) -> None:
+    workload.find_lines(raw)
 
 
 def main() -> None:
@@ -186,7 +237,7 @@ def main() -> None:
     parser.add_argument("--kind", action="append", choices=KINDS, help="only these instructions")
     options = parser.parse_args()
     names = options.kernels or list(engine.ORIGINALS)
-    launches = recorded(list(workload.CALLS), texts(), names)
+    launches = recorded(all_calls(), names)
     counts: Counter[tuple[str, str]] = Counter()
     for name in names:
         of_kernel: Counter[tuple[str, str]] = Counter()
@@ -199,7 +250,7 @@ def main() -> None:
             if each.outcome not in ("killed", "not needed"):
                 print(f"{each.outcome}: {name}, {each.kind}, line {each.instruction.line}: {each.instruction.text}")
         print(f"{name}: " + ", ".join(f"{n} {' '.join(pair)}" for pair, n in of_kernel.items()), flush=True)
-    for kind in KINDS:
+    for kind in dict.fromkeys(kind for kind, _ in counts):
         print(f"{kind}: " + ", ".join(f"{counts[kind, each]} {each}" for each in OUTCOMES))
 
 

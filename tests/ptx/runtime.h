@@ -51,6 +51,7 @@ typedef struct {
     Region *regions;
     uint64_t num_regions, blocks, threads, dynamic_shared, resident, seed, longest_turn, patience, counting;
     uint64_t weakened;  // 1 + the number of an instruction, or 0
+    uint64_t form;      // of a weakened bound: 0 off by one, 1 always true, 2 never
     Counts counts;
     Fault fault;
 } Launch;

@@ -104,7 +104,10 @@ def test_borders_and_runs(monkeypatch, seed):
     assert {*same} >= {size for size in RUNS if size < 512 or size % 2} and not {*same} & {544, 546, 700, 5000}
 
 
-@pytest.mark.parametrize("raw", [b"\n", b"\n\n", b" ", b"{", b'{"text":""}', b'"', b'{"text":"a"}\n{"text":"b'])
+BLOCKS = [b"\n", b"\n\n", b" ", b"{", b'{"text":""}', b'"', b'{"text":"a"}\n{"text":"b']
+
+
+@pytest.mark.parametrize("raw", BLOCKS)
 def test_short_blocks(monkeypatch, raw):
     install_engine(monkeypatch, 1)
     assert_equal_lines(raw)

@@ -17,7 +17,7 @@ TEXTS = [*ONE_PIECE, *workload.made_texts(3), workload.several_pieces()]
 
 @pytest.fixture(scope="module")
 def launches():
-    return mutations.recorded(sorted(set(SAMPLE.values())), TEXTS, list(SAMPLE))
+    return mutations.recorded([mutations.call_of(name, TEXTS) for name in set(SAMPLE.values())], list(SAMPLE))
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -29,14 +29,16 @@ def test_weakened_atomics_are_noticed(launches, name):
 
 def test_what_no_text_shows_survives():
     """Documents of one piece: no other block changes the row."""
-    launches = mutations.recorded(["keys"], ONE_PIECE, ["sign_pieces"])["sign_pieces"]
+    launches = mutations.recorded([mutations.call_of("keys", ONE_PIECE)], ["sign_pieces"])["sign_pieces"]
     outcomes = {each.outcome for each in mutations.mutations_of("sign_pieces", launches, ["atomic"])}
     assert "survived" in outcomes and "killed" not in outcomes
 
 
 def test_a_bound_that_is_off_by_one_is_noticed(launches):
     found = list(mutations.mutations_of("mark_rows", launches["mark_rows"], ["bound"]))
-    assert found and all("outside all memory" in each.shown for each in found)
+    off_by_one = [each for each in found if each.kind == "bound off by one" and each.outcome == "killed"]
+    assert off_by_one and all("outside all memory" in each.shown for each in off_by_one)
+    assert "bound always true" in {each.kind for each in found if each.outcome == "killed"}
 
 
 def test_a_removed_barrier_is_noticed():

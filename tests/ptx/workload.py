@@ -145,10 +145,10 @@ def measured(engine: ModuleType, texts: Sequence[str]) -> list[Any]:
     return list(engine.measure(frame_of(engine, list(texts))[TEXT], [measure.name for measure in Measure]).values())
 
 
-def classified_by_words(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
-    """By a softmax over words and pairs of words."""
-    path = folder / "words.bin"
-    path.write_bytes(as_bytes(model_of(buckets=1000, word_ngrams=2, width=7)))
+def classified_by_words(engine: ModuleType, texts: Sequence[str], folder: Path, word_ngrams: int = 2) -> list[Any]:
+    """By a softmax over words and runs of up to so many words."""
+    path = folder / f"words_{word_ngrams}.bin"
+    path.write_bytes(as_bytes(model_of(buckets=1000, word_ngrams=word_ngrams, width=7)))
     return list(engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(str(path)), 0))
 
 
