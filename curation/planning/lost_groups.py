@@ -121,7 +121,7 @@ def _wanted_languages(stages: Mapping[str, Stage]) -> set[Reason]:
     chosen = {(name, REASONS[0]) for name, stage in stages.items() if isinstance(stage, Language)}
     for name, stage in stages.items():
         if isinstance(stage, Filter):
-            chosen |= {(name, rule.name) for rule in expand_rules(stage.rules) if rule.column in columns}
+            chosen |= {(name, rule.name) for rule in expand_rules(stage.rules) if columns & {*rule.columns}}
     return chosen
 
 

@@ -125,6 +125,7 @@ def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
     bound = {"$ref": TEMPLATE.format(name="Conditions")}
     keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys(Measure.__members__, bound)
     one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in ("Rule", "KeyedRules"))]
+    properties["any"] = {"type": "array", "minItems": 2, "items": {"anyOf": one[1:]}}
     definitions["Filter"]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
     return {
         "Conditions": {"type": "object", "properties": conditions, "minProperties": 1, "additionalProperties": False},

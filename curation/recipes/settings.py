@@ -24,7 +24,7 @@ from curation.stages.base import stage_names
 
 FILTER = "filter"
 RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
-SUBJECTS = ("measure", "ratio", "column", "set", "override")
+SUBJECTS = ("measure", "ratio", "column", "set", "override", "any")
 EXAMPLE = "{min: 50}"
 
 Structures = tuple[type[msgspec.Struct], ...] | None  # allowed at a path; None: anything, (): no fields
@@ -70,14 +70,20 @@ def expand_rule_shorthands(rules: Any, path: str = "$.rules") -> Any:
     messages. Raises ValueError.
     """
     if isinstance(rules, dict) and rules:
-        return [rules] if RULE_FIELDS & rules.keys() else _keyed(rules, path)
+        return _listed_rule(rules, path)
     if not isinstance(rules, list):
         return rules
     written_out: list[Any] = []
     for number, entry in enumerate(rules):
-        short = isinstance(entry, dict) and entry and not RULE_FIELDS & entry.keys()
-        written_out += _keyed(entry, f"{path}[{number}]") if short else [entry]
+        is_rule = isinstance(entry, dict) and entry
+        written_out += _listed_rule(entry, f"{path}[{number}]") if is_rule else [entry]
     return written_out
+
+
+def _listed_rule(rule: dict[Any, Any], path: str) -> list[Any]:
+    if not RULE_FIELDS & rule.keys():
+        return _keyed(rule, path)
+    return [{**rule, "any": expand_rule_shorthands(rule["any"], f"{path}.any")} if "any" in rule else rule]
 
 
 def _keyed(rules: dict[Any, Any], path: str) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ def broken_spans(rule: Rule | None, text: str) -> list[Span]:
     Empty for rules of which no single part is the cause, such as a number of words.
     """
     text = text[:MAX_CHARACTERS]
+    rule = rule and rule.parts[0]
     if rule is None or (rule.column not in (None, TEXT)):
         return []
     if rule.matches is not None:

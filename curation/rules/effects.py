@@ -75,7 +75,7 @@ class Effects(NamedTuple):
     effects    one per bound, in the order of the rules
     documents  number of documents
     removed    number of documents that break at least one of the rules
-    skipped    names of the rules on columns or texts, which measures cannot judge
+    skipped    names of the rules on columns or texts, and of `any`, which have no effects
     """
 
     effects: tuple[Effect, ...]
@@ -99,7 +99,7 @@ def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows
     measures   name -> int64, one per document, for every measure in the rules. Each is asked for twice per rule, so a
                mapping may load them
     """
-    judged = [rule for rule in rules if rule.column is None]
+    judged = [rule for rule in rules if rule.is_on_measures]
     broken = np.zeros(rows, np.uint8)  # rules that a document breaks; 2 stands for several
     for rule in judged:
         values = rule.values(measures)
@@ -107,7 +107,7 @@ def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows
     effects: list[Effect] = []
     for rule in judged:
         effects += _effects(rule, rule.values(measures), broken == 1)
-    skipped = tuple(rule.name for rule in rules if rule.column is not None)
+    skipped = tuple(rule.name for rule in rules if not rule.is_on_measures)
     return Effects(tuple(effects), rows, int(np.count_nonzero(broken)), skipped)
 
 

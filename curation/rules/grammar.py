@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The grammar of rules (`docs/rules.md`), and the judgement of a rule on documents.
 
-A rule bounds a measure, a ratio of two measures, a number in a column or the matches of a regular expression, or it
-lists values of a column. All bounds are inclusive. A denominator counts as at least 1: ratios of an empty document are
+A rule bounds a measure, a ratio of two measures, a number in a column, the matches of a regular expression or the
+entries of a file that are found, or it lists values of a column. Another form has several rules, of which one must
+hold. All bounds are inclusive. A denominator counts as at least 1: ratios of an empty document are
 0.
 """
 
@@ -29,11 +30,13 @@ from curation.rules.columns import (
     pattern_problem,
     written_numbers,
 )
+from curation.rules.listed import Listed, check_listed, count_listed
 
 OFF = "off"
 SHOWN_CHARACTERS = 60  # of a pattern or a value in a message
 NOT_GIVEN: dict[str, float | None] = {  # the conditions of a rule
-    "min": -math.inf, "max": math.inf, **dict.fromkeys(("in_", "not_in", "matches", "min_count", "max_count")),
+    "min": -math.inf, "max": math.inf,
+    **dict.fromkeys(("in_", "not_in", "matches", "listed", "min_count", "max_count")),
 }  # fmt: skip
 UNQUOTED = "YAML reads yes, no, on and off as true and false; quote them"
 
@@ -58,7 +61,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Rule(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True,
-    rename={"in_": "in"},
+    rename={"in_": "in", "any_": "any"},
 ):  # fmt: skip
     """A condition that kept documents satisfy, or a rule set with changes. One of these forms:
 
@@ -71,11 +74,15 @@ class Rule(
     column, matches, min_count, max_count
                             bounds on the number of non-overlapping matches of an RE2 regular expression, in `text` by
                             default; a null is an empty text
+    column, listed, min_count, max_count
+                            bounds on the number of different entries of a file that are found, in `text` by default; a
+                            null has none
+    any_ (`any`)            rules of which at least one must hold; no sets, and no `any` inside
     set, override           the rules of a set, by its name; `override` maps a rule, by reason or measure, to the bounds
                             to replace, or to `off`, which removes the rule
 
     reason                  name of the rule in `removed/` and in the report; default: the measure, `a_per_b` for a
-                            ratio, the column, or `<column>_matches`
+                            ratio, the column, `<column>_matches`, `<column>_listed`, or the names in `any` with `_or_`
 
     ValueError for bounds that remove no document or every one. No measure is below 0, and no ratio is above 1 if its
     first measure counts a part of the second (`Measure.parts_of`).
@@ -93,19 +100,25 @@ class Rule(
     matches: str | None = None
     min_count: int | None = None
     max_count: int | None = None
+    listed: Listed | None = None
+    any_: tuple[Rule, ...] | None = None
     set: str | None = None
     override: dict[str, Bounds | str | bool] | None = None
 
     def __post_init__(self) -> None:
-        on_column = self.column is not None or self.matches is not None
-        if (self.measure != "") + bool(self.ratio) + on_column + (self.set is not None) != 1:  # a `Measure` may be 0
+        on_column = self.column is not None or self.matches is not None or self.listed is not None
+        others = (self.set is not None) + (self.any_ is not None)
+        if (self.measure != "") + bool(self.ratio) + on_column + others != 1:  # a `Measure` may be 0
             raise ValueError(
-                "give one of measure: NAME, ratio: [NAME, NAME], column: NAME, matches: PATTERN and set: NAME"
+                "give one of measure: NAME, ratio: [NAME, NAME], column: NAME, matches: PATTERN, listed: {file: FILE}, "
+                "any: [RULE, RULE] and set: NAME"
             )
         if self.override is not None and self.set is None:
             raise ValueError("override needs a set: {set: gopher, override: {words: {min: 100}}}")
         if self.set is not None:
             self._check_set()
+        elif self.any_ is not None:
+            self._check_any()
         elif on_column:
             self._check_column()
         else:
@@ -150,7 +163,14 @@ class Rule(
             raise ValueError(f"column must be the name of a column, not {self.column!r}")
         if self.matches is not None:
             self._allow("matches", "matches", "min_count", "max_count")
-            self._check_pattern()
+            if problem := pattern_problem(self.matches):
+                raise ValueError(f"matches {shortened(self.matches)} {problem}")
+            self._check_counts("matches", "documents that match")
+        elif self.listed is not None:
+            self._allow("listed", "listed", "min_count", "max_count")
+            if isinstance(self.listed, dict):
+                _put(self, "listed", msgspec.convert(self.listed, Listed))
+            self._check_counts("listed", "documents with an entry")
         elif self.in_ is not None:
             self._allow("in", "in_")
             _put(self, "in_", _checked_values("in", self.in_))
@@ -170,13 +190,9 @@ class Rule(
         if self.min == math.inf or self.max == -math.inf:
             raise ValueError(f"the bounds {self.min:g} and {self.max:g} remove everything; use finite ones")
 
-    def _check_pattern(self) -> None:
-        if problem := pattern_problem(self.matches):
-            raise ValueError(f"matches {shortened(self.matches)} {problem}")
+    def _check_counts(self, condition: str, kept: str) -> None:
         if self.min_count is None and self.max_count is None:
-            raise ValueError(
-                "matches needs bounds: min_count: 1 keeps documents that match, max_count: 0 keeps the others"
-            )
+            raise ValueError(f"{condition} needs bounds: min_count: 1 keeps {kept}, max_count: 0 keeps the others")
         low, high = self.bounds
         if high < 0 or (low <= 0 and high == math.inf):
             effect = "removes everything" if high < 0 else "can never remove anything"
@@ -192,6 +208,20 @@ class Rule(
             raise ValueError(f"a rule without {lower} and {upper} keeps everything; give at least one")
         if low > high:
             raise ValueError(f"{lower} {low} is above {upper} {high}: the rule would remove everything")
+
+    def _check_any(self) -> None:
+        self._allow("any")
+        if not isinstance(self.any_, list | tuple) or not all(isinstance(rule, Rule) for rule in self.any_):
+            raise ValueError(f"any takes a list of rules, not {shortened(self.any_)}")
+        if len(self.any_) < 2:
+            raise ValueError(f"any needs two rules or more, not {len(self.any_)}; a rule alone needs no any")
+        for rule in self.any_:
+            if rule.set is not None or rule.any_ is not None:
+                kind = f"the set {rule.set}" if rule.set is not None else "any"
+                raise ValueError(f"any takes single rules, not {kind}. Write the rules of a set one by one")
+            if rule.reason:
+                raise ValueError(f"reason {rule.reason!r} has no meaning inside any; give any a reason")
+        _put(self, "any_", tuple(self.any_))
 
     def _check_set(self) -> None:
         if self.reason:
@@ -215,43 +245,65 @@ class Rule(
         return tuple(name for name, empty in NOT_GIVEN.items() if getattr(self, name) != empty)
 
     @property
+    def parts(self) -> tuple[Rule, ...]:
+        """The rules of `any`, or the rule itself."""
+        return self.any_ or (self,)
+
+    @property
+    def is_on_measures(self) -> bool:
+        """Whether the rule bounds one measure or ratio."""
+        return bool(self.measure or self.ratio)
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """The measures that the rule needs."""
+        if self.any_:
+            return tuple(dict.fromkeys(name for rule in self.any_ for name in rule.measures))
         return (self.measure,) if self.measure else self.ratio
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the rule needs on the host; none for a rule on measures."""
-        return () if self.column is None else (self.column,)
+        return tuple(dict.fromkeys(rule.column for rule in self.parts if rule.column is not None))
 
     @property
     def name(self) -> str:
         """The name of the rule in `removed/` and in the report."""
+        if self.any_:
+            return self.reason or "_or_".join(rule.name for rule in self.any_)
         if self.reason or self.column is None:
             return self.reason or "_per_".join(self.measures)
+        if self.listed is not None:
+            return f"{self.column}_listed"
         return self.column if self.matches is None else f"{self.column}_matches"
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The names of the rule in overrides and settings: its reason, and its measure, ratio (`a/b`) or column."""
-        return (self.name, "/".join(self.measures) or str(self.column))
+        return (self.name,) if self.any_ else (self.name, "/".join(self.measures) or str(self.column))
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The lower and the upper bound, both inclusive; infinite if not given."""
-        if self.matches is None:
+        """The lower and the upper bound, both inclusive; infinite if not given. Those of the first rule of `any`."""
+        if self.any_:
+            return self.any_[0].bounds
+        if self.matches is None and self.listed is None:
             return self.min, self.max
         low, high = self.min_count, self.max_count
         return 0 if low is None else low, math.inf if high is None else high
 
     def describe(self) -> str:
         """Return the rule as one line for people."""
+        if self.any_:
+            return f"{self.name}: one of {'; '.join(rule.describe().partition(': ')[2] for rule in self.any_)}"
         low, high = self.bounds
         within = f"in [{low:g}, {high:g}]"
         if self.column is None:
             return f"{self.name}: {' / '.join(self.measures)} {within}"
         if self.matches is not None:
             return f"{self.name}: matches of {shortened(self.matches)} in column {self.column} {within}"
+        if self.listed is not None:
+            return f"{self.name}: {self.listed.describe()} in column {self.column} {within}"
         if self.in_ is None and self.not_in is None:
             return f"{self.name}: column {self.column} {within}"
         values, word = (self.in_, "in") if self.in_ is not None else (self.not_in or (), "not in")
@@ -267,6 +319,9 @@ class Rule(
     def check_type(self, kind: pa.DataType) -> None:
         """Raise RecipeError if the rule cannot judge a column of this Arrow type."""
         listed = self.in_ if self.in_ is not None else self.not_in
+        if self.listed is not None:
+            check_listed(self.name, str(self.column), kind, self.listed)
+            return
         if self.matches is not None:
             wanted, condition = "text", "matches"
         elif listed is not None:
@@ -283,7 +338,10 @@ class Rule(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the value of every document (float64; NaN for a null, and for strings in a list) and whether it breaks
-        the rule (bool)."""
+        the rule (bool). The value of `any` is that of its first rule."""
+        if self.any_:
+            judged = [rule.judge(measures, columns) for rule in self.any_]
+            return judged[0][0], np.logical_and.reduce([breaks for _, breaks in judged])
         if self.column is None:
             values = self.values(measures)
         else:
@@ -293,7 +351,10 @@ class Rule(
                 return numbers_of(column), ~is_among(column, self.in_)
             if self.not_in is not None:
                 return numbers_of(column), is_among(column, self.not_in)
-            values = self._numbers(column) if self.matches is None else count_matches(column, self.matches)
+            if self.listed is not None:
+                values = count_listed(column, self.listed)
+            else:
+                values = self._numbers(column) if self.matches is None else count_matches(column, self.matches)
         low, high = self.bounds
         return values, ~((values >= low) & (values <= high))  # NaN is outside all bounds
 
@@ -310,9 +371,11 @@ def _advice(subject: str, name: str) -> str:
     """Return the replacement for a condition that has no meaning with a subject."""
     if subject == "a set":
         return "Change a rule of the set with override: {words: {min: 100}}"
+    if subject == "any":
+        return "Give it in each rule"
     if name in ("min_count", "max_count"):
         return f"It bounds the count of matches: PATTERN; for a number use {name.removesuffix('_count')}"
-    if subject == "matches" and name in ("min", "max"):
+    if subject in ("matches", "listed") and name in ("min", "max"):
         return f"Use {name}_count"
     return "A rule on strings needs column: NAME" if subject == "a measure" else "Use two rules"
 

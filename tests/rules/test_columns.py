@@ -137,7 +137,7 @@ LISTS = "takes values of one kind, not"
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({}, "give one of measure: NAME, ratio: [NAME, NAME], column: NAME, matches: PATTERN and set: NAME"),
+        ({}, "column: NAME, matches: PATTERN, listed: {file: FILE}, any: [RULE, RULE] and set: NAME"),
         ({"measure": "words", "column": "c", "min": 1}, "give one of measure: NAME"),
         ({"measure": "words", "matches": "a", "min_count": 1}, "give one of measure: NAME"),
         ({"set": "gopher", "column": "c"}, "give one of measure: NAME"),

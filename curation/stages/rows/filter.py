@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -14,7 +16,8 @@ from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
-from curation.stages.base import Function, RowStage, counts_line
+from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
+from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
@@ -59,12 +62,26 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def kernels(self) -> tuple[str, ...]:
         return ("measures",)
 
+    def files(self) -> dict[str, str]:
+        return list_files(expand_rules(self.rules))
+
+    def check(self, inputs: Sequence[str]) -> None:
+        check_lists(expand_rules(self.rules))
+
+    def prepare(self, folder: Path) -> Stage:
+        """Store the entries of lists in files that all tasks share."""
+        rules = expand_rules(self.rules)
+        if not lists_in(rules):
+            return self
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder)))
+
     def rules_on_measures(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in expand_rules(self.rules) if rule.measures)
+        return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
 
     def explain(self) -> list[str]:
-        """Return one line per rule."""
-        return [rule.describe() for rule in expand_rules(self.rules)]
+        """Return warnings about lists, one line per rule, and the sizes of lists."""
+        rules = expand_rules(self.rules)
+        return [*list_warnings(rules), *(rule.describe() for rule in rules), *sizes_of(rules)]
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -73,12 +90,13 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     @property
     def patterns(self) -> dict[str, Rule]:
-        """The rules on a regular expression, by the column of its count: the reason, which then ends in `_matches`, and
-        a number from 2 on for further rules of the same reason."""
+        """The rules on a regular expression or a list, by the column of its count: the reason, which then ends in
+        `_matches` or `_listed`, and a number from 2 on for further rules of the same reason."""
         found: dict[str, Rule] = {}
         for rule in expand_rules(self.rules):
-            if rule.matches is not None:
-                name = rule.name.removesuffix("_matches") + "_matches"
+            if rule.matches is not None or rule.listed is not None:
+                suffix = "_listed" if rule.matches is None else "_matches"
+                name = rule.name.removesuffix(suffix) + suffix
                 same = sum(re.sub(r"_\d+$", "", other) == name for other in found)
                 found[f"{name}_{same + 1}" if same else name] = rule
         return found
@@ -95,7 +113,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         measures = engine.measure(frame[TEXT], tuple(dict.fromkeys([*counted, *names]))) if names else {}
         details = {name: int(measures[name].sum()) for name in counted}
         verdict = self.judge(engine, frame, measures)
-        return Outcome(verdict, details=details, measures={name: measures[name] for name in names})
+        shown = dict.fromkeys(name for rule in self.rules_on_measures() for name in rule.measures)
+        return Outcome(verdict, details=details, measures={name: measures[name] for name in shown})
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
@@ -107,6 +126,9 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return [
             counts_line({name: number for name, number in count.reasons.items() if number}, SHOWN) or "none removed"
         ]
+
+    def warnings(self, count: StageCount) -> list[str]:
+        return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules))]
 
 
 def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules on lists in files: how many different entries of a list a value or a text holds.
+
+Entries are kept as sorted 64-bit hashes: 9 bytes per domain. A run stores them once, and its processes map that file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from curation.errors import InputError, RecipeError, nearest
+from curation.rules.columns import has_kind
+from curation.rules.hosts import hosts_of
+from curation.rules.list_files import MAX_SHOWN, read_entries
+from curation.system.files import commit, known_sha256
+
+WAYS = ("domain", "word", "value", "part")
+STORED = ".entries"  # suffix of a list that a run has stored
+LISTS_KEPT = 64  # in memory
+BUCKET_BITS = 2  # 2^2 keys have the same first bits
+SHOWN_ENTRIES = 3
+
+
+class Listed(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True,
+    rename={"as_": "as"},
+):  # fmt: skip
+    """The entries of a file, for a rule.
+
+    file      text with an entry per line, plain or compressed (gzip, zstd, bzip2, xz), or a tar archive of such files
+    as_       (`as`) what an entry is: `domain`, the host of a URL or a parent of it; `word`, runs of letters and
+              digits, in lower case; `value`, the whole value; `part`, anywhere, in lower case and without all but
+              letters and digits
+    member    the file in the archive, such as `adult/domains`; several names make one list
+    """
+
+    file: str
+    as_: str
+    member: str | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.file, str) or not self.file:
+            raise ValueError(f"file of listed must be the path of a file, not {self.file!r}")
+        if "://" in self.file:
+            raise ValueError(f"listed takes a local file, not {self.file}; download it first")
+        if self.as_ not in WAYS:
+            raise ValueError(f"as must be one of {', '.join(WAYS)}, not {self.as_!r}{nearest(str(self.as_), WAYS)}")
+        names = self.member if isinstance(self.member, str) else tuple(self.member)
+        if names == "" or not all(isinstance(name, str) and name for name in names):
+            raise ValueError(f"member must name a file of the archive, such as adult/domains, not {self.member!r}")
+        msgspec.structs.force_setattr(self, "member", names)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The files in the archive; none for a file that is no archive."""
+        return (self.member,) if isinstance(self.member, str) else self.member
+
+    def describe(self) -> str:
+        """Return the list for people: `entries of bad.txt as domain`."""
+        where = f"{', '.join(self.members)} in {self.file}" if self.members else self.file
+        return f"entries of {where} as {self.as_}"
+
+
+class Entries(NamedTuple):
+    """A list in memory.
+
+    keys      uint64, ascending: a hash of each different entry
+    starts    uint32: by the first bits of a key, the place of the first key with them
+    lengths   int64, ascending: the numbers of words, or of bytes, that entries have; none for domains and values
+    filters   uint64[4, 65536] for parts, else empty: see `curation.kernels.lists.hash_parts`
+    """
+
+    keys: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    filters: np.ndarray
+
+    @property
+    def shift(self) -> np.uint64:
+        """The bits of a key that `starts` does not use."""
+        return np.uint64(64 - (len(self.starts) - 1).bit_length() + 1)
+
+
+class Notes(NamedTuple):
+    """What was found in a list besides its entries.
+
+    bad      number of lines that are no entries, and the first of them
+    single   number of domains of one label, such as `com`, and the first of them
+    """
+
+    entries: int
+    bad: int
+    first_bad: tuple[str, ...]
+    single: int
+    first_single: tuple[str, ...]
+
+
+def digest_of(listed: Listed) -> str:
+    """Return the SHA-256 of the file of a list. InputError if it cannot be opened."""
+    if Path(listed.file).is_dir():
+        raise InputError(f"listed takes a file, {listed.file} is a folder; name a file in it")
+    return known_sha256(listed.file)
+
+
+def entries_of(listed: Listed) -> Entries:
+    """Return the entries of a list, read once per process while its file does not change. InputError for a file that
+    cannot be read, or has no entries."""
+    return _load(listed, digest_of(listed))[0]
+
+
+def notes_of(listed: Listed) -> Notes:
+    """Return the notes on a list. InputError as for `entries_of`."""
+    return _load(listed, digest_of(listed))[1]
+
+
+@functools.lru_cache(LISTS_KEPT)
+def _load(listed: Listed, digest: str) -> tuple[Entries, Notes]:
+    if listed.file.endswith(STORED):
+        return _stored(Path(listed.file)), Notes(0, 0, (), 0, ())
+    bad: list[str] = []
+    single: list[str] = []
+    counts = np.zeros(2, np.int64)
+    found = _Builder(listed.as_)
+    for batch in read_entries(listed.file, listed.members, listed.as_):
+        wrong = [*batch.bad, *found.add(batch.entries, batch.lines)]
+        counts += len(wrong), batch.single
+        bad += wrong[: MAX_SHOWN - len(bad)]
+        single += batch.first_single[: MAX_SHOWN - len(single)]
+    entries = found.entries()
+    if not len(entries.keys):
+        what = f"; {counts[0]:,} lines are none, the first: {bad[0]}" if bad else ""
+        raise InputError(f"{listed.describe()}: there are none{what}. Expected one per line")
+    return entries, Notes(len(entries.keys), int(counts[0]), tuple(bad), int(counts[1]), tuple(single))
+
+
+class _Builder:
+    """The hashes of the entries of a list, batch by batch."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.keys = [np.zeros(0, np.uint64)]
+        self.lengths: set[int] = set()
+        self.filters = np.zeros(_filter_shape() if way == "part" else (0, 0), np.uint64)
+
+    def add(self, entries: pa.LargeStringArray, lines: np.ndarray) -> list[str]:
+        """Add entries; return those that cannot be one, with their lines."""
+        from curation.kernels import lists
+
+        offsets, data = _buffers(entries)
+        keys, sizes = np.zeros(len(entries), np.uint64), np.zeros(len(entries), np.int64)
+        if self.way in ("domain", "value"):
+            lists.hash_values(data, offsets, keys)
+            self.keys.append(keys)
+            return []
+        if self.way == "word":
+            lists.hash_words(data, offsets, _buffer(offsets), _unicode(), keys, sizes)
+        else:
+            lists.hash_parts(data, offsets, _buffer(offsets), _unicode(), keys, sizes, self.filters)
+        good = (sizes > 0) & ((sizes <= lists.MAX_WORDS) | (self.way == "part"))
+        self.lengths |= {*np.unique(sizes[good]).tolist()}
+        self.keys.append(keys[good])
+        return [f"line {lines[k]:,}: {entries[k].as_py()!r}" for k in np.flatnonzero(~good).tolist()]
+
+    def entries(self) -> Entries:
+        keys = np.concatenate(self.keys)
+        self.keys.clear()
+        keys.sort()
+        is_new = np.ones(len(keys), bool)
+        np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
+        return _indexed(keys if is_new.all() else keys[is_new], np.array(sorted(self.lengths), np.int64), self.filters)
+
+
+def _filter_shape() -> tuple[int, int]:
+    from curation.kernels import lists
+
+    return lists.PREFIXES, 1 << lists.SLOTS
+
+
+def _indexed(keys: np.ndarray, lengths: np.ndarray, filters: np.ndarray) -> Entries:
+    bits = max(len(keys).bit_length() - BUCKET_BITS, 1)
+    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    starts = np.append(np.searchsorted(keys, firsts), len(keys)).astype(np.uint32)
+    return Entries(keys, starts, lengths, filters)
+
+
+# Stored lists
+
+
+def store(listed: Listed, folder: Path) -> Listed:
+    """Return a list whose entries are in a file of `folder`, which all processes of a machine map."""
+    digest = digest_of(listed)
+    name = hashlib.sha256(msgspec.json.encode((listed.members, listed.as_, digest))).hexdigest()[:16]
+    path = folder / f"{name}{STORED}"
+    if not path.exists():
+        entries = entries_of(listed)
+        head = np.array([len(entries.keys), len(entries.lengths), entries.filters.size], np.uint64)
+        with commit(path) as temporary, open(temporary, "wb") as file:
+            for part in (head, entries.lengths, entries.filters, entries.keys):
+                file.write(np.ascontiguousarray(part).view(np.uint8).data)
+    return Listed(file=str(path), as_=listed.as_)
+
+
+def _stored(path: Path) -> Entries:
+    words = np.memmap(path, np.uint64, "r")
+    num_keys, num_lengths, num_filters = words[:3].tolist()
+    lengths, filters, keys = np.split(words[3:], [num_lengths, num_lengths + num_filters])
+    if len(keys) != num_keys:
+        raise InputError(f"{path} is damaged. Start over with --force")
+    shape = _filter_shape() if num_filters else (0, 0)
+    return _indexed(np.asarray(keys), lengths.astype(np.int64), np.asarray(filters).reshape(shape))
+
+
+# Counts
+
+
+def check_listed(rule: str, column: str, kind: pa.DataType, listed: Listed) -> None:
+    """Raise RecipeError if a rule cannot look for entries in a column of this Arrow type."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not has_kind(kind, "text") and not (listed.as_ == "value" and pa.types.is_integer(kind)):
+        wanted = "strings and integers" if listed.as_ == "value" else "strings"
+        raise RecipeError(f"rule {rule}: column {column!r} holds {kind}, but listed as {listed.as_} is for {wanted}")
+
+
+def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
+    """Return how many different entries of a list each row of a column holds, float64; 0 for a null.
+
+    The column has strings, or integers for `value`."""
+    from curation.kernels import lists
+
+    entries = entries_of(listed)
+    keyed = entries.keys, entries.starts, entries.shift
+    counts = np.zeros(len(column), np.int64)
+    for start, chunk in _chunks(column):
+        offsets, data = _buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
+        out = counts[start : start + len(chunk)]
+        stamps = np.zeros(len(entries.keys) if len(entries.lengths) else 0, np.uint32)  # mapped where it is written
+        if listed.as_ == "word":
+            mask = sum(1 << (length - 1) for length in entries.lengths.tolist())
+            lists.count_words(data, offsets, _buffer(offsets), _unicode(), mask, *keyed, stamps, out)
+        elif listed.as_ == "part":
+            scanned = (_buffer(offsets), _unicode(), entries.filters, entries.lengths)
+            lists.count_parts(data, offsets, *scanned, *keyed, stamps, out)
+        else:
+            lists.count_values(data, offsets, listed.as_ == "domain", *keyed, out)
+    return counts.astype(np.float64)
+
+
+def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
+    """The chunks of a column as large strings, nulls as "", with the row of the first value of each."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    start = 0
+    for chunk in column.cast(pa.large_string()).fill_null("").chunks:
+        yield start, chunk
+        start += len(chunk)
+
+
+def _buffers(strings: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+    """The offsets and the bytes of strings; a null is empty."""
+    strings = strings.fill_null("") if strings.null_count else strings
+    _, offsets, data = strings.buffers()
+    if offsets is None or not len(strings):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    return bounds, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+def _buffer(offsets: np.ndarray) -> np.ndarray:
+    """Space for the longest folded text: lower case makes two bytes at most three."""
+    longest = int(np.diff(offsets).max(initial=0))
+    return np.empty(longest + longest // 2 + 16, np.uint8)
+
+
+@functools.cache
+def _unicode() -> tuple[Any, ...]:
+    """The tables that fold text: bytes of ASCII, those of `UnicodeTables`, and which characters are marks (M*)."""
+    import unicodedata2
+
+    from curation.kernels import tables
+
+    unicode = tables.load_tables()
+    folded = np.zeros(256, np.uint8)
+    for byte in filter(str.isalnum, map(chr, range(128))):
+        folded[ord(byte)] = ord(byte.lower())
+    marks = np.array([unicodedata2.category(chr(code)).startswith("M") for code in range(1 << 17)], np.uint8)
+    return folded, unicode.pages, unicode.records, unicode.flags, unicode.lower, marks

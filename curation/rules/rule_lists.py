@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lists that rules name, for stages with rules: their files, their stored entries, and what was found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from curation.errors import counted
+from curation.rules.grammar import Rule
+from curation.rules.list_files import MAX_SHOWN
+from curation.rules.listed import Listed, digest_of, entries_of, notes_of, store
+
+
+def check_lists(rules: Iterable[Rule]) -> None:
+    """Read the lists of rules. InputError for one that cannot be read, or has no entries."""
+    for listed in lists_in(rules):
+        entries_of(listed)
+
+
+def lists_in(rules: Iterable[Rule]) -> list[Listed]:
+    """Return the lists of rules, also of those in `any`, each once."""
+    return list(dict.fromkeys(part.listed for rule in rules for part in rule.parts if part.listed is not None))
+
+
+def list_files(rules: Iterable[Rule]) -> dict[str, str]:
+    """Return the files of lists: path -> SHA-256. InputError for a missing file."""
+    return {listed.file: digest_of(listed) for listed in lists_in(rules)}
+
+
+def with_stored_lists(rules: Iterable[Rule], folder: Path) -> Iterator[Rule]:
+    """Yield the rules, with each list in a file of `folder` that all processes of a machine map."""
+    for rule in rules:
+        if rule.any_:
+            yield msgspec.structs.replace(rule, any_=tuple(with_stored_lists(rule.any_, folder)))
+        else:
+            yield rule if rule.listed is None else msgspec.structs.replace(rule, listed=store(rule.listed, folder))
+
+
+def sizes_of(rules: Iterable[Rule]) -> list[str]:
+    """Return the number of entries of each list, for people."""
+    return [f"{listed.describe()}: {_entries(notes_of(listed).entries)}" for listed in lists_in(rules)]
+
+
+def list_warnings(rules: Iterable[Rule]) -> list[str]:
+    """Return the warnings about lines that are no entries, and about domains of one label."""
+    return [line for listed in lists_in(rules) if Path(listed.file).is_file() for line in _doubts(listed)]
+
+
+def _doubts(listed: Listed) -> Iterator[str]:
+    notes = notes_of(listed)
+    if notes.bad:
+        shown = "; ".join(notes.first_bad) + _more(notes.bad)
+        yield f"{listed.describe()}: {counted(notes.bad, 'line')} without an entry: {shown}"
+    if notes.single:
+        names = ", ".join(notes.first_single) + _more(notes.single)
+        yield f"{listed.describe()}: {_entries(notes.single)} of one label, which lists all hosts below it: {names}"
+
+
+def _entries(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number:,} entries"
+
+
+def _more(number: int) -> str:
+    return ", ..." if number > MAX_SHOWN else ""
