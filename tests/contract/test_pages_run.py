@@ -54,6 +54,7 @@ NOT_RUN = {
 PYTHON = {
     "README.md": "tests/contract/test_docs.py",
     "clusters.md": "needs a cluster; its calls of curation are bound below",
+    "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
     "pipelines.md": "this file",
     "training.md": "this file, with PyTorch",
