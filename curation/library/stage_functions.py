@@ -47,16 +47,21 @@ def rewrite(
     characters: str = "keep",
     lowercase: bool = False,
     whitespace: str = "keep",
+    entities: str = "keep",
+    repair: str = "keep",
+    sentences: str = "keep",
+    replace: Mapping[str, str] | Sequence[Mapping[str, str]] = (),
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return the frame with its text rewritten.
+    r"""Return the frame with its text rewritten.
 
     stage                a whole `curation.Rewrite` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["One  two ", "three"]})
-        >>> curation.rewrite(frame, whitespace="collapse", lowercase=True)["text"].tolist()
+        >>> frame = pandas.DataFrame({"text": ["One  two ", "three [1]"]})
+        >>> notes = {"matches": r" ?\[\d+\]", "by": ""}
+        >>> curation.rewrite(frame, whitespace="collapse", lowercase=True, replace=notes)["text"].tolist()
         ['one two', 'three']
 
     Raises RecipeError for a wrong setting, and the errors of `curation.apply`.

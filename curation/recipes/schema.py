@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from curation.kernels.rewrite import CHOICES as REWRITE_CHOICES
 from curation.measures import Measure
 from curation.packing.blends import NAMES, WAYS
 from curation.packing.forms import OUTPUT_FORMATS
@@ -31,12 +30,13 @@ from curation.stages import STAGES
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.exact import exact_dedup as exact
 from curation.stages.near import fuzzy_dedup as fuzzy
+from curation.stages.rows import rewrite
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = "#/$defs/{name}"
 FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names and their description
 CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
-    "Rewrite": REWRITE_CHOICES,
+    "Rewrite": rewrite.CHOICES,
     "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
     "NgramDedup": {"compare": tuple(COMPARISONS)},

@@ -26,6 +26,7 @@ import curation
 import curation.library.functions
 from curation.stages import STAGES
 from curation.stages.base import PATH, Function
+from curation.stages.rows.text_edits import Replacement
 from tests.tools import make_functions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,7 @@ PATHS = {
     ("semantic_dedup", "index"),
 }  # settings that may be a `pathlib.Path` too
 WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
+WIDER[tuple[Replacement, ...]] = Mapping[str, str] | Sequence[Mapping[str, str]]
 WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
 
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rewrite` of one document in slow plain Python: `re`, `str` methods, `unicodedata2`.
 
-`re` and `str` have this Python's Unicode version: right for characters assigned in it.
+`re` and `str` have this Python's Unicode version: right for characters assigned in it. Steps of `edit` that RE2 makes
+are made here by other means than a pattern, but for patterns of users, which `re` takes.
 """
 
+import html
 import re
 
 import unicodedata2
+
+from tests.oracle.measures import ends_sentence
 
 MARKUP = {"keep": "(?!)", "strip": r"<[^>]+>", "strip_line": r"<.*?>"}
 DELETED_CONTROL = {"keep": lambda _: False, "strip": lambda char: char not in "\t\n\r", "strip_all": lambda _: True}
@@ -45,6 +49,47 @@ def rewrite(text: str, steps) -> str:
     text = CHARACTERS[steps.characters](text)
     text = text.lower() if steps.lowercase else text
     return WHITESPACE[steps.whitespace](text)
+
+
+def collapse_blank_lines(text: str) -> str:
+    """At most one blank line in a row, between two LF."""
+    first, *between = text.split("\n")
+    last = between.pop() if between else None
+    kept = [part for k, part in enumerate(between) if part.strip() or k == 0 or between[k - 1].strip()]
+    return "\n".join([first, *kept, *([] if last is None else [last])])
+
+
+def put_sentences_on_lines(text: str) -> str:
+    parts = re.split(r"(\s+)", text.strip())  # words, and the white space between them
+    found = parts[:1]
+    for before, space, word in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
+        joint = space if space.splitlines() == [space] else " "
+        found += ["\n" if ends_sentence(before) else joint, word]
+    return "".join(found)
+
+
+def repair_mojibake(text: str) -> str:
+    """As ftfy, which is asked about every line."""
+    import ftfy
+
+    config = ftfy.TextFixerConfig(
+        unescape_html=False, remove_terminal_escapes=False, fix_latin_ligatures=False, fix_character_width=False,
+        uncurl_quotes=False, fix_line_breaks=False, remove_control_chars=False, normalization=None,
+    )  # fmt: skip
+    return "".join(ftfy.fix_text_segment(line, config) for line in re.findall(r"[^\n]*\n|[^\n]+", text))
+
+
+def edit(text: str, stage) -> str:
+    """The text after all steps of a stage `rewrite`."""
+    text = html.unescape(text) if stage.entities == "decode" else text
+    text = repair_mojibake(text) if stage.repair == "mojibake" else text
+    text = rewrite(text, stage.steps)
+    text = collapse_blank_lines(text) if stage.whitespace == "blank_lines" else text
+    text = text.replace("\r\n", "\n") if stage.whitespace == "line_ends" else text
+    text = put_sentences_on_lines(text) if stage.sentences == "lines" else text
+    for each in stage.replace:
+        text = re.sub(each.matches, each.by.replace(r"\0", r"\g<0>"), text)
+    return text
 
 
 def compared(text: str, compare: str) -> str:

@@ -3,40 +3,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame
-from curation.kernels.rewrite import CHOICES, RewriteSteps
+from curation.kernels.rewrite import CHOICES as KERNEL_CHOICES
+from curation.kernels.rewrite import RewriteSteps
+from curation.rules.grammar import shortened
 from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome
+from curation.stages.rows import mojibake
+from curation.stages.rows.text_edits import (
+    MAX_REPLACEMENTS,
+    Replacement,
+    collapse_blank_lines,
+    convert_line_ends,
+    decode_entities,
+    put_sentences_on_lines,
+    replace_matches,
+    replacement_problem,
+)
+
+HOST_WHITESPACE = {"blank_lines": collapse_blank_lines, "line_ends": convert_line_ends}
+CHOICES = {  # in the order of application
+    "entities": ("keep", "decode"),
+    "repair": ("keep", "mojibake"),
+    **KERNEL_CHOICES,
+    "whitespace": (*KERNEL_CHOICES["whitespace"], *HOST_WHITESPACE),
+    "sentences": ("keep", "lines"),
+}
 
 
 class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
-    """Rewrite text in this order: Unicode form, markup, control characters, character class, case, white space.
+    r"""Rewrite text in this order: entities, mojibake, Unicode form, markup, control characters, character class, case,
+    white space, sentences, patterns of your own.
 
+    entities    `decode` makes HTML entities characters, each once, as `html.unescape`
+    repair      `mojibake` repairs UTF-8 that was read in another encoding, line by line with ftfy
+                (`pip install 'ftfy>=6.3'`), whose version is part of the identity of a run
     unicode     `nfc` or `nfkc`: normalization form (UAX #15), in upper or lower case
     markup      `strip` deletes `<[^>]+>`; `strip_line` deletes `<.*?>` within a line
     control     `strip` deletes category Cc except tab, line feed and carriage return; `strip_all` deletes all of Cc
-    characters  `basic` deletes characters outside `[\\w\\s.,!?]`; `folded` replaces each decimal digit by 0 and each
+    characters  `basic` deletes characters outside `[\w\s.,!?]`; `folded` replaces each decimal digit by 0 and each
                 punctuation character (categories P*) by a space
     lowercase   true applies `str.lower()`
     whitespace  `collapse` replaces each run of white space by one space and strips; `strip` only strips; `lines` strips
-                line ends and keeps at most one blank line in a row
+                line ends and keeps at most one blank line in a row; `blank_lines` only keeps at most one blank line in
+                a row; `line_ends` only replaces CR LF by LF
+    sentences   `lines` writes one sentence per line: a line feed between two, a space for a line end within one.
+                Sentences are those of the measure `sentences`
+    replace     list of `{matches: PATTERN, by: TEXT}`, one after the other; RE2, with groups as `\1`
 
     The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
-    stay nulls. ValueError if no option changes the text.
+    stay nulls. Entities, mojibake, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
+    ValueError if no option changes the text.
     """
 
     removes: ClassVar[bool] = False
     function: ClassVar[Function] = Function(
         """Return the frame with its text rewritten.
 
-            >>> frame = pandas.DataFrame({"text": ["One  two ", "three"]})
-            >>> curation.rewrite(frame, whitespace="collapse", lowercase=True)["text"].tolist()
+            >>> frame = pandas.DataFrame({"text": ["One  two ", "three [1]"]})
+            >>> notes = {"matches": r" ?\\[\\d+\\]", "by": ""}
+            >>> curation.rewrite(frame, whitespace="collapse", lowercase=True, replace=notes)["text"].tolist()
             ['one two', 'three']
         """,
+        types={"replace": "Mapping[str, str] | Sequence[Mapping[str, str]]"},
     )
 
     unicode: str = "keep"
@@ -45,6 +81,10 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     characters: str = "keep"
     lowercase: bool = False
     whitespace: str = "keep"
+    entities: str = "keep"
+    repair: str = "keep"
+    sentences: str = "keep"
+    replace: tuple[Replacement, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.unicode, str):
@@ -52,8 +92,17 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         for option, allowed in CHOICES.items():
             if getattr(self, option) not in allowed:
                 raise ValueError(f"{option} must be one of {', '.join(allowed)}, not {getattr(self, option)!r}")
-        if self.steps == RewriteSteps():
-            raise ValueError(f"this rewrite changes nothing; set one of {', '.join(CHOICES)}, lowercase")
+        if len(self.replace) > MAX_REPLACEMENTS:
+            raise ValueError(
+                f"replace has {len(self.replace):,} patterns, expected at most {MAX_REPLACEMENTS:,}, as each reads all "
+                "texts. Join those with the same replacement by |"
+            )
+        msgspec.structs.force_setattr(self, "replace", msgspec.convert(self.replace, tuple[Replacement, ...]))
+        for number, each in enumerate(self.replace):
+            if problem := replacement_problem(each):
+                raise ValueError(f"replace[{number}]: {problem}")
+        if self.steps == RewriteSteps() and not self._on_host:
+            raise ValueError(f"this rewrite changes nothing; set one of {', '.join(CHOICES)}, lowercase, replace")
 
     @property
     def steps(self) -> RewriteSteps:
@@ -64,18 +113,67 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
             control=self.control,
             characters=self.characters,
             lowercase=self.lowercase,
-            whitespace=self.whitespace,
+            whitespace="keep" if self.whitespace in HOST_WHITESPACE else self.whitespace,
         )
 
+    @property
+    def _on_host(self) -> bool:
+        """Whether a step edits the texts on the host."""
+        options = self.entities, self.repair, self.sentences
+        return bool(self.replace) or self.whitespace in HOST_WHITESPACE or any(value != "keep" for value in options)
+
     def kernels(self) -> tuple[str, ...]:
-        return ("rewrite",)
+        return () if self.steps == RewriteSteps() else ("rewrite",)
+
+    def computed_with(self) -> dict[str, str]:
+        return {} if self.repair == "keep" else mojibake.facts()
+
+    def check(self, inputs: Sequence[str]) -> None:
+        if self.repair != "keep":
+            mojibake.load()
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        text, edited = engine.rewrite(frame[TEXT], self.steps)
-        return Outcome(text=text, edited=edited)
+        if not self._on_host:
+            text, edited = engine.rewrite(frame[TEXT], self.steps)
+            return Outcome(text=text, edited=edited)
+        before = _on_host(engine, frame)
+        text = self._last_edits(self._by_engine(engine, frame, before, self._first_edits(before)))
+        edited = pc.fill_null(pc.not_equal(before, text), False).to_numpy(zero_copy_only=False)
+        return Outcome(text=text, edited=edited) if text is not before and edited.any() else Outcome()
+
+    def _first_edits(self, text: pa.Array) -> pa.Array:
+        """Return the texts after the steps before those of the engine."""
+        if self.entities != "keep":
+            text = decode_entities(text)
+        return text if self.repair == "keep" else mojibake.repair_mojibake(text)
+
+    def _by_engine(self, engine: Engine, frame: Frame, before: pa.Array, text: pa.Array) -> pa.Array:
+        """Return the texts after the steps of the engine. `before` are those of the frame."""
+        if self.steps == RewriteSteps():
+            return text
+        frame = frame[[TEXT]] if text is before else engine.from_arrow(pa.table({TEXT: text}))
+        rewritten, edited = engine.rewrite(frame[TEXT], self.steps)
+        return _on_host(engine, engine.with_columns(frame, {TEXT: rewritten})) if edited.any() else text
+
+    def _last_edits(self, text: pa.Array) -> pa.Array:
+        """Return the texts after the steps that follow those of the engine."""
+        if self.whitespace in HOST_WHITESPACE:
+            text = HOST_WHITESPACE[self.whitespace](text)
+        if self.sentences != "keep":
+            text = put_sentences_on_lines(text)
+        for each in self.replace:
+            text = replace_matches(text, each.matches, each.by)
+        return text
 
     def explain(self) -> list[str]:
-        chosen = {option: getattr(self, option) for option in CHOICES if getattr(self, option) != "keep"}
-        return [
-            ", ".join([*(f"{option} {value}" for option, value in chosen.items()), *["lowercase"] * self.lowercase])
-        ]
+        """Return one line with the steps but the patterns, then one per pattern."""
+        chosen = [f"{option} {getattr(self, option)}" for option in CHOICES if getattr(self, option) != "keep"]
+        steps = ", ".join(chosen + ["lowercase"] * self.lowercase)
+        patterns = [f"replace {shortened(each.matches)} by {shortened(each.by)}" for each in self.replace]
+        return [steps] * bool(steps) + patterns
+
+
+def _on_host(engine: Engine, frame: Frame) -> pa.Array:
+    """Return the texts of a frame as one Arrow array."""
+    column = engine.to_arrow(frame[[TEXT]]).column(TEXT)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

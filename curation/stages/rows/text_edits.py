@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of `rewrite` that run on the host of both engines: by RE2, or by Python on the texts that RE2 selects.
+
+Texts without a match keep their buffer. White space is that of `str.isspace`, spelled out: the class of RE2 has ASCII
+alone.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.rules.columns import pattern_problem
+from curation.rules.grammar import shortened
+
+MAX_REPLACEMENTS = 1000  # each is a pass over the texts
+LINE_END = r"[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]"  # str.splitlines
+NOT_FEED = r"\t\x0b-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
+BLANK = rf"\n{NOT_FEED}"
+SENTENCE_END = r"""([.!?…。！？।]["')\]}»”’]*)"""  # as Measure.sentences
+
+# Only ASCII letters begin a named entity (html.entities.html5). Others are left as they are.
+ENTITY = "&(?:#[0-9Xx]|[A-Za-z])"
+
+
+class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    r"""A pattern whose matches `rewrite` replaces.
+
+    matches   RE2 regular expression; matches do not overlap, and are taken from left to right
+    by        text in place of a match: `\1` to `\9` are groups, `\0` is the whole match, `\\` a backslash; "" deletes
+              matches
+    """
+
+    matches: str
+    by: str
+
+
+def replacement_problem(replacement: Replacement) -> str:
+    """Return what is wrong with a replacement; "" for a right one."""
+    pattern, by = shortened(replacement.matches), shortened(replacement.by)
+    if problem := pattern_problem(replacement.matches):
+        return f"matches {pattern} {problem}"
+    try:
+        pc.replace_substring_regex(pa.array([""], pa.large_string()), replacement.matches, replacement.by)
+    except pa.ArrowInvalid as error:
+        cause = str(error).removeprefix("Invalid replacement string: ").removeprefix("Rewrite schema ")
+        hint = r"Write \1 to \9 for groups, \0 for the match, \\ for a backslash"
+        return f"by {by} does not fit matches {pattern}: {cause} {hint}"
+    except UnicodeEncodeError:
+        return "by must be text that UTF-8 can hold"
+    return ""
+
+
+def edit_where(texts: pa.Array, found: pa.Array, edit: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return the texts with `edit` applied to those where `found` is true. Where nothing changes, it is `texts`."""
+    count = pc.sum(found).as_py() or 0
+    if count in (0, len(texts)):
+        return edit(texts) if count else texts
+    found = pc.fill_null(found, False)
+    chosen = texts.filter(found)
+    edited = edit(chosen)
+    return texts if edited is chosen else pc.replace_with_mask(texts, found, edited)
+
+
+def edit_each(texts: pa.Array, hint: str, edit: Callable[[str], str]) -> pa.Array:
+    """Return the texts with a function of Python applied to those in which RE2 finds `hint`."""
+    found = pc.match_substring_regex(texts, hint)
+    return edit_where(texts, found, lambda chosen: pa.array(map(edit, chosen.to_pylist()), texts.type))
+
+
+def replace_matches(texts: pa.Array, pattern: str, by: str) -> pa.Array:
+    """Return the texts with all matches replaced."""
+    found = pc.match_substring_regex(texts, pattern)
+    return edit_where(texts, found, lambda chosen: pc.replace_substring_regex(chosen, pattern, by))
+
+
+def decode_entities(texts: pa.Array) -> pa.Array:
+    """Return the texts with HTML entities as characters, each once, as `html.unescape`."""
+    return edit_each(texts, ENTITY, html.unescape)
+
+
+def convert_line_ends(texts: pa.Array) -> pa.Array:
+    """Return the texts with CR LF as LF."""
+    return replace_matches(texts, r"\r\n", "\n")
+
+
+def collapse_blank_lines(texts: pa.Array) -> pa.Array:
+    """Return the texts with at most two LF in a row; white space between them does not count, and is cut with them."""
+    return replace_matches(texts, rf"(\n[{NOT_FEED}]*\n)(?:[{NOT_FEED}]*\n)+", r"\1")
+
+
+def put_sentences_on_lines(texts: pa.Array) -> pa.Array:
+    """Return the texts with one sentence per line: LF between two, a space for line ends within one, no white space at
+    the ends."""
+    stripped = replace_matches(texts, rf"^[{BLANK}]+|[{BLANK}]+$", "")
+    joined = replace_matches(stripped, rf"[{BLANK}]*{LINE_END}[{BLANK}]*", " ")
+    return replace_matches(joined, rf"{SENTENCE_END}[{BLANK}]+", r"\1" "\n")
