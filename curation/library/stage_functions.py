@@ -404,7 +404,7 @@ def line_dedup(
     index: str | os.PathLike[str] = "",
     text_column: str = "text",
 ) -> AnyFrame:
-    r"""Return all rows, without lines (paragraphs, sentences) that occurred before.
+    """Return all rows, without lines (paragraphs, sentences) that occurred before.
 
     stage                a whole `curation.LineDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
@@ -412,9 +412,9 @@ def line_dedup(
     On a Dask frame the call itself reads all text once, and again the texts that it cuts. The rows stay lazy.
 
         >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["Menu\\nOne story.", "Menu\\nAnother one."]})
-        >>> curation.line_dedup(frame)["text"].tolist()
-        ['Menu\\nOne story.', 'Another one.']
+        >>> frame = pandas.DataFrame({"text": ["Home. News. One story.", "Home. News. Another one."]})
+        >>> curation.line_dedup(frame, unit="sentence")["text"].tolist()
+        ['Home. News. One story.', 'Another one.']
 
     Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
     """

@@ -84,7 +84,7 @@ def _hashes(engine: Engine) -> None:
     engine.hash_text(_text(engine))
 
 
-def _units(engine: Engine) -> None:
+def _unit_spans(engine: Engine) -> None:
     from curation.kernels.units import UNITS, find_units, stripped
 
     data, offsets = np.frombuffer(b"One. Two.\n\nThree", np.uint8), np.array([0, 16])
@@ -182,7 +182,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "ngram_table": _ngram_table,
     "pairs": _pairs,
     "leaders": _leaders,
-    "units": _units,
+    "unit_spans": _unit_spans,
     "hashes": _hashes,
     "ngram_dedup": _ngram_dedup,
     "language_model": _language_model,
@@ -193,7 +193,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
 }
 HOST_GROUPS = (
     "json_lines",
-    "units",
+    "unit_spans",
     "utf8",
     "ngram_dedup",
     "packing",

@@ -38,6 +38,7 @@ PATHS = {
     ("redact", "model"),
     ("semantic_dedup", "centroids"),
     ("semantic_dedup", "index"),
+    ("line_dedup", "index"),
 }  # settings that may be a `pathlib.Path` too
 WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
 WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]

@@ -12,8 +12,8 @@ Window = tuple[str, ...]
 def line_dedup(
     texts: Sequence[str], unit: str = "line", window: int = 1, compare: str = "exact", min_characters: int = 0,
     documents: int = 2, keep: str = "first", old: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
-    """The texts without what is cut. `old` are the documents of an index."""
+) -> tuple[list[str], int]:  # fmt: skip
+    """The texts without what is cut, and the number of units that are. `old` are the documents of an index."""
 
     def windows(text: str) -> Iterator[tuple[int, Window]]:
         contents = [content.strip() for _, content, _ in units_of(text, unit)]
@@ -27,7 +27,7 @@ def line_dedup(
         for _, found in windows(text):
             occurrences.setdefault(found, []).append(number)
     seen = {found for text in old for _, found in windows(text)}
-    after = []
+    after, number = [], 0
     for text in texts:
         cut: set[int] = set()
         for place, found in windows(text):
@@ -36,6 +36,7 @@ def line_dedup(
             if often and (found in seen or keep == "none"):
                 cut.update(range(place, place + window))
             seen.add(found)
+        number += len(cut)
         pieces = units_of(text, unit)
         after.append("".join("".join(piece) for k, piece in enumerate(pieces) if k not in cut) if cut else text)
-    return after
+    return after, number

@@ -76,9 +76,9 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
 
         On a Dask frame the call itself reads all text once, and again the texts that it cuts. The rows stay lazy.
 
-            >>> frame = pandas.DataFrame({"text": ["Menu\\\\nOne story.", "Menu\\\\nAnother one."]})
-            >>> curation.line_dedup(frame)["text"].tolist()
-            ['Menu\\\\nOne story.', 'Another one.']
+            >>> frame = pandas.DataFrame({"text": ["Home. News. One story.", "Home. News. Another one."]})
+            >>> curation.line_dedup(frame, unit="sentence")["text"].tolist()
+            ['Home. News. One story.', 'Another one.']
         """,
         types={"index": PATH},
     )
@@ -102,7 +102,8 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}{nearest(value, choices)}")
         if self.window < 1:
-            raise ValueError(f"window must be at least 1, not {self.window}. It is the number of {self.unit}s compared")
+            about = "It is the number of adjacent units that are compared together"
+            raise ValueError(f"window must be at least 1, not {self.window}. {about}")
         if self.min_characters < 0:
             raise ValueError(f"min_characters must be 0 (compare all) or more, not {self.min_characters}")
         if not SEEN_BEFORE <= self.documents <= MAX_DOCUMENTS:
@@ -121,7 +122,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return self.documents > SEEN_BEFORE
 
     def kernels(self) -> tuple[str, ...]:
-        return ("units", "hashes", "leaders", *(() if self.compare == "exact" else ("rewrite",)))
+        return ("unit_spans", "hashes", "leaders", *(() if self.compare == "exact" else ("rewrite",)))
 
     def check(self, inputs: Sequence[str]) -> None:
         """RecipeError for an index that is missing or has other settings."""
