@@ -42,6 +42,7 @@ from curation.library.stage_functions import exact_dedup as exact_dedup
 from curation.library.stage_functions import filter as filter
 from curation.library.stage_functions import fuzzy_dedup as fuzzy_dedup
 from curation.library.stage_functions import language as language
+from curation.library.stage_functions import line_dedup as line_dedup
 from curation.library.stage_functions import measure as measure
 from curation.library.stage_functions import mix as mix
 from curation.library.stage_functions import ngram_dedup as ngram_dedup
@@ -95,6 +96,7 @@ from curation.stages import ExactDedup as ExactDedup
 from curation.stages import Filter as Filter
 from curation.stages import FuzzyDedup as FuzzyDedup
 from curation.stages import Language as Language
+from curation.stages import LineDedup as LineDedup
 from curation.stages import MeasureStage as MeasureStage
 from curation.stages import Mix as Mix
 from curation.stages import NgramDedup as NgramDedup

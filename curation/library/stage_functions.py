@@ -25,6 +25,7 @@ from curation.stages import (
     Filter,
     FuzzyDedup,
     Language,
+    LineDedup,
     MeasureStage,
     Mix,
     NgramDedup,
@@ -394,6 +395,37 @@ def exact_dedup(
     return find_duplicates(frame, chosen, text_column) if details else apply(frame, chosen, text_column=text_column)
 
 
+@takes(LineDedup)
+def line_dedup(
+    frame: AnyFrame,
+    stage: LineDedup | None = None,
+    *,
+    unit: str = "line",
+    window: int = 1,
+    compare: str = "exact",
+    min_characters: int = 0,
+    documents: int = 2,
+    keep: str = "first",
+    index: str | os.PathLike[str] = "",
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return all rows, without lines (paragraphs, sentences) that occurred before.
+
+    stage                a whole `curation.LineDedup` in place of the keywords, which are its fields
+    frame, text_column   as in `curation.apply`
+
+    On a Dask frame the call itself reads all text once, and again the texts that it cuts. The rows stay lazy.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["Home. News. One story.", "Home. News. Another one."]})
+        >>> curation.line_dedup(frame, unit="sentence")["text"].tolist()
+        ['Home. News. One story.', 'Another one.']
+
+    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(LineDedup, stage, locals()), text_column=text_column)
+
+
 @overload
 def fuzzy_dedup(
     frame: AnyFrame,
@@ -649,6 +681,7 @@ __all__ = [
     "filter",
     "fuzzy_dedup",
     "language",
+    "line_dedup",
     "measure",
     "mix",
     "ngram_dedup",

@@ -108,11 +108,13 @@ def load_removed(path: Path, stage: int, partitions: Partitions) -> list[Removed
     return load_decision(path, partitions, stage).removed
 
 
-def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: Numbering) -> dict[str, str]:
+def save_index(
+    context: RunContext, compared: Mapping[int, Partitions], removed: Sequence[RemovedRows], numbering: Numbering
+) -> dict[str, str]:
     """Write `index/`: the last stage with each `index_folder` saves an index; return path -> SHA-256.
 
     An index has the documents that its segment kept up to the last stage that saves one. An index that exists is kept.
-    `removed` has the removed rows of all corpus stages.
+    `compared` has the rows of each corpus stage, by its number, `removed` the removed rows of all.
     """
     stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
     numbers = {cast(CorpusStage, stage).index_folder: k for k, stage in enumerate(stages) if saves_index(stage)}
@@ -121,7 +123,7 @@ def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: N
         for below, number in sorted(numbers.items()):  # "" first
             if (work / below / DESCRIPTION).exists():
                 continue
-            partitions = next(removed_rows.partitions for removed_rows in removed if removed_rows.stage == number)
+            partitions = compared[number]
             last = max(numbers.values())
             lost = [rows.row for rows in removed if rows.partitions is partitions and rows.stage <= last]
             mask = context.work / f"{FOLDER}-{number}.npy"

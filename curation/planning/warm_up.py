@@ -84,6 +84,14 @@ def _hashes(engine: Engine) -> None:
     engine.hash_text(_text(engine))
 
 
+def _unit_spans(engine: Engine) -> None:
+    from curation.kernels.units import UNITS, find_units, stripped
+
+    data, offsets = np.frombuffer(b"One. Two.\n\nThree", np.uint8), np.array([0, 16])
+    for unit in UNITS:
+        stripped(data, find_units(data, offsets, None, unit).spans)
+
+
 def _leaders(engine: Engine) -> None:
     keys = np.arange(6, dtype=np.uint64)[:, None]
     engine.group_leaders(keys)
@@ -174,6 +182,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "ngram_table": _ngram_table,
     "pairs": _pairs,
     "leaders": _leaders,
+    "unit_spans": _unit_spans,
     "hashes": _hashes,
     "ngram_dedup": _ngram_dedup,
     "language_model": _language_model,
@@ -184,6 +193,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
 }
 HOST_GROUPS = (
     "json_lines",
+    "unit_spans",
     "utf8",
     "ngram_dedup",
     "packing",

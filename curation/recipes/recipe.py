@@ -72,9 +72,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
                          read the kept documents
     parquet              what encodes `documents/`: `cpu`; or `gpu`, the device of the GPU engine, with the same rows
                          and other bytes. The CPU engine writes the same bytes for both
-    index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`, the vectors of
-                         those kept by `semantic_dedup`. A later run that names the folder as the `index` of such a
-                         stage removes duplicates of them
+    index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`, of their lines
+                         by `line_dedup`, the vectors of those kept by `semantic_dedup`. A later run that names the
+                         folder as the `index` of such a stage removes duplicates of them
     keep_work            keep `_work/` after success
     removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
                          its value broke; `ids`: it has neither
@@ -204,7 +204,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):
             raise ValueError(
-                "output.index needs exact_dedup, fuzzy_dedup or semantic_dedup, and no stage is one. Add a stage"
+                "output.index needs exact_dedup, line_dedup, fuzzy_dedup or semantic_dedup, and no stage is one. "
+                "Add a stage"
             )
 
     def _check_columns(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from curation.kernels.units import UNITS
 from curation.measures import Measure
 from curation.packing.blends import NAMES, WAYS
 from curation.packing.forms import OUTPUT_FORMATS
@@ -29,6 +30,8 @@ from curation.rules.decide import RULE_SETS
 from curation.stages import STAGES
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.exact import exact_dedup as exact
+from curation.stages.exact import line_dedup as lines
+from curation.stages.exact import unit_keys
 from curation.stages.near import fuzzy_dedup as fuzzy
 from curation.stages.rows import rewrite
 
@@ -38,6 +41,7 @@ FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names 
 CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Rewrite": rewrite.CHOICES,
     "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
+    "LineDedup": {"unit": UNITS, "compare": unit_keys.COMPARISONS, "keep": lines.KEEP},
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
     "NgramDedup": {"compare": tuple(COMPARISONS)},
     "Decontaminate": {"compare": tuple(COMPARISONS)},

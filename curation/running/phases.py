@@ -131,7 +131,8 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         digests |= write_sample(recipe.output.sample, context.folder, recipe.seed)
     if recipe.output.index:
         context.progress.log("saving the index")
-        digests |= save_index(context, removed, numbering)
+        compared = {number: partitions for _, number, partitions in decisions}
+        digests |= save_index(context, compared, removed, numbering)
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
     copies = planned - int(state.documents.sum())
     texts = Sampler(context, folders, numbering, locations, removed, state)

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "assign_clusters": {"vectors": "vector", "centroids": "DIR/centroids.npz"},
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
+    "line_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
     "ngram_dedup": {"ngram": 2},
     "semantic_dedup": {"column": "vector", "centroids": "DIR/centroids.npz"},

@@ -9,7 +9,7 @@ slice groups and ranges nor on the order of the tasks. The files have 8 bytes pe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
@@ -65,11 +65,17 @@ def divide(starts: np.ndarray, bands: int, workers: int) -> Division:
     return Division([*slice_groups.tolist(), len(starts) - 1], ranges, min(wanted, bands * ranges))
 
 
-def division_phase(bands: int) -> Phase:
-    """Return the phase that divides a corpus with so many bands."""
+def stored_starts(corpus: Corpus) -> np.ndarray:
+    """Return the first row of each partition, then the number of rows."""
+    return corpus.storage.starts
+
+
+def division_phase(bands: int, starts_of: Callable[[Corpus], np.ndarray] = stored_starts) -> Phase:
+    """Return the phase that divides a corpus with so many bands. `starts_of` returns the number of keys of a band
+    before each partition, then that of all; by default each row has one."""
 
     def write(engine: Engine, corpus: Corpus, task: int) -> None:
-        write_json(_division_path(corpus), list(divide(corpus.storage.starts, bands, corpus.workers)))
+        write_json(_division_path(corpus), list(divide(starts_of(corpus), bands, corpus.workers)))
 
     return Phase(DIVISION, once, write, durable=True)
 

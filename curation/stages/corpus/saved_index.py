@@ -71,16 +71,22 @@ def keys_band(band: int, column: str) -> Band:
     return Band([column], [_keys_file(band)], _documents_file(band))
 
 
-def write_index(folder: Path, settings: Settings, corpus: Corpus, ids_of: Callable[[np.ndarray], pa.Array]) -> None:
+def write_index(
+    folder: Path, settings: Settings, corpus: Corpus, ids_of: Callable[[np.ndarray], pa.Array] | None
+) -> None:
     """Write the index of all documents of `corpus` to `folder`, as a whole or not at all. Tasks have written its files,
     but for the ids (`index_tasks.index_phases`).
 
     settings  settings of the stage that a later run must share
-    ids_of    function that returns the ids of rows
+    ids_of    function that returns the ids of rows; None: the index has no ids
     """
     work = files_folder(corpus)
-    with index_files(corpus, [IDS]) as (path,):
-        documents = _write_ids(path, corpus, ids_of)
+    if ids_of is None:
+        parts = range(len(corpus.storage.starts) - 1)
+        documents = sum(len(corpus.between(part, part + 1).rows) for part in parts)
+    else:
+        with index_files(corpus, [IDS]) as (path,):
+            documents = _write_ids(path, corpus, ids_of)
     files = noted_files(corpus)
     for path in work.iterdir():
         if path.name not in files:  # a killed task has left it

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of lines, paragraphs and sentences, or of windows of them: equal keys are equal units.
+
+A key has 64 bits (uint64). Of 10^10 different units about three pairs share one. The host finds the units; the engine
+folds and hashes them, as rows of a column over the bytes of the texts: between two units it has a null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import TEXT
+from curation.kernels.hashing import GOLDEN
+from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.units import Units, find_units, stripped
+
+if TYPE_CHECKING:
+    from curation.contract import Engine
+
+FOLDED = RewriteSteps(lowercase=True, characters="folded", whitespace="collapse")
+COMPARISONS = ("exact", "folded")
+EVERY_SECOND = 0b01010101  # of the bits of eight rows
+
+
+class Compared(NamedTuple):
+    """How units are compared: the settings of `line_dedup` that its keys depend on."""
+
+    unit: str
+    window: int
+    compare: str
+    min_characters: int
+
+
+class TextBuffers(NamedTuple):
+    """The arrays of an Arrow array of texts: UTF-8 (uint8), where each text begins and the last ends (int64), and
+    whether each is not null; None: none is null."""
+
+    data: np.ndarray
+    offsets: np.ndarray
+    valid: np.ndarray | None
+
+    def units(self, unit: str) -> Units:
+        """Return the units of the texts."""
+        return find_units(*self, unit)
+
+
+def buffers_of(texts: pa.LargeStringArray) -> TextBuffers:
+    """Return the arrays of texts, without a copy."""
+    if not len(texts):
+        return TextBuffers(np.zeros(0, np.uint8), np.zeros(1, np.int64), None)
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    data = texts.buffers()[2]
+    valid = texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else None
+    return TextBuffers(np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8), offsets, valid)
+
+
+def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
+    """Return a key for each unit of the texts: of the window that begins with it. And the number of units of each text
+    (int32).
+
+    A key is 0 if the window has white space alone or fewer than `min_characters` characters, or does not end in the
+    text. Characters are counted without white space at the ends of units.
+    """
+    buffers = buffers_of(texts)
+    units = buffers.units(compared.unit)
+    counts = units.counts.astype(np.int32)
+    if not len(units.spans):
+        return np.zeros(0, np.uint64), counts
+    contents = stripped(buffers.data, units.spans)[:, 1:]
+    column = pa.table({TEXT: _contents_column(buffers.data, contents)})
+    text = engine.from_arrow(column)[TEXT]
+    if compared.compare == "folded":
+        text = engine.rewrite(text, FOLDED)[0]
+    keys = _window_keys(engine.hash_text(text)[::2, 0], counts, compared.window)
+    if compared.min_characters:
+        characters = pc.utf8_length(column.column(TEXT).chunk(0)).to_numpy(zero_copy_only=False)[::2]
+        ends = np.cumsum(np.append(0, characters), dtype=np.int64)
+        last = len(ends) - compared.window
+        keys[: max(last, 0)][ends[compared.window :] - ends[:last] < compared.min_characters] = 0
+    return keys, counts
+
+
+def _contents_column(data: np.ndarray, contents: np.ndarray) -> pa.LargeStringArray:
+    """Return the contents (spans of `data`) as texts, with a null between two: their bytes are not copied."""
+    rows = 2 * len(contents) - 1
+    valid = np.full(rows // 8 + 1, EVERY_SECOND, np.uint8)
+    edges = pa.py_buffer(np.ascontiguousarray(contents))
+    return pa.LargeStringArray.from_buffers(rows, edges, pa.py_buffer(data), pa.py_buffer(valid), len(contents) - 1)
+
+
+def _window_keys(hashes: np.ndarray, counts: np.ndarray, window: int) -> np.ndarray:
+    """Return the key of the window at each unit. The hash of a blank unit is 0."""
+    keys = np.zeros(len(hashes), np.uint64)
+    if window == 1:
+        keys[:] = hashes
+        return keys
+    places = len(hashes) - window + 1
+    if places < 1:
+        return keys
+    state, solid = np.full(places, window, np.uint64), np.zeros(places, bool)
+    for step in range(window):
+        part = hashes[step : step + places]
+        solid |= part != 0
+        state ^= part
+        state *= GOLDEN
+        state ^= state >> np.uint64(29)
+    document = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    solid &= document[:places] == document[window - 1 :]
+    keys[:places] = np.where(solid, state | np.uint64(1), 0)
+    return keys

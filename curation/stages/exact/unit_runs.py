@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of unit keys, and the verdicts about them.
+
+A task reads the texts of a slice group in order and writes a *run* whenever it has RUN_UNITS units. A run has each of
+its keys once: memory depends neither on the texts of a slice nor on how often a unit occurs. Keys of a run are in the
+order of ranges, which ascend: range k of n has the keys from k * 2^64 / n on. A file of a run has the cells
+
+    0 to n - 1   keys of the range (uint64); with `counted` also how many documents of the run have each (uint16)
+    n            place of the key of each unit among all keys of the run (int32); -1 for a unit without a key
+    n + 1        number of units of each document (int32)
+
+A reducer reads its ranges of all runs, and writes a verdict (uint8) per key. That is 8 + 4 + 1 bytes per unit at most,
+2 more with `counted`, and 4 per document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from curation.arrays import batches_of, sorted_unique
+from curation.contract import Engine
+from curation.stages.base import Phase
+from curation.stages.corpus.key_ranges import (
+    RUNS,
+    division_of,
+    division_phase,
+    once,
+    read_cell,
+    slice_group,
+    slice_group_count,
+    write_cells,
+)
+from curation.stages.corpus.similarity import for_texts
+from curation.stages.exact.unit_keys import Compared, unit_keys
+from curation.system.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from curation.stages.outcome import Corpus
+
+LISTED = "listed"  # phase
+RUN_UNITS = 1 << 20  # 60 MB while a run is written
+UNIT_BYTES = 64  # of text, assumed for the division into tasks and ranges
+MAX_DOCUMENTS = (1 << 16) - 1  # more are not counted
+
+
+class Run(NamedTuple):
+    """A run: its file, the slice group, and the documents of the slice group that it has."""
+
+    path: Path
+    group: int
+    first: int
+    last: int
+
+
+class Keys(NamedTuple):
+    """Keys of one range: those of each run, one run after the other.
+
+    keys       uint64
+    documents  how many documents of the run have the key, uint16; None if runs do not count
+    starts     first key of each run, then the number of keys; int64
+    """
+
+    keys: np.ndarray
+    documents: np.ndarray | None
+    starts: np.ndarray
+
+
+def run_phases(compared: Compared, counted: bool) -> tuple[Phase, ...]:
+    """Return the phases that write the runs. `counted`: how many documents have each key, too."""
+
+    def write(engine: Engine, corpus: Corpus, task: int) -> None:
+        _write_runs(engine, corpus, task, compared, counted)
+
+    return (
+        division_phase(1, _unit_starts),
+        Phase(RUNS, slice_group_count, write, durable=True),
+        Phase(LISTED, once, _list_runs, durable=True),
+    )
+
+
+def _unit_starts(corpus: Corpus) -> np.ndarray:
+    """Return about how many units precede each partition, and how many there are: for the division into tasks."""
+    parts = range(len(corpus.storage.starts) - 1)
+    sizes = [int(corpus.between(part, part + 1).byte_lengths().sum()) for part in parts]
+    return np.cumsum([0, *sizes]) // UNIT_BYTES
+
+
+def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: Compared, counted: bool) -> None:
+    """Write the runs of a slice group."""
+    part = slice_group(corpus, group)
+    ends: list[int] = []
+    for number, (keys, counts) in enumerate(_read_units(engine, part, compared)):
+        cells = _cells_of(engine, keys, counts, division_of(corpus).ranges, counted, corpus.threads)
+        write_cells(_run_path(corpus, group, number), cells, division_of(corpus).ranges + 2)
+        ends.append((ends[-1] if ends else 0) + len(counts))
+    write_json(_list_path(corpus, group), ends)
+
+
+def _read_units(engine: Engine, part: Corpus, compared: Compared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the keys of the units of some documents and how many each has, in order, of RUN_UNITS units or more."""
+    keys: list[np.ndarray] = []
+    counts: list[np.ndarray] = []
+    batches = for_texts(part, np.arange(len(part.rows)), lambda texts: unit_keys(engine, texts, compared))
+    for found, number in batches:
+        keys.append(found)
+        counts.append(number)
+        if sum(map(len, keys)) >= RUN_UNITS:
+            yield np.concatenate(keys), np.concatenate(counts)
+            keys, counts = [], []
+    if counts:
+        yield np.concatenate(keys), np.concatenate(counts)
+
+
+def _cells_of(
+    engine: Engine, keys: np.ndarray, counts: np.ndarray, ranges: int, counted: bool, threads: int
+) -> Iterator[list[np.ndarray]]:
+    """Yield the arrays of the cells of a run."""
+    chosen = np.flatnonzero(keys).astype(np.int32)
+    own = keys[chosen]
+    leaders = engine.group_leaders(own[:, None], workers=threads)
+    is_first = leaders == np.arange(len(leaders), dtype=leaders.dtype)
+    different = own[is_first]
+    range_of = _range_of(different, ranges)
+    order = np.argsort(range_of, kind="stable")
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    places = np.full(len(keys), -1, np.int32)
+    rank = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+    places[chosen] = place[rank[leaders]]
+    different = different[order]
+    documents = _count_documents(places, counts, len(order)) if counted else None
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(range_of, minlength=ranges))]).tolist()
+    for low, high in pairwise(bounds):
+        yield [different[low:high], *([] if documents is None else [documents[low:high]])]
+    yield [places]
+    yield [counts]
+
+
+def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
+    """Return the range (uint16) of each key."""
+    numbers = np.empty(len(keys), np.uint16)
+    for batch in batches_of(len(keys)):
+        numbers[batch] = (keys[batch] >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)
+    return numbers
+
+
+def _count_documents(places: np.ndarray, counts: np.ndarray, keys: int) -> np.ndarray:
+    """Return how many documents have each key, uint16. `places` has the key of each unit."""
+    document = np.repeat(np.arange(len(counts)), counts)
+    pairs = sorted_unique((places.astype(np.int64) * len(counts) + document)[places >= 0])
+    return np.minimum(np.bincount(pairs // len(counts), minlength=keys), MAX_DOCUMENTS).astype(np.uint16)
+
+
+def _list_runs(engine: Engine, corpus: Corpus, task: int) -> None:
+    """Write the runs of all slice groups, for tasks that need them."""
+    groups = range(slice_group_count(corpus))
+    write_json(_all_path(corpus), [read_json(_list_path(corpus, group)) for group in groups])
+
+
+def all_runs(corpus: Corpus) -> list[Run]:
+    """Return the runs of all slice groups, in order."""
+    return [
+        Run(_run_path(corpus, group, number), group, *bounds)
+        for group, ends in enumerate(read_json(_all_path(corpus)))
+        for number, bounds in enumerate(pairwise([0, *ends]))
+    ]
+
+
+def read_range(runs: Sequence[Run], number: int, counted: bool) -> Keys:
+    """Return the keys of a range."""
+    pieces = [read_cell(run.path, number) for run in runs]
+    sizes = [len(piece) // (10 if counted else 8) for piece in pieces]
+    keys = [np.frombuffer(piece, np.uint64, size) for piece, size in zip(pieces, sizes, strict=True)]
+    documents = [
+        np.frombuffer(piece, np.uint16, size, 8 * size) for piece, size in zip(pieces, sizes, strict=True) if counted
+    ]
+    starts = np.cumsum([0, *sizes])
+    return Keys(
+        np.concatenate([np.zeros(0, np.uint64), *keys]),
+        np.concatenate([np.zeros(0, np.uint16), *documents]) if counted else None,
+        starts,
+    )
+
+
+def read_units(run: Run, ranges: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place of the key of each unit of a run, and the number of units of each of its documents; int32."""
+    places, counts = (np.frombuffer(read_cell(run.path, ranges + cell), np.int32) for cell in (0, 1))
+    return places, counts
+
+
+def _all_path(corpus: Corpus) -> Path:
+    return corpus.scratch / LISTED / "runs.json"
+
+
+def _list_path(corpus: Corpus, group: int) -> Path:
+    return corpus.scratch / RUNS / f"{group:06d}.json"
+
+
+def _run_path(corpus: Corpus, group: int, number: int) -> Path:
+    return corpus.scratch / RUNS / f"{group:06d}-{number:06d}.bin"
