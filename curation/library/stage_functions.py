@@ -80,6 +80,7 @@ def redact(
     replacement: str = "[REDACTED]_{type}",
     entities: str | Sequence[str] = (),
     model: str | os.PathLike[str] = "",
+    private: str = "replace",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with personal data in its text replaced.
@@ -103,12 +104,14 @@ def measure(
     names: str | Measure | Sequence[str | Measure] | MeasureStage = (),
     *,
     listed_words: str | Sequence[str] = "",
+    personal_data: str | Sequence[str] = (),
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with one int64 column per measure.
 
-    names                names of measures (`curation.Measure`); empty: all, or none with `listed_words`. Or a whole
-                         `curation.MeasureStage` in place of the keywords, which are its fields
+    names                names of measures (`curation.Measure`); empty: all, or none with `listed_words` or
+                         `personal_data`. Or a whole `curation.MeasureStage` in place of the keywords, which are its
+                         fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas

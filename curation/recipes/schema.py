@@ -33,13 +33,14 @@ from curation.stages.exact import exact_dedup as exact
 from curation.stages.exact import line_dedup as lines
 from curation.stages.exact import unit_keys
 from curation.stages.near import fuzzy_dedup as fuzzy
-from curation.stages.rows import rewrite
+from curation.stages.rows import redact, rewrite
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = "#/$defs/{name}"
 FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names and their description
 CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Rewrite": rewrite.CHOICES,
+    "Redact": redact.CHOICES,
     "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
     "LineDedup": {"unit": UNITS, "compare": unit_keys.COMPARISONS, "keep": lines.KEEP},
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},

@@ -397,7 +397,7 @@ def test_a_run_that_stops_in_the_stage_goes_on(tmp_path, monkeypatch):
     ("options", "message"),
     [
         ("types: []", "types is empty; list one or more of email, ip_address"),
-        ("types: [emails]", "no type 'emails' of personal data; did you mean email"),
+        ("types: [emails]", "no type 'emails' of personal data or secrets; did you mean email"),
         ("types: email", "Expected `array`"),
         ("replacement: 'x@y'", "replacement must be text without digits"),
         ("replacement: '000-00-0000'", "replacement must be text without digits"),

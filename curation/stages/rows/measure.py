@@ -14,16 +14,19 @@ from curation.errors import counted
 from curation.measures import Measure, name_of
 from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.redact import Redact
 from curation.stages.rows.word_list import COLUMN, check_words, list_files, load_words, word_rates
 
 
 class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     """Add one int64 column per measure to `documents/`, from which thresholds can be chosen without another run.
 
-    names         names of measures (`curation.Measure`); empty: all, or none with `listed_words`
-    listed_words  words of your own, or the path of a file with one word per line. The column `listed_words` (float64)
-                  is the share of the words of a text that are listed, whatever their case. A word may have an opening
-                  mark before it and one or two marks after it, such as `(` and `."`. `filter` takes it as a column
+    names          names of measures (`curation.Measure`); empty: all, or none with `listed_words` or `personal_data`
+    listed_words   words of your own, or the path of a file with one word per line. The column `listed_words` (float64)
+                   is the share of the words of a text that are listed, whatever their case. A word may have an opening
+                   mark before it and one or two marks after it, such as `(` and `."`. `filter` takes it as a column
+    personal_data  types of `redact`, such as `email` or `secret`. The column `email_count` (int64) is the number of
+                   replacements that `redact` would make with these types. `filter` takes it as a column
 
     Measures describe the text at this stage; later changes of the text do not update them. If two `measure` stages
     share a name, the later one overwrites the column. Measures of a null are 0. ValueError for an unknown name.
@@ -43,21 +46,26 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
 
     names: tuple[str, ...] = ()
     listed_words: str | tuple[str, ...] = ""
+    personal_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_words(self.listed_words)
+        if self.personal_data:
+            Redact(types=self.personal_data)  # refuses unknown types
         msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
 
     def writes(self) -> dict[str, str]:
         listed = {COLUMN: "double"} if self.listed_words else {}
-        return dict.fromkeys(self._measures, "int64") | listed
+        counts = dict.fromkeys(map("{}_count".format, self.personal_data), "int64")
+        return dict.fromkeys(self._measures, "int64") | listed | counts
 
     @property
     def _measures(self) -> tuple[str, ...]:
-        return self.names or (() if self.listed_words else tuple(Measure.__members__))
+        return self.names or (() if self.listed_words or self.personal_data else tuple(Measure.__members__))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures", *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()))
+        measures = ("measures",) if self._measures or self.listed_words else ()
+        return (*measures, *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()))
 
     def files(self) -> dict[str, str]:
         return list_files(self.listed_words)
@@ -68,6 +76,9 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         columns: dict[str, Any] = engine.measure(frame[TEXT], self._measures) if self._measures else {}
+        if self.personal_data:
+            counts = Redact(types=self.personal_data).count(engine, frame)
+            columns |= {f"{name}_count": values for name, values in counts.items()}
         if not self.listed_words:
             return Outcome(columns=columns)
         rates = word_rates(engine, frame[TEXT], self.listed_words)

@@ -19,7 +19,7 @@ class Finder(NamedTuple):
     """The search for one type of personal data.
 
     hint     RE2 pattern that matches every text in which `pattern` matches, and few others
-    pattern  pattern of a match
+    pattern  pattern of a match; of a pattern with a group `value`, this group alone is replaced
     check    further condition on a match; by default none
     """
 
@@ -31,16 +31,17 @@ class Finder(NamedTuple):
         """Replace the matches that pass the check, from left to right. Return the text and their number."""
         pieces: list[str] = []
         done = position = 0
+        part = "value" if "value" in self.pattern.groupindex else 0
         while match := self.pattern.search(text, position):
             if self.check(match):
-                pieces += (text[done : match.start()], replacement)
-                done = position = match.end()
+                pieces += (text[done : match.start(part)], replacement)
+                done = position = match.end(part)
             else:
                 position = match.start() + 1
         return "".join((*pieces, text[done:])), len(pieces) // 2
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII | re.VERBOSE)
 
 
@@ -135,13 +136,13 @@ PHONE = rf"""
 """
 
 FINDERS = {  # in the order of application: the least ambiguous first
-    "email": Finder(r"@[A-Za-z0-9]", _compile(EMAIL)),
+    "email": Finder(r"@[A-Za-z0-9]", compiled(EMAIL)),
     "ip_address": Finder(
-        r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|[23Ff][0-9A-Fa-f]{3}:[0-9A-Fa-f:]", _compile(IP_ADDRESS), _is_address
+        r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|[23Ff][0-9A-Fa-f]{3}:[0-9A-Fa-f:]", compiled(IP_ADDRESS), _is_address
     ),
-    "credit_card": Finder(r"[2-6][0-9]{3}(?:[ -]?[0-9]){10}", _compile(CREDIT_CARD), _is_card),
-    "ssn": Finder(r"[0-9]{3}-[0-9]{2}-[0-9]{4}", _compile(SSN)),
+    "credit_card": Finder(r"[2-6][0-9]{3}(?:[ -]?[0-9]){10}", compiled(CREDIT_CARD), _is_card),
+    "ssn": Finder(r"[0-9]{3}-[0-9]{2}-[0-9]{4}", compiled(SSN)),
     "phone": Finder(
-        r"[2-9][0-9]{2}\)?[ ./-]?[2-9][0-9]{2}[ .-][0-9]{4}|\+[1-9](?:[ .()-]{0,3}[0-9]){9}", _compile(PHONE)
+        r"[2-9][0-9]{2}\)?[ ./-]?[2-9][0-9]{2}[ .-][0-9]{4}|\+[1-9](?:[ .()-]{0,3}[0-9]){9}", compiled(PHONE)
     ),
 }

@@ -9,6 +9,7 @@ matches, and tries each run of characters once.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 DIGIT = r"[0-9\x{80}-\x{10FFFF}]"  # in hints: RE2 and Python may know other digits
@@ -20,14 +21,26 @@ RUN_HERE, RUN_START = re.compile(RUN), re.compile(f"(?<!{LOCAL}){RUN}")
 
 
 class Published(NamedTuple):
-    """The search for one type: `hint` is RE2 and matches every text in which `pattern` matches."""
+    """The search for one type: `hint` is RE2 and matches every text in which `pattern` matches. Matches that fail
+    `check` stay."""
 
     hint: str
     pattern: re.Pattern[str]
+    check: Callable[[re.Match[str]], bool] = bool  # a match is true
 
     def replace(self, text: str, replacement: str) -> tuple[str, int]:
         """Replace the matches, from left to right. Return the text and their number."""
-        return self.pattern.subn(lambda _: replacement, text)
+        kept = 0
+
+        def put(match: re.Match[str]) -> str:
+            nonlocal kept
+            if self.check(match):
+                return replacement
+            kept += 1
+            return match[0]
+
+        replaced, found = self.pattern.subn(put, text)
+        return replaced, found - kept
 
 
 class PublishedEmail(NamedTuple):

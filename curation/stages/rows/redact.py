@@ -18,22 +18,34 @@ from curation.stages.base import PATH, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.named_entities import check_entities, check_model, facts, find_entities, model_files
 from curation.stages.rows.personal_data import FINDERS, Finder
+from curation.stages.rows.private_addresses import is_private
 from curation.stages.rows.published_patterns import PUBLISHED, Published, PublishedEmail
+from curation.stages.rows.secret_keys import SECRETS
 
-PATTERNS: dict[str, Mapping[str, Finder | Published | PublishedEmail]] = {"checked": FINDERS, "published": PUBLISHED}
+AnyFinder = Finder | Published | PublishedEmail
+
+PATTERNS: dict[str, Mapping[str, AnyFinder]] = {"checked": FINDERS, "published": PUBLISHED}
+SECRET, ADDRESS = "secret", "ip_address"  # all secrets; the type that `private` is about
+TYPES = (*FINDERS, SECRET, *SECRETS)
+CHOICES = {"patterns": tuple(PATTERNS), "types": TYPES, "private": ("replace", "keep")}
 
 # Signs mark the places of replacements while more is searched: a deleted match divides numbers, and names are replaced
 # outside of replacements. UTF-8 has no lone surrogates, so no text has one.
-SIGNS = {name: chr(0xD800 + place) for place, name in enumerate(FINDERS)}
+SIGNS = {name: chr(0xD800 + place) for place, name in enumerate(TYPES)}
 SIGN = re.compile(f"[{''.join(SIGNS.values())}]")
 
 
 class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
-    """Replace personal data by `[REDACTED]_<TYPE>`, with the types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN and PHONE.
+    """Replace personal data by `[REDACTED]_<TYPE>`, with the types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN and PHONE; and
+    secrets, if `types` lists them.
 
     patterns     `checked`: the patterns below, with checks of digits and ranges; `published`: the five plain patterns
                  of the `nemo` reference pipeline, which match more (docs/pipelines.md)
-    types        types to replace; default: all; always applied in the order below
+    types        types to replace; default: those of personal data. `secret` are the keys and tokens of all services,
+                 and a name such as `github_token` those of one. Secrets are replaced first, the others in the order
+                 below
+    private      `keep` leaves IP addresses of no host on the Internet: private, loopback, link-local, unspecified and
+                 other special-purpose addresses of IANA's registries; `replace`, the default, replaces them too
     replacement  replacement text; `{type}` in it becomes the type in upper case; "" deletes matches
     entities     names to replace too: `person`, `location`, `organisation`; default: none
     model        folder of a spaCy model that finds `entities`; it is never downloaded
@@ -68,15 +80,20 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     replacement: str = "[REDACTED]_{type}"
     entities: tuple[str, ...] = ()
     model: str = ""
+    private: str = "replace"
 
     def __post_init__(self) -> None:
         if not self.types and not self.entities:
-            raise ValueError(f"types is empty; list one or more of {', '.join(FINDERS)}")
-        if self.patterns not in PATTERNS:
-            raise ValueError(f"patterns must be one of {', '.join(PATTERNS)}, not {self.patterns!r}")
+            raise ValueError(f"types is empty; list one or more of {', '.join(TYPES)}")
+        for option in ("patterns", "private"):
+            if getattr(self, option) not in CHOICES[option]:
+                allowed = ", ".join(CHOICES[option])
+                raise ValueError(f"{option} must be one of {allowed}, not {getattr(self, option)!r}")
         for name in self.types:
-            if name not in FINDERS:
-                raise ValueError(f"types: no type {name!r} of personal data{nearest(name, FINDERS)}")
+            if name not in TYPES:
+                raise ValueError(f"types: no type {name!r} of personal data or secrets{nearest(name, TYPES)}")
+        if self.private == "keep" and ADDRESS not in self.types:
+            raise ValueError(f"private: keep is about IP addresses; add {ADDRESS} to types, or leave private out")
         check_entities(self.entities, self.model)
         if re.search(r"[0-9@:]", self.replacement):
             raise ValueError(
@@ -97,7 +114,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         texts = engine.to_arrow(frame[[TEXT]]).column(TEXT)
-        redacted, counts = self._redacted(texts)
+        redacted, found = self._redacted(texts)
+        counts = {name: sum(rows.values()) for name, rows in found.items()}
         if not redacted:
             return Outcome(details=counts)
         edited = np.zeros(len(texts), bool)
@@ -107,7 +125,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         return Outcome(text=text, edited=edited, details=counts)
 
     def explain(self) -> list[str]:
-        order = [name for name in PATTERNS[self.patterns] if name in self.types]
+        order = list(dict.fromkeys(name for name, _ in self._finders()))
         marks = {name: self._mark(name) or "nothing" for name in (*order, *self.entities)}
         found = [f"{name} -> {marks[name]}" for name in order]
         return found + [f"{name} -> {marks[name]}, by {self.model}" for name in self.entities]
@@ -116,21 +134,40 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         counts = ", ".join(f"{name} {number:,}" for name, number in count.details.items())
         return [f"{counts or 'nothing'} in {counted(count.edited, 'document')}"]
 
-    def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, int]]:
-        """Return the changed texts by row, and the number of replacements by type."""
-        finders = {name: finder for name, finder in PATTERNS[self.patterns].items() if name in self.types}
-        hint = "|".join(finder.hint for finder in finders.values())
+    def count(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        """Return how many matches of each type the stage would replace in each row, int64."""
+        _, found = self._redacted(engine.to_arrow(frame[[TEXT]]).column(TEXT))
+        counts = {name: np.zeros(len(frame), np.int64) for name in found}
+        for name, rows in found.items():
+            counts[name][list(rows)] = list(rows.values())
+        return counts
+
+    def _finders(self) -> list[tuple[str, AnyFinder]]:
+        """Return the searches in their order, each with the type of what it finds."""
+        finders: list[tuple[str, AnyFinder]] = []
+        for name, finder in {**SECRETS, **PATTERNS[self.patterns]}.items():
+            kind = SECRET if name in SECRETS and name not in self.types else name
+            if self.private == "keep" and name == ADDRESS and isinstance(finder, Finder | Published):
+                finder = _without_private(finder)
+            finders += [(kind, finder)] if kind in self.types else []
+        return finders
+
+    def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, dict[int, int]]]:
+        """Return the changed texts by row, and for each type the number of replacements by row."""
+        finders = self._finders()
+        hint = "|".join(finder.hint for _, finder in finders)
         rows = _matching(texts, hint) if finders else np.zeros(0, np.int64)
         candidates = texts.take(pa.array(rows))
         redacted: dict[int, str] = {}
-        counts = dict.fromkeys(finders, 0)
-        for name, finder in finders.items():
+        counts: dict[str, dict[int, int]] = {name: {} for name, _ in finders}
+        for name, finder in finders:
             for number in _matching(candidates, finder.hint).tolist():
                 row = int(rows[number])
-                text, count = finder.replace(redacted.get(row) or candidates[number].as_py(), self._signed(name))
+                before = redacted[row] if row in redacted else candidates[number].as_py()
+                text, count = finder.replace(before, self._signed(name))
                 if count:
                     redacted[row] = text
-                    counts[name] += count
+                    counts[name][row] = counts[name].get(row, 0) + count
         if self.entities:
             self._redact_entities(texts, redacted, counts)
         elif not self.replacement:
@@ -154,9 +191,11 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
             spans += [(start, start + len(mark))] if mark else []
         return SIGN.sub("", text), spans
 
-    def _redact_entities(self, texts: pa.ChunkedArray, redacted: dict[int, str], counts: dict[str, int]) -> None:
+    def _redact_entities(
+        self, texts: pa.ChunkedArray, redacted: dict[int, str], counts: dict[str, dict[int, int]]
+    ) -> None:
         """Replace names in the texts after the patterns, outside their replacements."""
-        counts |= dict.fromkeys(self.entities, 0)
+        counts |= {name: {} for name in self.entities}
         for row, original in enumerate(texts.to_pylist()):
             text, taken = self._without_signs(redacted[row]) if row in redacted else (original, [])
             pieces, done = [], 0
@@ -164,7 +203,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
                 if not any(low < stop and start < high for start, stop in taken):
                     pieces += [text[done:low], self._mark(name)]
                     done = high
-                    counts[name] += 1
+                    counts[name][row] = counts[name].get(row, 0) + 1
             if pieces or row in redacted:
                 redacted[row] = "".join([*pieces, text[done:]])
 
@@ -172,3 +211,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 def _matching(texts: pa.ChunkedArray, hint: str) -> np.ndarray:
     """Return the rows in which RE2 finds the pattern, ascending, without nulls."""
     return np.flatnonzero(pc.fill_null(pc.match_substring_regex(texts, hint), False).to_numpy())
+
+
+def _without_private(finder: Finder | Published) -> Finder | Published:
+    """Return the search for addresses without those of no host on the Internet."""
+    return finder._replace(check=lambda match: finder.check(match) and not is_private(match[0]))
