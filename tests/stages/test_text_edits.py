@@ -3,6 +3,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @given(st.lists(TEXTS, max_size=6), st.sampled_from(SETTINGS))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_any_text_as_plain_python(texts: list[str], options: dict[str, Any]):
     stage = Rewrite(**options)
     found, outcome = edited_by(CPU, texts, **options)
@@ -172,7 +173,7 @@ BAD = "".join({*"ÃÂâ€™œ”©³²°±¡¿«»´·…–—ŸŠž×à√�
 
 
 @given(st.lists(st.text(st.sampled_from(BAD), max_size=6), min_size=20, max_size=20))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_candidates_of_mojibake_miss_nothing(texts: list[str]):
     needs("ftfy")
     array = pa.array(texts, pa.large_string())
@@ -195,6 +196,8 @@ def test_texts_without_a_match_are_not_copied():
     edits = (text_edits.decode_entities, text_edits.collapse_blank_lines, text_edits.convert_line_ends)
     assert all(edit(texts) is texts for edit in edits) and text_edits.replace_matches(texts, "c", "") is texts
     assert edited_by(CPU, ["a b", None], replace=NOTES)[1].text is None
+    accents = pa.array(["é", "a"], pa.large_string())
+    assert not find_spec("ftfy") or mojibake.repair_mojibake(accents) is accents
 
 
 def test_slices_nulls_and_chunks(engine: Any):
@@ -298,6 +301,6 @@ def test_wrong_settings_are_refused(options: str, parts: list[str]):
     assert_refused(f"stages:\n- {{kind: rewrite, {options}}}\n", parts)
 
 
-def test_a_million_patterns_are_refused_at_once():
-    with pytest.raises(RecipeError, match="replace has 1,000,000 patterns, expected at most 1,000"):
-        curation.rewrite(pd.DataFrame({TEXT: ["a"]}), replace=[{"matches": "a", "by": ""}] * 1_000_000)
+def test_many_patterns_are_refused_at_once():
+    with pytest.raises(RecipeError, match="replace has 100,000 patterns, expected at most 1,000"):
+        curation.rewrite(pd.DataFrame({TEXT: ["a"]}), replace=[{"matches": "a", "by": ""}] * 100_000)
