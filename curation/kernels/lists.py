@@ -19,7 +19,7 @@ FINAL_SIGMA, SIGMA = 0x3C2, 0x3C3
 SELECTORS = 0xE0100  # the first of 240 marks above those of `marks`
 PADDING = 8  # bytes after a folded text
 MAX_WORDS = 16  # of an entry
-PREFIXES = 4  # bytes of an entry that select it
+PREFIXES = 6  # bytes of an entry that select it
 SLOTS = 16  # bits
 LONGEST = 64  # a bit of a mask stands for this number of bytes or more
 

@@ -75,7 +75,7 @@ class Entries(NamedTuple):
     keys      uint64, ascending: a hash of each different entry
     starts    uint32: by the first bits of a key, the place of the first key with them
     lengths   int64, ascending: the numbers of words, or of bytes, that entries have; none for domains and values
-    filters   uint64[4, 65536] for parts, else empty: see `curation.kernels.lists.hash_folded`
+    filters   uint64[6, 65536] for parts, else empty: see `curation.kernels.lists.hash_folded`
     """
 
     keys: np.ndarray
