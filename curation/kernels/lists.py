@@ -19,7 +19,7 @@ FINAL_SIGMA, SIGMA = 0x3C2, 0x3C3
 SELECTORS = 0xE0100  # the first of 240 marks above those of `marks`
 PADDING = 8  # bytes after a folded text
 MAX_WORDS = 16  # of an entry
-PREFIXES = 4  # bytes of an entry that select it
+PREFIXES = 6  # bytes of an entry that select it
 SLOTS = 16  # bits
 LONGEST = 64  # a bit of a mask stands for this number of bytes or more
 
@@ -134,22 +134,28 @@ def _word_end(folded, i):
 
 
 @kernel
-def hash_words(data, offsets, buffer, unicode, out, sizes):
-    """The hash of the words of each entry, and their number: 0 if it has none."""
+def hash_folded(data, offsets, separated, buffer, unicode, out, sizes, filters):
+    """The hash of each folded entry and its size: words if `separated`, else bytes; 0 if nothing is left. Fill
+    `filters`, of bytes alone.
+
+    filters   uint64[PREFIXES, 2^SLOTS]: the sizes of entries, as bits, by their first bytes; row k for k + 1 bytes
+    """
     ascii_folded, pages, records, flags, lower, marks = unicode
     for row in range(offsets.size - 1):
         size = _fold(
-            data, offsets[row], offsets[row + 1], True, buffer, ascii_folded, pages, records, flags, lower, marks
+            data, offsets[row], offsets[row + 1], separated, buffer, ascii_folded, pages, records, flags, lower, marks
         )
         i = 0
-        key = np.uint64(0)
         while i < size:
-            end = _word_end(buffer, i)
+            end = _word_end(buffer, i) if separated else size
             word = _hash(buffer, i, end)
-            key = combine64(key, word) if i else word
+            out[row] = combine64(out[row], word) if i else word
             sizes[row] += 1
             i = end + 1
-        out[row] = key
+        if size and not separated:
+            sizes[row] = size
+            first = min(size, PREFIXES)
+            filters[first - 1, _slot(buffer, 0, first)] |= np.uint64(1) << np.uint64(min(size, LONGEST) - 1)
 
 
 @kernel
@@ -181,24 +187,6 @@ def count_words(data, offsets, buffer, unicode, lengths, keys, starts, shift, st
                         counts[row] += 1
                 left >>= 1
                 length += 1
-
-
-@kernel
-def hash_parts(data, offsets, buffer, unicode, out, sizes, filters):
-    """The hash of each folded entry and its size in bytes; fill `filters`.
-
-    filters   uint64[PREFIXES, 2^SLOTS]: the sizes of entries, as bits, by their first bytes; row k for k + 1 bytes
-    """
-    ascii_folded, pages, records, flags, lower, marks = unicode
-    for row in range(offsets.size - 1):
-        size = _fold(
-            data, offsets[row], offsets[row + 1], False, buffer, ascii_folded, pages, records, flags, lower, marks
-        )
-        sizes[row] = size
-        if size:
-            out[row] = _hash(buffer, 0, size)
-            first = min(size, PREFIXES)
-            filters[first - 1, _slot(buffer, 0, first)] |= np.uint64(1) << np.uint64(min(size, LONGEST) - 1)
 
 
 @kernel

@@ -615,19 +615,23 @@ def semantic_dedup(
 @takes(Select)
 def select(
     frame: AnyFrame,
-    column: str | Select,
+    column: str | Select = "",
     *,
     drop_lowest: float = 0,
     drop_highest: float = 0,
     keep_lowest: float = 0,
     keep_highest: float = 0,
+    max_documents: int = 0,
+    keep: str = "highest",
     per: str = "",
+    per_domain: str = "",
+    seed: int = 1234,
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows without an exact share of them, those with the lowest or highest numbers in a column.
 
-    column               column with the numbers, compared as float64. Or a whole `curation.Select` in place of the
-                         keywords, which are its fields
+    column               column with the numbers, compared as float64. Default: none, with max_documents alone. Or a
+                         whole `curation.Select` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
     Of n rows, floor(share * n) are removed; of equal numbers the later rows. On a Dask frame the call itself
@@ -637,6 +641,11 @@ def select(
         >>> frame = pandas.DataFrame({"text": ["low", "high", "middle"], "score": [0.1, 0.9, 0.5]})
         >>> curation.select(frame, "score", drop_lowest=0.4)["text"].tolist()
         ['high', 'middle']
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["a", "b", "c"], "url": ["x.org/1", "www.x.org", "y.org"]})
+        >>> len(curation.select(frame, max_documents=1, per_domain="url"))
+        2
 
     Raises RecipeError for a wrong setting, InputError if no row has a number in the column, and the errors of
     `curation.apply`.

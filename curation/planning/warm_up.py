@@ -171,6 +171,16 @@ def _listed(engine: Engine) -> None:
     documents_with(pa.array(["a"], pa.large_string()), characters_of(Entry("", "", "", "88F")))
 
 
+def _lists(engine: Engine) -> None:
+    from curation.rules.listed import WAYS, Listed, count_listed
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "list"
+        path.write_text("a.org\n")
+        for way in WAYS:
+            count_listed(pa.chunked_array([TEXTS], pa.large_string()), Listed(file=str(path), as_=way))
+
+
 GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "measures": _measures,
     "rewrite": _rewrite,
@@ -190,6 +200,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "utf8": _utf8,
     "file_ranges": _file_ranges,
     "listed": _listed,
+    "lists": _lists,
 }
 HOST_GROUPS = (
     "json_lines",
@@ -199,6 +210,7 @@ HOST_GROUPS = (
     "packing",
     "file_ranges",
     "listed",
+    "lists",
 )  # the GPU engine uses only these
 
 

@@ -73,8 +73,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     format              "auto" (by suffix), jsonl, parquet, arrow, csv, tsv, text, html, wet or warc
     text_column         "": the first of text, content, body, raw_content, ...; a dotted path selects nested JSON
     id_column           of strings or integers; a record without id gets `<name>/<doc>`
-    columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date; text: path): a
-                        list, or a mapping of new names to fields, such as `{domain: source}`
+    columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date, warc_id;
+                        text: path): a list, or a mapping of new names to fields, such as `{domain: source}`
     separator           text: split files here; "": each file is one document
     encoding            of text, html, csv and tsv; html that is not UTF-8 is read as its meta tag or its bytes suggest
     delimiter           of csv and tsv, one character; "": a comma in csv, a tab in tsv

@@ -163,12 +163,13 @@ def _decoded(text: bytes, first: int) -> tuple[pa.LargeStringArray, list[str]]:
         try:
             line.decode()
         except UnicodeDecodeError:
-            bad.append(_shown(first + number, line.decode("utf-8", "replace").strip()))
+            bad.append(shown_line(first + number, line.decode("utf-8", "replace").strip()))
             lines[number] = b""
     return pa.array(lines, pa.large_binary()).cast(pa.large_string()), bad
 
 
-def _shown(number: int, line: str) -> str:
+def shown_line(number: int, line: str) -> str:
+    """Return a line of a list for a message, cut to SHOWN_CHARACTERS."""
     shown = repr(line)
     return f"line {number:,}: {shown if len(shown) <= SHOWN_CHARACTERS else f'{shown[:SHOWN_CHARACTERS]}...'}"
 
@@ -185,7 +186,7 @@ def _domains(values: pa.LargeStringArray, numbers: np.ndarray, bad: list[str]) -
     ):
         found = _written_domains(value)
         if found is None:
-            bad.append(_shown(number, value))
+            bad.append(shown_line(number, value))
         others += found or []
         other_lines += [number] * len(found or [])
     if others:

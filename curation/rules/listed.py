@@ -19,7 +19,7 @@ import pyarrow as pa
 from curation.errors import InputError, RecipeError, nearest
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
-from curation.rules.list_files import MAX_SHOWN, read_entries
+from curation.rules.list_files import MAX_SHOWN, read_entries, shown_line
 from curation.system.files import commit, known_sha256
 
 WAYS = ("domain", "word", "value", "part")
@@ -75,7 +75,7 @@ class Entries(NamedTuple):
     keys      uint64, ascending: a hash of each different entry
     starts    uint32: by the first bits of a key, the place of the first key with them
     lengths   int64, ascending: the numbers of words, or of bytes, that entries have; none for domains and values
-    filters   uint64[4, 65536] for parts, else empty: see `curation.kernels.lists.hash_parts`
+    filters   uint64[6, 65536] for parts, else empty: see `curation.kernels.lists.hash_folded`
     """
 
     keys: np.ndarray
@@ -160,14 +160,12 @@ class _Builder:
             lists.hash_values(data, offsets, keys)
             self.keys.append(keys)
             return []
-        if self.way == "word":
-            lists.hash_words(data, offsets, _buffer(offsets), _unicode(), keys, sizes)
-        else:
-            lists.hash_parts(data, offsets, _buffer(offsets), _unicode(), keys, sizes, self.filters)
+        separated = self.way == "word"
+        lists.hash_folded(data, offsets, separated, _buffer(offsets), _unicode(), keys, sizes, self.filters)
         good = (sizes > 0) & ((sizes <= lists.MAX_WORDS) | (self.way == "part"))
         self.lengths |= {*np.unique(sizes[good]).tolist()}
         self.keys.append(keys[good])
-        return [f"line {lines[k]:,}: {entries[k].as_py()!r}" for k in np.flatnonzero(~good).tolist()]
+        return [shown_line(int(lines[k]), entries[k].as_py()) for k in np.flatnonzero(~good).tolist()]
 
     def entries(self) -> Entries:
         keys = np.concatenate(self.keys)
@@ -188,7 +186,10 @@ def _indexed(keys: np.ndarray, lengths: np.ndarray, filters: np.ndarray) -> Entr
     bits = max(len(keys).bit_length() - BUCKET_BITS, 1)
     firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
     starts = np.append(np.searchsorted(keys, firsts), len(keys)).astype(np.uint32)
-    return Entries(keys, starts, lengths, filters)
+    entries = Entries(keys, starts, lengths, filters)
+    for array in entries:
+        array.setflags(write=False)  # as mapped arrays are: kernels are compiled once
+    return entries
 
 
 # Stored lists

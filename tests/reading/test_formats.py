@@ -92,9 +92,10 @@ def test_wet(tmp_path: Path, form: str, batch_bytes: int):
         "one member": gzip.compress(b"".join(records)),
     }
     path.write_bytes(packed[form])
-    found = read(path, batch_bytes, columns=["url", "date"])
+    found = read(path, batch_bytes, columns=["url", "date", "warc_id"])
     assert found["text"] == [text.decode() for text in TEXTS]
     assert found["id"] == [f"id-{k}" for k in range(len(TEXTS))]
+    assert found["warc_id"] == found["id"]
     assert found["url"] == [f"http://x/{k}" for k in range(len(TEXTS))]
     assert found["date"] == ["2024-05-18T01:58:10Z"] * len(TEXTS)
     assert found["row"] == list(range(len(TEXTS))) and not found["rejected"]

@@ -320,6 +320,23 @@ def test_a_filter_on_columns_and_measures(engine: ModuleType):
     assert kept(engine, {"matches": "two|three", "max_count": 1}) == (["1", "2", "3"], {"text_matches": 1})
     assert kept(engine, {"column": "adult", "not_in": [True]}) == (["0", "1", "2"], {"adult": 1})
     assert kept(engine, {"column": "id", "in_": ["doc-1", "doc-7"]}) == (["1"], {"id": 3})
+    either = ({"column": "quality", "min": 0.5}, {"matches": "two", "min_count": 1})
+    assert kept(engine, {"any_": [Rule(**rule) for rule in either], "reason": "x"})[0] == [
+        name for name in "0123" if any(name in kept(engine, rule)[0] for rule in either)
+    ]
+
+
+def test_a_filter_on_lists(engine: ModuleType, tmp_path: Path):
+    path = tmp_path / "list"
+    path.write_text("two\none two three\n")
+    assert kept(engine, {"listed": {"file": str(path), "as": "word"}, "max_count": 1}) == (
+        ["1", "2", "3"],
+        {"text_listed": 1},
+    )
+    assert kept(engine, {"listed": {"file": str(path), "as": "part"}, "min_count": 1}) == (
+        ["0", "1"],
+        {"text_listed": 2},
+    )
 
 
 @pytest.mark.parametrize(

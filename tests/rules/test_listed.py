@@ -123,6 +123,7 @@ def test_lists_are_read_as_people_have_them(form: str, tmp_path: Path, monkeypat
     listed = Listed(file=str(path), as_="domain", member=member)
     urls = ["http://bad.com", "http://a.worse.org", "http://www.münchen.de", "http://other.com"]
     assert count_listed(pa.chunked_array([urls]), listed).tolist() == [1, 1, 1, 0]
+    assert notes_of(listed)[:2] == (3, 0)
     if member:
         both = Listed(file=str(path), as_="domain", member=["adult/domains", "other/domains"])
         assert count_listed(pa.chunked_array([urls]), both).tolist() == [1, 1, 1, 1]

@@ -53,7 +53,7 @@ def drawn_by_hand(texts: list[str], kinds: list[str], sizes: list[int], total: i
     """How often each document is drawn: `sizes` are 1, or the tokens of the documents."""
     engine = curation.engine.load_engine("cpu")
     frame = pd.DataFrame({"text": pd.Series(texts, dtype="string[pyarrow]")})
-    hashes = mix._seeded(engine.hash_text(frame["text"])[:, 0], seed).tolist()
+    hashes = mix.seeded(engine.hash_text(frame["text"])[:, 0], seed).tolist()
     copies = [0] * len(texts)
     for name, quota in quotas_of(WEIGHTS, total).items():
         own = [k for k, kind in enumerate(kinds) if kind == name]

@@ -16,12 +16,14 @@ import pandas as pd
 import pytest
 
 import curation
+from curation.engine import load_engine
 from curation.errors import CurationError, InputError, RecipeError
+from curation.rules.hosts import host_of
 from curation.running.run import run
 from curation.stages import Select
 from curation.stages.corpus import key_ranges
 from curation.stages.shares import rank_bounds
-from curation.stages.shares.select import numbers_at, order_of
+from curation.stages.shares.select import numbers_at, order_of, seeded
 from tests.runs import recipe_of, table_rows
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), 1e-310, -1e-310, 0.1, 0.30000000000000004, 2.0**53]
@@ -143,6 +145,68 @@ def test_orders_rise_with_numbers_and_lead_back():
     assert order_of(np.array([np.nan]), True)[0] == 0 and np.isnan(numbers_at(np.array([0], np.uint64), True))[0]
 
 
+URLS = [None, "", "http://a.org/{}", "https://www.a.org/{}", "A.ORG:80", "b.a.org", "www.com", "c.org", "no host"]
+
+
+def capped(numbers: list[float | None], urls: list[str | None], limit: int, sign: int) -> set[int]:
+    """The positions that a cap per domain removes, by sorting."""
+    members = defaultdict(list)
+    for place, url in enumerate(urls):
+        if host := host_of(url or ""):
+            members[re.sub(r"^www\.(?=.*\.)", "", host)].append(place)
+
+    def rank(place: int) -> tuple[bool, float, int]:
+        number = numbers[place]
+        is_number = number is not None and number == number
+        return (is_number, sign * number if is_number else 0.0, -place)
+
+    return {place for places in members.values() for place in sorted(places, key=rank)[: max(len(places) - limit, 0)]}
+
+
+@pytest.mark.parametrize("keep", ["highest", "lowest"])
+def test_a_cap_per_domain_is_the_one_of_a_sort(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In one task, and in many."""
+    rng = np.random.default_rng(7)
+    numbers = numbers_of(300, 20, rng)
+    urls = [(URLS[place] or "").format(place) or None for place in rng.integers(len(URLS), size=300)]
+    expected = capped(numbers, urls, 9, 1 if keep == "highest" else -1)
+    how: dict[str, int] = {"workers": 1}
+    if keep == "lowest":
+        monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 40)
+        monkeypatch.setattr(key_ranges, "MAX_GROUP_ROWS", 40)
+        monkeypatch.setattr(rank_bounds, "REDUCER_ROWS", 50)
+        how = {"workers": 2, "slice_bytes": 1 << 12}
+    settings = {"max_documents": 9, "per_domain": "kind", "keep": keep}
+    report, removed = run_on(numbers, urls, tmp_path, settings, **how)
+    [entry] = report["stages"]
+    assert removed == expected and entry["reasons"] == {"above_max_documents": len(expected)}
+    assert f"{sum(not host_of(url or '') for url in urls)} documents without a domain kept" in entry["lines"]
+    assert {group["name"] for group in entry["details"]["by_group"]} == {"a.org", "b.a.org", "www.com", "c.org"}
+
+
+def test_a_cap_without_a_column_draws_by_the_seed():
+    frame = pd.DataFrame({"text": list("abcdefgh"), "kind": ["x"] * 4 + ["y"] * 3 + [None]})
+    engine = load_engine("cpu")
+    drawn = []
+    for seed in (1, 2):
+        orders = seeded(engine.hash_text(frame["text"])[:, 0], seed).tolist()
+        wanted = {
+            *sorted(range(4), key=lambda row: orders[row])[2:],
+            *sorted(range(4, 7), key=lambda row: orders[row])[1:],
+        }
+        kept = curation.select(frame, max_documents=2, per="kind", seed=seed)["text"].tolist()
+        assert kept == [text for row, text in enumerate(frame["text"]) if row in {*wanted, 7}]
+        drawn.append(kept)
+        assert len(curation.select(frame, max_documents=3, seed=seed)) == 3
+    assert drawn[0] != drawn[1]
+
+
+def test_a_column_without_urls_is_refused():
+    frame = pd.DataFrame({"text": ["a"], "url": [1]})
+    with pytest.raises(InputError, match="column 'url' holds int64, but per_domain needs URLs"):
+        curation.select(frame, max_documents=1, per_domain="url")
+
+
 # bad input
 
 
@@ -153,8 +217,17 @@ def test_orders_rise_with_numbers_and_lead_back():
         ({"drop_lowest": 1.0}, "drop_lowest must be above 0 and below 1, not 1.0"),
         ({"drop_lowest": -0.1}, "drop_lowest must be above 0 and below 1, not -0.1"),
         ({"drop_lowest": float("nan")}, "drop_lowest must be above 0 and below 1, not nan"),
-        ({}, "give one of drop_lowest, drop_highest, keep_lowest, keep_highest, not none"),
-        ({"drop_lowest": 0.1, "keep_lowest": 0.1}, "keep_highest, not drop_lowest, keep_lowest"),
+        ({}, "give one of drop_lowest, drop_highest, keep_lowest, keep_highest and max_documents, not none"),
+        ({"drop_lowest": 0.1, "keep_lowest": 0.1}, "max_documents, not drop_lowest, keep_lowest"),
+        ({"drop_lowest": 0.1, "max_documents": 2}, "max_documents, not drop_lowest, max_documents"),
+        ({"drop_lowest": 0.1, "column": ""}, "column must name a column of numbers, not ''"),
+        ({"max_documents": -1}, "max_documents must be 1 or more, not -1"),
+        ({"max_documents": 2, "keep": "last"}, "keep must be highest or lowest, not 'last'"),
+        ({"drop_lowest": 0.1, "keep": "lowest"}, "keep: lowest is for max_documents with a column"),
+        ({"max_documents": 2, "column": "", "keep": "lowest"}, "keep: lowest is for max_documents with a column"),
+        ({"max_documents": 2, "per": "kind", "per_domain": "url"}, "per_domain must be a column of URLs, without per"),
+        ({"max_documents": 2, "per_domain": "text"}, "per_domain must be a column of URLs, without per, not 'text'"),
+        ({"max_documents": 2, "seed": -1}, "seed must be 0 or more, not -1"),
         ({"drop_lowest": 0.1, "per": "score"}, "per must be source, or a column other than 'score'"),
         ({"drop_lowest": 0.1, "column": "text"}, "column must name a column of numbers, not 'text'"),
     ],

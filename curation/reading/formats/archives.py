@@ -2,7 +2,8 @@
 """Web archives: WET (`conversion` records, whose content is the text) and WARC (`response` records, whose main text
 Resiliparse extracts).
 
-`id` is the record's. `columns` may name `url` and `date`. Malformed UTF-8 becomes U+FFFD; such documents are counted.
+`id` is the record's. `columns` may name `url`, `date` and `warc_id`, which is the same id. Malformed UTF-8 becomes
+U+FFFD; such documents are counted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Entry(NamedTuple):
     error: str
 
 
-FIELDS = {"url": "warc-target-uri", "date": "warc-date"}
+RECORD_ID = "warc-record-id"
+FIELDS = {"url": "warc-target-uri", "date": "warc-date", "warc_id": RECORD_ID}
 
 
 def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: Callable[[Record], bytes]) -> Iterator[Documents]:
@@ -70,10 +72,10 @@ def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents
     headers = [entry.headers for entry in entries if not entry.error]
     columns = [
         pa.array([k for k, entry in numbered if not entry.error], pa.int64()),
-        pa.array([_bare_id(entry.get("warc-record-id")) for entry in headers], pa.large_string()),
+        pa.array([_value(entry, RECORD_ID) for entry in headers], pa.large_string()),
         text,
         *(
-            pa.array([entry.get(FIELDS[name]) for entry in headers], pa.large_string())
+            pa.array([_value(entry, FIELDS[name]) for entry in headers], pa.large_string())
             for name in file.carried.values()
         ),
     ]
@@ -81,7 +83,10 @@ def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents
     return Documents(table, rejected, len(entries), len(entries), repaired)
 
 
-def _bare_id(value: str | None) -> str | None:
+def _value(headers: dict[str, str], field: str) -> str | None:
+    value = headers.get(field)
+    if field != RECORD_ID:
+        return value
     return value.strip("<>").removeprefix("urn:uuid:") if value else None
 
 

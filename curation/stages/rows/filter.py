@@ -60,7 +60,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures",)
+        return ("measures", *(("lists",) if lists_in(expand_rules(self.rules)) else ()))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules))

@@ -19,7 +19,7 @@ from curation.stages.base import CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.key_ranges import read_cell, slice_group, slice_group_count, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, lowest, phases
-from curation.stages.shares.select import SOURCE, as_strings, source_numbers
+from curation.stages.shares.select import SOURCE, as_strings, seeded, source_numbers
 from curation.system.files import commit
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return load_tokenizer(TokenizerSpec(name=self.tokenizer, append_eod=self.append_eod))
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        keys = {ORDER: _seeded(engine.hash_text(frame[TEXT])[:, 0], self.seed)}
+        keys = {ORDER: seeded(engine.hash_text(frame[TEXT])[:, 0], self.seed)}
         if self.by != SOURCE:
             values = as_strings(engine.to_arrow(frame[[self.by]]).column(0), self.by)
             places = pc.index_in(values, value_set=pa.array(self._names, pa.large_string()))
@@ -302,12 +302,3 @@ def apportion(weights: Sequence[float], sizes: Sequence[int], total: int) -> lis
     for place in order[: total - sum(quotas)]:
         quotas[place] += 1
     return quotas
-
-
-def _seeded(hashes: np.ndarray, seed: int) -> np.ndarray:
-    """Return hashes in another order for each seed (SplitMix64)."""
-    with np.errstate(over="ignore"):
-        x = hashes + np.uint64(seed % 2**64) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`select`: remove an exact share of the documents, the lowest or highest by a column of numbers."""
+"""`select`: remove an exact share of the documents, or those above a number per group, by a column of numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, as_share, counted
 from curation.rules.columns import has_kind, numbers_of, written_numbers
+from curation.rules.hosts import hosts_of
 from curation.stages.base import CorpusStage, Function, Phase
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, dropped_rows, phases
@@ -20,25 +22,34 @@ from curation.stages.shares.rank_bounds import bounds_of, dropped_rows, phases
 ORDER, GROUP = "order", "group"  # keys
 SOURCE = "source"
 SHARES = ("drop_lowest", "drop_highest", "keep_lowest", "keep_highest")
+SIDES = ("highest", "lowest")
+CAP = "max_documents"
+NO_GROUP = 0  # hash of the empty text: documents without a value of `per`, or without a domain
 SHOWN_GROUPS = 10  # the largest, in the report
 SIGN = np.uint64(1 << 63)
 MISSING = np.uint64(0)  # order of a document without a number
 
 
 class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
-    """Remove an exact share of the documents by a column of numbers, such as a score.
+    """Remove an exact share of the documents by a column of numbers, such as a score, or all but some of each group.
 
-    column        column with the numbers, compared as float64
-    drop_lowest   share of the documents with the lowest numbers to remove, above 0 and below 1
-    drop_highest  share of the documents with the highest numbers to remove
-    keep_lowest   share of the documents with the lowest numbers to keep
-    keep_highest  share of the documents with the highest numbers to keep
-    per           apply the share to each `source` (input), or to each value of a column, such as `language`; default:
-                  to all documents
+    column         column with the numbers, compared as float64. Default: none, with max_documents alone
+    drop_lowest    share of the documents with the lowest numbers to remove, above 0 and below 1
+    drop_highest   share of the documents with the highest numbers to remove
+    keep_lowest    share of the documents with the lowest numbers to keep
+    keep_highest   share of the documents with the highest numbers to keep
+    max_documents  number of documents to keep, of each group or of all
+    keep           the documents that max_documents keeps: with the `highest` numbers in `column`, or the `lowest`.
+                   Without `column` they are drawn: those with the highest hash of text and seed
+    per            apply the share or number to each `source` (input), or to each value of a column, such as `language`;
+                   default: to all documents
+    per_domain     column with URLs: apply it to each domain, which is the host of a URL without `www.`
+    seed           seed of the draw
 
-    Give one share. Of n documents, floor(share * n) are removed; with a share to keep, floor((1 - share) * n). Of equal
-    numbers the later documents are removed. Documents without a number (null, NaN, no number in a string) are removed
-    first, whatever the direction.
+    Give one share, or max_documents. Of n documents, floor(share * n) are removed; with a share to keep, floor((1 -
+    share) * n). Of equal numbers the later documents are removed. Documents without a number (null, NaN, no number in
+    a string) are removed first, whatever the direction. With max_documents, those without a value of `per`, or without
+    a domain, are all kept and counted.
     """
 
     finds_duplicates: ClassVar[bool] = False
@@ -52,28 +63,50 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
             >>> curation.select(frame, "score", drop_lowest=0.4)["text"].tolist()
             ['high', 'middle']
 
+            >>> frame = pandas.DataFrame({"text": ["a", "b", "c"], "url": ["x.org/1", "www.x.org", "y.org"]})
+            >>> len(curation.select(frame, max_documents=1, per_domain="url"))
+            2
+
         Raises InputError if no row has a number in the column.
         """,
+        second="column",
     )
 
-    column: str
+    column: str = ""
     drop_lowest: float = 0
     drop_highest: float = 0
     keep_lowest: float = 0
     keep_highest: float = 0
+    max_documents: int = 0
+    keep: str = "highest"
     per: str = ""
+    per_domain: str = ""
+    seed: int = 1234
 
     def __post_init__(self) -> None:
-        if self.column in ("", TEXT, ID):
+        self._check_limit()
+        if self.column in (TEXT, ID) or (not self.column and not self.max_documents):
             raise ValueError(f"column must name a column of numbers, not {self.column!r}")
-        if self.per in (TEXT, ID, self.column):
+        if self.per in (TEXT, ID, *([self.column] if self.column else [])):
             raise ValueError(f"per must be source, or a column other than {self.per!r} whose values repeat")
-        given = [name for name in SHARES if getattr(self, name) != 0]
+        if self.per_domain and (self.per or self.per_domain in (TEXT, ID, SOURCE, self.column)):
+            raise ValueError(f"per_domain must be a column of URLs, without per, not {self.per_domain!r}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be 0 or more, not {self.seed}")
+
+    def _check_limit(self) -> None:
+        given = [name for name in (*SHARES, CAP) if getattr(self, name) != 0]
         if len(given) != 1:
-            raise ValueError(f"give one of {', '.join(SHARES)}, not {', '.join(given) or 'none'}")
+            raise ValueError(f"give one of {', '.join(SHARES)} and {CAP}, not {', '.join(given) or 'none'}")
         share = getattr(self, given[0])
-        if not 0 < share < 1:
+        if given == [CAP] and share < 1:
+            raise ValueError(f"{CAP} must be 1 or more, not {share}")
+        if given != [CAP] and not 0 < share < 1:
             raise ValueError(f"{given[0]} must be above 0 and below 1, not {share}{as_share(share)}")
+        if self.keep not in SIDES:
+            raise ValueError(f"keep must be highest or lowest, not {self.keep!r}")
+        if self.keep != SIDES[0] and (given != [CAP] or not self.column):
+            raise ValueError(f"keep: {self.keep} is for {CAP} with a column")
 
     @property
     def _given(self) -> tuple[str, float]:
@@ -81,35 +114,56 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
     @property
     def _drops_highest(self) -> bool:
+        if self.max_documents:
+            return self.keep == "lowest"
         return self._given[0] in ("drop_highest", "keep_lowest")
 
     @property
+    def _grouped_by(self) -> str:
+        """The column whose values, or domains, are the groups; "" for inputs, and for one group."""
+        return self.per_domain or (self.per if self.per != SOURCE else "")
+
+    @property
     def _is_grouped(self) -> bool:
-        """Return whether groups are the values of a column."""
-        return self.per not in ("", SOURCE)
+        return self._grouped_by != ""
 
     def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
+        if self.max_documents:
+            has_groups = self.per or self.per_domain
+            return 1.0 if has_groups or documents <= self.max_documents else self.max_documents / documents
         name, share = self._given
         return share if name.startswith("keep") else 1 - share
 
     @property
     def _reason(self) -> str:
-        return f"{'high' if self._drops_highest else 'low'}_{self.column}"
+        return f"above_{CAP}" if self.max_documents else f"{'high' if self._drops_highest else 'low'}_{self.column}"
 
     def reads(self) -> tuple[str, ...]:
-        return (self.column, self.per) if self._is_grouped else (self.column,)
+        return tuple(name for name in (self.column, self._grouped_by) if name)
 
     def kernels(self) -> tuple[str, ...]:
-        return ("hashes",) if self._is_grouped else ()
+        return ("hashes",) if self._is_grouped or not self.column else ()
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        numbers = _numbers(engine.to_arrow(frame[[self.column]]).column(0), self.column)
-        keys = {ORDER: order_of(numbers, self._drops_highest)}
+        if self.column:
+            numbers = _numbers(engine.to_arrow(frame[[self.column]]).column(0), self.column)
+            keys = {ORDER: order_of(numbers, self._drops_highest)}
+        else:
+            keys = {ORDER: seeded(engine.hash_text(frame[TEXT])[:, 0], self.seed)}
         if self._is_grouped:
-            values = as_strings(engine.to_arrow(frame[[self.per]]).column(0), self.per)
+            values = self._groups_of(engine.to_arrow(frame[[self._grouped_by]]).column(0))
             text = engine.from_arrow(pa.table({TEXT: values}))[TEXT]
             keys[GROUP] = engine.hash_text(text)[:, 0]
         return keys
+
+    def _groups_of(self, values: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+        """Return the name of the group of each value of a column."""
+        if not self.per_domain:
+            return as_strings(values, self.per)
+        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+        if not has_kind(kind, "text"):
+            raise InputError(f"column {self.per_domain!r} holds {values.type}, but per_domain needs URLs")
+        return pc.replace_substring_regex(hosts_of(values), pattern=r"^www\.(.*\.)", replacement=r"\1")
 
     def phases(self) -> Sequence[Phase]:
         return phases(self._keys_of, self._dropped, self._is_grouped)
@@ -118,7 +172,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         """Return the group and the order of each row of a corpus."""
         if self._is_grouped:
             group = part.column(GROUP)
-        elif self.per:
+        elif self.per == SOURCE:
             names = list(dict.fromkeys(name for name, _, _ in part.sources))  # of a frame, an input may have several
             group = source_numbers(part, names)
         else:
@@ -127,6 +181,9 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
     def _dropped(self, groups: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return how many of so many documents are removed. The share counts as it is written: 0.3 of 10 are 3."""
+        if self.max_documents:
+            above = np.maximum(documents - self.max_documents, 0)
+            return np.where((groups == NO_GROUP) & self._is_grouped, 0, above)
         name, given = self._given
         share = Decimal(repr(given)) if name.startswith("drop") else 1 - Decimal(repr(given))
         return np.array([int(share * number) for number in documents.tolist()], np.int64)
@@ -134,12 +191,17 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         rows, orders = dropped_rows(corpus)
         bounds = bounds_of(corpus, self._is_grouped)
-        numbers = numbers_at(orders, self._drops_highest)
-        missing = int(np.count_nonzero(orders == MISSING))
+        numbers = numbers_at(orders, self._drops_highest) if self.column else np.full(len(rows), np.nan)
+        missing = int(np.count_nonzero(orders == MISSING)) if self.column else 0
         if missing and missing == len(orders) and (corpus.column(ORDER) == MISSING).all():
             raise InputError(f"column {self.column!r} has no number in any of {counted(len(corpus.rows), 'document')}")
-        largest = np.argsort(-bounds.documents, kind="stable")[:SHOWN_GROUPS]
-        limits = numbers_at(bounds.bound[largest], self._drops_highest).tolist()
+        largest = np.argsort(-bounds.documents, kind="stable")
+        if self.max_documents and self._is_grouped:
+            largest = largest[bounds.group[largest] != NO_GROUP]
+        largest = largest[:SHOWN_GROUPS]
+        limits = (
+            numbers_at(bounds.bound[largest], self._drops_highest).tolist() if self.column else [np.nan] * SHOWN_GROUPS
+        )
         groups = [
             {
                 "name": self._name_of(corpus, int(bounds.first[place])),
@@ -147,21 +209,28 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
                 "removed": int(bounds.dropped[place]),
                 "bound": limit if bounds.dropped[place] and np.isfinite(limit) else None,
             }
-            for place, limit in zip(largest.tolist(), limits, strict=True)
+            for place, limit in zip(largest.tolist(), limits, strict=False)
         ]
         details = {"missing": missing, "groups": len(bounds.group), "by_group": groups}
+        if self.max_documents and self._is_grouped:
+            details["without_group"] = int(bounds.documents[bounds.group == NO_GROUP].sum())
         return Decision((Drops(rows, self._reason, numbers, -1),), details=details)
 
     def _name_of(self, corpus: Corpus, first: int) -> str:
         """Return the name of the group whose first row is given."""
-        if not self.per:
+        if not self.per and not self.per_domain:
             return ""
         if not self._is_grouped:
             return next(name for name, low, high in corpus.sources if low <= first < high)
-        [read] = corpus.texts(np.searchsorted(corpus.rows, np.array([first], corpus.rows.dtype)), self.per)
-        return str(read().to_pylist()[0] or "")
+        [read] = corpus.texts(np.searchsorted(corpus.rows, np.array([first], corpus.rows.dtype)), self._grouped_by)
+        return str(self._groups_of(pa.chunked_array([read()]))[0].as_py() or "")
 
     def explain(self) -> list[str]:
+        if self.max_documents:
+            groups = "domain" if self.per_domain else "input" if self.per == SOURCE else self.per
+            of_each = f" of each {groups}" if groups else ""
+            chosen = f"with the {self.keep} {self.column}" if self.column else f"drawn by seed {self.seed}"
+            return [f"keep at most {counted(self.max_documents, 'document')}{of_each}, {chosen}"]
         name, share = self._given
         verb, side = name.split("_")
         per = (
@@ -172,14 +241,17 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     def report_lines(self, count: StageCount) -> list[str]:
         sign = ">=" if self._drops_highest else "<="
         lines = [
-            f"{group['name'] or self.column}: {group['removed']:,} of {counted(group['documents'], 'document')} removed"
+            f"{group['name'] or self.column or 'all'}: {group['removed']:,} of "
+            f"{counted(group['documents'], 'document')} removed"
             + (f", {self.column} {sign} {group['bound']:.6g}" if group["bound"] is not None else "")
             for group in count.details["by_group"]
         ]
-        others = count.details["groups"] - len(lines)
-        missing = count.details["missing"]
+        missing, free = count.details["missing"], count.details.get("without_group", 0)
+        others = count.details["groups"] - len(lines) - bool(free)
+        what = "domain" if self.per_domain else self.per
         return [
             *lines,
+            *([f"{counted(free, 'document')} without a {what} kept"] if free else []),
             *([f"{counted(others, 'smaller group')} not shown"] if others else []),
             *([f"{counted(missing, 'document')} without a number removed"] if missing else []),
         ]
@@ -191,6 +263,15 @@ def source_numbers(part: Corpus, names: Sequence[str]) -> np.ndarray:
     number_of = np.array([places.get(name, len(names)) for name, _, _ in part.sources], np.uint64)
     ends = np.array([last for _, _, last in part.sources], np.int64)
     return number_of[np.searchsorted(ends, part.rows.astype(np.int64), side="right")]
+
+
+def seeded(hashes: np.ndarray, seed: int) -> np.ndarray:
+    """Return hashes in another order for each seed (SplitMix64)."""
+    with np.errstate(over="ignore"):
+        x = hashes + np.uint64(seed % 2**64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
