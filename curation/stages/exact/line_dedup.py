@@ -47,8 +47,9 @@ FIRST, NONE = "first", "none"
 KEEP = (FIRST, NONE)
 COMPARED = {"exact": "unchanged text", "folded": "lower case, digits as 0, without punctuation"}
 SEEN_BEFORE = 2  # `documents`: a repetition in one document counts, too
-SCRATCH_SHARE = 0.5  # of the text: 16 bytes per unit of 32 bytes
-INDEX_SHARE = 0.32  # of the text: 10 bytes per unit of 32 bytes
+# Of the text, for units of 20 bytes: lines of code have 25 to 35 on average, those of prose more
+SCRATCH_SHARE = 16 / 20
+INDEX_SHARE = 10 / 20
 
 
 class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
