@@ -75,7 +75,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
     function: ClassVar[Function] = Function(
         """Return all rows, without lines (paragraphs, sentences) that occurred before.
 
-        On a Dask frame the call itself reads all text once, and again the texts that it cuts. The rows stay lazy.
+        On a Dask frame the call itself reads all text twice, and a third time where it cuts. The rows stay lazy.
 
             >>> frame = pandas.DataFrame({"text": ["Home. News. One story.", "Home. News. Another one."]})
             >>> curation.line_dedup(frame, unit="sentence")["text"].tolist()
