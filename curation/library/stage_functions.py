@@ -417,7 +417,7 @@ def line_dedup(
     stage                a whole `curation.LineDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-    On a Dask frame the call itself reads all text once, and again the texts that it cuts. The rows stay lazy.
+    On a Dask frame the call itself reads all text twice, and a third time where it cuts. The rows stay lazy.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"text": ["Home. News. One story.", "Home. News. Another one."]})

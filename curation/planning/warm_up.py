@@ -85,11 +85,12 @@ def _hashes(engine: Engine) -> None:
 
 
 def _unit_spans(engine: Engine) -> None:
-    from curation.kernels.units import UNITS, find_units, stripped
+    from curation.kernels.units import UNITS, stripped
+    from curation.stages.exact.unit_keys import buffers_of
 
-    data, offsets = np.frombuffer(b"One. Two.\n\nThree", np.uint8), np.array([0, 16])
+    buffers = buffers_of(pa.array(TEXTS, pa.large_string()))
     for unit in UNITS:
-        stripped(data, find_units(data, offsets, None, unit).spans)
+        stripped(buffers.data, buffers.units(unit).spans)
 
 
 def _leaders(engine: Engine) -> None:

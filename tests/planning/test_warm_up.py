@@ -60,6 +60,7 @@ stages:
   - {kind: redact}
   - {kind: decontaminate, evaluation_files: [{path: evaluation.jsonl}]}
   - {kind: exact_dedup, compare: lowercase}
+  - {kind: line_dedup, compare: folded, min_characters: 200}
   - {kind: fuzzy_dedup, keep: longest}
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}

@@ -13,11 +13,13 @@ from cpu_fallback.rewriting import needs_normalising
 from curation.contract import TEXT
 from curation.kernels import tables
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps
-from tests.corpus import assigned_characters
+from curation.kernels.units import UNITS
+from curation.stages.exact.unit_keys import COMPARISONS, Compared, unit_keys
+from tests.corpus import NASTY, assigned_characters
 from tests.gpu.stand_ins import eight_byte_blocks, text_kernels
 from tests.ptx.engine import install_engine
 from tests.ptx.test_kernels import CAPABILITIES, SEEDS
-from tests.ptx.workload import ALL_STEPS, rewritten, shifted_column
+from tests.ptx.workload import ALL_STEPS, made_texts, rewritten, shifted_column
 from tests.stages import test_rewrite
 
 WELL_FORMED = [text.encode() for text in ("a", "é", "漢", "𐐀", "\U0010ffff", "\ud7ff", "\ue000", "\u0800", "\x7f")]
@@ -239,3 +241,16 @@ def test_rewriting_of_any_column(monkeypatch, skipped, shift):
         found, expected = (each.rewrite(frame[TEXT], steps) for each in (engine, cpu_fallback))
         assert found[0].tolist() == expected[0].tolist(), steps
         assert found[1].tolist() == expected[1].tolist(), steps
+
+
+@pytest.mark.parametrize("compare", COMPARISONS)
+def test_keys_of_units(monkeypatch, compare):
+    """Rows over the bytes of texts, with a null between two of them, which has bytes."""
+    engine, _ = install_engine(monkeypatch, 3)
+    texts = [*made_texts(3), *(text for text in NASTY if len(text) < 100), None]
+    column = pa.array(["before", *texts], pa.large_string()).slice(1)
+    for unit in UNITS if compare == "exact" else UNITS[:1]:
+        found, expected = (unit_keys(each, column, Compared(unit, 2, compare, 3)) for each in (engine, cpu_fallback))
+        assert np.count_nonzero(expected[0]) > 9
+        for actual, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(actual, wanted, strict=True)

@@ -43,6 +43,18 @@ stages:
 output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true, raw: parquet, cleaned: csv}
 """
 
+CUT = """
+input:
+  - {path: "PATH/one.jsonl", name: one}
+  - {path: "PATH/two.jsonl", name: two}
+stages:
+  - {kind: line_dedup}
+  - {kind: filter, rules: [{measure: words, min: 5}]}
+  - {kind: fuzzy_dedup, threshold: 0.5, index: "PATH/old/index"}
+  - {kind: line_dedup, name: spans, unit: sentence, window: 2, documents: 3, keep: none}
+output: {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids}
+"""
+
 MIXED = """
 input:
   - {path: "PATH/one.jsonl", name: one}
@@ -216,8 +228,11 @@ def test_runs_killed_while_documents_are_mixed(tmp_path: Path):
 
 
 @pytest.mark.slow("a run killed at any moment resumes with the same bytes")
-def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):
+@pytest.mark.parametrize("recipe", [RECIPE, CUT], ids=["documents", "cuts"])
+def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, recipe: str):
     """Each phase is hit as often as any other, however long it takes."""
+    (tmp_path / "text").mkdir()
+    place = Place(tmp_path / "text", recipe)
     log, whole = tmp_path / "log", Moment(tmp_path / "renames")
     place.finish(tmp_path / "warm", log)  # compiles the kernels, loads the files
     place.finish(tmp_path / "whole", log, whole)

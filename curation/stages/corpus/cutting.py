@@ -147,7 +147,8 @@ def _check_reached(missing: np.ndarray) -> None:
 
 def _check_texts(part: Corpus, spans: Cuts) -> None:
     """Check the rows and stops of spans in a partition."""
-    rows, counts = np.unique(spans.row, return_counts=True)
+    starts = np.flatnonzero(np.append(True, spans.row[1:] != spans.row[:-1]))  # rows ascend
+    rows, counts = spans.row[starts], np.diff(np.append(starts, len(spans.row)))
     _check_reached(np.setdiff1d(rows, part.rows, assume_unique=True))
     sizes = np.repeat(part.of(rows).byte_lengths(), counts)
     wrong = np.flatnonzero(spans.stop > sizes)
@@ -195,13 +196,15 @@ def cut_texts(texts: pa.LargeStringArray, cuts: Cuts, first: int) -> pa.LargeStr
     row = cuts.row[low:high] - first
     start, stop = offsets[row] + cuts.start[low:high], offsets[row] + cuts.stop[low:high]
     _check_bytes(data, offsets, cuts, low, row, start, stop)
-    change = np.zeros(len(data) + 1, np.int8)
-    change[start] += 1  # at most one span starts at each byte
-    change[stop] -= 1
-    kept = np.cumsum(change[:-1], dtype=np.int8) == 0
+    edges = np.concatenate([[0], np.stack([start, stop], 1).ravel(), [len(data)]])
+    pieces = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(edges) - 1, [None, *map(pa.py_buffer, (edges, data))]
+    )
+    is_kept = np.arange(len(edges) - 1) % 2 == 0
+    kept = pieces.filter(pa.array(is_kept)).buffers()[2]
     removed = np.bincount(row, stop - start, len(texts)).astype(np.int64)
     after = offsets - np.concatenate([[0], np.cumsum(removed)])
-    return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(after), pa.py_buffer(data[kept]))
+    return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(after), kept)
 
 
 def _check_bytes(

@@ -47,8 +47,9 @@ FIRST, NONE = "first", "none"
 KEEP = (FIRST, NONE)
 COMPARED = {"exact": "unchanged text", "folded": "lower case, digits as 0, without punctuation"}
 SEEN_BEFORE = 2  # `documents`: a repetition in one document counts, too
-SCRATCH_SHARE = 0.5  # of the text: 16 bytes per unit of 32 bytes
-INDEX_SHARE = 0.32  # of the text: 10 bytes per unit of 32 bytes
+# Of the text, for units of 20 bytes: lines of code have 25 to 35 on average, those of prose more
+SCRATCH_SHARE = 16 / 20
+INDEX_SHARE = 10 / 20
 
 
 class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
@@ -74,7 +75,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
     function: ClassVar[Function] = Function(
         """Return all rows, without lines (paragraphs, sentences) that occurred before.
 
-        On a Dask frame the call itself reads all text once, and again the texts that it cuts. The rows stay lazy.
+        On a Dask frame the call itself reads all text twice, and a third time where it cuts. The rows stay lazy.
 
             >>> frame = pandas.DataFrame({"text": ["Home. News. One story.", "Home. News. Another one."]})
             >>> curation.line_dedup(frame, unit="sentence")["text"].tolist()

@@ -67,7 +67,7 @@ def cut_spans(
     cut     whether each unit is cut
 
     Texts without cuts are not read. Adjacent units are one span."""
-    document = np.repeat(np.arange(len(counts)), counts)
+    document = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     changed = np.zeros(len(counts), bool)
     changed[document[cut]] = True
     cut, rows = cut[changed[document]], part.rows[changed]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FOLDED = RewriteSteps(lowercase=True, characters="folded", whitespace="collapse")
 COMPARISONS = ("exact", "folded")
+AT_ONCE = 1 << 19  # units that are hashed at once: 50 MB
 EVERY_SECOND = 0b01010101  # of the bits of eight rows
 
 
@@ -67,20 +68,23 @@ def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: Compared) ->
     """
     buffers = buffers_of(texts)
     units = buffers.units(compared.unit)
+    hashes = np.empty(len(units.spans), np.uint64)
+    characters = np.empty(len(hashes) if compared.min_characters else 0, np.int64)
+    for start in range(0, len(hashes), AT_ONCE):
+        batch = slice(start, start + AT_ONCE)
+        column = _contents_column(buffers.data, stripped(buffers.data, units.spans[batch])[:, 1:])
+        text = engine.from_arrow(pa.table({TEXT: column}))[TEXT]
+        if compared.compare == "folded":
+            text = engine.rewrite(text, FOLDED)[0]
+        hashes[batch] = engine.hash_text(text)[::2, 0]
+        if compared.min_characters:
+            characters[batch] = pc.utf8_length(column).to_numpy(zero_copy_only=False)[::2]
     counts = units.counts.astype(np.int32)
-    if not len(units.spans):
-        return np.zeros(0, np.uint64), counts
-    contents = stripped(buffers.data, units.spans)[:, 1:]
-    column = pa.table({TEXT: _contents_column(buffers.data, contents)})
-    text = engine.from_arrow(column)[TEXT]
-    if compared.compare == "folded":
-        text = engine.rewrite(text, FOLDED)[0]
-    keys = _window_keys(engine.hash_text(text)[::2, 0], counts, compared.window)
+    keys = _window_keys(hashes, counts, compared.window)
     if compared.min_characters:
-        characters = pc.utf8_length(column.column(TEXT).chunk(0)).to_numpy(zero_copy_only=False)[::2]
-        ends = np.cumsum(np.append(0, characters), dtype=np.int64)
+        ends = np.cumsum(np.append(0, characters))
         last = len(ends) - compared.window
-        keys[: max(last, 0)][ends[compared.window :] - ends[:last] < compared.min_characters] = 0
+        keys[: max(last, 0)][ends[compared.window :] - ends[: max(last, 0)] < compared.min_characters] = 0
     return keys, counts
 
 
@@ -94,10 +98,9 @@ def _contents_column(data: np.ndarray, contents: np.ndarray) -> pa.LargeStringAr
 
 def _window_keys(hashes: np.ndarray, counts: np.ndarray, window: int) -> np.ndarray:
     """Return the key of the window at each unit. The hash of a blank unit is 0."""
-    keys = np.zeros(len(hashes), np.uint64)
     if window == 1:
-        keys[:] = hashes
-        return keys
+        return hashes
+    keys = np.zeros(len(hashes), np.uint64)
     places = len(hashes) - window + 1
     if places < 1:
         return keys
