@@ -80,6 +80,15 @@ def _measures(engine: Engine) -> None:
     engine.measure(_text(engine), ("words", "duplicate_5gram_characters"))
 
 
+def _units(engine: Engine) -> None:
+    from curation.kernels.units import UNITS, count_repeats
+
+    for unit in UNITS:
+        units = engine.split_units(_text(engine), unit, True)
+    engine.join_units(_text(engine), units, np.ones(len(units.frame), bool))
+    count_repeats(np.zeros((len(units.frame), 2), np.uint64), units.counts)
+
+
 def _hashes(engine: Engine) -> None:
     engine.hash_text(_text(engine))
 
@@ -190,6 +199,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "utf8": _utf8,
     "file_ranges": _file_ranges,
     "listed": _listed,
+    "units": _units,
 }
 HOST_GROUPS = (
     "json_lines",
