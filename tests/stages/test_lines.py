@@ -168,6 +168,18 @@ def test_the_recipes_of_the_page():
     assert after[2] == {1: texts[1], 2: texts[2]}
 
 
+def test_listed_words_and_alternatives(engine, tmp_path: Path):
+    (tmp_path / "words.txt").write_text("menu\nhome\n")
+    alternatives = {"any": [{"words": {"min": 3}}, {"matches": "^#", "min_count": 1}], "reason": "short"}
+    listed = {"listed": {"file": str(tmp_path / "words.txt"), "as": "word"}, "max_count": 0, "reason": "menu"}
+    stage = convert_recipe({"stages": [{"lines": {"rules": [listed, alternatives]}}]}).stages[0]
+    assert list(stage.files()) == [str(tmp_path / "words.txt")]
+    for each in (stage, stage.prepare(tmp_path)):
+        found = applied(engine, ["# Title\nHOME and the menu\none two\none two three\n"], each)
+        assert found[0] == ["# Title\none two three\n"]
+        assert (found[3]["cut_units/menu"], found[3]["cut_units/short"]) == (1, 1)
+
+
 def recipe_of(folder: Path, **settings: Any) -> dict[str, Any]:
     texts = ["Menu\nOne two three.\nFour five six.\n", "Menu\nMenu", "Uno dos tres cuatro a@b.example\nx", "One {brace"]
     (folder / "in.jsonl").write_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -16,8 +17,9 @@ from curation.contract import TEXT, Engine, Frame, UnitFrame
 from curation.kernels.units import UNITS, count_repeats
 from curation.rules.decide import Verdict
 from curation.rules.grammar import Rule
+from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
 from curation.rules.units import DOCUMENT, REPEATS, UnitRule, expand_unit_rules, first_broken, values_of
-from curation.stages.base import Function, RowStage, counts_line
+from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
 TOO_MUCH = "too_much_removed"
@@ -74,18 +76,33 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     def kernels(self) -> tuple[str, ...]:
         return ("units", "measures", *(("hashes",) if REPEATS in self._names else ()))
 
+    def files(self) -> dict[str, str]:
+        return list_files(expand_unit_rules(self.rules))
+
+    def check(self, inputs: Sequence[str]) -> None:
+        check_lists(expand_unit_rules(self.rules))
+
+    def prepare(self, folder: Path) -> Stage:
+        """Store the entries of lists in files that all tasks share."""
+        rules = expand_unit_rules(self.rules)
+        if not lists_in(rules):
+            return self
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder)))
+
     def unit_name(self) -> str:
         return self.unit
 
     def rules_on_units(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in expand_unit_rules(self.rules) if rule.measures)
+        return tuple(rule for rule in expand_unit_rules(self.rules) if rule.is_on_measures)
 
     def explain(self) -> list[str]:
         """Return one line per rule."""
-        lines = []
-        for rule in expand_unit_rules(self.rules):
+        rules = expand_unit_rules(self.rules)
+        lines = list_warnings(rules)
+        for rule in rules:
             removes = " or the document is removed" if rule.removes else f" or the {self.unit} is cut" * self.cut
             lines.append(f"{rule.describe()}{removes}")
+        lines += sizes_of(rules)
         return lines + [f"{TOO_MUCH}: more than {share:g} of the {name}" for name, share in self.max_removed.items()]
 
     @property
@@ -174,6 +191,9 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
             spans += [(place, place + len(content))] if number in numbers and content else []
             place += len(content)
         return spans
+
+    def warnings(self, count: StageCount) -> list[str]:
+        return [f"{count.name}: {line}" for line in list_warnings(expand_unit_rules(self.rules))]
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return a line with what was cut, and the rules that cut most."""
