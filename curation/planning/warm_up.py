@@ -78,6 +78,7 @@ def _rewrite(engine: Engine) -> None:
 
 def _measures(engine: Engine) -> None:
     engine.measure(_text(engine), ("words", "duplicate_5gram_characters"))
+    engine.measure(_text(engine, ("a", "b")), ("words", "max_word_characters"))  # of short texts
 
 
 def _units(engine: Engine) -> None:
