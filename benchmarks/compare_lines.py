@@ -28,6 +28,13 @@ ROOT = Path(__file__).resolve().parents[1]
 Edited = list[str | None]  # texts; None for a removed document
 COUNTERS = r"(?i)^\W*\d[,.\d]*[kmb]?\s+(likes|shares|comments|retweets|views|followers)\W*$"
 MOST_REMOVED = 0.05
+# What few documents have, so that no rule is idle but the one on digits: a line of digits is one word, too.
+MADE = (
+    "This line stays as it is. It has several words.\nThis one has a " + "w" * 1001 + " of a word.\n",
+    "A line about nothing at all.\nPlease read the terms of use of this page.\nAnother line of words.\n",
+    "A line of eight words about nothing at all.\n" * 9 + "12k likes\n1,024 views\n",
+    "Lorem ipsum dolor sit amet.\n",
+)
 
 
 def recipe_stages(title: str) -> list[Any]:
@@ -90,7 +97,10 @@ def plain_refinedweb(texts: list[str]) -> tuple[Edited, float]:
 
 
 def _is_cut(line: str) -> bool:
-    if sum(map(str.isupper, line)) / max(len(line), 1) > 0.5 or sum(map(str.isdecimal, line)) / max(len(line), 1) > 0.999999:
+    if (
+        sum(map(str.isupper, line)) / max(len(line), 1) > 0.5
+        or sum(map(str.isdecimal, line)) / max(len(line), 1) > 0.999999
+    ):
         return True
     return re.search(COUNTERS, line, re.ASCII) is not None or re.search(r"^\s*\S+\s*$", line, re.ASCII) is not None
 
@@ -118,6 +128,22 @@ def speeds(name: str, run: Callable[[], tuple[Edited, float]], size: float, repe
     return found[0][0]
 
 
+def without_each_rule(stages: list[Any], texts: list[str]) -> None:
+    """Print how many documents differ where a rule is left out, or a rewrite: none of them is idle."""
+    whole = ours(texts, stages)[0]
+    for number, stage in enumerate(stages):
+        settings = stage.get("lines", stage)
+        rules = settings.get("rules", {})
+        listed = [{key: value} for key, value in rules.items()] if isinstance(rules, dict) else rules
+        for rule in listed or [stage]:
+            kept = [other for other in listed if other is not rule]
+            changed = [{"lines": {**settings, "rules": kept}}] if kept and "lines" in stage else []
+            changed = changed or ([{**stage, "rules": kept}] if kept else [])
+            found = ours(texts, [*stages[:number], *changed, *stages[number + 1 :]])[0]
+            differ = sum(a != b for a, b in zip(whole, found, strict=True))
+            print(f"  without {json.dumps(rule)[:70]}: {differ:,} documents differ")
+
+
 def by_peer(path: Path, peers: Path, documents: int, sentences: int) -> tuple[Edited, float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
@@ -137,7 +163,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     records = [json.loads(line) for line in options.file.read_text("utf-8").splitlines()][: options.documents]
-    texts = [record["text"] for record in records]
+    texts = [*(record["text"] for record in records), *MADE]
     size = sum(len(text.encode()) for text in texts) / 1e6
     if options.peer:
         edited, seconds = datatrove(texts, options.sentences)
@@ -148,7 +174,9 @@ def main() -> None:
     peers = options.peers or DEFAULT_PEERS
     if problem := install("datatrove", peers):
         sys.exit(f"datatrove {problem}")
-    print(f"{len(texts):,} documents, {size:.1f} MB, SHA-256 {hashlib.sha256(options.file.read_bytes()).hexdigest()[:16]}")
+    print(
+        f"{len(texts):,} documents, {size:.1f} MB, SHA-256 {hashlib.sha256(options.file.read_bytes()).hexdigest()[:16]}"
+    )
     chain = recipe_stages("C4")
     ours(texts[:20], chain)  # compiles
     for sentences, stages in ((-1, chain[:-1]), (5, chain)):
@@ -157,13 +185,20 @@ def main() -> None:
         other = by_peer(options.file, peers, options.documents, sentences)
         print(f"{name}, datatrove: {size / other[1]:.4g} MB per CPU s")
         report(name, mine, other[0], texts)
+    without_each_rule(chain[:-1], texts)
     web = recipe_stages("RefinedWeb")
     mine = speeds("RefinedWeb, lines", lambda: ours(texts, web), size, options.repeats)
     report("RefinedWeb", mine, speeds("RefinedWeb, plain Python", lambda: plain_refinedweb(texts), size, 1), texts)
+    without_each_rule(web, texts)
     words = [{"lines": {"rules": {"words": {"min": 3}}}}]
     speeds("one measure of lines", lambda: ours(texts, words), size, options.repeats)
     for unit in ("paragraph", "sentence"):
-        speeds(f"one measure of {unit}s", lambda unit=unit: ours(texts, [{"lines": {"unit": unit, **words[0]["lines"]}}]), size, options.repeats)  # type: ignore[misc]
+        speeds(
+            f"one measure of {unit}s",
+            lambda unit=unit: ours(texts, [{"lines": {"unit": unit, **words[0]["lines"]}}]),
+            size,
+            options.repeats,
+        )  # type: ignore[misc]
 
 
 if __name__ == "__main__":
