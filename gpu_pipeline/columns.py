@@ -52,11 +52,11 @@ class Column(NamedTuple):
         return self.long[slice(*np.searchsorted(self.long, (first, last)))]
 
 
-def load_column(text: "cudf.Series", long_bytes: int = LONG_BYTES) -> Column:
+def load_column(text: "cudf.Series", long_bytes: int = 0) -> Column:
     data, offsets, nulls = buffers_of(text)
     valid = cp.ones(len(text), bool) if nulls is None else nulls
     lengths = cp.where(valid, offsets[1:] - offsets[:-1], 0)
-    long = cp.asnumpy(cp.flatnonzero(lengths > long_bytes))
+    long = cp.asnumpy(cp.flatnonzero(lengths > (long_bytes or LONG_BYTES)))
     return Column(data, offsets, valid, nulls, lengths, long, int(lengths.sum()))
 
 

@@ -24,21 +24,10 @@ from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import document_kernels, kernels, measures, models, text_kernels
+from gpu_pipeline import columns, document_kernels, kernels, measures, models, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
-from gpu_pipeline.columns import (
-    LONG_MEASURED_BYTES,
-    MIN_SCRATCH_BYTES,
-    NO_LIMIT,
-    SCRATCH_SHARE,
-    Column,
-    device_tables,
-    documents_of,
-    in_batches,
-    load_column,
-    pieces_of,
-)  # fmt: skip
+from gpu_pipeline.columns import NO_LIMIT, Column, device_tables, documents_of, in_batches, load_column, pieces_of
 from gpu_pipeline.device import on_device, shared
 
 if TYPE_CHECKING:
@@ -149,7 +138,7 @@ def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarra
 def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
-        column = load_column(text, LONG_MEASURED_BYTES)
+        column = load_column(text, columns.LONG_MEASURED_BYTES)
         rows = _measure_on_device(column, tuple(names), result)
         if len(rows):
             found = _on_cpu(text, rows, lambda engine, frame: engine.measure(frame[TEXT], names))
@@ -246,7 +235,7 @@ def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., No
     row_starts, byte_starts = cp.asnumpy(items.row_starts), cp.asnumpy(offsets)
     item_bytes = max(kernels.ITEM_BYTES, kernels.HASH_BYTES + ngram_bytes)
     scratch_starts = row_starts * item_bytes + np.arange(len(row_starts)) * row_bytes
-    limit, exceeding = max(SCRATCH_SHARE * column.bytes, MIN_SCRATCH_BYTES), []
+    limit, exceeding = max(columns.SCRATCH_SHARE * column.bytes, columns.MIN_SCRATCH_BYTES), []
 
     def run(first: int, last: int) -> None:
         starts = items.row_starts[first : last + 1] - row_starts[first]

@@ -13,11 +13,10 @@ import numpy as np
 
 from curation.contract import TEXT, UnitFrame
 from curation.kernels.units import LINE, SENTENCE, find_units
-from gpu_pipeline import kernels, measures, unit_kernels
+from gpu_pipeline import columns, kernels, measures, unit_kernels
 from gpu_pipeline import measure_kernels as parts
 from gpu_pipeline.buffers import series_of, string_array
 from gpu_pipeline.columns import (
-    LONG_MEASURED_BYTES,
     Column,
     device_tables,
     documents_of,
@@ -162,7 +161,7 @@ def split_units(text: "cudf.Series", unit: str, strip: bool) -> UnitFrame:
     if len(text) == 0:
         rows = series_of(cp.zeros(0, np.uint8), cp.zeros(1, np.int64), cudf.RangeIndex(0))
         return UnitFrame(cudf.DataFrame({TEXT: rows}), np.zeros(0, np.int64), None)
-    column = load_column(text, LONG_MEASURED_BYTES)
+    column = load_column(text, columns.LONG_MEASURED_BYTES)
     places = _places(text, column, unit, strip)
     firsts, stops = places.inner
     contents = _copied(column, firsts, stops - firsts)
@@ -176,7 +175,7 @@ def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple
     edited = cp.zeros(len(text), bool)
     if len(kept) == 0:
         return text, cp.asnumpy(edited)
-    column, places = load_column(text, LONG_MEASURED_BYTES), units.spans
+    column, places = load_column(text, columns.LONG_MEASURED_BYTES), units.spans
     is_kept, (inner_firsts, inner_stops) = cp.asarray(kept), places.inner
     is_changed = ~is_kept | (inner_firsts != places.firsts) | (inner_stops != places.stops)
     edited[places.rows[is_changed]] = True
