@@ -24,6 +24,7 @@ from tests.corpus import NASTY, real_documents
 from tests.oracle.lines import lines_of
 
 SHAPES = [
+    "exactly half of these lines\nx\n",
     "one two three four.\r\nHome\r\n\r\nfive six.", "a\x00b c\nNUL\x00", "x\u2028y z w.\u2029  end", "", "\n",
     " \n\t\n", "word", "Title\n\nA first line.\nA second one!\n\n\nTitle\n\nThe end…",
     "  indented line here \n\tother\t\n", "a\nb\na\nb\na\n\n\n",
@@ -45,7 +46,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"rules": [REPEATS]},
     {"rules": [LOUD, REPEATS], "unit": "paragraph"},
     {"rules": [SEVEN, AS, WORDS], "unit": "sentence", "max_removed": {"words": 0.5}},
-    {"rules": [WORDS], "max_removed": {"lines": 0.4, "characters": 0.1}, "strip": True},
+    {"rules": [WORDS], "max_removed": {"lines": 0.5, "characters": 0.2}, "strip": True},
     {"rules": [{**WORDS, "removes": "document"}, AS], "cut": False, "max_removed": {"characters": 0.25},
      "unit": "sentence"},
     {"rules": [REPEATS, WORDS], "unit": "paragraph", "strip": True},
