@@ -25,6 +25,7 @@ from cpu_fallback.text import (
     spread_bytes,
 )
 from cpu_fallback.tokens import tokenize
+from cpu_fallback.units import join_units, split_units
 from cpu_fallback.vectors import close_vectors, fit_centroids, nearest_vectors
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "group_leaders",
     "hash_text",
     "intersection_sizes",
+    "join_units",
     "measure",
     "nearest_vectors",
     "ngram_hits",
@@ -51,6 +53,7 @@ __all__ = [
     "score_text",
     "shingles",
     "signatures",
+    "split_units",
     "spread_bytes",
     "to_arrow",
     "tokenize",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from cpu_fallback import kernels
+from cpu_fallback import flat_counts, kernels
 from cpu_fallback.buffers import buffers_of, series_of, string_array
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
@@ -21,6 +21,8 @@ from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
+
+ROWS_AT_ONCE = 2040  # all measures of so many rows fit the cache; no power of two, since these share its sets
 
 
 def _normalise(array, data, offsets, valid, form, unicode) -> tuple[np.ndarray, pa.LargeStringArray]:
@@ -72,16 +74,29 @@ def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:
 def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
     data, offsets, nulls = buffers_of(text)
     valid = np.ones(len(text), bool) if nulls is None else nulls
-    out = np.zeros((NUM_MEASURES, len(text)), np.int64)
     unicode = tables.load_tables()
-    longest = int(np.diff(offsets).max(initial=0))
-    scratch = _measure_scratch(longest)
     lanes, _ = character_lanes(unicode)
-    kernels.measure_rows(
-        data, offsets, valid, *unicode[:3], lanes, tuple(wanted_scan(tuple(names))), *wanted(tuple(names)),
-        allocate_positions(longest), scratch, out,
-    )  # fmt: skip
-    return {name: out[Measure[name]] for name in names}
+    if (
+        nulls is None
+        and {*names} <= {*flat_counts.NAMES}
+        and offsets[-1] - offsets[0] < flat_counts.SHORT_BYTES * len(text)
+    ):
+        flat = flat_counts.count_flat(data, offsets, unicode[:3], lanes, "max_word_characters" in names)
+        return {name: flat[name] for name in names}
+    longest = int(np.diff(offsets).max(initial=0))
+    scratch, positions = _measure_scratch(longest), allocate_positions(longest)
+    found = {name: np.empty(len(text), np.int64) for name in names}
+    out = np.empty((NUM_MEASURES, min(len(text), ROWS_AT_ONCE)), np.int64)
+    for first in range(0, len(text), ROWS_AT_ONCE):
+        last = min(first + ROWS_AT_ONCE, len(text))
+        out[:] = 0
+        kernels.measure_rows(
+            data, offsets[first : last + 1], valid[first:last], *unicode[:3], lanes,
+            tuple(wanted_scan(tuple(names))), *wanted(tuple(names)), positions, scratch, out,
+        )  # fmt: skip
+        for name, values in found.items():
+            values[first:last] = out[Measure[name], : last - first]
+    return found
 
 
 def hash_text(text: pd.Series, max_characters: int = 0) -> np.ndarray:

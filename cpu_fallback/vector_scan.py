@@ -85,7 +85,7 @@ def allocate_positions(longest: int) -> tuple[np.ndarray, ...]:
 
 
 @kernel
-def _read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, classes, out, row):
+def read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, classes, out, row):
     """Masks of white space, line breaks and letters among the characters that start at the bits `firsts` of the 64
     bytes from `base`, and of white space in the first bytes of the next 64. With `classes`, adds their classes to the
     measures."""
@@ -171,7 +171,7 @@ def find_words(
         spaces |= next_spaces
         next_spaces = NO_BITS
         if beyond:
-            more_spaces, more_breaks, more_letters, next_spaces = _read_beyond_ascii(
+            more_spaces, more_breaks, more_letters, next_spaces = read_beyond_ascii(
                 data, base, beyond & ~laters, pages, records, flags, lanes, classes, out, row
             )
             spaces |= more_spaces

@@ -43,6 +43,7 @@ from curation.library.stage_functions import filter as filter
 from curation.library.stage_functions import fuzzy_dedup as fuzzy_dedup
 from curation.library.stage_functions import language as language
 from curation.library.stage_functions import line_dedup as line_dedup
+from curation.library.stage_functions import lines as lines
 from curation.library.stage_functions import measure as measure
 from curation.library.stage_functions import mix as mix
 from curation.library.stage_functions import ngram_dedup as ngram_dedup
@@ -87,6 +88,7 @@ from curation.rules.decide import Verdict as Verdict
 from curation.rules.effects import Effect as Effect
 from curation.rules.effects import Effects as Effects
 from curation.rules.effects import Histogram as Histogram
+from curation.rules.units import UnitRule as UnitRule
 from curation.running.run import run as run
 from curation.stages import AssignClusters as AssignClusters
 from curation.stages import Classify as Classify
@@ -97,6 +99,7 @@ from curation.stages import Filter as Filter
 from curation.stages import FuzzyDedup as FuzzyDedup
 from curation.stages import Language as Language
 from curation.stages import LineDedup as LineDedup
+from curation.stages import Lines as Lines
 from curation.stages import MeasureStage as MeasureStage
 from curation.stages import Mix as Mix
 from curation.stages import NgramDedup as NgramDedup

@@ -55,6 +55,19 @@ class Batch(NamedTuple):
     locations: Sequence[Location] = ()
 
 
+class UnitFrame(NamedTuple):
+    """Lines, paragraphs or sentences of texts (`curation.kernels.units`) as rows of a frame.
+
+    frame   one column, `text`: the content of each unit
+    counts  int64, one per text: the number of its units
+    spans   where the units are in the texts, as `Engine.join_units` needs it; its form is the engine's
+    """
+
+    frame: Frame
+    counts: np.ndarray
+    spans: Any
+
+
 class Session(Protocol):
     """Runs tasks on threads, on processes or on the workers of a Dask cluster.
 
@@ -211,6 +224,19 @@ class Engine(Protocol):
         hit. A document with fewer than `ngram` words has one n-gram, all its words; one without words has none."""
         ...
 
+    # units.py
+
+    def split_units(self, text: Text, unit: str, strip: bool) -> UnitFrame:
+        """Return the units of texts; `unit` is one of `curation.kernels.units.UNITS`. With `strip`, contents have no
+        white space at their ends."""
+        ...
+
+    def join_units(self, text: Text, units: UnitFrame, kept: np.ndarray) -> tuple[Text, np.ndarray]:
+        """Return the texts without the units that are not `kept` (bool, one per unit), and a bool per document: true if
+        its text changed. `units` are those of `split_units` for these texts; with `strip` there, the white space at the
+        ends of kept contents is left out too."""
+        ...
+
     # tokens.py
 
     def tokenize(self, text: Text, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
@@ -278,6 +304,7 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "shingles",
         "ngram_hits",
     ),
+    "units": ("split_units", "join_units"),
     "tokens": ("tokenize",),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
     "vectors": ("nearest_vectors", "close_vectors", "fit_centroids"),
@@ -294,5 +321,6 @@ __all__ = [
     "Rejected",
     "Session",
     "TableFile",
+    "UnitFrame",
     "position_type",
 ]

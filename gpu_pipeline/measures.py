@@ -52,7 +52,7 @@ def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
     kernels.launch(kernel, pieces.size * parts.LANES, *arguments)
 
 
-def _find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
+def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
     origin, stops = kernels.find_borders(offsets)
     size = stops.size
     blocks = eight_byte_blocks(data)
@@ -316,7 +316,7 @@ def measure_batch(
     out = cp.zeros((NUM_MEASURES, valid.size), np.int32)
     marks, plan = any(name in OF_MARKS for name in names), wanted(tuple(names))
     classes = *unicode[:2], lanes[0]
-    spans = _find_spans(data, offsets, valid, unicode[:3], lanes[0], marks)
+    spans = find_spans(data, offsets, valid, unicode[:3], lanes[0], marks)
     word_hash, word_end = _measure_words(spans, out)
     if marks:
         _count_urls(spans, classes, out)

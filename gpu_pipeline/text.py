@@ -16,69 +16,26 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
-from curation.kernels import tables
 from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.minhash import EMPTY
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
-from curation.kernels.words import character_lanes
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import document_kernels, kernels, measures, models, text_kernels
+from gpu_pipeline import columns, document_kernels, kernels, measures, models, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
-from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
+from gpu_pipeline.columns import NO_LIMIT, Column, device_tables, documents_of, in_batches, load_column, pieces_of
+from gpu_pipeline.device import on_device, shared
 
 if TYPE_CHECKING:
     import cudf
 
 Value = TypeVar("Value")
 
-SCRATCH_SHARE = 12  # the measures of a batch take 10, and the rest of a document's measures
-MIN_SCRATCH_BYTES = 16 << 20  # smaller batches are not worth a launch: the device is full
-# The CPU engine takes longer documents. Expected, not measured: a thread does 10 MB/s.
-LONG_BYTES = 1 << 18
-LONG_MEASURED_BYTES = 1 << 30  # positions of a batch of measures have 32 bits
-NO_LIMIT = 1 << 62
 SORTED_BYTES = 52  # per hash while a batch is sorted
-
-
-@shared(1)
-def _device_tables() -> tuple[tables.UnicodeTables, tuple[cp.ndarray, ...]]:
-    """The Unicode tables and the lanes of characters on the device, copied once per process."""
-    unicode = tables.load_tables()
-    return tables.UnicodeTables(*map(cp.asarray, unicode)), tuple(map(cp.asarray, character_lanes(unicode)))
-
-
-class Column(NamedTuple):
-    """A text column on the device."""
-
-    data: cp.ndarray
-    offsets: cp.ndarray
-    valid: cp.ndarray
-    nulls: cp.ndarray | None  # `valid`, or None if all are
-    lengths: cp.ndarray  # int64, in bytes; 0 for a null
-    long: np.ndarray  # rows that the CPU engine takes, ascending
-    bytes: int  # of all texts
-
-    def documents(self, first: int, last: int) -> tuple[cp.ndarray, ...]:
-        """The first arguments of every kernel: data, offsets, valid, and the rows first to last - 1 without the long
-        ones, longest first."""
-        order = kernels.longest_first(self.lengths[first:last]) + first
-        return self.data, self.offsets, self.valid, order[len(self.long_between(first, last)) :]
-
-    def long_between(self, first: int, last: int) -> np.ndarray:
-        return self.long[slice(*np.searchsorted(self.long, (first, last)))]
-
-
-def _load(text: "cudf.Series", long_bytes: int = LONG_BYTES) -> Column:
-    data, offsets, nulls = buffers_of(text)
-    valid = cp.ones(len(text), bool) if nulls is None else nulls
-    lengths = cp.where(valid, offsets[1:] - offsets[:-1], 0)
-    long = cp.asnumpy(cp.flatnonzero(lengths > long_bytes))
-    return Column(data, offsets, valid, nulls, lengths, long, int(lengths.sum()))
 
 
 def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, Frame], Value]) -> Value:
@@ -96,23 +53,6 @@ def _add_long(
             values[rows] = long_values
 
 
-def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None], most: int = 1 << 62) -> None:
-    """Call run(first, last) for one batch of rows after the other. A batch takes at most SCRATCH_SHARE times the text,
-    and `most` bytes; after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
-    first, limit = 0, min(max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES), most)
-    while first < len(byte_starts) - 1:
-        last = kernels.batch_end(byte_starts, first, limit)
-        try:
-            run(first, last)
-        except MemoryError as error:  # both CuPy and RMM raise it
-            if limit <= MIN_SCRATCH_BYTES:
-                raise out_of_memory(int(byte_starts[last] - byte_starts[first])) from error
-            warn_of_short_memory()
-            limit //= 2
-        else:
-            first = last
-
-
 # Rewriting
 
 
@@ -120,22 +60,11 @@ def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarr
     """(rows that can change, their documents in the form); the host normalises these few documents."""
     rows = cp.zeros(0, np.int64)
     if form != "keep":
-        unicode, _ = _device_tables()
+        unicode, _ = device_tables()
         documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
         properties = *unicode[:3], unicode.combining
         rows = cp.flatnonzero(text_kernels.unnormalised_documents(*documents, FORM_FLAGS[form], properties))
     return rows, normalize(string_array(text.take(rows)) if rows.size else [], form)
-
-
-def _pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(First piece of each document, document of each piece) of the chosen documents at starts[k]:starts[k + 1]."""
-    chosen = chosen & (starts[:-1] < starts[1:])
-    before = starts[:-1] // document_kernels.SECTOR * document_kernels.SECTOR
-    return measures.pieces_of(cp.where(chosen, starts[1:] - before, 0), document_kernels.PIECE)
-
-
-def _documents(data: cp.ndarray, offsets: cp.ndarray) -> document_kernels.Documents:
-    return document_kernels.Documents(data, eight_byte_blocks(data), offsets)
 
 
 @on_device()
@@ -143,17 +72,17 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
     plan = plan_steps(steps)
     if steps == RewriteSteps() or len(text) == 0:
         return text, np.zeros(len(text), bool)
-    column = _load(text, NO_LIMIT)
+    column = load_column(text, NO_LIMIT)
     form_rows, normalised = _normalise(text, column, steps.unicode)
     only_form = steps == RewriteSteps(unicode=steps.unicode)
     if only_form and len(normalised) == 0:
         return text, np.zeros(len(text), bool)
-    unicode, _ = _device_tables()
+    unicode, _ = device_tables()
     properties = *unicode[:3], unicode.lower
     form_row = cp.full(len(text), -1, np.int64)
     form_row[form_rows] = cp.arange(len(normalised), dtype=np.int64)
-    form = _documents(*buffers_of(normalised)[:2])
-    lengths, whole = column.lengths.copy(), _documents(column.data, column.offsets)
+    form = documents_of(*buffers_of(normalised)[:2])
+    lengths, whole = column.lengths.copy(), documents_of(column.data, column.offsets)
     lengths[form_rows] = form.offsets[1:] - form.offsets[:-1]
     moved = len(normalised) > 0 or bool((lengths != column.offsets[1:] - column.offsets[:-1]).any())
     sizes, edited = cp.zeros(len(text), np.int64), cp.zeros(len(text), bool)
@@ -164,18 +93,18 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
         source = before
         if moved:
             starts = kernels.starts_of(lengths[first:last])
-            pieces = _pieces_of(starts, valid)
+            pieces = pieces_of(starts, valid)
             source = document_kernels.copied_documents(before, form_row[first:last], form, starts, *pieces)
         after = source if only_form else rewriting.rewrite_documents(source, plan, properties)
         sizes[first:last] = after.offsets[1:] - after.offsets[:-1]
         same_size = sizes[first:last] == before.offsets[1:] - before.offsets[:-1]
         edited[first:last] = valid & ~same_size
-        pieces = _pieces_of(after.offsets, valid & same_size)
+        pieces = pieces_of(after.offsets, valid & same_size)
         document_kernels.mark_edited(before, after, *pieces, edited[first:last])
         outputs.append(after.data)
 
     scratch = (rewriting.BATCH_BYTES + moved) * lengths + output_bound(lengths, steps)
-    _in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
+    in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
     out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
     return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), cp.asnumpy(edited)
 
@@ -185,7 +114,7 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 
 def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> np.ndarray:
     """Write one row of `result` per name; return the documents for which the CPU engine must do that."""
-    unicode, lanes = _device_tables()
+    unicode, lanes = device_tables()
     valid = column.valid.copy()
     valid[cp.asarray(column.long)] = False
     others = [column.long]
@@ -199,7 +128,7 @@ def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarra
         others.append(cp.asnumpy(unsettled) + first)
 
     byte_starts = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
-    _in_batches(
+    in_batches(
         byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run, measures.BATCH_BYTES << 30
     )
     return np.concatenate(others)
@@ -209,7 +138,7 @@ def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarra
 def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
-        column = _load(text, LONG_MEASURED_BYTES)
+        column = load_column(text, columns.LONG_MEASURED_BYTES)
         rows = _measure_on_device(column, tuple(names), result)
         if len(rows):
             found = _on_cpu(text, rows, lambda engine, frame: engine.measure(frame[TEXT], names))
@@ -225,7 +154,7 @@ def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
 def hash_text(text: "cudf.Series", max_characters: int = 0) -> np.ndarray:
     if len(text) == 0:
         return np.zeros((0, 2), np.uint64)
-    column = _load(text)
+    column = load_column(text)
     out = cp.empty((len(text), 2), np.uint64)
     kernels.launch(kernels.hash_rows, len(text), *column.documents(0, len(text)), max_characters, out)
     result = cp.asnumpy(out)
@@ -256,9 +185,9 @@ def spread_bytes(text: "cudf.Series", count: int) -> np.ndarray:
 
 @on_device()
 def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
-    column, on_device = _load(text, NO_LIMIT), models.device_classifier(model)
+    column, on_device = load_column(text, NO_LIMIT), models.device_classifier(model)
     label, score, unknown = np.empty(len(text), np.int32), np.empty(len(text), np.int64), np.zeros(len(text), bool)
-    properties = _device_tables()[0][:3]
+    properties = device_tables()[0][:3]
 
     def run(first: int, last: int) -> None:
         documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
@@ -266,7 +195,7 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
         for values, batch_values in zip((label, score, unknown), found, strict=True):
             values[first:last] = cp.asnumpy(batch_values)
 
-    _in_batches(models.classifier_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
+    in_batches(models.classifier_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
     rows = np.flatnonzero(unknown)
     _add_long(text, rows, (label, score), lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
     return label, score
@@ -274,14 +203,14 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
 @on_device()
 def score_text(text: "cudf.Series", model: LanguageModel) -> np.ndarray:
-    column, on_device = _load(text, NO_LIMIT), models.device_language_model(model)
+    column, on_device = load_column(text, NO_LIMIT), models.device_language_model(model)
     out = np.empty((len(text), NUM_RESULTS), np.int64)
 
     def run(first: int, last: int) -> None:
         documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
         out[first:last] = cp.asnumpy(models.score_batch(*documents, on_device, len(model.counts)))
 
-    _in_batches(models.language_model_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
+    in_batches(models.language_model_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
     return out
 
 
@@ -302,11 +231,11 @@ def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., No
     first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that exceed a batch: they have no hashes."""
     ngram, by_character, row_bytes, ngram_bytes = shingling
     data, offsets = column.data, column.offsets
-    items = kernels.find_items(data, eight_byte_blocks(data), offsets, by_character, _device_tables()[0][:3])
+    items = kernels.find_items(data, eight_byte_blocks(data), offsets, by_character, device_tables()[0][:3])
     row_starts, byte_starts = cp.asnumpy(items.row_starts), cp.asnumpy(offsets)
     item_bytes = max(kernels.ITEM_BYTES, kernels.HASH_BYTES + ngram_bytes)
     scratch_starts = row_starts * item_bytes + np.arange(len(row_starts)) * row_bytes
-    limit, exceeding = max(SCRATCH_SHARE * column.bytes, MIN_SCRATCH_BYTES), []
+    limit, exceeding = max(columns.SCRATCH_SHARE * column.bytes, columns.MIN_SCRATCH_BYTES), []
 
     def run(first: int, last: int) -> None:
         starts = items.row_starts[first : last + 1] - row_starts[first]
@@ -318,7 +247,7 @@ def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., No
         hashes = kernels.hash_batch(data, items, *bounds, starts, ngram, by_character)
         use(first, hashes, starts, cp.maximum(sizes - ngram + 1, cp.minimum(sizes, 1)))
 
-    _in_batches(scratch_starts, column.bytes, run)
+    in_batches(scratch_starts, column.bytes, run)
     return np.array(exceeding, np.int64)
 
 
@@ -334,7 +263,7 @@ def _signed(
 @on_device()
 def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     out = np.empty((len(text), len(a)), np.uint32)
-    column = _load(text)
+    column = load_column(text)
     constants = cp.asarray(a), cp.asarray(b)
 
     def sign(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
@@ -351,7 +280,7 @@ def band_keys(
     text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int
 ) -> np.ndarray:
     out = np.empty((len(a) // rows, len(text)), np.uint64)  # contiguous per band: a band is one column of the result
-    column = _load(text)
+    column = load_column(text)
     constants = cp.asarray(a), cp.asarray(b)
 
     def key(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
@@ -391,7 +320,7 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
         return np.zeros(0, np.uint64), np.zeros(1, np.int64)
     batches: list[np.ndarray] = []
     sizes: list[np.ndarray] = []
-    column = _load(text)
+    column = load_column(text)
 
     def keep(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
         distinct, numbers = _sorted_distinct(hashes, starts, counts)
@@ -414,7 +343,7 @@ def _device_ngrams(table: NgramTable) -> tuple[cp.ndarray, cp.ndarray]:
 @on_device()
 def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
     result = np.zeros(len(text), np.int64), np.full(len(text), FREE, np.int32)
-    column = _load(text)
+    column = load_column(text)
     on_device = _device_ngrams(table)
 
     def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:

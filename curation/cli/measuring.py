@@ -20,7 +20,7 @@ from curation.system.terminal import print_line
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
-    from curation.rules.effects import Effect, Effects
+    from curation.rules.effects import Effect, Effects, Histogram
     from curation.rules.grammar import Rule
     from curation.stages import Stage
 
@@ -68,6 +68,7 @@ def _measure_in(folder: str, options: argparse.Namespace) -> int:
         recipe = recipes.build("measure", _content(options, stages), options)
         shown = shown or list(recipe.stages[-1].writes())
     finished = run_recipe(recipe, folder, options)
+    units = stages_of_units(folder)
     measures = MeasuredDocuments(Path(folder))
     table, effects = percentiles(measures, shown), rule_effects(rules, measures, measures.rows)
     if options.console.is_for_people:
@@ -75,20 +76,23 @@ def _measure_in(folder: str, options: argparse.Namespace) -> int:
             print_percentiles(measures.rows, table)
         if rules:
             print_effects(effects)
+        for stage in units:
+            print_units(stage)
         return conclude(finished, folder, options)
     result = {"ranks": RANKS, "percentiles": table, "rules": [as_json(effect) for effect in effects.effects]}
+    result["units"] = [{name: stage[name] for name in ("name", "unit", "details", "unit_rules")} for stage in units]
     return conclude(finished, folder, options, **result)
 
 
 def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Recipe, list[Rule]]:
     """Return a recipe that measures what the filters of a recipe need, on the text as the first filter gets it, and
-    their rules. RecipeError for a recipe without a filter."""
+    their rules. Stages `lines` before the first filter judge their units. RecipeError for a recipe without rules."""
     import msgspec
 
     from curation.errors import RecipeError
     from curation.recipes.recipe import Output, check_readable, load_recipe
     from curation.rules.decide import expand_rules
-    from curation.stages import Filter, MeasureStage
+    from curation.stages import Filter, Lines, MeasureStage
 
     if options.recipe:
         name, inputs, settings = options.recipe, inputs_in(options), recipes.settings_of(options)
@@ -98,17 +102,19 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
         name = "--rules"
         recipe = recipes.build("measure", _content(options, recipes.stages_of(options)), options)
     filters = [number for number, stage in enumerate(recipe.stages) if isinstance(stage, Filter)]
-    if not filters:
-        raise RecipeError(f"{name} has no filter stage; name a recipe with rules, or give --rules")
-    before = [stage for stage in recipe.stages[: filters[0]] if _changes_text(stage)]
-    later = [recipe.stage_names[k] for k in range(filters[0], filters[-1]) if _changes_text(recipe.stages[k])]
+    judges = [number for number, stage in enumerate(recipe.stages) if isinstance(stage, Lines)]
+    if not filters and not judges:
+        raise RecipeError(f"{name} has no filter stage and no lines; name a recipe with rules, or give --rules")
+    first, last = (filters[0], filters[-1]) if filters else (judges[-1] + 1, 0)
+    before = [stage for stage in recipe.stages[:first] if isinstance(stage, Lines) or _changes_text(stage)]
+    later = [recipe.stage_names[k] for k in range(first, last) if k in judges or _changes_text(recipe.stages[k])]
     if later:
         options.console.warn(f"all rules are measured before {', '.join(later)}, which change the text between filters")
     rules = [rule for stage in recipe.stages if isinstance(stage, Filter) for rule in expand_rules(stage.rules)]
     names = list(dict.fromkeys([*names, *(name for rule in rules for name in rule.measures)]))
-    if not names:
+    if not names and not any(isinstance(stage, Lines) and stage.rules_on_units() for stage in before):
         raise RecipeError(f"no rule of {name} is on a measure; rules on columns have no percentiles")
-    stages = [*before, MeasureStage(names=tuple(names))]
+    stages = [*before, *([MeasureStage(names=tuple(names))] if names else [])]
     return msgspec.structs.replace(recipe, name="measure", stages=stages, output=Output(formats=())), rules
 
 
@@ -162,6 +168,40 @@ def print_effects(effects: Effects) -> None:
         print_line(f"not measured, since they are on columns or patterns: {', '.join(effects.skipped)}")
 
 
+def stages_of_units(folder: str | Path) -> list[dict[str, Any]]:
+    """Return the entries in the report of a run of stages that judge lines, paragraphs or sentences by measures."""
+    from curation.finished.results import open_finished
+
+    return [stage for stage in open_finished(folder).report["stages"] if stage.get("unit_rules")]
+
+
+def print_units(stage: dict[str, Any]) -> None:
+    """Print a table to standard output, with a line per bound: how many units break it, and their histogram."""
+    from curation.rules.effects import histogram_of
+    from curation.rules.tallies import Tally
+
+    details, columns = stage["details"], [["rule"], ["keeps"], ["breaks"], ["cuts"], ["histogram"]]
+    units = max(details["units"], 1)
+    for rule in stage["unit_rules"]:
+        for side, sign, beyond in (("min", ">=", "below"), ("max", "<=", "above")):
+            if side in rule:
+                tally = Tally(**{name: rule[name] for name in ("share", "bins", "counts")})
+                drawn = bars_line(histogram_of(tally, rule[side]), side, rule[side])
+                cut = details.get(f"cut_units/{rule['reason']}", 0)
+                row = [
+                    rule["reason"],
+                    f"{sign} {rule[side]:g}",
+                    f"{rule[beyond] / units:.2%}",
+                    f"{cut / units:.2%}",
+                    drawn,
+                ]
+                for column, cell in zip(columns, row, strict=True):
+                    column.append(cell)
+    share = f"{details['cut_units']:,} ({details['cut_units'] / units:.2%})"
+    print_line(f"{stage['name']}: {details['units']:,} {stage['unit']}s, of which the rules cut {share}")
+    print_table(columns, left=(0, 4))
+
+
 def _columns(rows: Iterable[Sequence[float]]) -> list[list[str]]:
     """The columns of a table of numbers, as text."""
     return [list(column) for column in zip(*([_number(value) for value in row] for row in rows), strict=True)]
@@ -183,11 +223,16 @@ def print_table(columns: list[list[str]], left: Sequence[int] = (0,), optional: 
 
 def histogram_line(effect: Effect) -> str:
     """Return the histogram of an effect as one character per bin, with the bound between two bins."""
-    blocks, bound = (BLOCKS, BOUND) if _shows_blocks() else (ASCII_BLOCKS, ASCII_BOUND)
-    counts, place = effect.histogram.counts, effect.histogram.bin_of(effect.bound)
+    return bars_line(effect.histogram, effect.side, effect.bound)
+
+
+def bars_line(histogram: Histogram, side: str, bound: float) -> str:
+    """Return a histogram as one character per bin, with a bound ("min" or "max") between two bins."""
+    blocks, line = (BLOCKS, BOUND) if _shows_blocks() else (ASCII_BLOCKS, ASCII_BOUND)
+    counts, place = histogram.counts, histogram.bin_of(bound)
     top = max(int(counts.max()), 1)
     bars = [blocks[max(-(-int(count) * len(blocks) // top) - 1, 0)] if count else " " for count in counts]
-    bars.insert(place if effect.side == "min" else place + 1, bound)
+    bars.insert(place if side == "min" else place + 1, line)
     return "".join(bars)
 
 

@@ -104,10 +104,10 @@ def _page(lines: Iterator[str], end: str) -> None:
 
 
 def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
-    from curation.report.marks import broken_spans
+    from curation.report.marks import removing_spans
 
-    rules = run.rules(row["stage"]) if "stage" in row else ()
-    return broken_spans(next((rule for rule in rules if rule.name == row["reason"]), None), row.get("text") or "")
+    stage = run.judging_stage(row["stage"]) if "stage" in row else None
+    return removing_spans(stage, row.get("reason", ""), row.get("text") or "")
 
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from curation.rules.decide import Rule, expand_rules
 from curation.run_folder.documents import part_files
 from curation.run_folder.folder import REPORT
 from curation.run_folder.report_schema import wrong_in_report
-from curation.stages import Filter
+from curation.stages import Filter, Lines
 from curation.system.files import read_json
 
 KINDS = ("kept", "removed", "rejected", "pairs", "edited")
@@ -70,8 +70,17 @@ class FinishedRun(NamedTuple):
 
     def rules(self, stage: str) -> tuple[Rule, ...]:
         """Return the rules of a filter stage; none for another stage."""
-        rules = self.settings(stage, "filter").get("rules", [])
-        return expand_rules(_filter_of(rules, "the recipe of the run").rules) if rules else ()
+        found = self.judging_stage(stage)
+        return expand_rules(found.rules) if isinstance(found, Filter) else ()
+
+    def judging_stage(self, stage: str) -> Filter | Lines | None:
+        """Return a stage that has rules; None for another stage."""
+        settings = self.settings(stage, "filter") or self.settings(stage, "lines")
+        if not settings:
+            return None
+        found = convert_recipe({"stages": [settings]}, "the recipe of the run").stages[0]
+        assert isinstance(found, Filter | Lines)
+        return found
 
     def settings(self, stage: str, kind: str) -> dict[str, Any]:
         """Return the settings of a stage of a kind; empty if the stage has another kind."""

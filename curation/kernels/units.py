@@ -21,12 +21,14 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import at
+from curation.kernels.hashing import at, load64
 from curation.kernels.measures import ends_in_sentence_mark
 from curation.kernels.minhash import space_width
 from curation.kernels.tables import load_tables
 from curation.kernels.utf8 import byte_at
+from curation.kernels.words import HIGH_BITS
 
+BLANKS = np.uint64(0x2020202020202020)
 LINE, PARAGRAPH, SENTENCE = "line", "paragraph", "sentence"
 UNITS = (LINE, PARAGRAPH, SENTENCE)
 # Last bytes of the marks . ! ? … 。 ！ ？ । that end sentences: an upper bound of the number of sentences.
@@ -86,6 +88,38 @@ def stripped(data: np.ndarray, spans: np.ndarray) -> np.ndarray:
     return out
 
 
+def count_repeats(hashes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return how many units of the same text before each unit have its hash, int64.
+
+    hashes  uint64 of shape (units, 2)
+    counts  int64, one per text: the number of its units
+    """
+    found = np.zeros(len(hashes), np.int64)
+    slots = np.empty(4 * int(counts.max(initial=1)), np.int64)
+    find_repeats(hashes, counts, slots, found)
+    return found
+
+
+@kernel
+def find_repeats(hashes, counts, slots, found):
+    """Write how many units of the same text before each unit have its hash. A slot has the last unit of a hash."""
+    first = 0
+    for row in range(len(counts)):
+        size = np.uint64(1)
+        while size < at(2 * counts[row]):
+            size <<= np.uint64(1)
+        slots[: np.int64(size)] = -1
+        for unit in range(first, first + counts[row]):
+            low, high = hashes[unit, 0], hashes[unit, 1]
+            slot = low & (size - np.uint64(1))
+            while slots[slot] >= 0 and (hashes[slots[slot], 0] != low or hashes[slots[slot], 1] != high):
+                slot = (slot + np.uint64(1)) & (size - np.uint64(1))
+            if slots[slot] >= 0:
+                found[unit] = found[slots[slot]] + 1
+            slots[slot] = unit
+        first += counts[row]
+
+
 @kernel
 def count_break_bytes(data):
     """At least the number of line ends: bytes that are a line end, or the last of one."""
@@ -114,11 +148,21 @@ def break_width(data, i, end):
 def line_stop(data, i, end):
     """Where the line that `i` is in stops: the first byte of its line end, or `end`."""
     while i < end:
-        byte = data[at(i)]
-        if (byte < 0x20 or byte == 0xC2 or byte == 0xE2) and break_width(data, i, end):
-            return i
-        i += 1
+        while i + 8 <= end and not may_break(load64(data, i)):
+            i += 8
+        stop = min(i + 8, end)
+        while i < stop:
+            byte = data[at(i)]
+            if (byte < 0x20 or byte == 0xC2 or byte == 0xE2) and break_width(data, i, end):
+                return i
+            i += 1
     return end
+
+
+@kernel
+def may_break(block):
+    """Whether one of eight bytes may begin a line end: a control character, or a byte beyond ASCII."""
+    return ((block - BLANKS) | block) & HIGH_BITS != np.uint64(0)
 
 
 @kernel

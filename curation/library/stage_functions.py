@@ -26,6 +26,7 @@ from curation.stages import (
     FuzzyDedup,
     Language,
     LineDedup,
+    Lines,
     MeasureStage,
     Mix,
     NgramDedup,
@@ -150,6 +151,34 @@ def filter(
     Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
     """
     return apply(frame, stage_of(Filter, rules, locals()), text_column=text_column)
+
+
+@takes(Lines)
+def lines(
+    frame: AnyFrame,
+    rules: str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]] | Lines,
+    *,
+    unit: str = "line",
+    max_removed: Mapping[str, float] = {},
+    strip: bool = False,
+    cut: bool = True,
+    text_column: str = "text",
+) -> AnyFrame:
+    r"""Return the frame without the lines, paragraphs or sentences that break one of `rules`.
+
+    rules                rules as in `filter`, on each unit; the first one that a unit breaks cuts the unit. With
+                         `removes: document` the rule removes the document. `repeats` counts equal units before it. Or a
+                         whole `curation.Lines` in place of the keywords, which are its fields
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["Home | Menu\nA sentence with some words.\nHome"]})
+        >>> curation.lines(frame, {"words": {"min": 4}})["text"].tolist()
+        ['A sentence with some words.\n']
+
+    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(Lines, rules, locals()), text_column=text_column)
 
 
 @takes(Language)
@@ -694,6 +723,7 @@ __all__ = [
     "fuzzy_dedup",
     "language",
     "line_dedup",
+    "lines",
     "measure",
     "mix",
     "ngram_dedup",

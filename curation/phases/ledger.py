@@ -73,7 +73,7 @@ COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "bytes_rea
 
 def _columns_of(record: SliceRecord) -> tuple[int, ...]:
     read = record.rows - record.rejected - record.unsampled
-    measured = sum(stage.documents_in for stage in record.stages if stage.tallies)
+    measured = sum(stage.documents_in for stage in record.stages if stage.tallies and not stage.unit)
     return (
         record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.bytes_read,
         record.rejected > 0, record.locations > 0,
@@ -203,6 +203,9 @@ def as_report(stage: StageCount, lines: Sequence[str], rules: Sequence[Rule] = (
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
     entry["lines"] = list(lines)
     del entry["tallies"]
+    if not stage.unit:
+        del entry["unit"]
     if stage.tallies:
-        entry["rules"] = [rule_report(*pair) for pair in zip(rules, stage.tallies, strict=True)]
+        values = [rule_report(*pair) for pair in zip(rules, stage.tallies, strict=True)]
+        entry["unit_rules" if stage.unit else "rules"] = values
     return entry

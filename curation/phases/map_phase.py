@@ -143,7 +143,8 @@ def _removed_schema(plan: Plan) -> pa.Schema:
 
 def _stage_counts(task: _Task) -> list[StageCount]:
     names = task.plan.recipe.stage_names
-    return [StageCount(kind=task.stages[k].kind, name=names[k]) for k in task.numbers]
+    stages = [(names[k], cast(RowStage, task.stages[k])) for k in task.numbers]
+    return [StageCount(kind=stage.kind, name=name, unit=stage.unit_name()) for name, stage in stages]
 
 
 def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
@@ -220,7 +221,7 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
         before = frame
         stage = cast(RowStage, task.stages[number])
         frame, outcome = apply_stage(engine, before, stage)
-        notes.add_measures(number, stage, before, outcome.measures)
+        notes.add_measures(number, stage, before, outcome)
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:

@@ -4,7 +4,7 @@ records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +21,7 @@ from curation.recipes.recipe import Recipe
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
 from curation.run_folder.partitions import TableFile
 from curation.stages import RowStage, Stage
+from curation.stages.outcome import Outcome
 
 SAMPLES, MEASURES, READ = ".samples.arrow", ".measures.arrow", ".read.bin"  # suffixes of files
 
@@ -72,9 +73,11 @@ class SliceNotes:
             write_array(self.read, np.cumsum(sizes, dtype=np.int64) + self.read_bytes)
             self.read_bytes += int(sizes.sum())
 
-    def add_measures(self, number: int, stage: RowStage, frame: Frame, measures: Mapping[str, np.ndarray]) -> None:
-        """Add the measures that a stage computed."""
-        rules = stage.rules_on_measures()
+    def add_measures(self, number: int, stage: RowStage, frame: Frame, outcome: Outcome) -> None:
+        """Add the measures that a stage computed, of documents or of their units."""
+        if outcome.unit_measures:
+            self.tallies.setdefault(number, Tallies(stage.rules_on_units())).add(outcome.unit_measures)
+        rules, measures = stage.rules_on_measures(), outcome.measures
         if not rules or not len(frame):
             return
         if number not in self.tallies:

@@ -78,6 +78,16 @@ def _rewrite(engine: Engine) -> None:
 
 def _measures(engine: Engine) -> None:
     engine.measure(_text(engine), ("words", "duplicate_5gram_characters"))
+    engine.measure(_text(engine, ("a", "b")), ("words", "max_word_characters"))  # of short texts
+
+
+def _units(engine: Engine) -> None:
+    from curation.kernels.units import UNITS, count_repeats
+
+    for unit in UNITS:
+        units = engine.split_units(_text(engine), unit, True)
+    engine.join_units(_text(engine), units, np.ones(len(units.frame), bool))
+    count_repeats(np.zeros((len(units.frame), 2), np.uint64), units.counts)
 
 
 def _hashes(engine: Engine) -> None:
@@ -202,6 +212,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "file_ranges": _file_ranges,
     "listed": _listed,
     "lists": _lists,
+    "units": _units,
 }
 HOST_GROUPS = (
     "json_lines",

@@ -27,6 +27,7 @@ from curation.recipes.optional import PATTERN as SETTING
 from curation.recipes.optional import WHEN
 from curation.recipes.settings import RULE_FIELDS, SUBJECTS
 from curation.rules.decide import RULE_SETS
+from curation.rules.units import REPEATS
 from curation.stages import STAGES
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.exact import exact_dedup as exact
@@ -44,6 +45,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
     "LineDedup": {"unit": UNITS, "compare": unit_keys.COMPARISONS, "keep": lines.KEEP},
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
+    "Lines": {"unit": UNITS},
     "NgramDedup": {"compare": tuple(COMPARISONS)},
     "Decontaminate": {"compare": tuple(COMPARISONS)},
     "FilesInput": {"format": (AUTO, *FORMATS)},
@@ -124,17 +126,27 @@ def _restrict(entry: dict[str, Any], choices: tuple[str, ...]) -> None:
 
 def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
     """The forms of rules: the name of a set, a rule, a mapping by measure, ratio or column, or a list of these."""
-    properties = definitions["Rule"]["properties"]
+    return _forms_of(definitions, "Filter", "", ()) | _forms_of(definitions, "Lines", "Unit", (REPEATS,))
+
+
+def _forms_of(definitions: dict[str, Any], stage: str, prefix: str, measures: tuple[str, ...]) -> dict[str, Any]:
+    properties = definitions[f"{prefix}Rule"]["properties"]
     conditions = {name: entry for name, entry in properties.items() if name not in SUBJECTS}
     override = {"anyOf": [{"type": "null"}, *properties["override"]["anyOf"]]}
-    bound = {"$ref": TEMPLATE.format(name="Conditions")}
-    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys(Measure.__members__, bound)
-    one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in ("Rule", "KeyedRules"))]
+    bound = {"$ref": TEMPLATE.format(name=f"{prefix}Conditions")}
+    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys((*Measure.__members__, *measures), bound)
+    names = (f"{prefix}Rule", f"{prefix}KeyedRules")
+    one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in names)]
     properties["any"] = {"type": "array", "minItems": 2, "items": {"anyOf": one[1:]}}
-    definitions["Filter"]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
+    definitions[stage]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
     return {
-        "Conditions": {"type": "object", "properties": conditions, "minProperties": 1, "additionalProperties": False},
-        "KeyedRules": {
+        f"{prefix}Conditions": {
+            "type": "object",
+            "properties": conditions,
+            "minProperties": 1,
+            "additionalProperties": False,
+        },
+        f"{prefix}KeyedRules": {
             "description": "Rules by a set, a measure, a ratio (`a/b`) or a column",
             "type": "object",
             "properties": keyed,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -19,10 +19,11 @@ from curation.measures import Measure, near_measure
 from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
+from curation.rules.units import REPEATS
 from curation.stages import STAGES, Filter
 from curation.stages.base import stage_names
 
-FILTER = "filter"
+FILTER, LINES = "filter", "lines"
 RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
 SUBJECTS = ("measure", "ratio", "column", "set", "override", "any")
 EXAMPLE = "{min: 50}"
@@ -58,39 +59,40 @@ def _expanded_stage(entry: Any, path: str) -> Any:
             if "kind" in settings:
                 raise ValueError(f"{kind} is the kind of the stage; leave kind: {settings['kind']!r} out - at `{path}`")
             entry = {"kind": kind, **settings}
-    if isinstance(entry, dict) and entry.get("kind") == FILTER and "rules" in entry:
-        entry = {**entry, "rules": expand_rule_shorthands(entry["rules"], f"{path}.rules")}
+    if isinstance(entry, dict) and entry.get("kind") in (FILTER, LINES) and "rules" in entry:
+        more = {REPEATS} if entry["kind"] == LINES else set()
+        entry = {**entry, "rules": expand_rule_shorthands(entry["rules"], f"{path}.rules", more)}
     return entry
 
 
-def expand_rule_shorthands(rules: Any, path: str = "$.rules") -> Any:
+def expand_rule_shorthands(rules: Any, path: str = "$.rules", more: Set[str] = frozenset()) -> Any:
     """Rules with mappings written out: `{words: {min: 50}, a/b: {max: 0.1}, language: {in: [en]}, gopher: {}}`.
 
     A key is a rule set, a measure or a ratio (`a/b`); any other key is a column. `path` is the place of the rules in
-    messages. Raises ValueError.
+    messages, `more` are further names of measures. Raises ValueError.
     """
     if isinstance(rules, dict) and rules:
-        return _listed_rule(rules, path)
+        return _listed_rule(rules, path, more)
     if not isinstance(rules, list):
         return rules
     written_out: list[Any] = []
     for number, entry in enumerate(rules):
         is_rule = isinstance(entry, dict) and entry
-        written_out += _listed_rule(entry, f"{path}[{number}]") if is_rule else [entry]
+        written_out += _listed_rule(entry, f"{path}[{number}]", more) if is_rule else [entry]
     return written_out
 
 
-def _listed_rule(rule: dict[Any, Any], path: str) -> list[Any]:
+def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
     if not RULE_FIELDS & rule.keys():
-        return _keyed(rule, path)
+        return _keyed(rule, path, more)
     return [{**rule, "any": expand_rule_shorthands(rule["any"], f"{path}.any")} if "any" in rule else rule]
 
 
-def _keyed(rules: dict[Any, Any], path: str) -> list[dict[str, Any]]:
-    return [_keyed_rule(key, conditions, path) for key, conditions in rules.items()]
+def _keyed(rules: dict[Any, Any], path: str, more: Set[str]) -> list[dict[str, Any]]:
+    return [_keyed_rule(key, conditions, path, more) for key, conditions in rules.items()]
 
 
-def _keyed_rule(key: Any, conditions: Any, path: str) -> dict[str, Any]:
+def _keyed_rule(key: Any, conditions: Any, path: str, more: Set[str]) -> dict[str, Any]:
     if not isinstance(key, str):
         raise ValueError(f"{key!r} is not the name of a measure or column. Quote it if it is - at `{path}`")
     named_set = key in RULE_SETS
@@ -103,14 +105,14 @@ def _keyed_rule(key: Any, conditions: Any, path: str) -> dict[str, Any]:
     for name in SUBJECTS:
         if name in conditions:
             raise ValueError(f"leave {name} out: the key {key!r} already names the value to bound - at `{path}`")
-    return {**_subject(key), **conditions}
+    return {**_subject(key, more), **conditions}
 
 
-def _subject(key: str) -> dict[str, Any]:
+def _subject(key: str, more: Set[str] = frozenset()) -> dict[str, Any]:
     """The field that holds the subject of a rule: ratio, measure or column."""
     if "/" in key:
         return {"ratio": [name.strip() for name in key.split("/")]}
-    return {"measure" if key in Measure.__members__ else "column": key}
+    return {"measure" if key in Measure.__members__ or key in more else "column": key}
 
 
 # Settings

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import TEXT
-from curation.rules.decide import Rule
+from curation.engine import load_engine
+from curation.rules.decide import Rule, expand_rules
+from curation.stages import Filter, Lines, Stage
 
 MAX_CHARACTERS = 200_000  # of a text that are searched
 MAX_WORDS = 2_000  # of two texts that are compared: the time of a comparison grows with their product
@@ -31,6 +33,14 @@ LINES = {
 SIGNS = {"hash_signs": re.compile("#"), "ellipses": re.compile(r"\.\.\.|…")}
 REPEATED = {"duplicate_line": LINE, "duplicate_paragraph": PARAGRAPH}
 Span = tuple[int, int]
+
+
+def removing_spans(stage: Stage | None, reason: str, text: str) -> list[Span]:
+    """Return the parts of a text for which a stage removed it: those that break the rule of the reason, ascending."""
+    if isinstance(stage, Lines):
+        return stage.broken_units(load_engine("cpu"), text[:MAX_CHARACTERS], reason)
+    rules = expand_rules(stage.rules) if isinstance(stage, Filter) else ()
+    return broken_spans(next((rule for rule in rules if rule.name == reason), None), text)
 
 
 def broken_spans(rule: Rule | None, text: str) -> list[Span]:

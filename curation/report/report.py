@@ -110,7 +110,8 @@ def build(
 
 
 def _rules(stages: Sequence[Stage]) -> list[Sequence[Rule]]:
-    return [stage.rules_on_measures() if isinstance(stage, RowStage) else () for stage in stages]
+    rows = [stage if isinstance(stage, RowStage) else RowStage() for stage in stages]
+    return [stage.rules_on_units() if stage.unit_name() else stage.rules_on_measures() for stage in rows]
 
 
 def _values(

@@ -35,12 +35,10 @@ from curation.planning.lost_groups import (
     warn_of_lost_groups,
 )
 from curation.report.clusters import POINTS, cluster_map
-from curation.report.marks import aligned_words, broken_spans, excerpt
+from curation.report.marks import Span, aligned_words, excerpt, removing_spans
 from curation.report.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
-from curation.rules.decide import Rule, expand_rules
 from curation.run_folder.masks import row_batches
 from curation.run_folder.partitions import Numbering, Partitions, open_partition
-from curation.stages import Filter
 from curation.stages.outcome import StageCount
 
 if TYPE_CHECKING:
@@ -197,21 +195,20 @@ class Sampler(NamedTuple):
                 name = self._id(row["slice"], row[ROW], row[ID])
                 document = _Document(row["slice"], row[ROW], name, row[TEXT], row["characters"], None)
                 facts = {"value": _number(row["value"]), "bound": _number(row["bound"])}
-                found.setdefault(key, []).append(self._sample(document, self._rule(*key)) | facts)
+                found.setdefault(key, []).append(self._sample(document, self._spans(*key, document.text)) | facts)
         return found
 
-    def _rule(self, stage: int, reason: str) -> Rule | None:
-        filter_ = self.context.plan.recipe.stages[stage]
-        rules = expand_rules(filter_.rules) if isinstance(filter_, Filter) else ()
-        return next((rule for rule in rules if rule.name == reason), None)
+    def _spans(self, stage: int, reason: str, text: str) -> list[Span]:
+        """The parts of a text that break the rule by which a row stage removed it."""
+        return removing_spans(self.context.plan.recipe.stages[stage], reason, text)
 
     def _id(self, number: int, row: int, own: str | None) -> str:
         if own is not None:
             return own
         return f"{self.numbering.slices[number].source}/{int(self.numbering.offsets[number]) + row}"
 
-    def _sample(self, document: _Document, rule: Rule | None = None) -> dict[str, Any]:
-        text, marks, start = excerpt(document.text, broken_spans(rule, document.text), SHOWN_CHARACTERS)
+    def _sample(self, document: _Document, spans: Sequence[Span] = ()) -> dict[str, Any]:
+        text, marks, start = excerpt(document.text, list(spans), SHOWN_CHARACTERS)
         place = self.locations.columns(document.slice, np.array([document.row]))
         return {
             "id": document.id,

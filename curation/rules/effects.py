@@ -14,6 +14,7 @@ import numpy as np
 
 from curation.errors import counted
 from curation.rules.grammar import Rule
+from curation.rules.tallies import Tally, bins_of, start_of
 from curation.system.html_table import html_table
 
 RANKS = (1, 5, 25, 50, 75, 95, 99, 99.9)  # in percent
@@ -131,6 +132,16 @@ def _effects(rule: Rule, values: np.ndarray, breaks_one: np.ndarray) -> Iterator
                 alone=int(np.count_nonzero(beyond(values, bound) & breaks_one)),
                 histogram=_histogram(ordered, bound),
             )
+
+
+def histogram_of(tally: Tally, bound: float) -> Histogram:
+    """Return a histogram of at most BINS bins from a tally, which shows the bound too."""
+    place = int(bins_of(np.array([bound]), tally.share)[0])
+    first, last = min([place, *tally.bins]), max([place, *tally.bins])
+    width = -(-(last - first + 1) // BINS)
+    bins = -(-(last - first + 1) // width)
+    counts = np.bincount((np.array(tally.bins, np.int64) - first) // width, tally.counts, bins).astype(np.int64)
+    return Histogram(np.array([start_of(first + width * k, tally.share) for k in range(bins + 1)]), counts)
 
 
 def _percentiles(ordered: np.ndarray, ranks: Sequence[float]) -> tuple[float, ...]:

@@ -58,6 +58,8 @@ class _Stage(msgspec.Struct):
     lines: list[str] = []
     details: dict[str, Any] = {}
     rules: list[RuleValues] = []
+    unit: str = ""  # of `unit_rules`: line, paragraph or sentence
+    unit_rules: list[RuleValues] = []
 
 
 class _Source(msgspec.Struct):

@@ -61,7 +61,7 @@ from curation.report.report import build, check_minima
 from curation.report.samples import Sampler
 from curation.run_folder.documents import document_schema
 from curation.run_folder.partitions import Numbering, Partitions
-from curation.stages import Stage
+from curation.stages import RowStage, Stage
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
 from curation.system.files import make_folder, read_json
@@ -83,6 +83,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
             removes=stage.removes,
             compares=stage.compares,
             finds_duplicates=stage.finds_duplicates,
+            unit=stage.unit_name() if isinstance(stage, RowStage) else "",
         )
         for stage, name in zip(recipe.stages, recipe.stage_names, strict=True)
     ]

@@ -12,6 +12,7 @@ from curation.stages.rows.rewrite import Rewrite as Rewrite
 from curation.stages.rows.redact import Redact as Redact
 from curation.stages.rows.measure import MeasureStage as MeasureStage
 from curation.stages.rows.filter import Filter as Filter
+from curation.stages.rows.lines import Lines as Lines
 from curation.stages.rows.language import Language as Language
 from curation.stages.rows.classify import Classify as Classify
 from curation.stages.rows.perplexity import Perplexity as Perplexity

@@ -165,6 +165,15 @@ class RowStage(Stage, frozen=True, kw_only=True):
         shows their values and bounds. Default: none."""
         return ()
 
+    def unit_name(self) -> str:
+        """Return what the stage judges instead of documents, such as `line`; "" for documents."""
+        return ""
+
+    def rules_on_units(self) -> tuple[Rule, ...]:
+        """Return the rules on measures of the lines, paragraphs or sentences of texts. `apply` returns these measures
+        as `unit_measures`; the report shows their values and bounds. Default: none."""
+        return ()
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         """Return the outcome for the rows of a frame, and leave the frame unchanged.
 

@@ -121,6 +121,7 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         columns={name: _typed(name, outcome.columns[name], kind) for name, kind in writes.items()},
         details=_counts(outcome.details),
         measures=outcome.measures,
+        unit_measures=outcome.unit_measures,
     )
 
 

@@ -46,6 +46,7 @@ class Outcome(NamedTuple):
               are kept
     details   name -> integer for the stage's entry in the report, summed over all frames, such as rows by language
     measures  name -> int64, one value per row, for every measure in the stage's `rules_on_measures`
+    unit_measures  name -> int64, one value per unit, for every measure in the stage's `rules_on_units`
     """
 
     verdict: Verdict | None = None
@@ -54,6 +55,7 @@ class Outcome(NamedTuple):
     columns: Mapping[str, Any] = EMPTY
     details: Mapping[str, int] = EMPTY
     measures: Mapping[str, np.ndarray] = EMPTY
+    unit_measures: Mapping[str, np.ndarray] = EMPTY
 
 
 class Drops(NamedTuple):
@@ -260,7 +262,8 @@ class Corpus:
 class StageCount(msgspec.Struct, kw_only=True):
     """The entry of one stage in the funnel. Bytes are those of the UTF-8 text; `seconds` are summed over all workers.
 
-    `tallies` has one entry for each of the stage's `rules_on_measures`.
+    `tallies` has one entry for each of the stage's `rules_on_measures`, or of its `rules_on_units` if it judges units:
+    lines, paragraphs or sentences, which `unit` names.
 
     `removes`, `compares` and `finds_duplicates` are copies of the class variables: reports are read without the class.
     """
@@ -279,6 +282,7 @@ class StageCount(msgspec.Struct, kw_only=True):
     details: dict[str, Any] = {}
     seconds: float = 0.0
     tallies: list[Tally] = []
+    unit: str = ""
 
     @property
     def removed(self) -> int:

@@ -43,6 +43,7 @@ PATHS = {
 }  # settings that may be a `pathlib.Path` too
 WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
 WIDER[tuple[Replacement, ...]] = Mapping[str, str] | Sequence[Mapping[str, str]]
+WIDER[dict[str, float]] = Mapping[str, float]
 WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
 
 

@@ -109,16 +109,16 @@ def test_a_long_walk_that_is_not_settled_is_left_to_the_cpu_engine(gpu_text, all
 @pytest.fixture(params=["large batches", "small batches"])
 def batches(request, gpu_text, monkeypatch):
     if request.param == "small batches":
-        monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 5000)
-        monkeypatch.setattr(gpu_text, "SCRATCH_SHARE", 0)
+        monkeypatch.setattr(gpu_text.columns, "MIN_SCRATCH_BYTES", 5000)
+        monkeypatch.setattr(gpu_text.columns, "SCRATCH_SHARE", 0)
 
 
 @pytest.fixture(params=["no long document", "long documents"])
 def long_documents(request, gpu_text, monkeypatch):
     """Of ordinary size here; they go through the CPU engine."""
     if request.param == "long documents":
-        monkeypatch.setattr(gpu_text, "LONG_BYTES", 30)
-        monkeypatch.setattr(gpu_text, "LONG_MEASURED_BYTES", 30)
+        monkeypatch.setattr(gpu_text.columns, "LONG_BYTES", 30)
+        monkeypatch.setattr(gpu_text.columns, "LONG_MEASURED_BYTES", 30)
 
 
 def test_measures_in_batches(gpu_text, batches, long_documents):
@@ -127,7 +127,7 @@ def test_measures_in_batches(gpu_text, batches, long_documents):
 
 def test_long_documents_are_left_to_the_cpu_engine(gpu_text, monkeypatch):
     sizes = []
-    monkeypatch.setattr(gpu_text, "LONG_MEASURED_BYTES", 30)
+    monkeypatch.setattr(gpu_text.columns, "LONG_MEASURED_BYTES", 30)
     monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, rows, function: sizes.extend(text.iloc[rows].str.len()))
     with pytest.raises(TypeError):  # the stand-in gives nothing
         gpu_text.measure(column(["short", "x" * 30, "x" * 31, None, "y z " * 50]), NAMES)
@@ -148,14 +148,14 @@ def run_out_of_memory(monkeypatch, module, items):
 
     monkeypatch.setattr(module.cp, "empty", empty)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, shape: empty(shape, dtype))
-    module.warn_of_short_memory.cache_clear()
+    sys.modules["gpu_pipeline.device"].warn_of_short_memory.cache_clear()
 
 
 def test_short_memory_halves_the_batches(gpu_text, monkeypatch, caplog):
     run_out_of_memory(monkeypatch, gpu_text, 2000)
     with pytest.raises(EngineError, match=FULL):
         gpu_text.measure(column(["a " * 9000]), NAMES)
-    monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 1000)
+    monkeypatch.setattr(gpu_text.columns, "MIN_SCRATCH_BYTES", 1000)
     caplog.clear()
     texts = ["a b c d e f g h"] * 600
     assert_same_measures(gpu_text, texts)
@@ -182,7 +182,7 @@ A_B = np.arange(1, 253, 2, dtype=np.uint32), np.arange(126, dtype=np.uint32)
 def test_memory_is_bounded_by_the_text(gpu_text, monkeypatch, work):
     """With the text before and after a stage, and its columns: `device.BATCH_SHARE` texts in all."""
     device = sys.modules["gpu_pipeline.device"]
-    monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 0)
+    monkeypatch.setattr(gpu_text.columns, "MIN_SCRATCH_BYTES", 0)
     chance = random.Random(4)
     words = ["".join(chance.choices("abcdefgh", k=chance.choice((1, 2, 3, 4, 5, 7, 9)))) for _ in range(2000)]
     texts = column([" ".join(chance.choices(words, k=chance.randrange(200, 800))) for _ in range(30)])
@@ -318,9 +318,9 @@ def test_only_documents_that_exceed_a_batch_are_left_to_the_cpu_engine(gpu_text,
     rows = []
     on_cpu = gpu_text._on_cpu
     monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, chosen, use: rows.extend(chosen) or on_cpu(text, chosen, use))
-    monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 1000)
-    monkeypatch.setattr(gpu_text, "SCRATCH_SHARE", 0)
-    monkeypatch.setattr(gpu_text, "LONG_BYTES", 10)
+    monkeypatch.setattr(gpu_text.columns, "MIN_SCRATCH_BYTES", 1000)
+    monkeypatch.setattr(gpu_text.columns, "SCRATCH_SHARE", 0)
+    monkeypatch.setattr(gpu_text.columns, "LONG_BYTES", 10)
     texts = column(["w" * 5000, "a b " * 100, "", "one two", "c d " * 100])
     expected, actual = (engine.shingles(texts, 2, False) for engine in (cpu_fallback, gpu_text))
     np.testing.assert_array_equal(actual[0], expected[0], strict=True)

@@ -23,6 +23,7 @@ from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.ngram_table import table_of as ngram_table_of
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.units import UNITS
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
@@ -183,11 +184,24 @@ def lines_of(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any
     return list(parse_lines(raw) if engine is cpu_fallback else find_lines(raw))
 
 
+def cut_units(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """The units of each kind, and the texts without every third one."""
+    frame, results = frame_of(engine, list(texts)), []
+    for number, unit in enumerate(UNITS):
+        units = engine.split_units(frame[TEXT], unit, number % 2 == 0)
+        kept = np.arange(len(units.frame)) % 3 > 0
+        text, edited = engine.join_units(frame[TEXT], units, kept)
+        results += [engine.to_arrow(units.frame).column(TEXT).to_pylist(), units.counts, edited]
+        results.append(engine.to_arrow(engine.with_columns(frame, {TEXT: text})).column(TEXT).to_pylist())
+    return results
+
+
 CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
     "read JSON Lines": lines_of,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
     "rewrite what few texts have": lambda engine, texts, folder: rewritten(engine, [*texts, MARKED], ALL_STEPS),
+    "units": cut_units,
     "measure": lambda engine, texts, folder: measured(engine, texts),
     "measure long documents": lambda engine, texts, folder: measured(engine, [LONG_WORD, *longest_made()]),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],

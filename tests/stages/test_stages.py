@@ -32,6 +32,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "redact": {},
     "measure": {"names": ["words"]},
     "filter": {"rules": [{"measure": "words", "min": 4}, {"column": "url", "not_in": ["x"]}]},
+    "lines": {"rules": [{"measure": "words", "min": 4}]},
     "language": {"keep": ["en", "de"], "min_probability": 0.0},
     "classify": {"model": "DIR/quality.bin", "label": "l1"},
     "perplexity": {"model": "DIR/tiny.arpa"},

@@ -16,24 +16,33 @@ RULES_BYTES = 300_000  # of the histograms of one page
 
 def rules(content: dict[str, Any]) -> str:
     """Return the histograms of all rules on measures; "" if no stage has any."""
-    stages = [stage for stage in content["stages"] if stage.get("rules")]
+    judged = [_of_units(stage) if stage.get("unit_rules") else stage for stage in content["stages"]]
+    stages = [stage for stage in judged if stage.get("rules")]
     if not stages:
         return ""
     legend = (
         '<p class="quiet"><span class="key kept"></span>within the bound <span class="key removed"></span>beyond it. '
-        "All documents that reached the filter; a bar grows with the logarithm of its number of documents.</p>\n"
+        "All documents, or lines of them, that reached the stage; a bar grows with the logarithm of their number.</p>\n"
     )
     return legend + "".join(_stage(stage, RULES_BYTES // len(stages)) for stage in stages)
+
+
+def _of_units(stage: dict[str, Any]) -> dict[str, Any]:
+    """A stage that judges units, as if they were documents."""
+    start, details = "cut_units/", stage["details"]
+    cut = {name.removeprefix(start): count for name, count in details.items() if name.startswith(start)}
+    return stage | {"rules": stage["unit_rules"], "documents_in": details["units"], "reasons": cut}
 
 
 def _stage(stage: dict[str, Any], max_bytes: int) -> str:
     entries = sorted(stage["rules"], key=lambda rule: -(rule["below"] + rule["above"]))
     active = [rule for rule in entries if rule["below"] + rule["above"]]
     idle = entries[len(active) :]
-    heading = f"<h3>{shown(stage['name'])}: {stage['documents_in']:,} documents</h3>\n"
+    unit = stage.get("unit", "document")
+    heading = f"<h3>{shown(stage['name'])}: {stage['documents_in']:,} {unit}s</h3>\n"
     used = fit((_card(rule, stage) for rule in active[:MAX_RULES]), "rule", len(active), max_bytes * 3 // 4)
     unused = fit((_card(rule, stage) for rule in idle[:MAX_RULES]), "rule", len(idle), max_bytes // 4)
-    more = f"{counted(len(idle), 'rule')} that no document breaks"
+    more = f"{counted(len(idle), 'rule')} that no {unit} breaks"
     folded = f'<details><summary>{more}</summary>\n<div class="cards">{unused}</div></details>\n' if idle else ""
     return f'{heading}<div class="cards">{used}</div>\n{folded}'
 
@@ -43,7 +52,8 @@ def _card(rule: dict[str, Any], stage: dict[str, Any]) -> str:
     bounds = [f"{sign} {number(bound)}" for sign, bound in (("≥", low), ("≤", high)) if math.isfinite(bound)]
     beyond, reached = rule["below"] + rule["above"], stage["documents_in"]
     first = stage["reasons"].get(rule["reason"], 0)
-    counts = f"{beyond:,} beyond it ({percent(beyond, reached)}), {first:,} removed by it"
+    done = "cut" if stage.get("unit") else "removed"
+    counts = f"{beyond:,} beyond it ({percent(beyond, reached)}), {first:,} {done} by it"
     measure = f"{rule['measure']} {' and '.join(bounds)}"
     chart = histogram(rule, low, high, f"{rule['reason']}: {counts}")
     heading = f'<h3>{shown(rule["reason"])}</h3><p class="quiet">{shown(measure)}</p>'

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lines`: cut lines, paragraphs or sentences that break a rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import TEXT, Engine, Frame, UnitFrame
+from curation.kernels.units import UNITS, count_repeats
+from curation.rules.decide import Verdict
+from curation.rules.grammar import Rule
+from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
+from curation.rules.units import DOCUMENT, REPEATS, UnitRule, expand_unit_rules, first_broken, values_of
+from curation.stages.base import Function, RowStage, Stage, counts_line
+from curation.stages.outcome import Outcome, StageCount
+
+TOO_MUCH = "too_much_removed"
+SHARES = ("words", "lines", "characters")
+CUT_UNITS, CUT_CHARACTERS = "cut_units", "cut_characters"
+
+
+class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
+    """Cut the lines of texts that break one of `rules`, or their paragraphs or sentences.
+
+    unit         `line`: an element of `str.splitlines()`; `paragraph`: a run of lines with words; `sentence`: the
+                 words up to one that ends a sentence
+    rules        rules as in `filter`, on each unit; the first one that a unit breaks cuts the unit. With
+                 `removes: document` the rule removes the document. `repeats` counts equal units before it
+    max_removed  `words`, `lines` or `characters` -> share: a document that would lose more is removed, with the reason
+                 `too_much_removed`. `lines` counts units. Default: no limit
+    strip        true strips white space at both ends of units before the rules, and of those that are kept
+    cut          false cuts nothing: only `max_removed` and `removes: document` count
+
+    A unit is cut with its line end, a paragraph with the blank lines after it, a sentence with the white space after
+    it. What is before the first unit belongs to that unit. Other bytes stay as they are. Rules on columns belong into a
+    filter. A null has no units.
+    """
+
+    function: ClassVar[Function] = Function(
+        """Return the frame without the lines, paragraphs or sentences that break one of `rules`.
+
+            >>> frame = pandas.DataFrame({"text": ["Home | Menu\\nA sentence with some words.\\nHome"]})
+            >>> curation.lines(frame, {"words": {"min": 4}})["text"].tolist()
+            ['A sentence with some words.\\n']
+        """,
+        types={"rules": "str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]]"},
+    )
+
+    rules: str | list[str | UnitRule]
+    unit: str = "line"
+    max_removed: dict[str, float] = msgspec.field(default_factory=dict)
+    strip: bool = False
+    cut: bool = True
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
+        if not expand_unit_rules(self.rules):
+            raise ValueError("rules is empty; name a rule set, or give a rule: {words: {min: 3}}")
+        for name, share in self.max_removed.items():
+            if name not in SHARES:
+                raise ValueError(f"max_removed takes {', '.join(SHARES)}, not {name!r}")
+            if not 0 <= share < 1:
+                raise ValueError(f"max_removed: {name} must be a share from 0 to below 1, not {share:g}")
+        if not self.cut and not self.max_removed:
+            raise ValueError("cut: false without max_removed changes nothing; give max_removed: {words: 0.05}")
+
+    def kernels(self) -> tuple[str, ...]:
+        return ("units", "measures", *(("hashes",) if REPEATS in self._names else ()))
+
+    def files(self) -> dict[str, str]:
+        return list_files(expand_unit_rules(self.rules))
+
+    def check(self, inputs: Sequence[str]) -> None:
+        check_lists(expand_unit_rules(self.rules))
+
+    def prepare(self, folder: Path) -> Stage:
+        """Store the entries of lists in files that all tasks share."""
+        rules = expand_unit_rules(self.rules)
+        if not lists_in(rules):
+            return self
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder)))
+
+    def unit_name(self) -> str:
+        return self.unit
+
+    def rules_on_units(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in expand_unit_rules(self.rules) if rule.is_on_measures)
+
+    def explain(self) -> list[str]:
+        """Return one line per rule."""
+        rules = expand_unit_rules(self.rules)
+        lines = list_warnings(rules)
+        for rule in rules:
+            removes = " or the document is removed" if rule.removes else f" or the {self.unit} is cut" * self.cut
+            lines.append(f"{rule.describe()}{removes}")
+        lines += sizes_of(rules)
+        return lines + [f"{TOO_MUCH}: more than {share:g} of the {name}" for name, share in self.max_removed.items()]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The measures that the rules need, with `repeats`."""
+        return tuple(dict.fromkeys(name for rule in expand_unit_rules(self.rules) for name in rule.measures))
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        units = engine.split_units(frame[TEXT], self.unit, self.strip)
+        judged = self._judged(engine, units)
+        verdict = self._verdict(units, judged)
+        own = np.repeat(verdict.kept, units.counts)  # of units: whether the document is kept
+        cut = judged.broken >= 0 if self.cut else np.zeros(len(own), bool)
+        details = self._details(judged, own & cut, len(own))
+        measures = {name: judged.measures[name] for rule in self.rules_on_units() for name in rule.measures}
+        outcome = Outcome(verdict, details=details, unit_measures=measures)
+        if not self.cut or not (self.strip or (own & cut).any()):
+            return outcome
+        text, edited = engine.join_units(frame[TEXT], units, ~(own & cut))
+        return outcome._replace(text=text, edited=edited & verdict.kept)
+
+    def _judged(self, engine: Engine, units: UnitFrame) -> Judged:
+        """Measure the units, and find the first rule that each breaks."""
+        rules = expand_unit_rules(self.rules)
+        texts = engine.to_arrow(units.frame).column(TEXT) if any(rule.columns for rule in rules) else None
+        names = [name for name in self._names if name != REPEATS]
+        names += ["words"] * (REPEATS in self._names or "words" in self.max_removed)
+        measures: dict[str, np.ndarray] = {}
+        if names or texts is None:
+            measures = engine.measure(units.frame[TEXT], tuple(dict.fromkeys([*names, "characters"])))
+        else:
+            measures["characters"] = pc.utf8_length(texts).to_numpy()
+        if REPEATS in self._names:
+            repeats = count_repeats(engine.hash_text(units.frame[TEXT]), units.counts)
+            measures[REPEATS] = np.where(measures["words"] > 0, repeats, 0)
+        broken = first_broken(rules, len(units.frame), measures, texts)
+        return Judged(rules, measures, texts, broken)
+
+    def _verdict(self, units: UnitFrame, judged: Judged) -> Verdict:
+        rules, rows = judged.rules, len(units.counts)
+        document = np.repeat(np.arange(rows), units.counts)
+        reason, value = np.full(rows, -1, np.int16), np.full(rows, np.nan)
+        removes = np.array([rule.removes == DOCUMENT for rule in rules] + [False])  # the last is that of -1
+        at = np.flatnonzero(removes[judged.broken])
+        documents, first = np.unique(document[at], return_index=True)
+        at = at[first]
+        reason[documents] = judged.broken[at]
+        for number in np.unique(judged.broken[at]).tolist():
+            own = judged.broken[at] == number
+            value[documents[own]] = values_of(rules[number], judged.measures, judged.texts, at[own])
+        for number, (name, share) in enumerate(self.max_removed.items(), len(rules)):
+            weights = np.ones(len(document)) if name == "lines" else judged.measures[name].astype(np.float64)
+            whole = np.bincount(document, weights, rows)
+            lost = np.bincount(document, weights * (judged.broken >= 0), rows) / np.maximum(whole, 1)
+            gone = (reason < 0) & (lost > share)
+            reason[gone], value[gone] = number, lost[gone]
+        limits = tuple((-math.inf, share) for share in self.max_removed.values())
+        names = (*(rule.name for rule in rules), *(TOO_MUCH for _ in limits))
+        return Verdict(reason, names, value, (*(rule.bounds for rule in rules), *limits))
+
+    @staticmethod
+    def _details(judged: Judged, cut: np.ndarray, units: int) -> dict[str, int]:
+        """Count the units, and those that are cut with their characters, by rule."""
+        number, rules = judged.broken[cut], len(judged.rules)
+        by_rule = np.bincount(number, minlength=rules).tolist()
+        characters = np.bincount(number, judged.measures["characters"][cut], rules).astype(np.int64).tolist()
+        details = {"units": units, CUT_UNITS: sum(by_rule), CUT_CHARACTERS: sum(characters)}
+        names = [rule.name for rule in judged.rules]
+        for place, (name, count, size) in enumerate(zip(names, by_rule, characters, strict=True)):
+            same = names[:place].count(name)
+            own = f"{name}_{same + 1}" if same else name
+            details |= {f"{CUT_UNITS}/{own}": count, f"{CUT_CHARACTERS}/{own}": size}
+        return details
+
+    def broken_units(self, engine: Engine, text: str, reason: str) -> list[tuple[int, int]]:
+        """Return the units of a text that a removed document shows: those that break the rule of the reason, or any
+        rule if too much of the text is cut; (start, stop) in characters, ascending."""
+        frame = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
+        units = engine.split_units(frame[TEXT], self.unit, False)
+        contents = engine.to_arrow(units.frame).column(TEXT).to_pylist()
+        broken = self._judged(engine, engine.split_units(frame[TEXT], self.unit, self.strip)).broken
+        numbers = [k for k, rule in enumerate(expand_unit_rules(self.rules)) if reason in (rule.name, TOO_MUCH)]
+        spans, place = [], 0
+        for content, number in zip(contents, broken.tolist(), strict=True):
+            place = text.index(content, place)
+            spans += [(place, place + len(content))] if number in numbers and content else []
+            place += len(content)
+        return spans
+
+    def warnings(self, count: StageCount) -> list[str]:
+        return [f"{count.name}: {line}" for line in list_warnings(expand_unit_rules(self.rules))]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        """Return a line with what was cut, and the rules that cut most."""
+        details, many = count.details, f"{self.unit}s"
+        cut, characters = details.get(CUT_UNITS, 0), details.get(CUT_CHARACTERS, 0)
+        start = f"{CUT_UNITS}/"
+        by_rule = {name.removeprefix(start): n for name, n in details.items() if name.startswith(start) and n}
+        lines = [f"{cut:,} of {details.get('units', 0):,} {many} cut, with {characters:,} characters"] * self.cut
+        lines += [f"{many} by rule: {counts_line(by_rule)}"] * bool(by_rule)
+        removed = {reason: number for reason, number in count.reasons.items() if number}
+        return lines + ([f"documents removed: {counts_line(removed)}"] if removed else [])
+
+
+class Judged(NamedTuple):
+    """The units of a frame after the rules.
+
+    rules     the rules
+    measures  name -> int64, one per unit
+    texts     the contents on the host, if a rule needs them
+    broken    int16: the first rule that each unit breaks, -1 for none
+    """
+
+    rules: Sequence[UnitRule]
+    measures: Mapping[str, np.ndarray]
+    texts: pa.ChunkedArray | None
+    broken: np.ndarray

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units of texts (`curation.kernels.units`) as rows of a frame, and texts without some of their units.
+
+A batch gets the masks and ranks of `measures`; lines are found by line breaks, sentences by words. Units and texts are
+copied by the warps that copy documents.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import cudf
+import cupy as cp
+import numpy as np
+
+from curation.contract import TEXT, UnitFrame
+from curation.kernels.units import LINE, SENTENCE, find_units
+from gpu_pipeline import columns, kernels, measures, unit_kernels
+from gpu_pipeline import measure_kernels as parts
+from gpu_pipeline.buffers import series_of, string_array
+from gpu_pipeline.columns import (
+    Column,
+    device_tables,
+    documents_of,
+    in_batches,
+    load_column,
+    pieces_of,
+)
+from gpu_pipeline.device import on_device
+from gpu_pipeline.document_kernels import Documents, copied_documents
+from gpu_pipeline.spans import BREAK, WORD
+
+if TYPE_CHECKING:
+    from gpu_pipeline.measures import Spans
+
+
+class Places(NamedTuple):
+    """Units in a column, int64, one each; `curation.kernels.units` says what the first three are.
+
+    rows           document
+    firsts, stops  content
+    ends           the byte after the unit
+    inner          content after white space at its ends is left out: firsts and stops
+    """
+
+    starts: cp.ndarray
+    firsts: cp.ndarray
+    stops: cp.ndarray
+    ends: cp.ndarray
+    rows: cp.ndarray
+    inner: tuple[cp.ndarray, cp.ndarray]
+
+
+def _find_lines(spans: "Spans") -> tuple[cp.ndarray, ...]:
+    """(first byte, byte after the content, kind, document) of each line."""
+    breaks = kernels.empty(spans.offsets, np.int32, int(spans.ranks[BREAK, -1]))
+    kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
+    before = spans.row_ranks[BREAK].astype(np.int64)
+    item_starts = before - before[0] + cp.arange(before.size)
+    items = int(item_starts[-1])
+    firsts, stops, rows = (kernels.empty(spans.offsets, np.int64, items) for _ in range(3))
+    kinds = kernels.empty(spans.offsets, np.int32, items)
+    kernels.launch(
+        unit_kernels.find_lines, items, spans.data, *spans[2:8], item_starts, breaks, firsts, stops, kinds, rows
+    )
+    lines = cp.flatnonzero(kinds != unit_kernels.NO_LINE)
+    return firsts[lines], stops[lines], kinds[lines], rows[lines]
+
+
+def _join_lines(firsts: cp.ndarray, stops: cp.ndarray, kinds: cp.ndarray, rows: cp.ndarray) -> tuple[cp.ndarray, ...]:
+    """(first byte, byte after the content, document) of each paragraph."""
+    is_text = kinds == unit_kernels.TEXT_LINE
+    follows = is_text[1:] & is_text[:-1] & (rows[1:] == rows[:-1])  # a line that continues the paragraph before it
+    is_first, is_last = is_text.copy(), is_text.copy()
+    is_first[1:] &= ~follows
+    is_last[:-1] &= ~follows
+    first = cp.flatnonzero(is_first)
+    return firsts[first], stops[cp.flatnonzero(is_last)], rows[first]
+
+
+def _find_sentences(spans: "Spans") -> tuple[cp.ndarray, ...]:
+    """(first byte, byte after the content, document) of each sentence."""
+    words = spans.word_starts.size
+    rows, is_start = kernels.empty(spans.offsets, np.int64, words), kernels.empty(spans.offsets, bool, words)
+    places = spans.word_starts, spans.word_ends
+    kernels.launch(
+        unit_kernels.mark_sentence_starts, words, spans.data, spans.offsets, spans.valid, spans.origin,
+        spans.row_ranks, *places, rows, is_start,
+    )  # fmt: skip
+    first = cp.flatnonzero(is_start)
+    last_words = spans.row_ranks[WORD].astype(np.int64)[rows[first] + 1] - 1  # of the documents
+    last = last_words.copy()
+    last[:-1] = cp.minimum(last[:-1], first[1:] - 1)
+    return spans.origin + spans.word_starts[first], spans.origin + spans.word_ends[last], rows[first]
+
+
+def _find(column: Column, first: int, last: int, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
+    """(firsts, stops, rows, inner firsts, inner stops) of the units of some documents."""
+    unicode, lanes = device_tables()
+    documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
+    spans = measures.find_spans(*documents, unicode[:3], lanes[0], False)
+    if unit == SENTENCE:
+        firsts, stops, rows = _find_sentences(spans)
+    else:
+        firsts, stops, kinds, rows = _find_lines(spans)
+        if unit != LINE:
+            firsts, stops, rows = _join_lines(firsts, stops, kinds, rows)
+    firsts, stops = firsts.astype(np.int64), stops.astype(np.int64)
+    inner = firsts.copy(), stops.copy()
+    if strip:
+        places = spans.word_starts, spans.word_ends
+        kernels.launch(unit_kernels.strip_contents, firsts.size, spans.origin, spans.bits, spans.ranks, *places, *inner)
+    return firsts, stops, rows + first, *inner
+
+
+def _find_on_host(text: "cudf.Series", column: Column, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
+    """The same of all documents, one of which is too long for a batch."""
+    from curation.kernels.units import stripped
+
+    array = string_array(text)
+    data, offsets = np.frombuffer(array.buffers()[2], np.uint8), np.frombuffer(array.buffers()[1], np.int64)
+    units = find_units(data, offsets, array.is_valid().to_numpy(zero_copy_only=False), unit)
+    moved = int(column.offsets[0]) - int(offsets[0])
+    inner = stripped(data, units.spans) if strip else units.spans
+    bytes_of = [values + moved for values in (*units.spans[:, 1:].T, *inner[:, 1:].T)]
+    found = bytes_of[0], bytes_of[1], units.texts(), bytes_of[2], bytes_of[3]
+    return tuple(cp.asarray(np.ascontiguousarray(values)) for values in found)
+
+
+def _places(text: "cudf.Series", column: Column, unit: str, strip: bool) -> Places:
+    batches: list[tuple[cp.ndarray, ...]] = []
+    if len(column.long):
+        batches.append(_find_on_host(text, column, unit, strip))
+    else:
+        scratch = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
+
+        def run(first: int, last: int) -> None:
+            batches.append(_find(column, first, last, unit, strip))
+
+        in_batches(scratch, column.bytes, run, measures.BATCH_BYTES << 30)
+    firsts, stops, rows, *inner = (cp.concatenate(each) for each in zip(*batches, strict=True))
+    # A unit begins where the one before it ends; the first of a document begins with the document.
+    starts, ends = firsts.copy(), column.offsets[rows + 1]
+    is_first, is_last = cp.ones(rows.size, bool), cp.ones(rows.size, bool)
+    is_first[1:], is_last[:-1] = rows[1:] != rows[:-1], rows[1:] != rows[:-1]
+    starts[is_first] = column.offsets[rows[is_first]]
+    inside = cp.flatnonzero(~is_last)
+    ends[inside] = starts[inside + 1]
+    return Places(starts, firsts, stops, ends, rows, (inner[0], inner[1]))
+
+
+def _copied(column: Column, begins: cp.ndarray, sizes: cp.ndarray) -> Documents:
+    """Parts of the text, one after the other."""
+    source = documents_of(column.data, begins)
+    starts = kernels.starts_of(sizes)
+    from_text = cp.full(begins.size, -1, np.int64)
+    pieces = pieces_of(starts, cp.ones(begins.size, bool))
+    return copied_documents(source, from_text, documents_of(column.data[:0], starts[:1]), starts, *pieces)
+
+
+@on_device()
+def split_units(text: "cudf.Series", unit: str, strip: bool) -> UnitFrame:
+    if len(text) == 0:
+        rows = series_of(cp.zeros(0, np.uint8), cp.zeros(1, np.int64), cudf.RangeIndex(0))
+        return UnitFrame(cudf.DataFrame({TEXT: rows}), np.zeros(0, np.int64), None)
+    column = load_column(text, columns.LONG_MEASURED_BYTES)
+    places = _places(text, column, unit, strip)
+    firsts, stops = places.inner
+    contents = _copied(column, firsts, stops - firsts)
+    rows = series_of(contents.data, contents.offsets, cudf.RangeIndex(firsts.size))
+    counts = cp.bincount(places.rows, minlength=len(text))
+    return UnitFrame(cudf.DataFrame({TEXT: rows}), cp.asnumpy(counts), places)
+
+
+@on_device()
+def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple["cudf.Series", np.ndarray]:
+    edited = cp.zeros(len(text), bool)
+    if len(kept) == 0:
+        return text, cp.asnumpy(edited)
+    column, places = load_column(text, columns.LONG_MEASURED_BYTES), units.spans
+    is_kept, (inner_firsts, inner_stops) = cp.asarray(kept), places.inner
+    is_changed = ~is_kept | (inner_firsts != places.firsts) | (inner_stops != places.stops)
+    edited[places.rows[is_changed]] = True
+    mine = cp.flatnonzero(edited[places.rows])  # the units of edited documents
+    if mine.size == 0:
+        return text, cp.asnumpy(edited)
+    begins, sizes = (kernels.empty(column.offsets, np.int64, 3 * mine.size) for _ in range(2))
+    spans = (places.starts, places.firsts), (inner_firsts, inner_stops), (places.stops, places.ends)
+    for number, (low, high) in enumerate(spans):  # of a kept unit: what is before, in and after its content
+        begins[number::3] = low[mine]
+        sizes[number::3] = cp.where(is_kept[mine], high[mine] - low[mine], 0)
+    form = _copied(column, begins, sizes)
+    changed = cp.flatnonzero(edited)
+    per_document = cp.bincount(places.rows[mine], minlength=len(text))[changed]
+    form = form._replace(offsets=form.offsets[3 * kernels.starts_of(per_document)])
+    form_row = cp.full(len(text), -1, np.int64)
+    form_row[changed] = cp.arange(changed.size)
+    lengths = column.lengths.copy()
+    lengths[changed] = form.offsets[1:] - form.offsets[:-1]
+    starts = kernels.starts_of(lengths)
+    whole = documents_of(column.data, column.offsets)
+    out = copied_documents(whole, form_row, form, starts, *pieces_of(starts, column.valid))
+    return series_of(out.data, starts, text.index, column.nulls, text.name), cp.asnumpy(edited)
