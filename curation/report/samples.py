@@ -206,9 +206,8 @@ class Sampler(NamedTuple):
         return next((rule for rule in rules if rule.name == reason), None)
 
     def _id(self, number: int, row: int, own: str | None) -> str:
-        if own is not None:
-            return own
-        return f"{self.numbering.slices[number].source}/{int(self.numbering.offsets[number]) + row}"
+        named = pa.table({ROW: pa.array([row], pa.int64()), ID: pa.array([own], pa.large_string())})
+        return str(self.numbering.with_ids(named, number).column(ID)[0].as_py())
 
     def _sample(self, document: _Document, rule: Rule | None = None) -> dict[str, Any]:
         text, marks, start = excerpt(document.text, broken_spans(rule, document.text), SHOWN_CHARACTERS)

@@ -395,7 +395,7 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         ({"path": "a.jsonl", "kind": {}}, "Expected `str`, got `dict` - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "kind": "file"}, "Invalid value 'file' - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "config": "x"}, "config is for data sets of Hugging Face; write path: 'hf:a.jsonl'"),
-        ({"path": "a.jsonl", "max_documents": 5}, "max_documents is for data sets of Hugging Face"),
+        ({"path": "hf:o/n", "split": {"at": "x"}}, "split of hf:o/n is a part of the data set, such as train"),
         ({"path": "a.jsonl", "split": "test"}, "split is for data sets of Hugging Face"),
         ({"path": "hf:o/n", "max_bytes": -1}, "max_bytes must be 0"),
         ({"path": "a", "sample": 0}, "sample must be above 0"),
@@ -406,11 +406,6 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 def test_wrong_inputs_are_refused_when_read(entry: dict[str, Any], told: str):
     with pytest.raises(RecipeError, match=re.escape(told)):
         recipe_of(entry)
-
-
-def test_a_budget_without_a_data_set_is_refused():
-    with pytest.raises(RecipeError, match="budget ends hf: inputs only"):
-        recipe_of({"path": "a.jsonl"}, budget={"max_bytes": 10})
 
 
 def test_names_are_made_of_the_data_set():
