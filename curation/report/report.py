@@ -21,7 +21,7 @@ from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.phases.ledger import SliceRecord, SliceTotals, as_report
 from curation.planning.stream_inputs import check_fewest, check_minimum
-from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
+from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, entries_by_name
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output, as_builtins
 from curation.report.html import as_html
@@ -313,7 +313,7 @@ def contributions(
 def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict[str, Any]:
     """What an entry of `contributions` has only where settings split or end the input."""
     whole = sum(record.documents_read - record.rejected - record.split for record in own)
-    found = {"skipped": sum(record.skipped for record in own)} if entry.skip else {}
+    found = {"skipped": sum(record.skipped for record in own)} if entry.skip and isinstance(entry, FilesInput) else {}
     found |= {"documents_split": whole} if entry.parts else {}
     return found | ({"ended_by": ended_by} if ended_by else {})
 

@@ -134,6 +134,16 @@ def test_a_budget_of_documents(folder: Path, tmp_path: Path, limit: int):
     assert kept(tmp_path / "out") == numbered(range(limit))
 
 
+def test_skip_and_limit(folder: Path, tmp_path: Path):
+    entry = {"path": f"hf:{folder}", "name": "set", "skip": 150, "limit": 100}
+    go(tmp_path / "out", entry)
+    assert kept(tmp_path / "out") == numbered(range(150, 250))
+    with pytest.raises(InputError, match=r"skip 9,999,999 leaves nothing of it. Lower skip"):
+        go(tmp_path / "far", entry | {"skip": 9_999_999})
+    with pytest.raises(InputError, match="gave 100 documents, min_documents asks for 101"):
+        go(tmp_path / "few", entry | {"min_documents": 101})
+
+
 def test_a_budget_of_bytes_ends_with_the_document_that_reaches_it(folder: Path, tmp_path: Path):
     report = go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set", "max_bytes": 20_000, "min_bytes": 20_000})
     size, expected = 0, []

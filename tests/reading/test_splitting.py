@@ -32,8 +32,7 @@ SPLITS = [
     ({"at": "\n\n"}, {"at": "\n\n"}),
     ({"at": r"(?i)[a-c]+|\n\s*\n"}, {"at": r"(?i)[a-c]+|\n[\t\n\f\r ]*\n"}),
     ({"sentences": 3}, {"sentences": 3}),
-    ({"tokens": 1}, {"size": 1}),
-    ({"tokens": 7}, {"size": 7}),
+    ({"tokens": 2}, {"size": 2}),
 ]
 
 
