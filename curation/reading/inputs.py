@@ -124,6 +124,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     split: Split | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
+        if isinstance(self.split, Mapping):  # Python calls do not convert it
+            msgspec.structs.force_setattr(self, "split", msgspec.convert(self.split, Split))
         super().__post_init__()
         if is_hub(self.path):
             raise ValueError(f"{self.path} is a data set of Hugging Face; leave kind out, or write kind: hub")
