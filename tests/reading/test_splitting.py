@@ -121,7 +121,7 @@ def test_a_pattern_that_matches_empty_in_a_document_alone_is_an_error():
 
 def test_a_mapping_in_python_is_a_split():
     assert Input(path="a.jsonl", split={"sentences": 2}) == Input(path="a.jsonl", split=Split(sentences=2))
-    with pytest.raises(ValueError, match="split.sentences must be at least 1, not 0"):
+    with pytest.raises(ValueError, match=r"split\.sentences must be at least 1, not 0"):
         Input(path="a.jsonl", split={"sentences": 0})
     with pytest.raises(ValueError, match="columns may not name 'separator' with split"):
         Input(path="a.jsonl", columns=["separator"], split={"sentences": 2})
