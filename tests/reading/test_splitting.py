@@ -20,7 +20,7 @@ from curation.recipes.recipe import convert_recipe
 from tests.corpus import NASTY
 from tests.oracle.splitting import parts_of
 
-TEXTS = [text for text in NASTY if len(text) < 500] + [
+TEXTS = [text for text in NASTY if len(text) < 200] + [
     "",
     "\n\n",
     "a\n\n\n\nb",
@@ -49,7 +49,7 @@ def test_parts_equal_plain_python(settings: dict, expected: dict, engine: Module
     ids = [f"x{row}" for row in range(len(TEXTS))]
     urls = [f"u{row}" for row in range(len(TEXTS))]
     rows = pa.table([range(len(TEXTS)), ids, TEXTS, urls], schema=schema_of(["url"]))
-    for batch_bytes, size in ((700, 50), (1 << 20, len(TEXTS))):
+    for batch_bytes, size in ((3000, 200), (1 << 20, len(TEXTS))):
         parts = Parts(Split(**settings), batch_bytes, lambda texts: token_sizes(tokenizer, texts))
         found, places = [], []
         for start in range(0, len(TEXTS), size):
