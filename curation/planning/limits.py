@@ -66,10 +66,10 @@ class Limits:
 
     def apply(self, slices: Iterable[Slice]) -> Iterator[Slice]:
         """Yield the slices of the input up to the last one that is read, with the records that are."""
-        last: Slice | None = None
+        is_whole = False  # whether slices follow that are not counted
         for input_slice in slices:
-            last = input_slice
             if self.is_done:
+                is_whole = True
                 yield input_slice
                 continue
             if ended := self.reached():  # by earlier inputs
@@ -79,7 +79,7 @@ class Limits:
             yield limited
             if limited.ended_by:
                 return
-        if self.skip and last is not None:
+        if self.entry.skip >= max(self.records, 1) and not is_whole:
             raise InputError(
                 f"input {self.name!r}: skip {self.entry.skip:,} leaves nothing: the input has "
                 f"{counted(self.records, 'record')}. Lower skip"

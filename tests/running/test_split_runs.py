@@ -149,6 +149,7 @@ def test_a_budget_of_all_files_ends_them_in_their_order(tmp_path: Path):
 
 WRONG = {
     "input 'a': skip 500 leaves nothing: the input has 120 records. Lower skip": {"skip": 500},
+    "input 'a': skip 120 leaves nothing: the input has 120 records": {"skip": 120},
     "input 'a' gave 120 documents, min_documents asks for 121": {"min_documents": 121},
     "the input gave 120 documents, min_documents asks for 999": {"budget": {"min_documents": 999}},
 }
