@@ -26,12 +26,17 @@ import pyarrow.parquet as pq
 
 from curation.arrays import seeded_hashes
 from curation.contract import ID, ROW, TEXT
+from curation.engine import load_engine
 from curation.errors import InputError, OutputError
+from curation.packing.token_spans import parts_of
+from curation.packing.tokenization import TokenizerSpec
 from curation.reading import probe, read_documents
 from curation.reading.documents import HELD_BYTES, Documents
 from curation.reading.formats import format_of
 from curation.reading.inputs import is_hub
+from curation.reading.sampling import read_sampled
 from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.reading.split_settings import SEPARATOR
 from curation.reading.urls import is_remote, shown
 from curation.run_folder.documents import part_files
 
@@ -94,7 +99,7 @@ def edited_documents(
         _check_file(file, folder)
     kept = _Kept(folder / "documents", None if satisfying else COLUMNS)
     found, size = SCHEMA.empty_table(), 0
-    for batch in _in_turns(_streams(report["sources"], files, seed)):
+    for batch in _in_turns(_streams(report, files, seed)):
         rows = _edited(kept.rows(batch.start, batch.stop), batch)
         if satisfying and len(rows):
             rows = rows.filter(pa.array(satisfying(rows)))
@@ -134,15 +139,41 @@ def _check_file(file: SourceFile, folder: Path) -> None:
     raise InputError(f"{file.path}, an input of {folder}, has changed since the run: {fault}. {REMEDY}")
 
 
-def _streams(sources: Sequence[dict[str, Any]], files: Sequence[SourceFile], seed: int) -> list[Iterator[_Batch]]:
+def _streams(report: dict[str, Any], files: Sequence[SourceFile], seed: int) -> list[Iterator[_Batch]]:
     """The batches of each input, in a seeded order of the inputs."""
     first, firsts = 0, {}
-    for source in sources:
+    for source in report["sources"]:
         firsts[source["name"]] = first
-        first += source["documents_read"] + source["not_sampled"]
+        first += _positions(source)
     inputs = [(name, list(own)) for name, own in groupby(files, lambda file: file.source)]
     random.Random(seed).shuffle(inputs)
-    return [_batches(own, firsts[name], seed) for name, own in inputs]
+    skipped = {source["name"]: source.get("skipped", 0) for source in report["sources"]}
+    stops = {source["name"]: firsts[source["name"]] + _positions(source) for source in report["sources"]}
+    streams = []
+    for name, own in inputs:
+        is_split = own[0].parts is not None
+        in_order = is_split or format_of(own[0]).row_counts(own[0]) is None
+        batches = (
+            _split_batches(own, firsts[name], skipped[name], report["recipe"])
+            if is_split
+            else _batches(own, firsts[name], seed)
+        )
+        streams.append(_until(stops[name], batches, in_order))
+    return streams
+
+
+def _positions(source: dict[str, Any]) -> int:
+    """The number of `doc` of an input, by its entry in the report."""
+    return int(source["documents_read"] + source["not_sampled"] + source.get("skipped", 0))
+
+
+def _until(stop: int, batches: Iterator[_Batch], in_order: bool) -> Iterator[_Batch]:
+    """The batches up to a `doc`: the run did not read what follows in the input."""
+    for batch in batches:
+        if batch.start < stop:
+            yield batch._replace(stop=min(batch.stop, stop))
+        elif in_order:
+            return
 
 
 def _in_turns(streams: list[Iterator[_Batch]]) -> Iterator[_Batch]:
@@ -165,6 +196,29 @@ def _batches(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Ba
             yield _Batch(documents, base, start, start + documents.rows)
             start += documents.rows
         following = start
+
+
+def _split_batches(files: Sequence[SourceFile], first: int, skipped: int, recipe: dict[str, Any]) -> Iterator[_Batch]:
+    """The parts of the documents of an input, from its start: earlier documents decide where a part is."""
+    spec = msgspec.convert(recipe["tokenizer"], TokenizerSpec)
+    for file in map(probe, files):
+        own = Slice(index=0, ranges=[FileRange(file=file, start=0, stop=_end_of(file))], skip=skipped)
+        parts = parts_of(own, BATCH_BYTES, spec)
+        start = first
+        for batch, passed in read_sampled(load_engine("cpu"), own, BATCH_BYTES, recipe["seed"], parts):
+            skipped -= passed.skipped
+            documents = Documents(load_engine("cpu").to_arrow(batch.frame), batch.rejected, batch.rows, batch.lines)
+            rows = documents.table.column(ROW).to_numpy()
+            stop = max(start, first + int(rows[-1]) + 1) if len(rows) else start
+            yield _Batch(documents, first, start, stop)
+            start = stop
+        first += parts.positions if parts else 0
+
+
+def _end_of(file: SourceFile) -> int:
+    """The end of the range that is the whole file."""
+    counts = format_of(file).row_counts(file)
+    return file.bytes if counts is None else len(counts)
 
 
 def _places(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Place]:
@@ -227,6 +281,8 @@ def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
         _changed(kept)
     before = table.take(pa.array(at))
     ids = pc.fill_null(pc.not_equal(before.column(ID), kept.column(ID)), False)
+    if SEPARATOR in before.column_names:  # parts of records without an id have none before they are numbered
+        ids = pc.and_(ids, pc.invert(pc.starts_with(before.column(ID), "#")))
     if pc.any(ids).as_py():
         _changed(kept)
     differs = pc.not_equal(before.column(TEXT), kept.column(TEXT))

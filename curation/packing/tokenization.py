@@ -174,18 +174,19 @@ class Tokenizer(Shown):
         """Reason why a GPU does not encode, "" where it does."""
         from curation.packing.flat_tables import flat_obstacle
 
-        return flat_obstacle(self._byte_pairs)
+        return flat_obstacle(self.byte_pairs)
 
     @functools.cached_property
     def flat_tables(self) -> FlatTables:
         """Tables for a GPU, of a tokenizer without a `device_note`. The first access takes a second."""
         from curation.packing.flat_tables import make_flat_tables
 
-        assert self._byte_pairs is not None
-        return make_flat_tables(self._byte_pairs)
+        assert self.byte_pairs is not None
+        return make_flat_tables(self.byte_pairs)
 
     @functools.cached_property
-    def _byte_pairs(self) -> BytePairs | None:
+    def byte_pairs(self) -> BytePairs | None:
+        """The vocabulary of a byte-level BPE; None for another tokenizer."""
         return self._source.byte_pairs()
 
     @property

@@ -7,7 +7,8 @@ they are written, so tasks write them. A task of `raw/` reads some slices again 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +22,13 @@ import pyarrow.parquet as pq
 
 from curation.arrays import Ends, cut_counts, map_file
 from curation.errors import IntegrityError, counted
+from curation.packing.token_spans import parts_of
+from curation.phases.joining import Joiner
 from curation.phases.slice_notes import READ
 from curation.planning.stored_plan import slices_with_urls
 from curation.reading.changes import check_unchanged
 from curation.reading.sampling import read_sampled
+from curation.reading.split_settings import SEPARATOR
 from curation.recipes.exports import export_format, file_name, is_one_file
 from curation.run_folder.documents import PARQUET_OPTIONS, _part_path, document_schema, in_schema, row_groups
 from curation.run_folder.partitions import with_ids
@@ -103,13 +107,14 @@ def write_raw(
         skip, missing = files.skip, sum(files.rows)
         for input_slice in slices_with_urls(plan.slices, files.first, files.stop, urls):
             base = int(offsets[input_slice.index])
-            for batch, _ in read_sampled(engine, input_slice, batch_bytes, plan.recipe.seed):
+            parts = parts_of(input_slice, batch_bytes, plan.recipe.tokenizer, plan.tokenizer)
+            for batch, _ in read_sampled(engine, input_slice, batch_bytes, plan.recipe.seed, parts):
                 check_interrupts()
                 low, high = min(skip, len(batch.frame)), min(skip + missing, len(batch.frame))
                 skip, missing = skip - low, missing - (high - low)
                 if low < high:
                     rows = engine.to_arrow(batch.frame).slice(low, high - low)
-                    yield in_schema(with_ids(rows, input_slice.source, base), schema)
+                    yield in_schema(with_ids(rows, input_slice.source, base, input_slice.is_split), schema)
                 del batch
                 if not missing and input_slice.index + 1 == files.stop:  # another task reads the rest
                     check_unchanged(input_slice)
@@ -157,16 +162,35 @@ class CleanedFile(NamedTuple):
     rows: int
 
 
-def write_cleaned_file(output: Output, folder: Path, file: CleanedFile) -> dict[str, str]:
-    """Write a file of `cleaned/`, rows of `documents/` including copies; return path -> SHA-256."""
-    schema = pq.read_schema(_part_path(folder, 0))
-    return _write_file(_file(folder / CLEANED, output.cleaned, file.number), output, _rows_of(folder, file), schema)
+def write_cleaned_file(output: Output, folder: Path, file: CleanedFile, split: Collection[str] = ()) -> dict[str, str]:
+    """Write a file of `cleaned/`, rows of `documents/` including copies; return path -> SHA-256.
+
+    split   names of the inputs whose documents are split, for `output.join`
+    """
+    schema, rows = pq.read_schema(_part_path(folder, 0)), _rows_of(folder, file)
+    if output.join:
+        schema, rows = schema.remove(schema.get_field_index(SEPARATOR)), _joined(output, folder, file, split)
+    return _write_file(_file(folder / CLEANED, output.cleaned, file.number), output, rows, schema)
+
+
+def _joined(output: Output, folder: Path, file: CleanedFile, split: Collection[str]) -> Iterator[pa.Table]:
+    """The joined documents whose first kept part is a row of the file. Rows before and after it may belong to them."""
+    part, first = file.part, file.first
+    if file.rows and (part or first):  # the row before tells whether a document continues
+        part, first = (part, first - 1) if first else (part - 1, _count_rows(folder, part - 1) - 1)
+    start = int((part, first) != (file.part, file.first))
+    rows = _rows_of(folder, CleanedFile(file.number, part, first, sys.maxsize)) if file.rows else iter(())
+    return Joiner(split, output.join_separator).join(rows, start, file.rows)
+
+
+def _count_rows(folder: Path, part: int) -> int:
+    return int(pq.read_metadata(_part_path(folder, part)).num_rows)
 
 
 def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
-    """The rows of a file of `cleaned/`, by row groups."""
+    """The rows of a file of `cleaned/`, by row groups, or fewer where `documents/` end."""
     part, skip, missing = file.part, file.first, file.rows
-    while missing:
+    while missing and _part_path(folder, part).exists():
         parts = pq.ParquetFile(_part_path(folder, part))
         for group in range(parts.num_row_groups):
             count = parts.metadata.row_group(group).num_rows

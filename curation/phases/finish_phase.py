@@ -182,7 +182,7 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             engine, offsets = load_engine(job.engine), job.removed.offsets
             record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, offsets, urls)
         case "cleaned":
-            record["digests"] = write_cleaned_file(recipe.output, job.folder, item)
+            record["digests"] = write_cleaned_file(recipe.output, job.folder, item, recipe.split_inputs)
     write_json(numbered_path(job.work, number, ".json"), record)
     return NO_COUNTS
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from curation.arrays import load_mapped, read_pieces, save_array, write_array
 from curation.contract import ID, ROW
-from curation.run_folder.partitions import Numbering, Partitions, open_partition, with_ids
+from curation.run_folder.partitions import Numbering, Partitions, open_partition
 from curation.system.files import commit, make_folder, numbered_path
 
 TASK_ROWS = 1 << 17  # of a task that looks up ids
@@ -112,7 +112,7 @@ def ids_by_slice(partitions: Partitions, rows: np.ndarray, numbering: Numbering)
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         local = rows[bounds[number] : bounds[number + 1]] - partitions.starts[number]
         table = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(local))
-        documents = with_ids(table, numbering.slices[number].source, int(numbering.offsets[number]))
+        documents = numbering.with_ids(table, number)
         yield documents.column(ID).combine_chunks()
 
 

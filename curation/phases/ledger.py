@@ -20,10 +20,12 @@ from curation.stages.outcome import StageCount
 class SliceRecord(msgspec.Struct, kw_only=True):
     """The done-record of one slice in one segment. Counts are of records or documents unless named otherwise."""
 
-    rows: int = 0  # positions: documents read + rejected + unsampled
+    rows: int = 0  # positions: documents read + rejected + unsampled + skipped
     lines: int = 0
     rejected: int = 0
     unsampled: int = 0  # positions that the input's `sample` skipped
+    skipped: int = 0  # positions that the input's `skip` passes over
+    split: int = 0  # positions of parts beyond the first of their document
     repaired: int = 0  # documents in which malformed UTF-8 became U+FFFD
     documents: int = 0  # in the partition
     removed: int = 0
@@ -37,14 +39,19 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     write_seconds: float = 0.0
     stages: list[StageCount] = []
 
+    @property
+    def documents_read(self) -> int:
+        """Positions with a document or a rejected record."""
+        return self.rows - self.unsampled - self.skipped
+
     def read_counts(self) -> tuple[int, int]:
         """Return the number of documents that the segment read of the slice, and the bytes of their text."""
         first = self.stages[0] if self.stages else None
         return (first.documents_in, first.bytes_in) if first else (self.documents, self.bytes_read)
 
 
-SUMMED = ("rows", "lines", "rejected", "unsampled", "repaired", "documents", "removed", "bytes_kept", "bytes_read",
-          "read_seconds", "write_seconds")  # fmt: skip
+SUMMED = ("rows", "lines", "rejected", "unsampled", "skipped", "split", "repaired", "documents", "removed",
+          "bytes_kept", "bytes_read", "read_seconds", "write_seconds")  # fmt: skip
 
 
 class Group(NamedTuple):
@@ -72,7 +79,7 @@ COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "bytes_rea
 
 
 def _columns_of(record: SliceRecord) -> tuple[int, ...]:
-    read = record.rows - record.rejected - record.unsampled
+    read = record.documents_read - record.rejected
     measured = sum(stage.documents_in for stage in record.stages if stage.tallies and not stage.unit)
     return (
         record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.bytes_read,

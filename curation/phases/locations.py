@@ -9,17 +9,24 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import load_mapped, save_array
 from curation.phases.ledger import SliceTotals
 from curation.reading.locations import Location
 from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.system.files import commit, numbered_path
 
-SUFFIX = ".locations.npy"
+SUFFIX, FIRSTS = ".locations.npy", ".firsts.npy"
 
 
-def store_locations(folder: Path, number: int, locations: Sequence[Location]) -> None:
-    """Store the locations of a slice, if there are any."""
+def store_locations(
+    folder: Path, number: int, locations: Sequence[Location], firsts: Sequence[np.ndarray] = ()
+) -> None:
+    """Store the locations of a slice, if there are any. `firsts`: the row of the first part of each record, for a slice
+    whose documents are split."""
+    if firsts:
+        with commit(numbered_path(folder, number, FIRSTS)) as temporary:
+            save_array(temporary, np.concatenate(firsts))
     if locations:
         with commit(numbered_path(folder, number, SUFFIX)) as temporary, open(temporary, "wb") as file:
             np.save(file, np.array(locations, np.int64))
@@ -59,6 +66,9 @@ class LocationTable:
         """Return `file` and `line` of rows of a slice: positions in the slice, int64. Lines and records count
         from 1; those of data sets are null, since a run reads them in pieces."""
         locations = np.zeros((1, 3), np.int64)
+        if self.slices[number].is_split:
+            firsts = load_mapped(numbered_path(self.folder, number, FIRSTS))
+            row = np.searchsorted(firsts, row, side="right") - 1
         if self.has_locations[number]:
             locations = np.concatenate([locations, np.load(numbered_path(self.folder, number, SUFFIX))])
         at = np.searchsorted(locations[:, 0], row, side="right") - 1

@@ -16,6 +16,7 @@ import pyarrow as pa
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.models.vectors import arrow_type, is_list
+from curation.packing.token_spans import parts_of
 from curation.phases import slice_notes
 from curation.phases.ledger import SliceRecord
 from curation.phases.locations import store_locations
@@ -115,7 +116,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             del frame  # before the next batch is read: an engine counts the memory of one
         notes.finish(task.numbers, record)
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
-    store_locations(job.folder, number, notes.locations)
+    store_locations(job.folder, number, notes.locations, notes.firsts)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
     return slice_counts(record)
 
@@ -172,8 +173,11 @@ def _added_before(task: _Task) -> dict[str, str]:
 
 def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
     engine, seed = task.engine, task.plan.recipe.seed
-    for batch, unsampled in read_sampled(engine, task.slice, task.job.batch_bytes, seed):
-        record.unsampled += unsampled
+    parts = parts_of(task.slice, task.job.batch_bytes, task.plan.recipe.tokenizer, task.plan.tokenizer)
+    for batch, passed in read_sampled(engine, task.slice, task.job.batch_bytes, seed, parts):
+        record.unsampled += passed.unsampled
+        record.skipped += passed.skipped
+        record.split += passed.split
         notes.locations += batch.locations
         record.rows += batch.rows
         record.lines += batch.lines
@@ -189,6 +193,8 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
         del batch
+    if parts:
+        notes.firsts = parts.firsts
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:

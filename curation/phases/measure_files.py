@@ -13,7 +13,7 @@ from curation.contract import ID
 from curation.phases.removed import RemovedFile
 from curation.phases.slice_notes import MEASURES, measured_names
 from curation.recipes.recipe import Recipe
-from curation.run_folder.partitions import Numbering, open_partition, with_ids
+from curation.run_folder.partitions import Numbering, open_partition
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
@@ -38,8 +38,7 @@ def write_measures(
 
     def rows_of(number: int) -> pa.Table:
         tables = [open_partition(numbered_path(segment, number, MEASURES)) for segment in segments]
-        base = int(numbering.offsets[number])
-        rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, base)
+        rows = numbering.with_ids(pa.concat_tables(tables), number)
         rows = rows.sort_by([("doc", "ascending"), ("stage", "ascending")])
         place = rows.column_names.index("stage")
         return rows.set_column(place, "stage", stage_names.take(rows.column("stage"))).cast(schema)

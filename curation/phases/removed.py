@@ -20,7 +20,7 @@ from curation.phases.kept_ids import KeptIds, ids_by_slice
 from curation.phases.locations import LocationTable, name_of
 from curation.phases.removed_texts import FILE_BYTES, SIZE, Texts
 from curation.reading.source_files import Slice
-from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
+from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition
 from curation.stages.corpus.saved_index import SavedIndex
 from curation.stages.corpus.stored_drops import distinct_file
 from curation.system.files import commit, file_sha256, numbered_path
@@ -212,7 +212,7 @@ def _removed_of_slice(
             found = found.set_column(found.column_names.index("bound"), "bound", pa.array(np.full(len(found), np.nan)))
             found = texts.located(found, store, number, positions)
         tables.append(found)
-    rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, int(numbering.offsets[number]))
+    rows = numbering.with_ids(pa.concat_tables(tables), number)
     return rows.sort_by("doc")
 
 

@@ -59,6 +59,7 @@ class SliceNotes:
         self.tallies: dict[int, Tallies] = {}
         self.lengths = np.zeros(SIZE, np.int64)
         self.locations: list[Location] = []
+        self.firsts: list[np.ndarray] = []  # of `curation.reading.splitting.Parts`
         self.samples = TableFile(paths[SAMPLES], SCHEMA)
         self.measures_schema = measures_schema(recipe.stages)
         self.measures = TableFile(paths[MEASURES], self.measures_schema) if MEASURES in paths else None

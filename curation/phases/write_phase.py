@@ -191,7 +191,8 @@ def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Sch
             done += len(batch)
             rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
             if len(rows):
-                yield in_schema(with_ids(rows, input_slice.source, int(job.offsets[span.partition])), schema)
+                base = int(job.offsets[span.partition])
+                yield in_schema(with_ids(rows, input_slice.source, base, input_slice.is_split), schema)
 
 
 def _digest_documents(digest: Any, table: pa.Table) -> None:

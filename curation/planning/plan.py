@@ -14,6 +14,7 @@ from curation.errors import IntegrityError, RecipeError, near_or_nothing
 from curation.measures import WORD_LENGTHS, similar_measures
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
+from curation.packing.token_spans import bytes_of_ids
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.planning.identity import Identity, _facts_of, check_computed_with, check_same, identity_of
 from curation.planning.stored_plan import (
@@ -57,6 +58,18 @@ def find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
     return tokenizer
 
 
+def splitting_tokenizer(recipe: Recipe) -> Tokenizer | None:
+    """Return the tokenizer that splits inputs; None if no input is split by tokens.
+
+    TokenizerError for a tokenizer that cannot be loaded, InputError for one whose tokens are not bytes of the text.
+    """
+    if not any(entry.parts and isinstance(entry.parts.tokens, int) for entry in recipe.input):
+        return None
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    bytes_of_ids(tokenizer)
+    return tokenizer
+
+
 class Preflight(NamedTuple):
     """Input files, tokenizer and identity of a run, known before it reads documents or writes."""
 
@@ -77,7 +90,8 @@ def preflight(recipe: Recipe, folder: Path) -> Preflight:
     check_inputs(folder, [file.path for file in files] + [entry.path for entry in recipe.input if is_hub(entry.path)])
     check_names(recipe, folder)
     tokenizer = find_tokenizer(recipe, folder)
-    return Preflight(files, tokenizer, identity_of(recipe, files, stage_files, tokenizer))
+    known = tokenizer or splitting_tokenizer(recipe)
+    return Preflight(files, tokenizer, identity_of(recipe, files, stage_files, known))
 
 
 def make_plan(
@@ -159,7 +173,7 @@ def _check_columns(recipe: Recipe) -> None:
         earlier = added_columns(recipe.stages[:number])
         for column in stage.reads():
             for name, entry in entries_by_name(recipe.input).items():
-                if column not in earlier and column not in entry.columns:
+                if column not in earlier and column not in entry.output_columns:
                     carry = f"columns: [{column}] to the input"
                     if isinstance(entry.columns, dict):
                         carry = f"{column}: {column} to the columns of the input"

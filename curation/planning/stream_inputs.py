@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from curation import __version__
 from curation.contract import TEXT, Engine
-from curation.errors import InputError
+from curation.errors import InputError, counted
 from curation.reading.hub import HubSource
 from curation.reading.inputs import Budget, HubInput, entries_by_name, hub_label
 from curation.reading.sampling import chosen
@@ -47,6 +47,7 @@ class SavedTable(msgspec.Struct, kw_only=True):
     rows: int = 0
     bytes: int = 0  # of text
     skipped: int = 0  # documents that `sample` skipped
+    arrived: int = 0  # documents of the data set, before `skip`, `limit` and `sample`
     place: dict[str, Any] | None = None  # in the data set, after the last batch
     done: bool = False  # whether the data set has ended, or its budget is reached
 
@@ -88,7 +89,10 @@ def collect(
         collected = _Source(entry, file, remaining, seed, work / FOLDER / file.source).collect(engine, progress)
         documents, size = documents + collected.documents, size + collected.bytes
         result += collected.files
+        if entry.skip and not collected.documents + collected.skipped:
+            raise InputError(f"{hub_label(entry)}: skip {entry.skip:,} leaves nothing of it. Lower skip")
         check_minimum(hub_label(entry), collected.bytes, entry.min_bytes, entry.max_bytes)
+        check_fewest(hub_label(entry), collected.documents, entry.min_documents)
     return result
 
 
@@ -115,6 +119,15 @@ def check_minimum(label: str, size: int, min_bytes: int, max_bytes: int = 0, adv
         )
 
 
+def check_fewest(label: str, documents: int, min_documents: int, advice: str = "") -> None:
+    """Raise InputError if the input `label` gave fewer documents than `min_documents`. `advice` ends the message."""
+    if documents < min_documents:
+        raise InputError(
+            f"{label} gave {counted(documents, 'document')}, min_documents asks for {min_documents:,}. Add inputs, or "
+            f"lower min_documents{advice}"
+        )
+
+
 class _Source:
     """The collection of one data set into files."""
 
@@ -130,12 +143,12 @@ class _Source:
         if self.saved and not self.saved[-1].done:
             progress.log(f"{self.file.source}: resuming after {self.documents:,} documents")
         while not (self.saved and self.saved[-1].done):
-            before = self.documents + self.skipped
+            before = self.arrived
             try:
                 with progress.watch(f"collecting {self.file.source}", 0, self._count, unit=""):
                     self._read(engine)
             except ConnectionError as error:
-                progressed = self.documents + self.skipped > before
+                progressed = self.arrived > before
                 tries, wait = (MAX_TRIES, FIRST_WAIT_SECONDS) if progressed else (tries - 1, wait * 2)
                 if not tries:
                     raise InputError(
@@ -160,6 +173,10 @@ class _Source:
     @property
     def bytes(self) -> int:
         return sum(table.bytes for table in (*self.saved, self.next))
+
+    @property
+    def arrived(self) -> int:
+        return sum(table.arrived for table in (*self.saved, self.next))
 
     @property
     def skipped(self) -> int:
@@ -204,6 +221,7 @@ class _Source:
 
     def _take(self, engine: Engine, table: pa.Table) -> bool:
         """Add the sampled rows of a table, up to the budget; return whether the budget is reached."""
+        table, is_last = self._within(table)
         if self.entry.sample < 1:
             mask = chosen(engine, engine.from_arrow(table.combine_chunks()), self.entry.sample, self.seed)
             self.next.skipped += int(np.count_nonzero(~mask))
@@ -220,7 +238,15 @@ class _Source:
         self.next.rows += rows
         self.next.bytes += int(sizes[:rows].sum())
         full_bytes = max_bytes >= 0 and self.bytes >= max_bytes
-        return full_bytes or (max_documents >= 0 and self.documents >= max_documents)
+        return is_last or full_bytes or (max_documents >= 0 and self.documents >= max_documents)
+
+    def _within(self, table: pa.Table) -> tuple[pa.Table, bool]:
+        """Return the rows between `skip` and `limit` of the data set, and whether no other row is."""
+        first, skip = self.arrived, self.entry.skip
+        self.next.arrived += len(table)
+        stop = skip + self.entry.limit if isinstance(self.entry.limit, int) else first + len(table) + 1
+        start = min(max(skip - first, 0), len(table))
+        return table.slice(start, max(min(stop - first, len(table)) - start, 0)), stop <= first + len(table)
 
     def _flush(self, done: bool) -> None:
         """Write the pending rows as a file, then its record."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
@@ -21,14 +21,16 @@ import pyarrow.parquet as pq
 
 from curation.arrays import cut_tables
 from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
+from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import SampledDocument, starts_of, warn_of_lost_groups
 from curation.planning.null_columns import null_column
 from curation.planning.segments import Segment, cut_segments
 from curation.reading.excerpts import Excerpt, draw_excerpts
 from curation.reading.formats import format_of
 from curation.reading.inputs import entries_by_name
-from curation.reading.source_files import SourceFile
+from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Verdict
@@ -161,6 +163,8 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     Raises InputError for a file that cannot be read, and the errors of the stages.
     """
     excerpts = list(draw_excerpts(files, recipe.seed, kind_of))
+    shares = _shares(recipe, _kinds(files, excerpts).values())
+    excerpts = [_in_parts(excerpt, recipe) for excerpt in excerpts]
     kinds = _kinds(files, excerpts)
     listed = sorted(kinds.values(), key=lambda kind: -kind.bytes)
     segments = cut_segments(recipe.stages)
@@ -187,7 +191,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
             else stage
             for stage in recipe.stages
         ]
-        _apply(_Chain(recipe, engine, tokenizer, stages, segments), _chunks(kinds, excerpts), survey)
+        _apply(_Chain(recipe, engine, tokenizer, stages, segments, shares), _chunks(kinds, excerpts), survey)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     lost = warn_of_lost_groups(survey.documents_seen, {}, names, is_plan=True)
     survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
@@ -286,7 +290,9 @@ def _chunks(kinds: dict[tuple[str, str, str, str], FileKind], excerpts: Sequence
         for number, table in cut_tables(tables, CHUNK_DOCUMENTS, CHUNK_BYTES):
             cut.setdefault(number, []).append(table)
         joined = [pa.concat_tables(parts).combine_chunks() for parts in cut.values()]
-        by_kind.append([_Chunk(kind, table, [*own[0].file.carried], share * len(table) / rows) for table in joined])
+        by_kind.append(
+            [_Chunk(kind, table, [*own[0].file.output_columns], share * len(table) / rows) for table in joined]
+        )
     return [chunk for chunks in zip_longest(*by_kind) for chunk in chunks if chunk]
 
 
@@ -298,6 +304,23 @@ class _Chain(NamedTuple):
     tokenizer: Tokenizer | None
     stages: Sequence[Stage]
     segments: list[Segment]
+    shares: dict[str, float]  # of the documents of each input that its limits leave
+
+
+def _shares(recipe: Recipe, kinds: Iterable[FileKind]) -> dict[str, float]:
+    """The share of the documents of each input that its limits leave, after `sample`."""
+    counts: dict[str, tuple[int, int]] = {}
+    for kind in kinds:
+        documents, size = counts.get(kind.input, (0, 0))
+        counts[kind.input] = documents + kind.documents, size + kind.text_bytes
+    return limited_shares(recipe, counts)
+
+
+def _in_parts(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
+    """An excerpt with the parts of its documents, if they are split."""
+    own = Slice(index=0, ranges=[FileRange(file=excerpt.file, start=0, stop=0)])
+    parts = parts_of(own, CHUNK_BYTES, recipe.tokenizer)
+    return excerpt._replace(table=pa.concat_tables([*parts.tables(excerpt.table)])) if parts else excerpt
 
 
 def _apply(chain: _Chain, chunks: Sequence[_Chunk], survey: Survey) -> None:
@@ -316,13 +339,15 @@ def _apply(chain: _Chain, chunks: Sequence[_Chunk], survey: Survey) -> None:
     for chunk, measured in done:
         share = sum(other.share for other, _ in done if other.kind is chunk.kind)
         entry = entries[chunk.kind.input]
-        _add(survey, measured, entry.sample / share, entry.copies)
-        id_bytes += measured.id_bytes * measured.documents * entry.sample / share
+        scale = entry.sample * chain.shares[chunk.kind.input] / share
+        _add(survey, measured, scale, entry.copies)
+        id_bytes += measured.id_bytes * measured.documents * scale
     survey.id_bytes = id_bytes / max(survey.documents, 1)
     for kind in survey.kinds:
         if all(chunk.kind is not kind for chunk, _ in done):
             entry = entries[kind.input]
-            _add(survey, _assumed(kind, survey, chain.tokenizer), entry.sample, entry.copies)
+            scale = entry.sample * chain.shares[kind.input]
+            _add(survey, _assumed(kind, survey, chain.tokenizer), scale, entry.copies)
 
 
 def _assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Survey:

@@ -16,6 +16,7 @@ import msgspec
 from curation.errors import InputError
 from curation.reading.formats import FORMATS
 from curation.reading.source_files import QUOTE, ReadOptions
+from curation.reading.split_settings import Split
 from curation.reading.urls import shown
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
@@ -32,6 +33,11 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
     name: str = ""
     blend_weight: float | msgspec.UnsetType = msgspec.UNSET
     copies: int = 1
+    skip: int = 0
+    limit: int | msgspec.UnsetType = msgspec.UNSET
+    max_documents: int = 0
+    max_bytes: int = 0
+    min_documents: int = 0
     min_bytes: int = 0
     licence: str = ""
 
@@ -57,7 +63,21 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
             )
         if self.copies < 1:
             raise ValueError(f"copies must be at least 1, not {self.copies}; to read a part of an input set sample")
-        _check_budget(self, "min_bytes")
+        if self.skip < 0:
+            raise ValueError(f"skip must be 0 or more records, not {self.skip}")
+        if isinstance(self.limit, int) and self.limit < 1:
+            raise ValueError(f"limit must be at least 1, not {self.limit}. To read all, leave it out; to read nothing, "
+                             "leave the input out")  # fmt: skip
+        _check_budget(self, "max_documents", "max_bytes", "min_documents", "min_bytes")
+        if self.max_documents and self.min_documents > self.max_documents:
+            raise ValueError(
+                f"min_documents {self.min_documents} is above max_documents {self.max_documents}; no run can reach it"
+            )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether some records are not read because of their number."""
+        return bool(self.skip or self.limit is not msgspec.UNSET or self.max_documents or self.max_bytes)
 
 
 class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="files"):
@@ -82,7 +102,15 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding
     blend_weight        share of this input in training (`output.blend`); all inputs have one, or none
     sample              share of the documents to read, by a hash of id, text and the recipe's `seed`
+    skip                records at the start of the input that are not read
+    limit               number of records to read after these; left out: all
+    max_documents       number of documents after `sample` at which reading ends; 0: no limit
+    max_bytes           bytes of text after `sample` at which reading ends; the document that reaches them is the last
+                        one; 0: no limit
+    split               parts of documents to read as documents with ids `x#0`, `x#1`: `{at: "\\n\\n"}`,
+                        `{sentences: 5}` or `{tokens: 512}`. The settings above count whole documents
     copies              how often each kept document is written, one whole copy of the input after another
+    min_documents       least number of documents of the input, counted as `max_documents`; fewer are an error
     min_bytes           least text of the input after `sample`, in bytes; less is an error; 0: no minimum
     licence             licence of the texts, for the data card in `report.html`, such as CC-BY-SA-4.0
     """
@@ -93,8 +121,11 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     encoding: str = "utf-8"
     delimiter: str = ""
     quote: str = QUOTE
+    split: Split | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
+        if isinstance(self.split, Mapping):  # Python calls do not convert it
+            msgspec.structs.force_setattr(self, "split", msgspec.convert(self.split, Split))
         super().__post_init__()
         if is_hub(self.path):
             raise ValueError(f"{self.path} is a data set of Hugging Face; leave kind out, or write kind: hub")
@@ -119,21 +150,17 @@ class HubInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     path                        `hf:ORG/NAME` or `hf:FOLDER`
     config, split, data_files   part of the data set
     revision                    version of the data set: a branch, a tag or a commit
-    max_documents, max_bytes    budget; the document that reaches it is the last one; 0: no limit
     """
 
     config: str = ""
     split: str = "train"
     revision: str = ""
     data_files: str = ""
-    max_documents: int = 0
-    max_bytes: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not is_hub(self.path) or self.path == HUB_MARK:
             raise ValueError(f"{shown(self.path)} must name a data set, for example {HUB_MARK}ORG/NAME")
-        _check_budget(self, "max_bytes", "max_documents")
 
 
 AnyInput = FilesInput | HubInput
@@ -143,6 +170,9 @@ READING = (
     "base", "name", "format", "text_column", "id_column", "separator", "encoding", "delimiter", "quote",
     "max_document_bytes",
 )  # fmt: skip
+
+
+RUN_SETTINGS = ("skip", "limit", "max_documents", "max_bytes", "split")  # of inputs; only runs follow them
 
 
 def Input(**settings: Any) -> AnyInput:  # noqa: N802  # named like a class, because it makes one
@@ -176,6 +206,16 @@ def with_kind(content: Any) -> Any:
     kind = content.get("kind", "hub" if isinstance(path, str) and is_hub(path) else "files")
     if not isinstance(kind, str) or kind not in _KINDS:
         return content
+    split = content.get("split")
+    if kind == "files" and isinstance(split, str):
+        if split != _defaults("hub")["split"]:
+            raise ValueError(_foreign_setting("split", kind, str(path)))
+        content = {name: value for name, value in content.items() if name != "split"}
+    if kind == "hub" and isinstance(split, Mapping | Split):
+        raise ValueError(
+            f"split of {path} is a part of the data set, such as train. To split its documents, run once with stages: "
+            "[], then read its documents/ with split"
+        )
     foreign = {
         name: default
         for name, default in _defaults("hub" if kind == "files" else "files").items()
@@ -195,11 +235,6 @@ def _foreign_setting(name: str, kind: str, path: str) -> str:
     """Return the message about a setting that belongs to the other kind of input."""
     if kind == "hub":
         return f"{name} is for files, {path} is a data set of Hugging Face; leave {name} out"
-    if name.startswith("max_"):
-        return (
-            f"{name} is for data sets of Hugging Face ({HUB_MARK}ORG/NAME), which are streamed; for files set sample "
-            "to read a part"
-        )
     return f"{name} is for data sets of Hugging Face; write path: '{HUB_MARK}{shown(path)}'"
 
 
@@ -235,26 +270,33 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[A
 
 
 def refuse_streamed(entries: Iterable[AnyInput]) -> None:
-    """Raise InputError for a data set of Hugging Face, which only a run can read."""
+    """Raise InputError for a data set of Hugging Face, and for settings that choose or split documents by their
+    number: only a run can read these."""
     for entry in entries:
         if isinstance(entry, HubInput):
             raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
+        if own := [name for name in RUN_SETTINGS if getattr(entry, name) not in (0, msgspec.UNSET)]:
+            raise InputError(
+                f"{shown(entry.path)} has {' and '.join(own)}, which only runs use. Run a recipe with this input, then "
+                "read its documents/"
+            )
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits on all inputs together; 0: no limit.
 
-    max_documents, max_bytes   budget of all `hf:` inputs, which are read in their order until it is reached; bytes of
-                               text
-    min_bytes                  least text of all inputs, in bytes; a run that reads less is an error
+    max_documents, max_bytes   budget of all inputs, which are read in their order until it is reached; bytes of text.
+                               Where some inputs are `hf:`, it is that of these alone
+    min_documents, min_bytes   least documents of all inputs, and bytes of their text; a run that reads less is an error
     """
 
     max_documents: int = 0
     max_bytes: int = 0
+    min_documents: int = 0
     min_bytes: int = 0
 
     def __post_init__(self) -> None:
-        _check_budget(self, "max_documents", "max_bytes", "min_bytes")
+        _check_budget(self, "max_documents", "max_bytes", "min_documents", "min_bytes")
 
 
 def _check_character(setting: str, value: str, empty: str) -> None:

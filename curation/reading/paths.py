@@ -387,6 +387,7 @@ def _described(
         bytes=status[0],
         modified_ns=status[1],
         **{field: getattr(entry, field) for field in COPIED if hasattr(entry, field)},
+        split=entry.parts or msgspec.UNSET,
     )
 
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from curation.contract import ID, TEXT, Batch, Engine, Frame
+from curation.contract import ID, ROW, TEXT, Batch, Engine, Frame
 from curation.reading.changes import check_unchanged
 from curation.reading.source_files import Slice
+from curation.reading.splitting import Parts
 
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -32,17 +34,62 @@ def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
     return (x ^ (x >> np.uint64(31))) < np.uint64(int(share * 2.0**64))
 
 
-def read_sampled(engine: Engine, input_slice: Slice, batch_bytes: int, seed: int) -> Iterator[tuple[Batch, int]]:
-    """Yield the batches of a slice with the chosen documents, each with the number of skipped documents.
+class Passed(NamedTuple):
+    """Positions of a batch without a document of its own.
+
+    unsampled   records that `sample` leaves out
+    skipped     records before the first that `skip` leaves
+    split       positions of parts beyond the first of each document
+    """
+
+    unsampled: int = 0
+    skipped: int = 0
+    split: int = 0
+
+
+def read_sampled(
+    engine: Engine, input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | None = None
+) -> Iterator[tuple[Batch, Passed]]:
+    """Yield the batches of a slice with the chosen documents, each with the positions that have none.
+
+    parts   splits the documents; None: they are not split
 
     Raises InputError after the last batch where a file has changed since planning.
     """
-    share = input_slice.ranges[0].file.sample
+    share, row = input_slice.ranges[0].file.sample, 0
     for batch in engine.read_slice(input_slice, batch_bytes):
-        unsampled = 0
+        passed = Passed()
+        if input_slice.is_limited:
+            batch, passed = _between(engine, batch, row, input_slice)
+            row += batch.rows
         if share < 1:
             mask = chosen(engine, batch.frame, share, seed)
-            batch, unsampled = batch._replace(frame=engine.filter_rows(batch.frame, mask)), int(np.count_nonzero(~mask))
-        yield batch, unsampled
+            batch = batch._replace(frame=engine.filter_rows(batch.frame, mask))
+            passed = passed._replace(unsampled=int(np.count_nonzero(~mask)))
+        if parts:
+            batch = batch._replace(frame=engine.to_arrow(batch.frame))  # an engine counts the memory of one frame
+            yield from _split(engine, batch, passed, parts)
+        else:
+            yield batch, passed
         del batch  # the caller alone decides how long its frame lives
+        if input_slice.is_limited and row >= input_slice.stop >= 0:
+            break
     check_unchanged(input_slice)
+
+
+def _between(engine: Engine, batch: Batch, row: int, limits: Slice) -> tuple[Batch, Passed]:
+    """The records of a batch between the limits of its slice. `row` is the first one of the batch."""
+    stop = row + batch.rows if limits.stop < 0 else min(limits.stop, row + batch.rows)
+    rows = engine.to_arrow(batch.frame[[ROW]]).column(0).to_numpy()
+    frame = engine.filter_rows(batch.frame, (rows >= limits.skip) & (rows < stop))
+    rejected = [entry for entry in batch.rejected if limits.skip <= entry.row < stop]
+    skipped = min(max(limits.skip - row, 0), stop - row)
+    return batch._replace(frame=frame, rejected=rejected, rows=stop - row), Passed(skipped=skipped)
+
+
+def _split(engine: Engine, batch: Batch, passed: Passed, parts: Parts) -> Iterator[tuple[Batch, Passed]]:
+    """The parts of the documents of a batch."""
+    for part, added in parts.batches(engine, batch):
+        yield part, passed._replace(split=added)
+        passed = Passed()
+        del part

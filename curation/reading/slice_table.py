@@ -27,6 +27,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     start  int64, per file range
     stop   int64, per file range
     edges  16 hexadecimal digits per file range, or zeros for none
+    limits (skip, stop, ended_by) of slices that are not read whole, by their number
     """
 
     ends: bytes
@@ -34,6 +35,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     start: bytes
     stop: bytes
     edges: bytes
+    limits: dict[int, tuple[int, int, str]] = {}
 
 
 class SliceTable(Sequence[Slice]):
@@ -59,6 +61,9 @@ class SliceTable(Sequence[Slice]):
         if lengths != {int(counts.sum())}:
             raise ValueError(f"a slice without some of its {int(counts.sum())} file ranges")
         wrong = (self._file < 0) | (self._file >= len(self.files)) | (self._start < 0) | (self._start > self._stop)
+        beyond = [number for number in self._columns.limits if not 0 <= number < len(self._ends)]
+        if beyond or any(skip < 0 or -1 < stop < skip for skip, stop, _ in self._columns.limits.values()):
+            raise ValueError("a slice with records from and to wrong places")
         if wrong.any():
             at = int(np.argmax(wrong))
             raise ValueError(f"a slice from {self._start[at]} to {self._stop[at]} of file {self._file[at]}")
@@ -67,6 +72,7 @@ class SliceTable(Sequence[Slice]):
     def of(slices: Iterable[Slice]) -> SliceTable:
         """Return a table of slices. The ranges of a file are adjacent."""
         files: list[SourceFile] = []
+        limits: dict[int, tuple[int, int, str]] = {}
         ends, number, start, stop, edges = array("q"), array("i"), array("q"), array("q"), bytearray()
         for input_slice in slices:
             for part in input_slice.ranges:
@@ -76,9 +82,16 @@ class SliceTable(Sequence[Slice]):
                 start.append(part.start)
                 stop.append(part.stop)
                 edges += part.edges.encode().ljust(EDGE_DIGITS, b"\0")
+            if input_slice.stop >= 0 or input_slice.skip:
+                limits[len(ends)] = input_slice.skip, input_slice.stop, input_slice.ended_by
             ends.append(len(number))
         columns = Columns(
-            ends=ends.tobytes(), file=number.tobytes(), start=start.tobytes(), stop=stop.tobytes(), edges=bytes(edges)
+            ends=ends.tobytes(),
+            file=number.tobytes(),
+            start=start.tobytes(),
+            stop=stop.tobytes(),
+            edges=bytes(edges),
+            limits=limits,
         )
         return SliceTable(files, columns)
 
@@ -107,7 +120,9 @@ class SliceTable(Sequence[Slice]):
             raise IndexError(index)
         index %= len(self)
         first = int(self._ends[index - 1]) if index else 0
-        return Slice(index=index, ranges=[self._range(position) for position in range(first, int(self._ends[index]))])
+        ranges = [self._range(position) for position in range(first, int(self._ends[index]))]
+        skip, stop, ended_by = self._columns.limits.get(index, (0, -1, ""))
+        return Slice(index=index, ranges=ranges, skip=skip, stop=stop, ended_by=ended_by)
 
     def _range(self, place: int) -> FileRange:
         return FileRange(
@@ -127,7 +142,12 @@ class SliceTable(Sequence[Slice]):
         starts = np.concatenate([[0], self._ends[:-1]])
         return np.maximum(np.add.reduceat(size[self._file], starts), 1)
 
+    def ended_by(self) -> dict[str, str]:
+        """Return input -> the setting by which the rest of it is not read."""
+        limited = ((self[number].source, entry[2]) for number, entry in sorted(self._columns.limits.items()))
+        return {source: setting for source, setting in limited if setting}
+
     @cached_property
     def carried(self) -> list[str]:
         """Return the carried columns of all files, each once, in the order of the files."""
-        return list(dict.fromkeys(name for file in self.files for name in file.columns))
+        return list(dict.fromkeys(name for file in self.files for name in file.output_columns))

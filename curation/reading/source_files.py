@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from curation.reading.split_settings import SEPARATOR, Split
 from curation.reading.urls import is_remote, shown
 
 QUOTE = '"'
@@ -30,6 +31,17 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Name of each carried column in the outputs -> the field of the records, or column of the files."""
         return self.columns if isinstance(self.columns, dict) else dict(zip(self.columns, self.columns, strict=True))
 
+    @property
+    def parts(self) -> Split | None:
+        """How documents are split; None for whole documents. A data set of Hugging Face has another `split`."""
+        split = getattr(self, "split", None)
+        return split if isinstance(split, Split) else None
+
+    @property
+    def output_columns(self) -> list[str]:
+        """The columns that documents have from reading on, besides their own."""
+        return [*self.carried, *([SEPARATOR] if self.parts else [])]
+
     def check(self) -> None:
         """Raise ValueError for a setting out of range. The files of a plan skip this check."""
         if self.text_column == self.id_column:
@@ -45,6 +57,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"columns may not name {twice!r} twice")
         if "" in (*self.carried, *self.carried.values()):
             raise ValueError("columns has an empty name. Write names of fields, or a mapping of column to field")
+        if self.parts and SEPARATOR in self.carried:
+            raise ValueError(
+                f"columns may not name {SEPARATOR!r} with split: it is the column of what separates two parts. Give it "
+                f"another name: columns: {{input_{SEPARATOR}: {self.carried[SEPARATOR]}}}"
+            )
         if self.max_document_bytes < 1:
             raise ValueError(f"max_document_bytes must be at least 1, not {self.max_document_bytes}")
         if not 0 < self.sample <= 1:
@@ -75,6 +92,7 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     encoding: str = "utf-8"
     delimiter: str = ""
     quote: str = QUOTE
+    split: Split | msgspec.UnsetType = msgspec.UNSET
     label: str = ""
     commit: str = ""
     version: str = ""
@@ -100,15 +118,32 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit of work: a range of one file, or several small files of one input."""
+    """A unit of work: a range of one file, or several small files of one input.
+
+    skip, stop   the records from `skip` to `stop` (exclusive) of the slice are read; -1: to the end
+    ended_by     setting of the input by which nothing after `stop` is read
+    """
 
     index: int
     ranges: list[FileRange]
+    skip: int = 0
+    stop: int = -1
+    ended_by: str = ""
 
     @property
     def source(self) -> str:
         return self.ranges[0].file.source
 
     @property
+    def is_limited(self) -> bool:
+        """Whether some of the records are not read."""
+        return self.skip > 0 or self.stop >= 0
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the documents are parts of records."""
+        return self.ranges[0].file.parts is not None
+
+    @property
     def columns(self) -> list[str]:
-        return [*self.ranges[0].file.carried]
+        return self.ranges[0].file.output_columns

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from curation.contract import ID
 from curation.engine import PACKAGES
 from curation.errors import RecipeError, nearest
 from curation.packing.blends import Blend, Megatron
@@ -23,8 +24,9 @@ from curation.packing.joining import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
-from curation.reading.inputs import AnyInput, Budget, HubInput, list_inputs, with_kinds
+from curation.reading.inputs import AnyInput, Budget, entries_by_name, list_inputs, with_kinds
 from curation.reading.paths import split_suffix
+from curation.reading.split_settings import SEPARATOR
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
 from curation.recipes.exports import check_columns, check_export, export_format
@@ -81,6 +83,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measures             write `measures/`: the measures that filters computed, for every document that reached one
     raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none. A
                          file name, such as `clean_dataset.jsonl`: one file of that name in the folder
+    join                 `id`: a row of `cleaned/` is a document again, the text of its kept parts in their order. For
+                         inputs with `split`
+    join_separator       text between two parts of a joined document; left out: what was there in the document
     export_columns       columns of `raw/` and `cleaned/`, such as `[text]`; empty: all
     sample               sample batches of the chunks for inspection, in `sample_dataset.pt`
     """
@@ -100,6 +105,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     megatron: Megatron = Megatron()
     raw: str = ""
     cleaned: str = ""
+    join: str = ""
+    join_separator: str | msgspec.UnsetType = msgspec.UNSET
     export_columns: tuple[str, ...] = ()
     sample: Sample = Sample()
 
@@ -109,6 +116,14 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             check_export(field, getattr(self, field))
         if self.export_columns and not (self.raw or self.cleaned):
             raise ValueError("export_columns is set, but neither raw nor cleaned is. Leave it out, or set one of them")
+        if self.join not in ("", ID):
+            raise ValueError(f"join must be {ID}, not {self.join!r}")
+        if self.join and not self.cleaned:
+            raise ValueError("join is how cleaned/ is written, and cleaned is not set. Set cleaned: jsonl")
+        if self.join_separator is not msgspec.UNSET and not self.join:
+            raise ValueError(f"join_separator needs join: {ID}. Set it, or leave join_separator out")
+        if self.join and SEPARATOR in self.export_columns:
+            raise ValueError(f"export_columns has {SEPARATOR!r}, which joined documents lack. Leave it out")
         if self.removed not in REMOVED:
             raise ValueError(f"removed must be {' or '.join(REMOVED)}, not {self.removed!r}")
         if self.parquet not in PACKAGES:
@@ -188,9 +203,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}")
-        limited = self.budget.max_documents or self.budget.max_bytes
-        if limited and self.input and not any(isinstance(entry, HubInput) for entry in self.input):
-            raise ValueError("budget ends hf: inputs only. Files are read whole; to read less of them, set sample")
         for stage in self.stages:
             if not isinstance(stage, Stage):
                 raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
@@ -230,8 +242,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"output.cleaned: csv cannot hold {name!r}, a column of vectors. Give cleaned: jsonl or parquet, "
                     "or export_columns without it"
                 )
+        if self.output.join and self.input and not self.split_inputs:
+            raise ValueError(
+                "output.join joins the parts of documents, and no input has split. Set split of an input, such as "
+                'split: {at: "\\n\\n"}, or leave join out'
+            )
         if self.input:
-            carried = [name for entry in self.input for name in entry.columns]
+            carried = [name for entry in self.input for name in entry.output_columns]
             check_columns(self.output.export_columns, bool(self.output.raw), carried, [*added_columns(self.stages)])
 
     def _check_weights(self) -> None:
@@ -254,6 +271,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             rows += [("stage", name if not number else "", line) for number, line in enumerate(stage.explain())]
         rows.append(("tokenizer", self.tokenizer.name, ", ".join(self.output.formats) or "no tokens are written"))
         return html_table(f"recipe {self.name}", ("part", "name", "settings"), rows)
+
+    @property
+    def split_inputs(self) -> list[str]:
+        """The names of the inputs whose documents are split."""
+        return [name for name, entry in entries_by_name(self.input).items() if entry.parts]
 
     @property
     def stage_names(self) -> list[str]:

@@ -77,7 +77,7 @@ def _damaged(pairs: Sequence[Read]) -> Iterator[str]:
 def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
     """Warnings for carried columns that no document has. They may be misspelt: JSON Lines has no header to check."""
     filled = {column for _, record in own for column in record.filled}
-    if not any(record.rows - record.rejected - record.unsampled for _, record in own):
+    if not any(record.documents_read - record.rejected for _, record in own):
         return
     for column in own[0][0].columns:
         if column not in filled:
@@ -85,7 +85,7 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
 
 
 def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
-    documents = sum(record.rows - record.rejected for _, record in own)
+    documents = sum(record.rows - record.rejected - record.split for _, record in own)
     repaired = sum(record.repaired for _, record in own)
     if repaired and repaired >= documents * MAX_REPAIRED_SHARE:
         encoded = _have_encodings(input_slice for input_slice, _ in own)

@@ -20,8 +20,8 @@ from curation.packing.megatron import TrainingPair
 from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.phases.ledger import SliceRecord, SliceTotals, as_report
-from curation.planning.stream_inputs import check_minimum
-from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
+from curation.planning.stream_inputs import check_fewest, check_minimum
+from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, entries_by_name
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output, as_builtins
 from curation.report.html import as_html
@@ -83,7 +83,9 @@ def build(
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [as_report(*stage) for stage in zip(stages, lines, _rules(plan.recipe.stages), strict=True)],
-        "sources": contributions(plan.recipe.input, slices, records, parts, _blend_shares(plan, pairs)),
+        "sources": contributions(
+            plan.recipe.input, slices, records, parts, _blend_shares(plan, pairs), plan.slices.ended_by()
+        ),
         "warnings": [
             *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
             *emptiness(documents, stages, slices, records, rejected),
@@ -262,13 +264,13 @@ def digest(content: dict[str, Any]) -> str:
 
 def contributions(
     entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
-    parts: Sequence[dict[str, Any]], blend_weights: Mapping[str, float],
+    parts: Sequence[dict[str, Any]], blend_weights: Mapping[str, float], ended_by: Mapping[str, str],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return one entry per input, in the order of the recipe: documents, bytes, tokens and shares.
 
     `records` has the sums of some slices for each of `slices`. `share_before` is of the bytes read, `share_after` of
     the tokens written (of the bytes if there are no tokens), and `share_drawn` of the weights in `blend_weights`, by
-    which training draws.
+    which training draws. `ended_by` is input -> the setting by which the rest of it is not read.
     """
     rows = []
     for name, entry in entries_by_name(entries).items():
@@ -284,8 +286,9 @@ def contributions(
         rows.append(
             {
                 "name": name,
-                "documents_read": sum(record.rows - record.unsampled for record in own),
+                "documents_read": sum(record.documents_read for record in own),
                 "not_sampled": sum(record.unsampled for record in own),
+                **_limited(entry, own, ended_by.get(name, "")),
                 "rejected": sum(record.rejected for record in own),
                 "bytes_read": sum(record.bytes_read for record in own),
                 "documents_kept": documents,
@@ -308,6 +311,14 @@ def contributions(
     return rows
 
 
+def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict[str, Any]:
+    """What an entry of `contributions` has only where settings split or end the input."""
+    whole = sum(record.documents_read - record.rejected - record.split for record in own)
+    found = {"skipped": sum(record.skipped for record in own)} if entry.skip and isinstance(entry, FilesInput) else {}
+    found |= {"documents_split": whole} if entry.parts else {}
+    return found | ({"ended_by": ended_by} if ended_by else {})
+
+
 def unreached_budgets(
     entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> list[str]:
@@ -315,23 +326,27 @@ def unreached_budgets(
     read: dict[str, tuple[int, int]] = {}
     for input_slice, record in zip(slices, records, strict=True):
         documents, size = read.get(input_slice.source, (0, 0))
-        read[input_slice.source] = documents + record.rows, size + record.bytes_read
-    streamed = {name: entry for name, entry in entries_by_name(entries).items() if isinstance(entry, HubInput)}
-    together = sum(read[name][0] for name in streamed), sum(read[name][1] for name in streamed)
+        rejected = 0 if input_slice.ranges[0].file.label else record.rejected  # collected, so in the budget
+        documents += record.documents_read - record.split - rejected
+        read[input_slice.source] = documents, size + record.bytes_read
+    named = entries_by_name(entries)
+    shared = [name for name, entry in named.items() if isinstance(entry, HubInput)] or list(named)
+    label = "all data sets" if any(isinstance(entry, HubInput) for entry in entries) else "all inputs"
+    together = sum(read[name][0] for name in shared), sum(read[name][1] for name in shared)
     if _is_reached(budget, together):
         return []
-    limits: list[tuple[str, HubInput | Budget, tuple[int, int]]] = [
-        (f"input {name!r}", entry, read[name]) for name, entry in streamed.items()
+    limits: list[tuple[str, AnyInput | Budget, tuple[int, int]]] = [
+        (f"input {name!r}", entry, read[name]) for name, entry in named.items() if not isinstance(entry.limit, int)
     ]
     return [
         f"{inputs} ended after {documents:,} documents and {size:,} bytes of text, before the budget "
         f"({', '.join(f'{field} {getattr(limit, field):,}' for field in LIMITS if getattr(limit, field))}) was reached"
-        for inputs, limit, (documents, size) in [*limits, ("all data sets", budget, together)]
+        for inputs, limit, (documents, size) in [*limits, (label, budget, together)]
         if any(getattr(limit, field) for field in LIMITS) and not _is_reached(limit, (documents, size))
     ]
 
 
-def _is_reached(limit: HubInput | Budget, counts: tuple[int, int]) -> bool:
+def _is_reached(limit: AnyInput | Budget, counts: tuple[int, int]) -> bool:
     pairs = zip((limit.max_documents, limit.max_bytes), counts, strict=True)
     return any(maximum and count >= maximum for maximum, count in pairs)
 
@@ -339,10 +354,14 @@ def _is_reached(limit: HubInput | Budget, counts: tuple[int, int]) -> bool:
 def check_minima(
     entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> None:
-    """Raise InputError if an input, or all inputs together, gave less text than their `min_bytes`."""
-    sizes: dict[str, int] = {}
+    """Raise InputError if an input, or all inputs together, gave less text than their `min_bytes`, or fewer documents
+    than their `min_documents`."""
+    sizes, documents = Counter[str](), Counter[str]()
     for input_slice, record in zip(slices, records, strict=True):
-        sizes[input_slice.source] = sizes.get(input_slice.source, 0) + record.bytes_read
+        sizes[input_slice.source] += record.bytes_read
+        documents[input_slice.source] += record.documents_read - record.rejected - record.split
     for name, entry in entries_by_name(entries).items():
-        check_minimum(f"input {name!r}", sizes.get(name, 0), entry.min_bytes)
-    check_minimum("the input", sum(sizes.values()), budget.min_bytes, advice=": --set budget.min_bytes=0")
+        check_minimum(f"input {name!r}", sizes[name], entry.min_bytes)
+        check_fewest(f"input {name!r}", documents[name], entry.min_documents)
+    check_minimum("the input", sizes.total(), budget.min_bytes, advice=": --set budget.min_bytes=0")
+    check_fewest("the input", documents.total(), budget.min_documents, advice=": --set budget.min_documents=0")

@@ -203,9 +203,8 @@ class Sampler(NamedTuple):
         return removing_spans(self.context.plan.recipe.stages[stage], reason, text)
 
     def _id(self, number: int, row: int, own: str | None) -> str:
-        if own is not None:
-            return own
-        return f"{self.numbering.slices[number].source}/{int(self.numbering.offsets[number]) + row}"
+        named = pa.table({ROW: pa.array([row], pa.int64()), ID: pa.array([own], pa.large_string())})
+        return str(self.numbering.with_ids(named, number).column(ID)[0].as_py())
 
     def _sample(self, document: _Document, spans: Sequence[Span] = ()) -> dict[str, Any]:
         text, marks, start = excerpt(document.text, list(spans), SHOWN_CHARACTERS)

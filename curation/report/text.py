@@ -103,11 +103,14 @@ def funnel_line(content: dict[str, Any]) -> str:
 def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
     """Return the rows of the funnel: (step, reason, documents, share of documents read, bytes after the step).
 
-    Removed documents are negative. Records that `sample` skipped are not read: their share is of all records.
+    Removed documents are negative. Records that `skip` and `sample` leave out are not read: their share is of
+    these and the documents read.
     """
     documents = content["documents"]
     total = max(documents["read"], 1)
     rows: list[tuple[str, str, int, float, int]] = []
+    if skipped := sum(source.get("skipped", 0) for source in content["sources"]):
+        rows.append(("", "skipped", -skipped, skipped / (skipped + documents["read"]), 0))
     if unsampled := sum(source["not_sampled"] for source in content["sources"]):
         rows.append(("", "not sampled", -unsampled, unsampled / (unsampled + documents["read"]), 0))
     rows.append(("read", "", documents["read"], 1.0, content["bytes"]["read"]))

@@ -163,6 +163,11 @@ class Numbering(NamedTuple):
     slices: Sequence[Slice]
     offsets: np.ndarray
 
+    def with_ids(self, table: pa.Table, number: int) -> pa.Table:
+        """Return rows of a slice as `with_ids` does."""
+        own = self.slices[number]
+        return with_ids(table, own.source, int(self.offsets[number]), own.is_split)
+
 
 class Partitions:
     """The partitions of one segment as one sequence of rows, in the order of the slices.
@@ -298,19 +303,40 @@ def _read_keys(file: FileIO, offset: int, rows: np.ndarray, out: np.ndarray) -> 
         np.take(keys, rows - rows[0], out=out, mode="clip")  # other modes copy first
 
 
-def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:
+def with_ids(table: pa.Table, source: str, base: int, is_split: bool = False) -> pa.Table:
     """Return the table with `doc`, `id` and `source` in place of `row` and the record's own id.
 
-    `base` is the first `doc` of the slice. A record without an id gets `<source>/<doc>`.
+    `base` is the first `doc` of the slice. A record without an id gets `<source>/<doc>`. If documents are split
+    (`is_split`), the part number k of such a record gets `<source>/<doc of the first part>#k`.
     """
     doc = pc.add(table.column(ROW), pa.scalar(base, pa.int64()))
+    ids, record, end = table.column(ID), doc, pa.scalar("", pa.large_string())
+    if is_split:
+        ids, record, end = _without_part(ids, doc)
     made = pc.binary_join_element_wise(
-        pa.scalar(f"{source}/", pa.large_string()), doc.cast(pa.large_string()), pa.scalar("", pa.large_string())
-    )
+        pa.scalar(f"{source}/", pa.large_string()), record.cast(pa.large_string()), end,
+        pa.scalar("", pa.large_string()),
+    )  # fmt: skip
     columns = {
         "doc": doc,
-        ID: pc.coalesce(table.column(ID), made),
+        ID: pc.coalesce(ids, made),
         "source": pa.repeat(pa.scalar(source, pa.string()), len(table)),
     }
     rest = {name: table.column(name) for name in table.column_names if name not in (ROW, ID)}
     return pa.table({**columns, **rest})
+
+
+def part_numbers(ids: pa.ChunkedArray) -> np.ndarray:
+    """Return the number after the last `#` of each id, int64."""
+    digits = pc.struct_field(pc.extract_regex(ids, r"#(?P<number>\d+)$"), "number")
+    return np.asarray(digits.cast(pa.int64()).to_numpy())
+
+
+def _without_part(ids: pa.ChunkedArray, doc: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.Array]:
+    """Ids of parts, null for records without one; the `doc` of the first part of each record; and `#k` of each part."""
+    number = part_numbers(ids)
+    unnamed = pc.match_substring_regex(ids, r"^#\d+$")
+    ends = pc.binary_join_element_wise(
+        pa.scalar("", pa.large_string()), pa.array(number).cast(pa.large_string()), pa.scalar("#", pa.large_string())
+    )
+    return pc.if_else(unnamed, None, ids), pc.subtract(doc, pa.array(number)), ends

@@ -76,6 +76,9 @@ class _Source(msgspec.Struct):
     share_drawn: float = 0.0
     commit: str = ""
     licence: str = ""
+    skipped: Count = 0
+    documents_split: Count = 0
+    ended_by: str = ""
     blend_weight: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
 
 

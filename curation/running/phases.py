@@ -286,7 +286,7 @@ def _conclude(
     """Add up the counts, check the ledger, and write `tokens/_meta/`; return the content of the report."""
     records = totals.records
     documents = {
-        "read": sum(record.rows - record.unsampled for record in records),
+        "read": sum(record.documents_read for record in records),
         "copies": output_records["copies"],
         "kept": sum(record["documents"] for record in output_records["parts"]),
         "removed": sum(sum(count.reasons.values()) for count in counts),

@@ -24,6 +24,7 @@ from curation.packing.tokenization import Tokenizer
 from curation.planning.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
 from curation.planning.disk import check_disk
 from curation.planning.identity import check_same, identity_in
+from curation.planning.limits import limit_slices
 from curation.planning.memory import Resources, explain_memory_errors, read_processors
 from curation.planning.plan import make_plan, preflight
 from curation.planning.stored_plan import Plan, Stored
@@ -222,7 +223,11 @@ def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> t
             resources = cluster or find(len(local_files))  # probing and collecting have loaded libraries
         if not array:  # others write to the folder of an array
             sweep(folder)
-        cut = _slice_planner(call.slice_bytes, resources, resources.workers * processes)
+        planner = _slice_planner(call.slice_bytes, resources, resources.workers * processes)
+
+        def cut(files: Sequence[SourceFile]) -> Iterator[Slice]:
+            return limit_slices(planner(files), recipe)
+
         plan, stored = make_plan(folder, recipe, call.checked.identity, files, local_files, cut)
     return plan, stored, resources
 

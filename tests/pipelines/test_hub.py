@@ -134,6 +134,16 @@ def test_a_budget_of_documents(folder: Path, tmp_path: Path, limit: int):
     assert kept(tmp_path / "out") == numbered(range(limit))
 
 
+def test_skip_and_limit(folder: Path, tmp_path: Path):
+    entry = {"path": f"hf:{folder}", "name": "set", "skip": 150, "limit": 100}
+    go(tmp_path / "out", entry)
+    assert kept(tmp_path / "out") == numbered(range(150, 250))
+    with pytest.raises(InputError, match=r"skip 9,999,999 leaves nothing of it. Lower skip"):
+        go(tmp_path / "far", entry | {"skip": 9_999_999})
+    with pytest.raises(InputError, match="gave 100 documents, min_documents asks for 101"):
+        go(tmp_path / "few", entry | {"min_documents": 101})
+
+
 def test_a_budget_of_bytes_ends_with_the_document_that_reaches_it(folder: Path, tmp_path: Path):
     report = go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set", "max_bytes": 20_000, "min_bytes": 20_000})
     size, expected = 0, []
@@ -395,7 +405,7 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         ({"path": "a.jsonl", "kind": {}}, "Expected `str`, got `dict` - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "kind": "file"}, "Invalid value 'file' - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "config": "x"}, "config is for data sets of Hugging Face; write path: 'hf:a.jsonl'"),
-        ({"path": "a.jsonl", "max_documents": 5}, "max_documents is for data sets of Hugging Face"),
+        ({"path": "hf:o/n", "split": {"at": "x"}}, "split of hf:o/n is a part of the data set, such as train"),
         ({"path": "a.jsonl", "split": "test"}, "split is for data sets of Hugging Face"),
         ({"path": "hf:o/n", "max_bytes": -1}, "max_bytes must be 0"),
         ({"path": "a", "sample": 0}, "sample must be above 0"),
@@ -406,11 +416,6 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 def test_wrong_inputs_are_refused_when_read(entry: dict[str, Any], told: str):
     with pytest.raises(RecipeError, match=re.escape(told)):
         recipe_of(entry)
-
-
-def test_a_budget_without_a_data_set_is_refused():
-    with pytest.raises(RecipeError, match="budget ends hf: inputs only"):
-        recipe_of({"path": "a.jsonl"}, budget={"max_bytes": 10})
 
 
 def test_names_are_made_of_the_data_set():

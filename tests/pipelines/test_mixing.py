@@ -306,12 +306,13 @@ def test_wrong_export_columns(columns: list[str], told: str):
 
 
 def test_what_another_input_makes_wrong_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "r.yaml").write_text("input: [{path: 'hf:o/n'}]\nbudget: {max_bytes: 5}\nstages: []")
+    joined = "input: [{path: a.jsonl, split: {sentences: 2}}]\noutput: {cleaned: csv, join: id}\nstages: []"
+    (tmp_path / "r.yaml").write_text(joined)
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     arguments = ["run", str(tmp_path / "r.yaml"), "--input", str(tmp_path / "a.jsonl")]
     assert main([*arguments, "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert "r.yaml with another input: budget ends hf: inputs only" in error and error.count("\n") == 1
+    assert "r.yaml with another input: output.join joins the parts" in error and error.count("\n") == 1
 
 
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed: pip install '.[torch]'")

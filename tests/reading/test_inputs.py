@@ -18,6 +18,7 @@ from curation.reading.inputs import FilesInput, HubInput, Input, input_names, li
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import ReadOptions, SourceFile
+from curation.reading.split_settings import Split
 
 LINE = b'{"text": "a"}\n'
 
@@ -106,7 +107,7 @@ def test_the_kind_of_an_input_is_told_by_its_path():
     ]
     for entry in (files, hub):
         assert list_inputs(msgspec.to_builtins(entry)) == list_inputs(entry) == [entry]
-    assert not {*msgspec.to_builtins(files)} & {"split", "max_bytes"}
+    assert not {*msgspec.to_builtins(files)} & {"split", "config"}
     assert not {*msgspec.to_builtins(hub)} & {"base", "format"}
 
 
@@ -126,6 +127,7 @@ def test_a_file_has_the_reading_settings_of_its_input(folder: Path):
     settings = {
         "text_column": "t", "id_column": "i", "columns": ["c"], "max_document_bytes": 7, "sample": 0.5,
         "separator": "x", "encoding": "latin-1", "delimiter": ";", "quote": "'",
+        "split": Split(sentences=2),
     }  # fmt: skip
     shared = {*FilesInput.__struct_fields__} & {*SourceFile.__struct_fields__} - {"path", "format"}
     assert settings.keys() == shared
@@ -438,7 +440,11 @@ WRONG_INPUTS = {
     r"or give it another name: columns: \{input_bytes: size\}": {"columns": {"bytes": "size"}},
     "columns may not name 'a' twice": {"columns": ["a", "a"]},
     "columns has an empty name. Write names of fields, or a mapping": {"columns": {"a": ""}},
-    "max_documents is for data sets of Hugging Face .* for files set sample to read a part": {"max_documents": 5},
+    "max_documents must be 0 .no limit. or more, not -1": {"max_documents": -1},
+    "min_documents 6 is above max_documents 5": {"min_documents": 6, "max_documents": 5},
+    "skip must be 0 or more records, not -1": {"skip": -1},
+    "limit must be at least 1, not 0. To read all, leave it out": {"limit": 0},
+    "columns may not name 'separator' with split": {"columns": ["separator"], "split": Split(sentences=2)},
     "delimiter must be one character other than a line end, not ';;'; .* means the one of": {"delimiter": ";;"},
     r"not '.*'; .* Write a tab as .\\t": {"delimiter": "\\t"},
     "delimiter must be one character other than a line end": {"delimiter": "\n"},

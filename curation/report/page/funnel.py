@@ -43,7 +43,8 @@ def funnel(content: dict[str, Any]) -> str:
     documents = content["documents"]
     read = max(documents["read"], 1)
     unsampled = sum(source["not_sampled"] for source in content["sources"])
-    rows = [_reasons({"not sampled": unsampled, "rejected": documents["rejected"]}, read)]
+    skipped = sum(source.get("skipped", 0) for source in content["sources"])
+    rows = [_reasons({"skipped": skipped, "not sampled": unsampled, "rejected": documents["rejected"]}, read)]
     rows.append(_bar("read", documents["read"], read, content["bytes"]["read"]))
     before = documents["read"]
     for stage in content["stages"]:
