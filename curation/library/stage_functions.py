@@ -349,6 +349,10 @@ def exact_dedup(
     max_characters: int = 0,
     compare: str = "exact",
     index: str | os.PathLike[str] = "",
+    column: str | Sequence[str] = "",
+    keep: str | dict[str, str] = "first",
+    drop_parameters: str | Sequence[str] = "tracking",
+    writes: str = "",
     details: Literal[False] = False,
     text_column: str = "text",
 ) -> AnyFrame: ...
@@ -360,6 +364,10 @@ def exact_dedup(
     max_characters: int = 0,
     compare: str = "exact",
     index: str | os.PathLike[str] = "",
+    column: str | Sequence[str] = "",
+    keep: str | dict[str, str] = "first",
+    drop_parameters: str | Sequence[str] = "tracking",
+    writes: str = "",
     details: Literal[True],
     text_column: str = "text",
 ) -> Duplicates: ...
@@ -371,10 +379,14 @@ def exact_dedup(
     max_characters: int = 0,
     compare: str = "exact",
     index: str | os.PathLike[str] = "",
+    column: str | Sequence[str] = "",
+    keep: str | dict[str, str] = "first",
+    drop_parameters: str | Sequence[str] = "tracking",
+    writes: str = "",
     details: bool = False,
     text_column: str = "text",
 ) -> AnyFrame | Duplicates:
-    """Return the first row of each distinct text.
+    """Return one row of each distinct text, or of each distinct value of columns.
 
     stage                a whole `curation.ExactDedup` in place of the keywords, which are its fields
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
@@ -383,13 +395,17 @@ def exact_dedup(
     On a Dask frame the call itself reads all text once, for 24 bytes of keys per document. The rows stay lazy.
 
         >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["one", "two", "one"]})
+        >>> urls = ["http://a.org/", "https://www.a.org", None]
+        >>> frame = pandas.DataFrame({"text": ["one", "two", "one"], "url": urls})
         >>> curation.exact_dedup(frame)["text"].tolist()
         ['one', 'two']
+        >>> curation.exact_dedup(frame, column="url", compare="url", writes="copies")["copies"].tolist()
+        [2, 1]
         >>> curation.exact_dedup(frame, details=True).pairs[["row", "kept_row"]].values.tolist()
         [[2, 0]]
 
-    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
+    Raises RecipeError for a wrong setting, InputError for a column that cannot be a key, or has no number or date, and
+    the errors of `curation.apply`.
     """
     chosen = stage_of(ExactDedup, stage, locals())
     return find_duplicates(frame, chosen, text_column) if details else apply(frame, chosen, text_column=text_column)

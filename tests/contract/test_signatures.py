@@ -67,7 +67,7 @@ def test_a_function_has_the_settings_of_its_stage(kind: str):
     function = FUNCTIONS[kind]
     first = list(inspect.signature(function).parameters)[1]
     fields = [field for field in msgspec.structs.fields(STAGES[kind]) if field.name not in ("name", first)]
-    expected = {field.name: (default_of(field), type_of(kind, field)) for field in fields}
+    expected = {field.encode_name: (default_of(field), type_of(kind, field)) for field in fields}
     found = settings_of(function)
     if kind in DETAILED:
         expected["details"] = (False, bool)

@@ -87,7 +87,9 @@ def _function(kind: str, stage: type[Stage]) -> str:
     function, name = _declared(stage), stage.__name__
     fields = {field.name: field for field in msgspec.structs.fields(stage) if field.name != "name"}
     second = function.second or next((field.name for field in fields.values() if field.required), "stage")
-    parameters = {name: _annotation(stage, function, name) + _default(field) for name, field in fields.items()}
+    parameters = {
+        field.encode_name: _annotation(stage, function, name) + _default(field) for name, field in fields.items()
+    }
     annotation, equals, default = parameters.pop(second, "None = None").partition(" = ")
     kinds = f"{name} | {annotation}" if annotation == "None" else f"{annotation} | {name}"
 
