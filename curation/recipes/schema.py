@@ -40,7 +40,7 @@ TEMPLATE = "#/$defs/{name}"
 FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names and their description
 CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Rewrite": rewrite.CHOICES,
-    "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
+    "ExactDedup": {"compare": tuple(exact.COMPARED)},
     "LineDedup": {"unit": UNITS, "compare": unit_keys.COMPARISONS, "keep": lines.KEEP},
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
     "NgramDedup": {"compare": tuple(COMPARISONS)},
