@@ -102,6 +102,7 @@ def test_columns_of_urls_have_the_same_forms():
         chosen.choice(["http://", "https://www.", "HTTPS://", "//", "", "ftp://"])
         + chosen.choice(["a.org", "www.A.org.", "a.org:80", "u@b.org:443", "www.org", "no host"])
         + "".join(chosen.choice("///?#&&\\") + chosen.choice(parts) for _ in range(chosen.randrange(7)))
+        + chosen.choice(["", "", " ", "\u3000\n"])
         for _ in range(3000)
     ]
     urls += [text for text in NASTY if len(text) < 9999]

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One form for the addresses of one page, as keys: RFC 3986, section 6, and what crawlers do beyond it.
 
-`canonical_url` is the definition. `canonical_urls` is the same for columns: RE2 rewrites plain URLs, and
-`canonical_url` is called for the others alone.
+`canonical_url` is the definition. `canonical_urls` is the same for columns: RE2 rewrites what is plain before the
+query, and `canonical_url` is called for the other URLs alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ _UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
 # A URL that loses its scheme, `www.` and one final slash alone. No segment is empty or begins with a dot
 _SEGMENT = r"/[A-Za-z0-9\-_~!$&'()*+,;=:@][A-Za-z0-9\-_~!$&'()*+,;=:@.]*"
 PLAIN = rf"^https?://[a-z0-9_\-]+(?:\.[a-z0-9_\-]+)*(?:{_SEGMENT})*/?$"
+_TAIL = r"(?s)[?#].*"  # the query and the fragment
 _WWW = r"^https?://(?:www\.([^/.]+\.))?"
 
 
@@ -70,7 +72,7 @@ def canonical_url(url: str, dropped: Sequence[str] = TRACKING) -> str:
             f"[{host}]" if ":" in host else host,
             f":{number}" if number and number != PORTS.get(scheme) else "",
             _path(path),
-            _query(query, dropped) if query else "",
+            _query(query or "", dropped),
         )
     )
 
@@ -100,28 +102,51 @@ def _path(path: str) -> str:
     return path.rstrip("/")
 
 
-def _query(query: str, dropped: Sequence[str]) -> str:
-    is_dropped = _matcher(tuple(dropped))
-    named = [(part.partition("=")[0], part) for part in _escaped(query).split("&") if part]
-    kept = sorted((pair for pair in named if not is_dropped(pair[0].lower())), key=lambda pair: pair[0])
-    return f"?{'&'.join(part for _, part in kept)}" if kept else ""
+def _query(query: str, dropped: Sequence[str], mark: str = "?") -> str:
+    """Return the canonical query with its mark; "" if it is empty, or a fragment."""
+    if mark != "?" or not query:
+        return ""
+    names, prefixes = _dropped(tuple(dropped))
+    kept = []
+    for part in _escaped(query).split("&"):
+        name = part.partition("=")[0]
+        lowered = name.lower()
+        if part and lowered not in names and not lowered.startswith(prefixes):
+            kept.append((name, part))
+    kept.sort(key=itemgetter(0))
+    return f"?{'&'.join([part for _, part in kept])}" if kept else ""
 
 
 @lru_cache(maxsize=16)
-def _matcher(dropped: tuple[str, ...]) -> Callable[[str], object]:
-    """Return the function that tells whether the name of a parameter, in lower case, is dropped."""
-    names = (_escaped(name).lower() for name in dropped)
-    patterns = [re.escape(name.removesuffix("*")) + ".*" * name.endswith("*") for name in names]
-    return re.compile("|".join(patterns) or r"(?!)", re.DOTALL).fullmatch
+def _dropped(names: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the names of parameters to leave out, and what such names begin with; in lower case."""
+    lowered = [_escaped(name).lower() for name in names]
+    prefixes = tuple(name[:-1] for name in lowered if name.endswith("*"))
+    return frozenset(name for name in lowered if not name.endswith("*")), prefixes
 
 
 def canonical_urls(urls: pa.Array, dropped: Sequence[str] = TRACKING) -> pa.LargeStringArray:
     """Return `canonical_url` of each string; null for a null."""
-    plain = pc.match_substring_regex(urls, pattern=PLAIN).fill_null(True)
-    bare = pc.replace_substring_regex(urls, pattern=_WWW, replacement=r"\1", max_replacements=1)
-    bare = pc.utf8_rtrim(bare, characters="/").cast(pa.large_string())
-    others = np.flatnonzero(~np.asarray(plain))
+    bare, is_plain = _bare(urls)
+    others = pa.array(np.flatnonzero(~is_plain))
     if not len(others):
         return bare
-    found = [canonical_url(url, dropped) for url in urls.take(pa.array(others)).to_pylist()]
-    return pc.replace_with_mask(bare, pc.invert(plain), pa.array(found, pa.large_string()))
+    urls = urls.take(others)
+    starts = pc.replace_substring_regex(urls, pattern=_TAIL, replacement="")
+    sizes = pc.binary_length(starts).to_pylist()
+    begun, has_plain_start = _bare(starts)
+    rows = zip(urls.to_pylist(), begun.to_pylist(), has_plain_start.tolist(), sizes, strict=True)
+    found = [
+        start + _query(url[size + 1 :].rstrip().partition("#")[0], dropped, url[size : size + 1])
+        if is_known
+        else canonical_url(url, dropped)
+        for url, start, is_known, size in rows
+    ]
+    return pc.replace_with_mask(bare, pa.array(~is_plain), pa.array(found, pa.large_string()))
+
+
+def _bare(urls: pa.Array) -> tuple[pa.LargeStringArray, np.ndarray]:
+    """Return URLs without what a plain one loses, and whether each is plain or null."""
+    bare = pc.replace_substring_regex(urls, pattern=_WWW, replacement=r"\1", max_replacements=1)
+    bare = pc.ascii_rtrim(bare, characters="/").cast(pa.large_string())
+    return bare, np.asarray(pc.match_substring_regex(urls, pattern=PLAIN).fill_null(True))
