@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.engine import load_engine
+from curation.engine import PACKAGES, load_engine
 from curation.errors import InputError, RecipeError
 from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
@@ -247,14 +247,15 @@ def test_both_engines_have_the_hashes_of_plain_python(engine: Any, name: str):
 
 @pytest.mark.parametrize(("name", "suffix"), [("highest", ".jsonl"), ("newest", ".parquet")])
 def test_runs_keep_the_same_for_any_slices_and_workers(
-    name: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Any, name: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 7)
     monkeypatch.setattr("curation.stages.corpus.key_ranges.RANGE_KEYS", 20)
     rows = many_rows(40)
     path, wanted = write_rows(tmp_path / f"in{suffix}", rows), expected(name, rows)
+    engine_name = next(short for short, package in PACKAGES.items() if package == engine.__name__)
     for folder, more in {"whole": {"workers": 1}, "small": {"slice_bytes": 900, "workers": 3}}.items():
-        finish(tmp_path / folder, path, stage_of(name), **more)
+        finish(tmp_path / folder, path, stage_of(name), engine=engine_name, **more)
         written = table_rows(tmp_path / folder / "documents", "id", "copies")
         assert written == [(f"d{row}", wanted.copies[row]) for row in sorted(wanted.copies)]
         removed = [(row[1], row[4], row[5], row[6]) for row in removed_rows(tmp_path / folder)]
@@ -341,6 +342,14 @@ def test_keys_of_frames_may_be_numbers_ids_and_dates():
         curation.exact_dedup(frame.assign(lists=[[1]] * 4), column="lists")
     with pytest.raises(InputError, match="reads the column 'uri', which the frame lacks"):
         curation.exact_dedup(frame, column="uri")
+
+
+@pytest.mark.parametrize("policy", ["highest", "newest"])
+def test_of_documents_without_a_value_the_first_is_kept(policy: str):
+    pandas = pytest.importorskip("pandas")
+    values = [None, "no date", "", "1999", None, "yesterday", "1998"]
+    frame = pandas.DataFrame({"text": list("pqrstuv"), "key": list("aaabbbc"), "value": values})
+    assert "".join(curation.exact_dedup(frame, column="key", keep={policy: "value"})["text"]) == "psv"
 
 
 @pytest.mark.parametrize(
