@@ -18,8 +18,8 @@ from curation.errors import InputError, RecipeError
 from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
+from curation.stages.corpus.keep_orders import SIGN, orders_of_dates, orders_of_numbers
 from curation.stages.exact.canonical_urls import TRACKING, canonical_url, canonical_urls
-from curation.stages.exact.keep_orders import SIGN, orders_of_dates, orders_of_numbers
 from tests.corpus import NASTY
 from tests.oracle import keys as oracle
 from tests.oracle.hashing import murmur3_x64_128
@@ -311,7 +311,7 @@ def test_what_has_no_key_is_counted_and_warned_of(tmp_path: Path):
     report = report_of(tmp_path / "out")
     assert report["stages"][0]["details"] == {"without_key": 2, "without_value": 2, "unreadable": 0}
     assert "by_url: none of 2 documents has a key: url is null or empty in each" in report["warnings"]
-    told = "by_url: none of 2 documents has a date in date; keep: newest kept the first of each key"
+    told = "by_url: none of 2 documents has a date in date; keep: newest kept the first of each group"
     assert told in report["warnings"] and len(kept_rows(tmp_path / "out")) == 2
 
 

@@ -15,11 +15,26 @@ import pyarrow as pa
 
 from curation.arrays import positions_of
 from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import InputError, counted
+from curation.errors import counted
 from curation.kernels.rewrite import RewriteSteps
 from curation.reading.source_files import RESERVED
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import index_phases
+from curation.stages.corpus.keep_orders import (
+    FIRST,
+    ORDER,
+    as_strings,
+    check_policy,
+    check_values,
+    order_key,
+    policy_columns,
+    read_column,
+    shown_policy,
+    split_rank,
+    value_counts,
+    value_lines,
+    value_warnings,
+)
 from curation.stages.corpus.key_ranges import (
     RUNS,
     division_of,
@@ -38,18 +53,9 @@ from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex,
 from curation.stages.corpus.stored_drops import matched_drops, stored_drops
 from curation.stages.corpus.written_columns import store_columns
 from curation.stages.exact.canonical_urls import TRACKING, canonical_urls
-from curation.stages.exact.column_keys import as_strings, hash_keys, keep_orders, key_texts, read_column
+from curation.stages.exact.column_keys import hash_keys, key_texts
 from curation.stages.exact.exact_index import FOLDER as EXACT
 from curation.stages.exact.exact_index import HASHES, find_equal, open_exact_index
-from curation.stages.exact.keep_orders import (
-    FIRST,
-    FORMS_SHOWN,
-    MISSING,
-    POLICIES,
-    UNREADABLE,
-    check_policy,
-    split_rank,
-)
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.system.files import read_json, write_json
 
@@ -61,7 +67,6 @@ TRACKING_NAME = "tracking"
 REASON, INDEX_REASON = "exact_duplicate", "exact_duplicate_of_index"
 HASH = "murmur3_x64_128"
 INDEX, DUPLICATES, SORTED = "index", "duplicates", "sorted"  # phases
-ORDER = "order"  # key
 
 
 class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
@@ -131,7 +136,10 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             raise ValueError("drop_parameters has names of parameters in URLs; it needs compare: url")
         if "" in _listed(self.drop_parameters):
             raise ValueError("drop_parameters has an empty name. Give [] to leave out no parameter")
-        check_policy(self.keep)
+        if isinstance(self.keep, dict):
+            check_policy(self.keep)
+        elif self.keep != FIRST:
+            raise ValueError(f"keep must be first, {{highest: COLUMN}} or {{newest: COLUMN}}, not {self.keep!r}")
         name = self.copies_column
         if name and (not name.isidentifier() or name in RESERVED):
             raise ValueError(f"writes must be a name for a new column, not {name!r}")
@@ -150,11 +158,6 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return [] if self.column == "" else _listed(self.column)
 
     @property
-    def _policy(self) -> tuple[str, str] | None:
-        """The policy and its column; None if the first document is kept."""
-        return None if isinstance(self.keep, str) else next(iter(self.keep.items()))
-
-    @property
     def _dropped(self) -> list[str]:
         """The names of the parameters that do not count."""
         return [
@@ -164,7 +167,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         ]
 
     def reads(self) -> tuple[str, ...]:
-        names = [*self._columns, *(self._policy or ())[1:]]
+        names = [*self._columns, *policy_columns(self.keep)]
         return tuple(name for name in dict.fromkeys(names) if name not in (ID, TEXT))  # every document has these
 
     def writes(self) -> dict[str, str]:
@@ -224,7 +227,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
             hashes = engine.hash_text(text, self.max_characters)
         keys = {"high": hashes[:, 0], "low": hashes[:, 1]}
-        return keys | ({ORDER: keep_orders(engine, frame, *self._policy)} if self._policy else {})
+        return keys | order_key(engine, frame, self.keep)
 
     def _compared(self, engine: Engine, values: pa.Array) -> pa.Array:
         """Return strings as they are compared."""
@@ -257,30 +260,27 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the keys of a slice group, without documents that have none or whose key is in the index."""
         part = slice_group(corpus, task)
-        if self.column or self._policy:
-            write_json(_counts_path(corpus, task), self._counts(part))
+        if self._is_counted:
+            counts = {"without_key": int(np.count_nonzero(part.column("high") == 0))} if self.column else {}
+            write_json(_counts_path(corpus, task), counts | value_counts(part, self.keep))
         if self.index:
             part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
         write_run(corpus, part, task, [self._run_columns], skip_zeros=bool(self.column))
 
     @property
     def _run_columns(self) -> list[str]:
-        return [*HASHES.columns, *([ORDER] if self._policy else [])]
+        return [*HASHES.columns, *([] if self.keep == FIRST else [ORDER])]
 
-    def _counts(self, part: Corpus) -> dict[str, int]:
-        """Return how many documents have no key, no value by which they are kept, and one that cannot be read."""
-        counts = {"without_key": int(np.count_nonzero(part.column("high") == 0))} if self.column else {}
-        if self._policy:
-            orders = part.column(ORDER)
-            counts["without_value"] = int(np.count_nonzero(orders == MISSING))
-            counts["unreadable"] = int(np.count_nonzero(orders == UNREADABLE))
-        return counts
+    @property
+    def _is_counted(self) -> bool:
+        """Whether documents may have no key, or no value by which one is kept."""
+        return bool(self.column) or self.keep != FIRST
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the duplicates among the keys of a reducer and the kept row with each key, by slice group."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for _, keys, rows in read_keys_of(corpus, task, 1, len(self._run_columns)):
-            rank = split_rank(keys) if self._policy else None
+            rank = None if self.keep == FIRST else split_rank(keys)
             leaders = engine.group_leaders(keys, rank)
             del keys, rank  # before the next arrays: all rows may have one key
             duplicates = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
@@ -326,10 +326,10 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         slice_groups = range(slice_group_count(corpus))
         details: dict[str, Any] = {}
-        if self.column or self._policy:
+        if self._is_counted:
             counts = [read_json(_counts_path(corpus, number)) for number in slice_groups]
             details = {name: sum(count[name] for count in counts) for name in counts[0]}
-            self._check_values(details, len(corpus.rows))
+            check_values(self.keep, details, len(corpus.rows))
         drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in slice_groups))
         if not self.index:
             return Decision((drops,), details=details)
@@ -337,20 +337,10 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         matched = matched_drops(corpus, INDEX_REASON, Path(self.index) / EXACT, matches)
         return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 
-    def _check_values(self, details: dict[str, Any], documents: int) -> None:
-        """InputError if documents have values by which one is kept, and none can be read."""
-        if self._policy and details["unreadable"] and details["without_value"] + details["unreadable"] == documents:
-            policy, column = self._policy
-            known = f" in a form that is read: {FORMS_SHOWN}" if policy == "newest" else ""
-            raise InputError(
-                f"keep: column {column!r} has no {POLICIES[policy]} in any of {counted(documents, 'document')}{known}. "
-                f"Name a column of {POLICIES[policy]}s, or give keep: first"
-            )
-
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
         values = ", ".join(self._columns) or text
-        which = "the first document" if not self._policy else "the document with the {} {}".format(*self._policy)
+        which = "the first document" if self.keep == FIRST else f"the document with the {shown_policy(self.keep)}"
         lines = [f"keep {which} of each {self._unit}; compare {values}, {COMPARED[self.compare]}"]
         if self.compare == URL:
             lines.append(f"parameters that do not count: {', '.join(self._dropped) or 'none'}")
@@ -363,28 +353,18 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     def warnings(self, count: StageCount) -> list[str]:
         """Return warnings of columns that are null or empty in all documents."""
-        documents, lines = counted(count.documents_in, "document"), []
+        lines = value_warnings(self.keep, count.details, count.documents_in)
         if count.documents_in and count.details.get("without_key") == count.documents_in:
+            documents = counted(count.documents_in, "document")
             lines.append(f"none of {documents} has a key: {' or '.join(self._columns)} is null or empty in each")
-        if self._policy and count.documents_in and count.details.get("without_value") == count.documents_in:
-            policy, column = self._policy
-            lines.append(
-                f"none of {documents} has a {POLICIES[policy]} in {column}; keep: {policy} kept the first of each "
-                f"{self._unit}"
-            )
         return [f"{self.name or self.kind}: {line}" for line in lines]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        other = "another" if self._policy else "an earlier one"
+        other = "an earlier one" if self.keep == FIRST else "another"
         lines = [f"{counted(count.reasons.get(REASON, 0), 'document')} with the {self._unit} of {other}"]
         if missing := count.details.get("without_key"):
             lines.append(f"{counted(missing, 'document')} without a key kept")
-        if self._policy:
-            policy, column = self._policy
-            lines.append(
-                f"keep: {policy} {column}: {counted(count.details['without_value'], 'document')} without a value, "
-                f"{count.details['unreadable']:,} with one that is no {POLICIES[policy]}"
-            )
+        lines += value_lines(self.keep, count.details)
         if "index" in count.details:
             index = count.details["index"]
             lines.append(

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of documents by a number or a date, as integers: of a group the document with the highest is kept."""
+"""The order of documents by a number or a date, as integers: of a group the document with the highest is kept.
+
+A stage has the settings `keep: {highest: COLUMN}` and `{newest: COLUMN}`, and the key `ORDER`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +15,18 @@ import pyarrow.compute as pc
 
 from curation.arrays import batches_of
 from curation.contract import ID, TEXT
-from curation.errors import nearest
+from curation.errors import InputError, counted, nearest
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 
-FIRST = "first"
+if TYPE_CHECKING:
+    from curation.contract import Engine, Frame
+    from curation.stages.outcome import Corpus
+
+FIRST, ORDER = "first", "order"  # setting; key
+Keep = str | list[str] | dict[str, str]
 POLICIES = {"highest": "number", "newest": "date"}  # -> the values of its column
 MISSING, UNREADABLE = 0, 1  # orders of documents without a value, and without one that can be read
+COUNTS = ("without_value", "unreadable")
 SIGN = np.uint64(1 << 63)
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
@@ -37,12 +47,8 @@ FORMS = (
 FORMS_SHOWN = "ISO 8601 (2024-05-06T07:08:09Z), 20240506, 20240506070809, or Mon, 06 May 2024 07:08:09 GMT"
 
 
-def check_policy(keep: str | dict[str, str]) -> None:
-    """ValueError unless `keep` is `first`, or one policy and the name of its column."""
-    if isinstance(keep, str):
-        if keep != FIRST:
-            raise ValueError(f"keep must be first, {{highest: COLUMN}} or {{newest: COLUMN}}, not {keep!r}")
-        return
+def check_policy(keep: dict[str, str]) -> None:
+    """ValueError unless `keep` is one policy and the name of its column."""
     if len(keep) != 1:
         raise ValueError(f"keep takes one of highest and newest, not {', '.join(keep) or 'none'}")
     [(policy, column)] = keep.items()
@@ -50,6 +56,94 @@ def check_policy(keep: str | dict[str, str]) -> None:
         raise ValueError(f"keep: no policy {policy!r}{nearest(policy, POLICIES)}")
     if column in ("", TEXT, ID):
         raise ValueError(f"keep: {policy} must name a column of {POLICIES[policy]}s, not {column!r}")
+
+
+def policy_columns(keep: Keep) -> tuple[str, ...]:
+    """Return the column by which a document is kept; none for another setting."""
+    return (*keep.values(),) if isinstance(keep, dict) else ()
+
+
+def shown_policy(keep: Keep) -> str:
+    """Return the setting for people."""
+    return " ".join(*keep.items()) if isinstance(keep, dict) else str(keep)
+
+
+def order_key(engine: Engine, frame: Frame, keep: Keep) -> dict[str, np.ndarray]:
+    """Return the key `ORDER`: the order of each row by its number or date, uint64. None for another setting."""
+    if not isinstance(keep, dict):
+        return {}
+    [(policy, name)] = keep.items()
+    column = read_column(engine, frame, name)
+    if policy == "newest":
+        return {ORDER: orders_of_dates(as_strings(column, name))}
+    is_number = has_kind(column.type, "number") or has_kind(column.type, "truth")
+    is_number &= not pa.types.is_null(column.type)  # has all kinds
+    return {ORDER: orders_of_numbers(column if is_number else as_strings(column, name))}
+
+
+def value_counts(corpus: Corpus, keep: Keep) -> dict[str, int]:
+    """Return how many documents have no value, and how many have one that cannot be read. None for another setting."""
+    if not isinstance(keep, dict):
+        return {}
+    counts = dict.fromkeys(COUNTS, 0)
+    for partition in range(len(corpus.storage.starts) - 1):
+        orders = corpus.between(partition, partition + 1).column(ORDER)
+        counts["without_value"] += int(np.count_nonzero(orders == MISSING))
+        counts["unreadable"] += int(np.count_nonzero(orders == UNREADABLE))
+    return counts
+
+
+def check_values(keep: Keep, details: Mapping[str, Any], documents: int) -> None:
+    """InputError if documents have values, and none of them can be read."""
+    if isinstance(keep, dict) and details["unreadable"] and sum(map(details.get, COUNTS)) == documents:
+        [(policy, column)] = keep.items()
+        known = f" in a form that is read: {FORMS_SHOWN}" if policy == "newest" else ""
+        raise InputError(
+            f"keep: column {column!r} has no {POLICIES[policy]} in any of {counted(documents, 'document')}{known}. "
+            f"Name a column of {POLICIES[policy]}s, or give keep: first"
+        )
+
+
+def value_lines(keep: Keep, details: Mapping[str, Any]) -> list[str]:
+    """Return the counts for the report."""
+    if not isinstance(keep, dict):
+        return []
+    [(policy, column)] = keep.items()
+    missing = counted(details["without_value"], "document")
+    unread = f"{details['unreadable']:,} with one that is no {POLICIES[policy]}"
+    return [f"keep: {policy} {column}: {missing} without a value, {unread}"]
+
+
+def value_warnings(keep: Keep, details: Mapping[str, Any], documents: int) -> list[str]:
+    """Return a warning if no document has a value."""
+    if not isinstance(keep, dict) or not documents or details.get("without_value") != documents:
+        return []
+    [(policy, column)] = keep.items()
+    none = f"none of {counted(documents, 'document')} has a {POLICIES[policy]} in {column}"
+    return [f"{none}; keep: {policy} kept the first of each group"]
+
+
+def order_weight(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
+    """Return a weight per row (int64), lowest for the highest order."""
+    return _as_rank(corpus.of(rows).column(ORDER))
+
+
+def read_column(engine: Engine, frame: Frame, name: str) -> pa.ChunkedArray:
+    """Return a column in host memory. InputError for `id` of a frame without ids."""
+    if name == ID and ID not in frame.columns:
+        raise InputError(f"the frame has no column {ID!r}; it has {list(frame.columns)}")
+    column = engine.to_arrow(frame[[name]]).column(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
+
+
+def as_strings(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return a column as strings, numbers as they are written. InputError for lists and the like."""
+    try:
+        return column.cast(pa.large_string())
+    except pa.ArrowException:
+        raise InputError(f"column {name!r} holds {column.type}; give a column of strings, numbers or dates") from None
 
 
 def orders_of_numbers(column: pa.ChunkedArray) -> np.ndarray:
@@ -154,11 +248,17 @@ def split_rank(keys: np.ndarray) -> np.ndarray:
     """Return the rank of each row, lowest for the highest order, and leave the first two columns in `keys`.
 
     The memory of the third is given back: all rows may be in this array."""
-    orders = np.maximum(keys[:, 2], np.uint64(UNREADABLE))  # a missing value is as low as one that cannot be read
-    rank: np.ndarray = np.invert(np.bitwise_xor(orders, SIGN, out=orders), out=orders).view(np.int64)
+    rank = _as_rank(keys[:, 2])
     flat = keys.reshape(-1)
     for batch in batches_of(len(keys)):
         flat[2 * batch.start : 2 * batch.stop] = keys[batch, :2].reshape(-1)
     del flat
     keys.resize((len(keys), 2), refcheck=False)
     return rank
+
+
+def _as_rank(orders: np.ndarray) -> np.ndarray:
+    """Return int64, lowest for the highest order. A missing value is as low as one that cannot be read."""
+    rank = np.maximum(orders, np.uint64(UNREADABLE))
+    rank = np.invert(np.bitwise_xor(rank, SIGN, out=rank), out=rank)
+    return rank.view(np.int64)
