@@ -44,6 +44,8 @@ PATHS = {
 WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
 WIDER[tuple[Replacement, ...]] = Mapping[str, str] | Sequence[Mapping[str, str]]
 WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
+WIDER[str | list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
+WIDER[str | dict[str, str]] = str | Mapping[str, str]
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:

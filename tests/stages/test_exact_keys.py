@@ -344,6 +344,23 @@ def test_keys_of_frames_may_be_numbers_ids_and_dates():
         curation.exact_dedup(frame, column="uri")
 
 
+def test_near_duplicates_are_kept_by_a_column_too():
+    pandas = pytest.importorskip("pandas")
+    text = "one two three four five six seven eight nine ten eleven twelve"
+    texts = [text, "another text of other words altogether", f"{text} thirteen", f"{text} more"]
+    frame = pandas.DataFrame(
+        {"text": texts, "score": ["1", None, "7", "7"], "vector": [[9, 1], [-1, 9], [9, 1], [9, 1]]}
+    )
+
+    def kept(stage: curation.CorpusStage) -> list[int]:
+        return list(curation.apply(frame, stage).index)
+
+    assert kept(curation.FuzzyDedup(ngram=2, threshold=0.7, keep={"highest": "score"})) == [1, 2]
+    assert kept(curation.SemanticDedup(column="vector", keep={"highest": "score"})) == [1, 2]
+    with pytest.raises(InputError, match="keep: column 'name' has no number in any of 4 documents"):
+        curation.apply(frame.assign(name="x"), curation.FuzzyDedup(keep={"highest": "name"}))
+
+
 @pytest.mark.parametrize("policy", ["highest", "newest"])
 def test_of_documents_without_a_value_the_first_is_kept(policy: str):
     pandas = pytest.importorskip("pandas")

@@ -95,13 +95,20 @@ def value_counts(corpus: Corpus, keep: Keep) -> dict[str, int]:
 
 def check_values(keep: Keep, details: Mapping[str, Any], documents: int) -> None:
     """InputError if documents have values, and none of them can be read."""
-    if isinstance(keep, dict) and details["unreadable"] and sum(map(details.get, COUNTS)) == documents:
+    if isinstance(keep, dict) and details["unreadable"] and sum(details[name] for name in COUNTS) == documents:
         [(policy, column)] = keep.items()
         known = f" in a form that is read: {FORMS_SHOWN}" if policy == "newest" else ""
         raise InputError(
             f"keep: column {column!r} has no {POLICIES[policy]} in any of {counted(documents, 'document')}{known}. "
             f"Name a column of {POLICIES[policy]}s, or give keep: first"
         )
+
+
+def checked_counts(corpus: Corpus, keep: Keep) -> dict[str, int]:
+    """Return `value_counts` after `check_values`."""
+    counts = value_counts(corpus, keep)
+    check_values(keep, counts, len(corpus.rows))
+    return counts
 
 
 def value_lines(keep: Keep, details: Mapping[str, Any]) -> list[str]:
