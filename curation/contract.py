@@ -252,9 +252,9 @@ class Engine(Protocol):
     def group_leaders(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
         """Return, for each row, the position of the leader of the rows with its key.
 
-        The leader has the smallest `rank` (int64, all different); without `rank` it is the first row. `keys` is uint64
-        of shape (rows, width). Positions have the type `position_type(rows)`. `workers` is the number of threads that
-        the host may use."""
+        The leader has the smallest `rank` (int64), of equal ones the first row; without `rank` it is the first row.
+        `keys` is uint64 of shape (rows, width). Positions have the type `position_type(rows)`. `workers` is the number
+        of threads that the host may use."""
         ...
 
     def intersection_sizes(

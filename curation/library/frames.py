@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from curation.planning.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
+from curation.stages.corpus.written_columns import WrittenColumns, columns_folder
 from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
 from curation.stages.outcome import BYTES, Corpus, Cuts, Decision, Drops, key_column
 from curation.system.files import unsynced_folder
@@ -364,6 +366,7 @@ class _FrameDecision(NamedTuple):
     kept: np.ndarray  # bool, one per row
     cuts: Cuts | None  # rows are numbered from the first of the frame
     copies: np.ndarray | None = None  # uint16, one per row
+    columns: Mapping[str, pa.Array] = MappingProxyType({})  # that the stage writes
 
 
 def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Decided:
@@ -384,7 +387,9 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
     decision, shares = _decide(engine, stage, storage, sources)
     pairs = zip(partitions, shares, strict=True)
     frames = [delayed(_decided_frame)(partition, share, names, stage) for partition, share in pairs]
-    none = _FrameDecision(np.ones(0, bool), Cuts(*np.zeros((3, 0), np.int64)) if stage.cuts_text else None)
+    no_columns = dict.fromkeys(stage.writes(), pa.array([], pa.int64()))
+    no_cuts = Cuts(*np.zeros((3, 0), np.int64)) if stage.cuts_text else None
+    none = _FrameDecision(np.ones(0, bool), no_cuts, columns=no_columns)
     meta = _decided_frame(frame._meta, none, names, stage)
     return Decided(dd.from_delayed(frames, meta=meta, verify_meta=False), decision.drops, storage.rows_at)
 
@@ -399,12 +404,15 @@ def _decide(
         decision, cuts = decide(stage, engine, corpus), cuts_folder(corpus.scratch)
         partitions = range(len(storage.starts) - 1)
         spans = [load_cuts(cuts, number) if stage.cuts_text else None for number in partitions]  # maps outlive files
+        columns = WrittenColumns(columns_folder(corpus.scratch), (*stage.writes(),))
+        sizes = np.diff(storage.starts).tolist() if columns.names else [0] * len(partitions)
+        written = [columns.of(number, 0, size) if columns.names else {} for number, size in enumerate(sizes)]
     kept = np.ones(len(rows), bool)
     kept[decision.dropped] = False
     copies = decision.copies
     shares = [
-        _FrameDecision(kept[low:high], own, None if copies is None else copies[low:high])
-        for own, (low, high) in zip(spans, pairwise(storage.starts.tolist()), strict=True)
+        _FrameDecision(kept[low:high], own, None if copies is None else copies[low:high], added)
+        for own, added, (low, high) in zip(spans, written, pairwise(storage.starts.tolist()), strict=True)
     ]
     return decision, shares
 
@@ -419,6 +427,9 @@ def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: 
         frame = engine.with_columns(frame, {_text_column(names): as_column(engine, frame, cut)})
         if hasattr(frame, "attrs"):
             note_measures(frame, stage, _text_column(names), changed=True)
+    if decision.columns:
+        values = {name: as_column(engine, frame, column) for name, column in decision.columns.items()}
+        frame = engine.with_columns(frame, values)
     if decision.copies is not None:
         return frame.take(np.repeat(np.arange(len(decision.copies)), decision.copies))
     return engine.filter_rows(frame, decision.kept)

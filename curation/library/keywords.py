@@ -60,9 +60,9 @@ def plain_settings(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> 
     ValueError for a value of a type that settings cannot have."""
     settings = {}
     for field in msgspec.structs.fields(kind):
-        if field.name in arguments:
-            value = _without_measures(arguments[field.name])
-            settings[field.name] = [value] if _is_entry(value, field.type) else value
+        if field.encode_name in arguments:
+            value = _without_measures(arguments[field.encode_name])
+            settings[field.encode_name] = [value] if _is_entry(value, field.type) else value
     return dict(msgspec.to_builtins(settings, enc_hook=_plain_value))
 
 

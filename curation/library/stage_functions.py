@@ -128,7 +128,7 @@ def measure(
 @takes(Filter)
 def filter(
     frame: AnyFrame,
-    rules: str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]] | Filter,
+    rules: str | Rule | Mapping[str, Any] | Sequence[str | Rule | Mapping[str, Any]] | Filter,
     *,
     text_column: str = "text",
 ) -> AnyFrame:
@@ -381,6 +381,10 @@ def exact_dedup(
     max_characters: int = 0,
     compare: str = "exact",
     index: str | os.PathLike[str] = "",
+    column: str | Sequence[str] = "",
+    keep: str | Mapping[str, str] = "first",
+    drop_parameters: str | Sequence[str] = "tracking",
+    writes: str = "",
     details: Literal[False] = False,
     text_column: str = "text",
 ) -> AnyFrame: ...
@@ -392,6 +396,10 @@ def exact_dedup(
     max_characters: int = 0,
     compare: str = "exact",
     index: str | os.PathLike[str] = "",
+    column: str | Sequence[str] = "",
+    keep: str | Mapping[str, str] = "first",
+    drop_parameters: str | Sequence[str] = "tracking",
+    writes: str = "",
     details: Literal[True],
     text_column: str = "text",
 ) -> Duplicates: ...
@@ -403,10 +411,14 @@ def exact_dedup(
     max_characters: int = 0,
     compare: str = "exact",
     index: str | os.PathLike[str] = "",
+    column: str | Sequence[str] = "",
+    keep: str | Mapping[str, str] = "first",
+    drop_parameters: str | Sequence[str] = "tracking",
+    writes: str = "",
     details: bool = False,
     text_column: str = "text",
 ) -> AnyFrame | Duplicates:
-    """Return the first row of each distinct text.
+    """Return one row of each distinct text, or of each distinct value of columns.
 
     stage                a whole `curation.ExactDedup` in place of the keywords, which are its fields
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
@@ -415,13 +427,17 @@ def exact_dedup(
     On a Dask frame the call itself reads all text once, for 24 bytes of keys per document. The rows stay lazy.
 
         >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["one", "two", "one"]})
+        >>> urls = ["http://a.org/", "https://www.a.org", None]
+        >>> frame = pandas.DataFrame({"text": ["one", "two", "one"], "url": urls})
         >>> curation.exact_dedup(frame)["text"].tolist()
         ['one', 'two']
+        >>> curation.exact_dedup(frame, column="url", compare="url", writes="copies")["copies"].tolist()
+        [2, 1]
         >>> curation.exact_dedup(frame, details=True).pairs[["row", "kept_row"]].values.tolist()
         [[2, 0]]
 
-    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
+    Raises RecipeError for a wrong setting, InputError for a column that cannot be a key, or has no number or date, and
+    the errors of `curation.apply`.
     """
     chosen = stage_of(ExactDedup, stage, locals())
     return find_duplicates(frame, chosen, text_column) if details else apply(frame, chosen, text_column=text_column)
@@ -472,7 +488,7 @@ def fuzzy_dedup(
     bands: int = 0,
     rows: int = 0,
     verify: str = "exact",
-    keep: str | Sequence[str] = "first",
+    keep: str | Sequence[str] | Mapping[str, str] = "first",
     index: str | os.PathLike[str] = "",
     details: Literal[False] = False,
     text_column: str = "text",
@@ -491,7 +507,7 @@ def fuzzy_dedup(
     bands: int = 0,
     rows: int = 0,
     verify: str = "exact",
-    keep: str | Sequence[str] = "first",
+    keep: str | Sequence[str] | Mapping[str, str] = "first",
     index: str | os.PathLike[str] = "",
     details: Literal[True],
     text_column: str = "text",
@@ -510,7 +526,7 @@ def fuzzy_dedup(
     bands: int = 0,
     rows: int = 0,
     verify: str = "exact",
-    keep: str | Sequence[str] = "first",
+    keep: str | Sequence[str] | Mapping[str, str] = "first",
     index: str | os.PathLike[str] = "",
     details: bool = False,
     text_column: str = "text",
@@ -577,7 +593,7 @@ def semantic_dedup(
     threshold: float = 0.95,
     clusters: int | str = "auto",
     probe: int = 4,
-    keep: str | Sequence[str] = "first",
+    keep: str | Sequence[str] | Mapping[str, str] = "first",
     centroids: str | os.PathLike[str] = "",
     seed: int = 1,
     index: str | os.PathLike[str] = "",
@@ -593,7 +609,7 @@ def semantic_dedup(
     threshold: float = 0.95,
     clusters: int | str = "auto",
     probe: int = 4,
-    keep: str | Sequence[str] = "first",
+    keep: str | Sequence[str] | Mapping[str, str] = "first",
     centroids: str | os.PathLike[str] = "",
     seed: int = 1,
     index: str | os.PathLike[str] = "",
@@ -609,7 +625,7 @@ def semantic_dedup(
     threshold: float = 0.95,
     clusters: int | str = "auto",
     probe: int = 4,
-    keep: str | Sequence[str] = "first",
+    keep: str | Sequence[str] | Mapping[str, str] = "first",
     centroids: str | os.PathLike[str] = "",
     seed: int = 1,
     index: str | os.PathLike[str] = "",

@@ -33,6 +33,7 @@ from curation.run_folder.partitions import Numbering, Partitions
 from curation.stages import CorpusStage, Stage
 from curation.stages.corpus.cutting import StoredCuts, cuts_folder
 from curation.stages.corpus.saved_index import DESCRIPTION, FOLDER, index_digests
+from curation.stages.corpus.written_columns import WrittenColumns, columns_folder
 from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
@@ -174,7 +175,7 @@ def run_corpus_stages(
     which has one per stage of the recipe. A stage whose decision is stored does not run again.
     """
     partitions = Partitions(segment_folder(context, segment.number), totals.documents)
-    mask, cuts, copies = context.work / f"barrier-{segment.number}.npy", None, None
+    mask, cuts, columns, copies = context.work / f"barrier-{segment.number}.npy", None, None, None
     documents, sizes = totals.documents.copy(), totals.bytes.copy()
     removed: list[RemovedRows] = []
     decisions: list[StoredDecision] = []
@@ -185,6 +186,8 @@ def run_corpus_stages(
         copies = decisions[-1].copies
         if stage.cuts_text:  # the last one of its segment
             cuts = cuts_folder(partitions.scratch(number))
+        if names := stage.writes():  # it is the last one, too
+            columns = WrittenColumns(columns_folder(partitions.scratch(number)), (*names,))
     if not mask.exists():
         write_mask(mask, len(partitions), [rows.row for rows in removed])
     is_last = segment.last + len(segment.corpus_stages) == len(context.plan.recipe.stages)
@@ -203,7 +206,7 @@ def run_corpus_stages(
         counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
         _count(counts[number], decision)
     cut_from = StoredCuts(cuts, sums.lost[-1, 1]) if cuts else None
-    return SegmentState(partitions, mask, documents, sizes, cut_from, removed, sums, copies)
+    return SegmentState(partitions, mask, documents, sizes, cut_from, removed, sums, columns, copies)
 
 
 def _sum_rows(

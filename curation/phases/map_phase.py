@@ -40,6 +40,7 @@ from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns, noted_columns
 from curation.stages.checks import stage_errors
 from curation.stages.corpus.cutting import StoredCuts, cut_texts
+from curation.stages.corpus.written_columns import WrittenColumns
 from curation.stages.invoke import apply_stage, compute_keys
 from curation.stages.outcome import BYTES, StageCount, key_column
 from curation.stages.own_code import stage_from_job
@@ -60,6 +61,7 @@ class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
     starts: np.ndarray  # int64: first row of each slice among all rows of the segment before
     mask: Path | None  # .npy (bool) of the rows that its corpus phase kept
     cuts: StoredCuts | None  # spans that its last stage cuts from texts
+    columns: WrittenColumns | None = None  # that its last stage writes
     stages: dict[int, dict[str, Any]]  # number -> the prepared stage as JSON
 
 
@@ -202,7 +204,9 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
     job, number = task.job, task.slice.index
     assert job.before is not None
     table = open_partition(numbered_path(job.before, number, ".arrow"))
-    table = table.select([ROW, ID, TEXT, *task.slice.columns, *_added_before(task)])
+    written = job.columns.names if job.columns else ()
+    added = [name for name in _added_before(task) if name not in written]
+    table = table.select([ROW, ID, TEXT, *task.slice.columns, *added])
     start, stop = int(job.starts[number]), int(job.starts[number + 1])
     mask = np.load(job.mask, mmap_mode="r")[start:stop] if job.mask else np.ones(stop - start, bool)
     cuts = job.cuts.of(number) if job.cuts else None
@@ -213,6 +217,9 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
             with stage_errors(task.plan.recipe.stages[job.segment.first - 1]):
                 text = cut_texts(batch.column(TEXT), cuts, done)
             rows = rows.set_column(rows.schema.get_field_index(TEXT), TEXT, text)
+        if job.columns:
+            for name, values in job.columns.of(number, done, done + len(batch)).items():
+                rows = rows.append_column(name, values)
         yield task.engine.from_arrow(rows.filter(pa.array(np.asarray(mask[done : done + len(batch)]))))
         done += len(batch)
 

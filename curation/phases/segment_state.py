@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from curation.phases.row_sums import RowSums
     from curation.run_folder.partitions import Partitions
     from curation.stages.corpus.cutting import StoredCuts
+    from curation.stages.corpus.written_columns import WrittenColumns
 
 
 class SegmentState(NamedTuple):
@@ -24,6 +25,7 @@ class SegmentState(NamedTuple):
     bytes       int64, one per partition: the bytes of their texts, without the spans to cut
     cuts        the spans to cut from texts; None if no stage cuts
     removed     the rows that the corpus phase removed, one entry per stage and reason
+    columns     the columns that the last corpus stage writes; None if it writes none
     copies      the `.npy` file of how often each row is written (uint16); None: each row of the mask once
     """
 
@@ -34,4 +36,5 @@ class SegmentState(NamedTuple):
     cuts: StoredCuts | None
     removed: list[RemovedRows]
     sums: RowSums
+    columns: WrittenColumns | None = None
     copies: Path | None = None

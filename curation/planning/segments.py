@@ -22,15 +22,16 @@ class Segment(NamedTuple):
 def cut_segments(stages: Sequence[Stage]) -> list[Segment]:
     """Return the stages as segments, at least one. Each has row stages and the corpus stages right after them.
 
-    A corpus stage that cuts texts ends its segment and is never in the last one: the next segment reads the cut texts.
+    A corpus stage that cuts texts or writes columns ends its segment and is never in the last one: the next segment
+    reads what it has changed.
     """
     segments: list[tuple[list[int], list[int]]] = [([], [])]
     for number, stage in enumerate(stages):
         corpus_stages = segments[-1][1]
-        if corpus_stages and (not stage.compares or _cuts(stages[corpus_stages[-1]])):
+        if corpus_stages and (not stage.compares or _changes(stages[corpus_stages[-1]])):
             segments.append(([], []))
         segments[-1][stage.compares].append(number)
-    if stages and _cuts(stages[-1]):
+    if stages and _changes(stages[-1]):
         segments.append(([], []))
     result, first = [], 0
     for number, (rows, corpus) in enumerate(segments):
@@ -39,5 +40,5 @@ def cut_segments(stages: Sequence[Stage]) -> list[Segment]:
     return result
 
 
-def _cuts(stage: Stage) -> bool:
-    return isinstance(stage, CorpusStage) and stage.cuts_text
+def _changes(stage: Stage) -> bool:
+    return isinstance(stage, CorpusStage) and (stage.cuts_text or bool(stage.writes()))

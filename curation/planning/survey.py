@@ -410,6 +410,8 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
                 measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
+            ones = {name: np.ones(len(frame), np.int64) for name in comparing.writes()}  # a sample has no groups
+            frame = engine.with_columns(frame, ones) if ones else frame
         measured.segments[segment.number] = size
     for number, entry in enumerate(measured.stages):
         measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds

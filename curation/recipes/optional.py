@@ -50,6 +50,7 @@ def _is_given(stages: list[Any], names: list[str], path: Any, where: str) -> boo
         raise ValueError(f"when: no stage named {stage!r}{nearest(stage, names)} - at `{where}`")
     entry = stages[names.index(stage)]
     kind = STAGES.get(str(entry.get("kind")))
-    if kind is not None and field not in kind.__struct_fields__:
-        raise ValueError(f"when: {stage} has no field {field!r}{nearest(field, kind.__struct_fields__)} - at `{where}`")
+    known = kind.__struct_encode_fields__ if kind else (field,)
+    if field not in known:
+        raise ValueError(f"when: {stage} has no field {field!r}{nearest(field, known)} - at `{where}`")
     return field in entry

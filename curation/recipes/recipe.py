@@ -361,8 +361,8 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
     allow_code   as in `load_recipe`
 
         >>> import curation
-        >>> curation.convert_recipe({"stages": ["exact_dedup"]}).stages
-        [ExactDedup(name='', max_characters=0, compare='exact', index='')]
+        >>> curation.convert_recipe({"stages": [{"exact_dedup": {"column": "url"}}]}).stage_names
+        ['exact_dedup']
 
     Raises RecipeError with the path of the wrong value.
     """

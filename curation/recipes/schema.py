@@ -42,7 +42,7 @@ FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names 
 CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Rewrite": rewrite.CHOICES,
     "Redact": redact.CHOICES,
-    "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
+    "ExactDedup": {"compare": tuple(exact.COMPARED)},
     "LineDedup": {"unit": UNITS, "compare": unit_keys.COMPARISONS, "keep": lines.KEEP},
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
     "Lines": {"unit": UNITS},

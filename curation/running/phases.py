@@ -167,6 +167,7 @@ def _run_segment(
         starts=np.zeros(0, np.int64) if state is None else state.partitions.starts,
         mask=None if state is None else state.mask,
         cuts=None if state is None else state.cuts,
+        columns=None if state is None else state.columns,
         stages={number: stage_for_job(stage) for number, stage in prepared.items()},
     )
     names = [context.plan.recipe.stage_names[k] for k in segment.row_stages]

@@ -24,6 +24,7 @@ from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
 from curation.stages.base import CorpusStage, RowStage, Stage
 from curation.stages.corpus.cutting import cuts_folder, integers, store_cuts
+from curation.stages.corpus.written_columns import columns_folder
 from curation.stages.outcome import ADVICE, Corpus, Decision, Drops, Outcome
 
 TAKEN = [name for name in RESERVED if name != "bytes"]  # "bytes" is also the name of a measure and its column
@@ -251,6 +252,8 @@ def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> De
         store_cuts(corpus, decision.cuts)
     if not stage.cuts_text and cuts_folder(corpus.scratch).exists():
         raise StageError("the stage cuts spans, but the class has cuts_text = False. Set it to True")
+    if stage.writes() and not columns_folder(corpus.scratch).exists():
+        raise StageError("writes() names columns, and the stage has stored none. Write them in a stage of rows")
     if decision.copies is not None:
         _check_copies(decision.copies, drops, len(corpus.rows))
     return Decision(drops, None, _as_json(decision.details), decision.copies)

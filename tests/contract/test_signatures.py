@@ -45,6 +45,8 @@ WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[
 WIDER[tuple[Replacement, ...]] = Mapping[str, str] | Sequence[Mapping[str, str]]
 WIDER[dict[str, float]] = Mapping[str, float]
 WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
+WIDER[str | list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
+WIDER[str | dict[str, str]] = str | Mapping[str, str]
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
@@ -68,7 +70,7 @@ def test_a_function_has_the_settings_of_its_stage(kind: str):
     function = FUNCTIONS[kind]
     first = list(inspect.signature(function).parameters)[1]
     fields = [field for field in msgspec.structs.fields(STAGES[kind]) if field.name not in ("name", first)]
-    expected = {field.name: (default_of(field), type_of(kind, field)) for field in fields}
+    expected = {field.encode_name: (default_of(field), type_of(kind, field)) for field in fields}
     found = settings_of(function)
     if kind in DETAILED:
         expected["details"] = (False, bool)

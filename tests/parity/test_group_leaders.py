@@ -64,6 +64,12 @@ def test_keys_that_share_all_columns_but_one(engine):
     assert engine.group_leaders(keys, rank).tolist() == [4, 1, 2, 3, 4, 5]
 
 
+def test_of_equal_ranks_the_first_row_leads(engine):
+    keys = np.array([[1], [2], [1], [2], [1], [3]], np.uint64)
+    rank = np.array([5, 4, HIGHEST, 4, 5, LOWEST], np.int64)
+    assert engine.group_leaders(keys, rank).tolist() == [0, 1, 0, 1, 0, 5]
+
+
 def test_neighbours_beyond_float64_stay_apart(engine):
     keys = np.array([[2**53], [2**53 + 1], [2**64 - 1], [2**64 - 2], [2**53]], np.uint64)
     rank = np.array([HIGHEST, HIGHEST - 1, LOWEST + 1, LOWEST, HIGHEST - 2], np.int64)

@@ -32,7 +32,8 @@ SIZES = 200_000, 600_000
 IN_PARTITION = 40_000
 ALLOWED = {"distinct": 2, "pairs": 2, "equal": 40}  # a task has all documents with one text
 ALLOWED_IN_THE_RUNNER = {"distinct": 1, "pairs": 1, "equal": 40}  # "equal" has one task, in this process
-KINDS = {"distinct": lambda number: number, "pairs": lambda number: number // 2, "equal": np.zeros_like}
+KINDS = {"distinct": lambda number: number + 1, "pairs": lambda number: number // 2 + 1, "equal": np.ones_like}
+BY_KEY = ExactDedup(column="url", keep={"highest": "score"}, copies_column="copies")
 
 
 def write_part(folder: Path, documents: int, kind: str) -> Partitions:
@@ -43,6 +44,7 @@ def write_part(folder: Path, documents: int, kind: str) -> Partitions:
             number = np.arange(place * IN_PARTITION, (place + 1) * IN_PARTITION, dtype=np.uint64)
             text = pa.nulls(len(number), pa.large_string())
             keys = {key_column(0, name): KINDS[kind](number) for name in ("high", "low")}
+            keys[key_column(0, "order")] = number % 97 + 2
             part.write(pa.table({TEXT: text}), {BYTES: number.astype(np.int64)} | keys)
     return parts
 
@@ -66,25 +68,27 @@ def peak_of(work: Callable[[], Any]) -> tuple[int, Any]:
     return peak, result
 
 
-def decide(parts: Partitions, workers: int) -> Decision:
+def decide(parts: Partitions, workers: int, stage: ExactDedup) -> Decision:
     """As the runner does, with its mask."""
     alive = np.ones(len(parts), bool)
     save_array(parts.folder / "mask.npy", alive)
-    found = invoke.decide(ExactDedup(), CPU, parts.corpus(0, parts.folder / "mask.npy", workers=workers))
+    found = invoke.decide(stage, CPU, parts.corpus(0, parts.folder / "mask.npy", workers=workers))
     alive[found.dropped] = False
     return found
 
 
 @pytest.mark.slow("`exact_dedup` takes the announced memory per document")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "stage"), [(1, ExactDedup()), (2, ExactDedup()), (2, BY_KEY)], ids=["1", "2", "by-key"]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_per_document_of_the_stage(tmp_path: Path, kind: str, workers: int):
+def test_bytes_per_document_of_the_stage(tmp_path: Path, kind: str, workers: int, stage: ExactDedup):
     peaks = []
     for documents in SIZES:
         parts = write_part(tmp_path / str(documents), documents, kind)
-        invoke.decide(ExactDedup(), CPU, parts.corpus(0, np.arange(100)))  # compiles, and loads what was compiled
+        invoke.decide(stage, CPU, parts.corpus(0, np.arange(100)))  # compiles, and loads what was compiled
         remove(parts.scratch(0))
-        peak, found = peak_of(lambda parts=parts: decide(parts, workers))
+        peak, found = peak_of(lambda parts=parts: decide(parts, workers, stage))
         assert len(found.dropped) == {"distinct": 0, "pairs": documents // 2, "equal": documents - 1}[kind]
         peaks.append(peak)
     assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= ALLOWED[kind]

@@ -29,7 +29,7 @@ HEADER = "# SPDX-License-Identifier: Apache-2.0\n# Written by `make functions`. 
 AS_IT_IS = "# fmt: off\n# ruff: noqa: E501\n"
 WIDTH = 120
 PARAMETER = 21  # columns of a name in a docstring
-LIST = re.compile(r"(str \| )?(list\[str\]|tuple\[str, \.\.\.\])")
+LIST = re.compile(r"(?:str \| )?(?:list\[str\]|tuple\[str, \.\.\.\])( \| dict\[str, str\])?")
 IMPORTS = """\
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def _function(kind: str, stage: type[Stage]) -> str:
     function, name = _declared(stage), stage.__name__
     fields = {field.name: field for field in msgspec.structs.fields(stage) if field.name != "name"}
     second = function.second or next((field.name for field in fields.values() if field.required), "stage")
-    parameters = {name: _annotation(stage, function, name) + _default(field) for name, field in fields.items()}
+    parameters = {
+        field.encode_name: _annotation(stage, function, name) + _default(field) for name, field in fields.items()
+    }
     annotation, equals, default = parameters.pop(second, "None = None").partition(" = ")
     kinds = f"{name} | {annotation}" if annotation == "None" else f"{annotation} | {name}"
 
@@ -119,7 +121,9 @@ def _annotation(stage: type[Stage], function: Function, name: str) -> str:
     """Return the types of a setting: with any sequence of strings for a list, and one string for a list of one."""
     declared = inspect.get_annotations(stage)[name]
     text = function.types.get(name) or (declared if isinstance(declared, str) else inspect.formatannotation(declared))
-    return "str | Sequence[str]" if LIST.fullmatch(text) else text.replace("dict[str, float]", "Mapping[str, float]")
+    if found := LIST.fullmatch(text):
+        text = f"str | Sequence[str]{found[1] or ''}"
+    return text.replace("dict[str, ", "Mapping[str, ")
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from curation.arrays import batches_of
 from curation.errors import RecipeError, nearest
+from curation.stages.corpus.keep_orders import Keep, check_policy, order_weight
 from curation.stages.corpus.stored_drops import runs_of, sorted_file
 
 if TYPE_CHECKING:
@@ -19,17 +20,19 @@ LARGEST_SHOWN = 10
 SORTED = "sorted.partner"  # file
 
 
-def check_keep(keep: str | Sequence[str], names: Sequence[str]) -> None:
-    """ValueError unless `keep` is one of the names, or a list of different input names."""
+def check_keep(keep: Keep, names: Sequence[str]) -> None:
+    """ValueError unless `keep` is one of the names, a list of different input names, or a policy and its column."""
+    if isinstance(keep, dict):
+        return check_policy(keep)
     if isinstance(keep, str) and keep not in names:
         raise ValueError(f"keep must be one of {', '.join(names)} or a list of input names, not {keep!r}")
     if not keep or (len(set(keep)) < len(keep) and not isinstance(keep, str)):
         raise ValueError(f"keep must list each input once, not {keep!r}")
 
 
-def check_inputs(keep: str | Sequence[str], inputs: Sequence[str]) -> None:
+def check_inputs(keep: Keep, inputs: Sequence[str]) -> None:
     """RecipeError if `keep` lists an input that does not exist."""
-    for name in [] if isinstance(keep, str) else keep:
+    for name in keep if isinstance(keep, list) else []:
         if name not in inputs:
             raise RecipeError(f"keep: no input is named {name!r}{nearest(name, inputs)}")
 
@@ -49,7 +52,7 @@ def longest_first(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
     return np.negative(lengths, out=lengths)
 
 
-def source_order(corpus: Corpus, rows: np.ndarray, keep: Sequence[str]) -> np.ndarray:
+def source_order(corpus: Corpus, rows: np.ndarray, keep: list[str]) -> np.ndarray:
     """Return a weight per row: the place of its input in `keep`. Inputs that are not listed come last."""
     check_inputs(keep, [name for name, _, _ in corpus.sources])
     order = np.full(len(rows), len(keep), np.int16)
@@ -58,6 +61,13 @@ def source_order(corpus: Corpus, rows: np.ndarray, keep: Sequence[str]) -> np.nd
             bounds = np.searchsorted(rows, np.array([low, high], rows.dtype))
             order[slice(*bounds)] = keep.index(name)
     return order
+
+
+def weight_of(corpus: Corpus, rows: np.ndarray, keep: Keep) -> np.ndarray:
+    """Return a weight per row for `longest`, a list of inputs, or a policy; the lowest of a group is kept."""
+    if isinstance(keep, list):
+        return source_order(corpus, rows, keep)
+    return order_weight(corpus, rows) if isinstance(keep, dict) else longest_first(corpus, rows)
 
 
 def group_sizes(corpus: Corpus, partner: np.ndarray) -> dict[str, Any]:

@@ -1,22 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`exact_dedup`: keep the first of the documents with the same text."""
+"""`exact_dedup`: keep one of the documents with the same text, or with the same value of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 
 from curation.arrays import positions_of
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import counted
 from curation.kernels.rewrite import RewriteSteps
+from curation.reading.source_files import RESERVED
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import index_phases
+from curation.stages.corpus.keep_orders import (
+    FIRST,
+    ORDER,
+    as_strings,
+    check_policy,
+    check_values,
+    order_key,
+    policy_columns,
+    read_column,
+    shown_policy,
+    split_rank,
+    value_counts,
+    value_lines,
+    value_warnings,
+)
 from curation.stages.corpus.key_ranges import (
     RUNS,
+    division_of,
     division_phase,
     read_cell,
     read_keys_of,
@@ -30,43 +51,62 @@ from curation.stages.corpus.key_ranges import (
 )
 from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, sum_details, write_index
 from curation.stages.corpus.stored_drops import matched_drops, stored_drops
+from curation.stages.corpus.written_columns import store_columns
+from curation.stages.exact.canonical_urls import TRACKING, canonical_urls
+from curation.stages.exact.column_keys import hash_keys, key_texts
 from curation.stages.exact.exact_index import FOLDER as EXACT
 from curation.stages.exact.exact_index import HASHES, find_equal, open_exact_index
 from curation.stages.outcome import Corpus, Decision, StageCount
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from curation.system.files import read_json, write_json
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True, whitespace="strip")}
+URL = "url"  # a comparison of columns
 
-COMPARED = {"exact": "unchanged", "lowercase": "stripped and in lower case"}
+COMPARED = {"exact": "unchanged", "lowercase": "stripped and in lower case", URL: "as canonical URLs"}
+TRACKING_NAME = "tracking"
 REASON, INDEX_REASON = "exact_duplicate", "exact_duplicate_of_index"
 HASH = "murmur3_x64_128"
 INDEX, DUPLICATES, SORTED = "index", "duplicates", "sorted"  # phases
 
 
 class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
-    """Keep the first document of each text, by a 128-bit hash of its UTF-8 bytes (murmur3_x64_128).
+    """Keep one document of each text, or of each value of columns, by a 128-bit hash of UTF-8 bytes (murmur3_x64_128).
 
-    max_characters  number of characters (code points) compared, from the start; 0: all
-    compare         `exact`: compare the text after earlier stages unchanged; `lowercase`: `text.strip().lower()`
+    max_characters   number of characters (code points) of the text compared, from the start; 0: all
+    compare          `exact`: compare the text after earlier stages, or the column, unchanged; `lowercase`:
+                     `text.strip().lower()`; `url`: a column as canonical URLs
+    index            folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents
+                     with the text or key of one in it are removed first, with the reason `exact_duplicate_of_index`;
+                     "" for none
+    column           column, or list of columns, whose values are the key of a document in place of its text; "": the
+                     text. A document in which one of them is null or empty has no key, and is kept
+    keep             document kept of each text or key. `first`: the first one, by the order of inputs and documents;
+                     `{highest: COLUMN}`: the one with the highest number; `{newest: COLUMN}`: the one with the latest
+                     date. Of equal ones, the first; documents without a number or date come last
+    drop_parameters  with `compare: url`, names of parameters that do not count; `*` at the end stands for any
+                     characters. `tracking`, alone or in a list, stands for a list of known ones, such as `utm_*`
+    writes           name of a new column: the number of documents with the text or key of the kept one; "" for none.
+                     In Python it is `copies_column`
 
-    index           folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with
-                    the text of one in it are removed first, with the reason `exact_duplicate_of_index`; "" for none
-
-    A null equals an empty text. In `removed/` the value is 1 and `duplicate_of` the kept document.
+    A null text equals an empty one. Numbers are compared as they are written. In `removed/` the value is 1 and
+    `duplicate_of` the kept document.
     """
 
     function: ClassVar[Function] = Function(
-        """Return the first row of each distinct text.
+        """Return one row of each distinct text, or of each distinct value of columns.
 
         On a Dask frame the call itself reads all text once, for 24 bytes of keys per document. The rows stay lazy.
 
-            >>> frame = pandas.DataFrame({"text": ["one", "two", "one"]})
+            >>> urls = ["http://a.org/", "https://www.a.org", None]
+            >>> frame = pandas.DataFrame({"text": ["one", "two", "one"], "url": urls})
             >>> curation.exact_dedup(frame)["text"].tolist()
             ['one', 'two']
+            >>> curation.exact_dedup(frame, column="url", compare="url", writes="copies")["copies"].tolist()
+            [2, 1]
             >>> curation.exact_dedup(frame, details=True).pairs[["row", "kept_row"]].values.tolist()
             [[2, 0]]
+
+        Raises InputError for a column that cannot be a key, or has no number or date.
         """,
         details=True,
         types={"index": PATH},
@@ -75,6 +115,10 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     max_characters: int = 0
     compare: str = "exact"
     index: str = ""
+    column: str | list[str] = ""
+    keep: str | dict[str, str] = FIRST
+    drop_parameters: str | list[str] = TRACKING_NAME
+    copies_column: str = msgspec.field(default="", name="writes")
 
     indexes: ClassVar[bool] = True
     index_folder: ClassVar[str] = EXACT
@@ -82,11 +126,55 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     def __post_init__(self) -> None:
         if self.max_characters < 0:
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
-        if self.compare not in COMPARISONS:
-            raise ValueError(f"compare must be one of {', '.join(COMPARISONS)}, not {self.compare!r}")
+        if self.compare not in COMPARED:
+            raise ValueError(f"compare must be one of {', '.join(COMPARED)}, not {self.compare!r}")
+        if self.column != "":
+            self._check_columns()
+        elif self.compare == URL:
+            raise ValueError("compare: url compares a column. Give its name, such as column: url")
+        if self.drop_parameters != TRACKING_NAME and self.compare != URL:
+            raise ValueError("drop_parameters has names of parameters in URLs; it needs compare: url")
+        if "" in _listed(self.drop_parameters):
+            raise ValueError("drop_parameters has an empty name. Give [] to leave out no parameter")
+        if isinstance(self.keep, dict):
+            check_policy(self.keep)
+        elif self.keep != FIRST:
+            raise ValueError(f"keep must be first, {{highest: COLUMN}} or {{newest: COLUMN}}, not {self.keep!r}")
+        name = self.copies_column
+        if name and (not name.isidentifier() or name in RESERVED):
+            raise ValueError(f"writes must be a name for a new column, not {name!r}")
+
+    def _check_columns(self) -> None:
+        if self._columns in ([], [TEXT]) or "" in self._columns:
+            raise ValueError(f"column must name a column or a list of columns, not {self.column!r}; texts need none")
+        if len({*self._columns}) < len(self._columns):
+            raise ValueError(f"column must name each column once, not {self.column!r}")
+        if self.max_characters:
+            raise ValueError("max_characters compares the start of texts; it has no meaning with column")
+
+    @property
+    def _columns(self) -> list[str]:
+        """The columns of the key; none if texts are compared."""
+        return [] if self.column == "" else _listed(self.column)
+
+    @property
+    def _dropped(self) -> list[str]:
+        """The names of the parameters that do not count."""
+        return [
+            name
+            for entry in _listed(self.drop_parameters)
+            for name in (TRACKING if entry == TRACKING_NAME else [entry])
+        ]
+
+    def reads(self) -> tuple[str, ...]:
+        names = [*self._columns, *policy_columns(self.keep)]
+        return tuple(name for name in dict.fromkeys(names) if name not in (ID, TEXT))  # every document has these
+
+    def writes(self) -> dict[str, str]:
+        return {self.copies_column: "int64"} if self.copies_column else {}
 
     def kernels(self) -> tuple[str, ...]:
-        return ("hashes", "leaders", *(() if self.compare == "exact" else ("rewrite",)))
+        return ("hashes", "leaders", *(("rewrite",) if self.compare == "lowercase" else ()))
 
     def check(self, inputs: Sequence[str]) -> None:
         """RecipeError for an index that is missing or has other settings."""
@@ -107,7 +195,16 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     def index_settings(self) -> dict[str, Any]:
         """Return the settings that a saved index depends on."""
-        return {"hash": HASH, "max_characters": self.max_characters, "compare": self.compare}
+        settings = {"hash": HASH, "max_characters": self.max_characters, "compare": self.compare}
+        if self.column:
+            settings["column"] = ", ".join(self._columns)
+        if self.compare == URL:
+            settings["drop_parameters"] = sorted({*self._dropped})
+        return settings
+
+    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of the column that it writes."""
+        return 8 * documents if self.copies_column else 0
 
     def index_bytes(self, documents: float, text_bytes: float) -> float:
         """Return the bytes of hashes and of their documents."""
@@ -123,9 +220,24 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         write_index(folder, self.index_settings(), corpus, ids_of)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        if self.column:
+            columns = [as_strings(read_column(engine, frame, name), name) for name in self._columns]
+            hashes = hash_keys(engine, key_texts(columns, partial(self._compared, engine)))
+        else:
+            text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
+            hashes = engine.hash_text(text, self.max_characters)
+        keys = {"high": hashes[:, 0], "low": hashes[:, 1]}
+        return keys | order_key(engine, frame, self.keep)
+
+    def _compared(self, engine: Engine, values: pa.Array) -> pa.Array:
+        """Return strings as they are compared."""
+        if self.compare == URL:
+            return canonical_urls(values, self._dropped)
+        if self.compare == "exact":
+            return values
+        frame = engine.from_arrow(pa.table({TEXT: values}))
         text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
-        hashes = engine.hash_text(text, self.max_characters)
-        return {"high": hashes[:, 0], "low": hashes[:, 1]}
+        return engine.to_arrow(engine.with_columns(frame, {TEXT: text})).column(TEXT).combine_chunks()
 
     def phases(self) -> Sequence[Phase]:
         index = [Phase(INDEX, slice_group_count, self._match_index, durable=True)] if self.index else []
@@ -138,27 +250,43 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         )
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the documents of a slice group whose text is in the index."""
+        """Write the documents of a slice group whose text or key is in the index."""
         part = slice_group(corpus, task)
+        if self.column:
+            part = part.of(part.rows[part.column("high") != 0])  # without documents that have no key
         matches = find_equal(part, self.open_index())
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the keys of a slice group, without documents whose text is in the index."""
+        """Write the keys of a slice group, without documents that have none or whose key is in the index."""
         part = slice_group(corpus, task)
+        if self._is_counted:
+            counts = {"without_key": int(np.count_nonzero(part.column("high") == 0))} if self.column else {}
+            write_json(_counts_path(corpus, task), counts | value_counts(part, self.keep))
         if self.index:
             part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
-        write_run(corpus, part, task, [HASHES.columns], skip_zeros=False)
+        write_run(corpus, part, task, [self._run_columns], skip_zeros=bool(self.column))
+
+    @property
+    def _run_columns(self) -> list[str]:
+        return [*HASHES.columns, *([] if self.keep == FIRST else [ORDER])]
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether documents may have no key, or no value by which one is kept."""
+        return bool(self.column) or self.keep != FIRST
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates among the keys of a reducer and the first row with each key, by slice group."""
+        """Write the duplicates among the keys of a reducer and the kept row with each key, by slice group."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
-        for _, keys, rows in read_keys_of(corpus, task, 1, len(HASHES.columns)):
-            leaders = engine.group_leaders(keys)
+        for _, keys, rows in read_keys_of(corpus, task, 1, len(self._run_columns)):
+            rank = None if self.keep == FIRST else split_rank(keys)
+            leaders = engine.group_leaders(keys, rank)
+            del keys, rank  # before the next arrays: all rows may have one key
             duplicates = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
             leaders = leaders[duplicates]
             found.append((rows[duplicates], rows[leaders]))
-            del keys, rows, leaders, duplicates  # before the next keys are read
+            del rows, leaders, duplicates  # before the next keys are read
         starts = slice_group_starts(corpus).astype(row_type(corpus))
         bounds = [np.searchsorted(row, starts).tolist() for row, _ in found]
 
@@ -168,33 +296,93 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
                 yield [np.stack([row[span], first[span]], 1) for (row, first), span in zip(found, spans, strict=True)]
 
         write_cells(_duplicates_path(corpus, task), cells(), len(starts) - 1)
+        if self.copies_column:
+            kept, removed = np.unique(np.concatenate([starts[:0], *(first for _, first in found)]), return_counts=True)
+            spans = [slice(*bound) for bound in pairwise(np.searchsorted(kept, starts).tolist())]
+            sizes = ([kept[span], (removed[span] + 1).astype(kept.dtype)] for span in spans)
+            write_cells(_sizes_path(corpus, task), sizes, len(spans))
 
     def _sort_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates of a slice group, ascending, and the first row with each one's key."""
+        """Write the duplicates of a slice group, ascending, and the kept row with each one's key."""
         cells = b"".join(read_cell(_duplicates_path(corpus, reducer), task) for reducer in range(reducer_count(corpus)))
         pairs = np.frombuffer(cells, row_type(corpus)).reshape(-1, 2)
         pairs = pairs[np.argsort(pairs[:, 0])]
         write_cells(_sorted_path(corpus, task), [[pairs[:, 0], pairs[:, 1]]], 1)
+        if self.copies_column:
+            self._store_copies(corpus, task)
+
+    def _store_copies(self, corpus: Corpus, task: int) -> None:
+        """Write the column of the sizes of groups for the rows of a slice group: 1 for all but kept duplicates."""
+        first, last = slice_group_starts(corpus)[task : task + 2].tolist()
+        copies = np.ones(last - first, np.int64)
+        for reducer in range(reducer_count(corpus)):
+            stored = np.frombuffer(read_cell(_sizes_path(corpus, reducer), task), row_type(corpus)).reshape(2, -1)
+            copies[stored[0] - first] = stored[1]
+        partitions = range(*division_of(corpus).slice_groups[task : task + 2])
+        starts = corpus.storage.starts - first
+        for number in partitions:
+            store_columns(corpus, number, [copies[starts[number] : starts[number + 1]]])
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         slice_groups = range(slice_group_count(corpus))
+        details: dict[str, Any] = {}
+        if self._is_counted:
+            counts = [read_json(_counts_path(corpus, number)) for number in slice_groups]
+            details = {name: sum(count[name] for count in counts) for name in counts[0]}
+            check_values(self.keep, details, len(corpus.rows))
         drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in slice_groups))
         if not self.index:
-            return Decision((drops,))
+            return Decision((drops,), details=details)
         matches = [Matches.load(_matches_path(corpus, number)) for number in slice_groups]
         matched = matched_drops(corpus, INDEX_REASON, Path(self.index) / EXACT, matches)
-        return Decision((drops, matched), details={"index": sum_details(matches)})
+        return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
-        return [f"keep the first document of each text; compare {text}, {COMPARED[self.compare]}"]
+        values = ", ".join(self._columns) or text
+        which = "the first document" if self.keep == FIRST else f"the document with the {shown_policy(self.keep)}"
+        lines = [f"keep {which} of each {self._unit}; compare {values}, {COMPARED[self.compare]}"]
+        if self.compare == URL:
+            lines.append(f"parameters that do not count: {', '.join(self._dropped) or 'none'}")
+        return lines + ([f"{self.copies_column}: documents of the {self._unit}"] if self.copies_column else [])
+
+    @property
+    def _unit(self) -> str:
+        """What duplicates share, for people."""
+        return "key" if self.column else "text"
+
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return warnings of columns that are null or empty in all documents."""
+        lines = value_warnings(self.keep, count.details, count.documents_in)
+        if count.documents_in and count.details.get("without_key") == count.documents_in:
+            documents = counted(count.documents_in, "document")
+            lines.append(f"none of {documents} has a key: {' or '.join(self._columns)} is null or empty in each")
+        return [f"{self.name or self.kind}: {line}" for line in lines]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        lines = [f"{counted(count.reasons.get(REASON, 0), 'document')} with the text of an earlier one"]
+        other = "an earlier one" if self.keep == FIRST else "another"
+        lines = [f"{counted(count.reasons.get(REASON, 0), 'document')} with the {self._unit} of {other}"]
+        if missing := count.details.get("without_key"):
+            lines.append(f"{counted(missing, 'document')} without a key kept")
+        lines += value_lines(self.keep, count.details)
         if "index" in count.details:
             index = count.details["index"]
-            lines.append(f"{index['equal']:,} with the text of one of {index['documents']:,} documents of the index")
+            lines.append(
+                f"{index['equal']:,} with the {self._unit} of one of {index['documents']:,} documents of the index"
+            )
         return lines
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _counts_path(corpus: Corpus, slice_group: int) -> Path:
+    return corpus.scratch / RUNS / f"{slice_group:06d}.json"
+
+
+def _sizes_path(corpus: Corpus, reducer: int) -> Path:
+    return corpus.scratch / DUPLICATES / f"{reducer:06d}.sizes"
 
 
 def _duplicates_path(corpus: Corpus, reducer: int) -> Path:
@@ -210,6 +398,6 @@ def _sorted_path(corpus: Corpus, slice_group: int) -> Path:
 
 
 def _removed_of(corpus: Corpus, slice_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the duplicates of a slice group, ascending, the first row with each one's key, and ones."""
+    """Return the duplicates of a slice group, ascending, the kept row with each one's key, and ones."""
     row, partner = np.frombuffer(read_cell(_sorted_path(corpus, slice_group), 0), row_type(corpus)).reshape(2, -1)
     return row, partner, np.ones(len(row))

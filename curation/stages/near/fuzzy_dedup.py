@@ -16,7 +16,15 @@ from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import Compared, index_phases
-from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
+from curation.stages.corpus.keep_orders import (
+    checked_counts,
+    order_key,
+    policy_columns,
+    shown_policy,
+    value_lines,
+    value_warnings,
+)
+from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, rank_by, weight_of
 from curation.stages.corpus.key_ranges import (
     RUNS,
     division_phase,
@@ -83,7 +91,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
                   estimate it from the signatures; `none`: accept all candidates
     keep          document kept of a group. `first`: the first one, by the order of inputs and documents; `longest`: the
                   one with most bytes, then the first; or a list of input names: the first one of the earliest input,
-                  where inputs that are not listed come last
+                  where inputs that are not listed come last; or `{highest: COLUMN}` or `{newest: COLUMN}`, as in
+                  `exact_dedup`
     index         folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with a
                   near-duplicate in it are removed first, with the reason `near_duplicate_of_index`; "" for none
 
@@ -117,7 +126,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     bands: int = 0
     rows: int = 0
     verify: str = "exact"
-    keep: str | list[str] = "first"
+    keep: str | list[str] | dict[str, str] = "first"
     index: str = ""
 
     indexes: ClassVar[bool] = True
@@ -155,6 +164,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             )
         return self.permutations // rows, rows
 
+    def reads(self) -> tuple[str, ...]:
+        return policy_columns(self.keep)
+
     def kernels(self) -> tuple[str, ...]:
         by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
         rewriting = () if self.compare == "exact" else ("rewrite",)
@@ -176,7 +188,11 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
         bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
-        return [f"{bound}, keep {self.keep}", f"{bands} bands of {rows} rows, which make candidates of", *lines]
+        return [
+            f"{bound}, keep {shown_policy(self.keep)}",
+            f"{bands} bands of {rows} rows, which make candidates of",
+            *lines,
+        ]
 
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details
@@ -187,7 +203,11 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if "index" in details:
             index = details["index"]
             lines.append(f"{index['alike']:,} near-duplicate pairs with {index['documents']:,} documents of the index")
-        return lines
+        return lines + value_lines(self.keep, details)
+
+    def warnings(self, count: StageCount) -> list[str]:
+        lines = value_warnings(self.keep, count.details, count.documents_in)
+        return [f"{self.name or self.kind}: {line}" for line in lines]
 
     @property
     def settings(self) -> ShingleSettings:
@@ -199,7 +219,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         text, _ = engine.rewrite(frame[TEXT], self.settings.steps)
         a, b = constants(bands * rows, self.seed)
         keys = engine.band_keys(text, self.ngram, self.settings.by_character, a, b, rows)
-        return {name: keys[:, band] for band, name in enumerate(self._columns())}
+        named = {name: keys[:, band] for band, name in enumerate(self._columns())}
+        return named | order_key(engine, frame, self.keep)
 
     def _columns(self) -> list[str]:
         return [f"band_{band:03d}" for band in range(self.banding[0])]
@@ -343,8 +364,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         """Return for each of the joined rows the position of the one kept of its group."""
         if self.keep == "first":
             return labels
-        by_length = self.keep == "longest"
-        rank = rank_by(longest_first(corpus, rows) if by_length else source_order(corpus, rows, self.keep))
+        rank = rank_by(weight_of(corpus, rows, self.keep))
         return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.threads)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
@@ -375,6 +395,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             "released": released,
             "removed_by_chain": count_below(drops, self.threshold),
             **group_sizes(corpus, np.asarray(drops.partner)),
+            **checked_counts(corpus, self.keep),
         }
 
 

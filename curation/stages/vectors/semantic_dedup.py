@@ -18,7 +18,15 @@ from curation.errors import InputError, as_share, counted
 from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
 from curation.stages.base import PATH, Clustered, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.components import Components
-from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
+from curation.stages.corpus.keep_orders import (
+    checked_counts,
+    order_key,
+    policy_columns,
+    shown_policy,
+    value_lines,
+    value_warnings,
+)
+from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, rank_by, weight_of
 from curation.stages.corpus.key_ranges import (
     RUNS,
     division_phase,
@@ -68,7 +76,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     keep       document kept of a group. `first`: the first one, by the order of inputs and documents; `longest`: the
                one with most bytes, then the first; `nearest` or `farthest`: by the cosine to its centroid, then the
                first; or a list of input names: the first one of the earliest input, where inputs that are not listed
-               come last
+               come last; or `{highest: COLUMN}` or `{newest: COLUMN}`, as in `exact_dedup`
     centroids  file `centroids.npz` of an earlier run, which makes results of both engines equal; "" to fit centroids
     seed       seed of the sample to which k-means is fitted, below 2^64
     index      folder `index` of an earlier run with `output: {index: true}` and vectors of the same model. Documents
@@ -103,7 +111,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     threshold: float = 0.95
     clusters: int | str = "auto"
     probe: int = 4
-    keep: str | list[str] = "first"
+    keep: str | list[str] | dict[str, str] = "first"
     centroids: str = ""
     seed: int = 1
     index: str = ""
@@ -128,7 +136,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         check_keep(self.keep, KEEP)
 
     def reads(self) -> tuple[str, ...]:
-        return (self.column,)
+        return (self.column, *policy_columns(self.keep))
 
     def kernels(self) -> tuple[str, ...]:
         return ("leaders", "pairs")
@@ -173,7 +181,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     def explain(self) -> list[str]:
         where = f"centroids of {self.centroids}" if self.centroids else f"clusters {self.clusters}"
         return [
-            f"cosine of {self.column} >= {self.threshold:g}, keep {self.keep}",
+            f"cosine of {self.column} >= {self.threshold:g}, keep {shown_policy(self.keep)}",
             f"{where}; each vector is compared within its cluster and with {self.probe} others",
         ]
 
@@ -198,7 +206,11 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             lines.append(f"{removed:,} close to one of {counted(index['documents'], 'document')} of the index{share}")
         if details["without_vector"]:
             lines.append(f"{counted(details['without_vector'], 'document')} without a vector kept")
-        return lines
+        return lines + value_lines(self.keep, details)
+
+    def warnings(self, count: StageCount) -> list[str]:
+        lines = value_warnings(self.keep, count.details, count.documents_in)
+        return [f"{self.name or self.kind}: {line}" for line in lines]
 
     def clustered(self) -> Clustered:
         return Clustered(self.column)
@@ -212,7 +224,8 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         vectors, present = vector_store.vectors_of(engine, frame, self.column)
         hashes = np.where(present[:, None], vector_hashes(vectors), np.uint64(0))
-        return {name: hashes[:, index] for index, name in enumerate(vector_store.COLUMNS)}
+        named = {name: hashes[:, index] for index, name in enumerate(vector_store.COLUMNS)}
+        return named | order_key(engine, frame, self.keep)
 
     def phases(self) -> Sequence[Phase]:
         recall = (vector_index.INDEX_RECALL, lambda corpus: VectorIndex(self.index).parts, self._measure_index_recall)
@@ -294,10 +307,8 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
 
     def _weight(self, corpus: Corpus, rows: np.ndarray, store: VectorStore, numbers: np.ndarray) -> np.ndarray:
         """Return a weight per row; the lowest of a group is kept."""
-        if self.keep == "longest":
-            return longest_first(corpus, rows)
-        if isinstance(self.keep, list):
-            return source_order(corpus, rows, self.keep)
+        if self.keep == "longest" or not isinstance(self.keep, str):
+            return weight_of(corpus, rows, self.keep)
         near = store.at(numbers, "cosines")
         return -near if self.keep == "nearest" else near
 
@@ -329,6 +340,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             "recall": vector_clusters.recall_of(corpus),
             "removed_by_chain": count_below(drops, units_of(self.threshold) / UNITS),
             **group_sizes(corpus, np.asarray(drops.partner)),
+            **checked_counts(corpus, self.keep),
         }
         if not self.index:
             return Decision((drops,), details=details)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that a stage which compares documents writes: a file per partition, which one task writes and one reads.
+
+The files are in a folder of their own, since `corpus.scratch` is deleted after the decision: 8 bytes per value. The
+next segment reads them with its documents, as it reads spans to cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from curation.arrays import load_mapped, save_array
+from curation.errors import IntegrityError
+from curation.stages.outcome import Corpus
+from curation.system.files import commit, numbered_path
+
+
+class WrittenColumns(NamedTuple):
+    """The columns that a stage writes, as `Stage.writes` names them: int64."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    def of(self, partition: int, start: int, stop: int) -> dict[str, pa.Array]:
+        """Return the values of some rows of a partition, by the name of the column. IntegrityError if the file is lost,
+        or has fewer."""
+        path = numbered_path(self.folder, partition, ".npy")
+        if not path.exists():
+            raise IntegrityError(f"{path} does not exist: another program has removed it. Start over with --force")
+        values = load_mapped(path)
+        if values.dtype != np.int64 or values.ndim != 2 or len(values) != len(self.names) or values.shape[1] < stop:
+            raise IntegrityError(f"{path} has {values.dtype} of shape {values.shape}. Start over with --force")
+        return {name: pa.array(column[start:stop]) for name, column in zip(self.names, values, strict=True)}
+
+
+def columns_folder(scratch: Path) -> Path:
+    """Return the folder of the columns of the stage that has the folder `scratch`."""
+    return scratch.with_name(f"{scratch.name}-columns")
+
+
+def store_columns(corpus: Corpus, partition: int, columns: Sequence[np.ndarray]) -> None:
+    """Write the columns of a partition from a task: int64, one value per stored row, in the order of `writes`."""
+    with commit(numbered_path(columns_folder(corpus.scratch), partition, ".npy")) as path:
+        save_array(path, np.stack(columns))
