@@ -7,8 +7,11 @@ share a frame where its stages judge each row alone. `files.py` and `tokens.py` 
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import orjson
 import pandas as pd
 
 import curation
@@ -24,6 +27,16 @@ def adapter(function: Callable[[Settings, list[Any]], list[Any]]) -> Callable[[S
     """Name an adapter by its function."""
     ADAPTERS[function.__name__] = function
     return function
+
+
+def results_of(name: str, settings: Settings, inputs: list[Any]) -> list[Any]:
+    """One result per case. `files` of the settings are written to a folder, whose path replaces FOLDER in them."""
+    if "files" not in settings:
+        return ADAPTERS[name](settings, inputs)
+    with TemporaryDirectory() as folder:
+        for file, content in settings["files"].items():
+            (Path(folder) / file).write_text(content, "utf-8")
+        return ADAPTERS[name](orjson.loads(orjson.dumps(settings).replace(b"FOLDER", folder.encode())), inputs)
 
 
 def frame_of(rows: list[Any]) -> pd.DataFrame:

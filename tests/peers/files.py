@@ -128,3 +128,22 @@ def html_lines(settings: Settings, inputs: list[Any]) -> list[Any]:
 def contaminated(settings: Settings, inputs: list[Any]) -> list[Any]:
     """Of each pair of evaluation texts and a document, whether the document is found to hold one."""
     return [_decontaminated(settings, evaluation, [document]) == [] for evaluation, document in inputs]
+
+
+@adapter
+def edited_after(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """Of each pair of lists, the texts that remain of the second in a run with the index of a run on the first."""
+    return [_edited_after(settings, *pair) for pair in inputs]
+
+
+def _edited_after(settings: Settings, earlier: list[str], later: list[str]) -> list[str]:
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "earlier"
+        run_of(
+            Path(folder) / "a", earlier, {"stages": settings["stages"], "output": {"formats": [], "index": True}}, out
+        )
+        first, *others = settings["stages"]
+        kind, values = _only(first)
+        recipe = {"stages": [{kind: {**values, "index": str(out / "index")}}, *others], "output": {"formats": []}}
+        run_of(Path(folder) / "b", later, recipe, Path(folder) / "later")
+        return curation.open_run(Path(folder) / "later").kept()["text"].tolist()
