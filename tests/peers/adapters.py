@@ -263,3 +263,31 @@ def mixed(settings: Settings, inputs: list[Any]) -> list[Any]:
     """The number of documents that `mix` draws from so many."""
     frames = [frame_of([{"text": f"text {row}", "source": "a"} for row in range(count)]) for count in inputs]
     return [len(after([{"mix": {"weights": {"a": 1.0}, **settings}}], frame)) for frame in frames]
+
+
+@adapter
+def columns_of_kept(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """Columns of the rows that the stages keep, of cases with several rows each."""
+    frames = [after(stages_of(settings), frame_of(rows)) for rows in inputs]
+    return [{name: frame[name].tolist() for name in settings["columns"]} for frame in frames]
+
+
+@adapter
+def units_cut(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """Of each text of a case, the share of lines, or of paragraphs, that a stage `lines` cuts."""
+    return [[_share_cut(settings, text) for text in texts] for texts in inputs]
+
+
+def _share_cut(settings: Settings, text: str) -> float:
+    unit = settings["stages"][0]["lines"].get("unit", "line") + "s"
+    before, after_ = (
+        curation.measure(frame_of([found]), [unit])[unit][0] for found in (text, *texts(settings, [text]))
+    )
+    return float(1 - after_ / before)
+
+
+@adapter
+def formulas(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """As `measures`, for several formulas of each text."""
+    found = [measures({"formula": formula}, inputs) for formula in settings["formulas"]]
+    return [list(numbers) for numbers in zip(*found, strict=True)]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import curation
 from curation import CurationError
 from curation.recipes.recipe import convert_recipe
-from tests.peers.adapters import REFUSED, Settings, adapter, survivors
+from tests.peers.adapters import REFUSED, Settings, adapter, after, survivors
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -38,18 +38,35 @@ def written(folder: Path, name: str, content: Any) -> str:
 
 @adapter
 def read(settings: Settings, inputs: list[Any]) -> list[Any]:
-    """The columns of the documents that an input with these settings has, of files by name."""
-    found = []
-    for files in inputs:
-        with TemporaryDirectory() as folder:
-            for name, content in files.items():
-                written(Path(folder), name, content)
-            try:
-                frame = curation.read(curation.Input(path=folder, **settings["input"]), engine="cpu").compute()
-                found.append({name: frame[name].tolist() for name in settings["read"]})
-            except (CurationError, ValueError) as error:
-                found.append(REFUSED + type(error).__name__)
-    return found
+    """Columns of the documents that an input with these settings has, of files by name; after stages, if there are."""
+    return [_read(settings, files) for files in inputs]
+
+
+def _read(settings: Settings, files: dict[str, Any]) -> Any:
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            written(Path(folder), name, content)
+        try:
+            frame = curation.read(curation.Input(path=folder, **settings["input"]), engine="cpu").compute()
+        except (CurationError, ValueError) as error:
+            return REFUSED + type(error).__name__
+    frame = after(settings.get("stages", []), frame)
+    return {name: frame[name].tolist() for name in settings["read"]}
+
+
+@adapter
+def joined(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """The texts that a run writes to `cleaned/` when it joins the parts of each document again, by id."""
+    return [_joined_again(settings, rows) for rows in inputs]
+
+
+def _joined_again(settings: Settings, rows: list[dict[str, Any]]) -> dict[str, str]:
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        recipe = {"stages": settings.get("stages", []), "output": {"formats": [], **settings["output"]}}
+        run_of(Path(folder) / "a", rows, recipe, out, settings["input"])
+        lines = [line for path in sorted((out / "cleaned").glob("*")) for line in path.read_bytes().splitlines()]
+        return {row["id"]: row["text"] for row in map(orjson.loads, lines)}
 
 
 @adapter
@@ -89,16 +106,18 @@ def _only(stage: dict[str, Any]) -> tuple[str, Any]:
     return kind, values
 
 
-def run_of(folder: Path, rows: list[Any], recipe: dict[str, Any], out: Path) -> list[str]:
+def run_of(
+    folder: Path, rows: list[Any], recipe: dict[str, Any], out: Path, settings: Settings | None = None
+) -> list[str]:
     """Run a recipe on rows; the ids of kept documents, which are the numbers of the rows."""
     folder.mkdir()
     named = [
-        {"id": str(row), **(values if isinstance(values, dict) else {"text": values})}
+        {"id": str(row), "text": "", **(values if isinstance(values, dict) else {"text": values})}
         for row, values in enumerate(rows)
     ]
     (folder / "rows.jsonl").write_bytes(b"".join(orjson.dumps(values) + b"\n" for values in named))
     columns = sorted({name for values in named for name in values} - {"id", "text"})
-    files = {"path": str(folder / "rows.jsonl"), "columns": columns}
+    files = {"path": str(folder / "rows.jsonl"), "columns": columns, **(settings or {})}
     curation.run(convert_recipe({"input": [files], **recipe}), out, engine="cpu", progress=False)
     return curation.open_run(out).kept()["id"].tolist()
 
