@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels torture ptx ptx-mutations ptx-record test-all test-models test-storage tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record test-all test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,6 +46,9 @@ fix: $(READY)  ## format the code and apply the fixes of ruff
 
 functions: $(READY)  ## write the functions of stages in `curation`, after a change of their settings or docstrings
 	$(BIN)/python -m tests.tools.make_functions
+
+peers: $(READY)  ## write docs/peers.md, after a change of the cases of other tools
+	$(BIN)/python -m tests.peers.cases
 
 check: $(READY)  ## check lint rules, format, types and spelling, as the commit hooks do
 	$(BIN)/ruff check

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of ten other tools' own tests: what they expect, and whether this project gives it.
+
+`cases/*.json` has inputs and expected values, which are facts, and the reason of each difference in one line. A verdict
+that changes, in either direction, is an error: the table and `docs/peers.md` tell what is true.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.peers import files, tokens  # noqa: F401  they have adapters, too
+from tests.peers.adapters import results_of
+from tests.peers.cases import PEERS, Case, Group, cases_of, equal, groups_of, peers_page, unnamed
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "peers.md"
+ALL_CASES = 1426
+EXPRESSIBLE, AGREE = 754, 691  # at least
+
+
+def mistakes(group: Group) -> list[str]:
+    """The cases of a group whose verdict is not the one in the table."""
+    results = results_of(group.adapter, group.settings, [case.input for case in group.cases])
+    assert len(results) == len(group.cases)
+    pairs = zip(group.cases, results, strict=True)
+    return [told(case, got) for case, got in pairs if equal(got, case.expected, group.tolerance) is bool(case.differs)]
+
+
+def told(case: Case, got: object) -> str:
+    if case.differs:
+        return f"{case.id}: agrees now; delete its `differs`"
+    return f"{case.id}: got {got!r}, the peer expects {case.expected!r}"
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_verdicts_are_those_of_the_table(peer: str) -> None:
+    groups = [group for group in groups_of(peer) if not group.needs or find_spec(group.needs)]
+    wrong = [mistake for group in groups for mistake in mistakes(group)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_case_is_counted_once() -> None:
+    """Of each case there is a verdict, and no case has moved to those that cannot be expressed."""
+    names = [(peer, case.id) for peer in PEERS for group in groups_of(peer) for case in group.cases]
+    names += [(peer, name) for peer in PEERS for names in unnamed(peer).values() for name in names]
+    assert len(set(names)) == len(names) == ALL_CASES
+    expressible = [case for peer in PEERS for case in cases_of(peer)]
+    assert len(expressible) >= EXPRESSIBLE
+    assert sum(not case.differs for case in expressible) >= AGREE
+
+
+def test_reasons_are_one_line() -> None:
+    for peer in PEERS:
+        for case in cases_of(peer):
+            assert len(case.differs) <= 120 and "\n" not in case.differs, case.id
+
+
+def test_page_is_generated() -> None:
+    """`make peers` writes it."""
+    assert PAGE.read_text("utf-8") == peers_page()
