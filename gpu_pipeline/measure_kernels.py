@@ -285,11 +285,11 @@ def count_classes(data, blocks, offsets, pieces, rows, pages, records, lanes, by
             odd += counters >> np.uint64(8) & EVEN_BYTES
             i += 8 * LANES
         even, odd = np.uint64(warp_sum(np.int64(even))), np.uint64(warp_sum(np.int64(odd)))
-        if lane < 8:
-            sums = odd if lane & 1 else even
-            count = np.int32(sums >> np.uint64(16 * (lane >> 1)) & np.uint64(0xFFFF))
+        for k in range(lane, 8, LANES):
+            sums = odd if k & 1 else even
+            count = np.int32(sums >> np.uint64(16 * (k >> 1)) & np.uint64(0xFFFF))
             if count:
-                cuda.atomic.add(out, (np.int64(LANE_MEASURES >> np.uint64(8 * lane) & np.uint64(0xFF)), row), count)
+                cuda.atomic.add(out, (np.int64(LANE_MEASURES >> np.uint64(8 * k) & np.uint64(0xFF)), row), count)
         piece += cuda.gridsize(1) // LANES
 
 

@@ -156,7 +156,7 @@ def filter(
 @takes(Lines)
 def lines(
     frame: AnyFrame,
-    rules: str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]] | Lines,
+    rules: str | Rule | Mapping[str, Any] | Sequence[str | Rule | Mapping[str, Any]] | Lines,
     *,
     unit: str = "line",
     max_removed: Mapping[str, float] = {},
