@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cpu_fallback import kernels
 from cpu_fallback.buffers import buffers_of, series_of, string_array
+from cpu_fallback.repeated_strings import allocate_strings, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
 from curation.kernels import tables
@@ -18,7 +19,7 @@ from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, Measure, wanted, wanted_scan
+from curation.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 
@@ -78,9 +79,13 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
     scratch = _measure_scratch(longest)
     lanes, _ = character_lanes(unicode)
     kernels.measure_rows(
-        data, offsets, valid, *unicode[:3], lanes, tuple(wanted_scan(tuple(names))), *wanted(tuple(names)),
+        data, offsets, valid, *unicode[:4], lanes, tuple(wanted_scan(tuple(names))), *wanted(tuple(names)),
         allocate_positions(longest), scratch, out,
     )  # fmt: skip
+    for name in REPEATED_SIZES:
+        if name in names:
+            scratch = allocate_strings(longest)
+            repeat_rows(data, offsets, valid, REPEATED_SIZES[name], scratch, out[Measure[name]])
     return {name: out[Measure[name]] for name in names}
 
 

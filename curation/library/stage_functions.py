@@ -103,12 +103,14 @@ def measure(
     names: str | Measure | Sequence[str | Measure] | MeasureStage = (),
     *,
     listed_words: str | Sequence[str] = "",
+    tokenizer: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with one int64 column per measure.
 
-    names                names of measures (`curation.Measure`); empty: all, or none with `listed_words`. Or a whole
-                         `curation.MeasureStage` in place of the keywords, which are its fields
+    names                names of measures (`curation.Measure`), or `tokens`; empty: all of `Measure`, or none with
+                         `listed_words`. Or a whole `curation.MeasureStage` in place of the keywords, which are its
+                         fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas
@@ -126,6 +128,7 @@ def filter(
     frame: AnyFrame,
     rules: str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]] | Filter,
     *,
+    tokenizer: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows that break none of `rules`.

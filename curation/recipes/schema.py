@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from curation.kernels.units import UNITS
-from curation.measures import Measure
+from curation.measures import TOKENS, Measure
 from curation.packing.blends import NAMES, WAYS
 from curation.packing.forms import OUTPUT_FORMATS
 from curation.reading.formats import FORMATS
@@ -127,7 +127,7 @@ def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
     conditions = {name: entry for name, entry in properties.items() if name not in SUBJECTS}
     override = {"anyOf": [{"type": "null"}, *properties["override"]["anyOf"]]}
     bound = {"$ref": TEMPLATE.format(name="Conditions")}
-    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys(Measure.__members__, bound)
+    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys([*Measure.__members__, TOKENS], bound)
     one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in ("Rule", "KeyedRules"))]
     properties["any"] = {"type": "array", "minItems": 2, "items": {"anyOf": one[1:]}}
     definitions["Filter"]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
