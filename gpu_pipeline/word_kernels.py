@@ -11,7 +11,8 @@ keys                key of the n-gram
 firsts              of an n-gram that stands for others: their number, or the position of the first visited
 
 `active` lists the positions of n-grams that may repeat. Up to LANES of them are left to one warp, which keeps them in
-registers: longer n-grams are few. `shortest` is the smallest size whose duplicates are wanted. Tables and masks as in `repetition_kernels`; a slot has a position.
+registers: longer n-grams are few. `shortest` is the smallest size whose duplicates are wanted. Tables and masks as in
+`repetition_kernels`; a slot has a position.
 """
 
 import numpy as np
