@@ -13,6 +13,7 @@ from gpu_pipeline.batches import Spans, count_per_row, launch_warps, pieces_of
 from gpu_pipeline.measure_kernels import BYTE_PIECE, WORD_PIECE
 from gpu_pipeline.repetition_kernels import EMPTY
 from gpu_pipeline.spans import LEAD, VISIBLE, WORD
+from gpu_pipeline.word_cases import CASE_MASKS
 
 MOST_STRINGS = 1 << 28  # of a document; the CPU engine takes more
 
@@ -46,13 +47,13 @@ def count_lengths(spans: Spans, word_end: cp.ndarray, out: cp.ndarray) -> None:
 def count_cases(spans: Spans, properties: tuple, out: cp.ndarray) -> None:
     """Write the measures of words by case. `properties`: pages, records, flags and lower of the Unicode tables."""
     size = spans.bits.shape[1]
-    case_bits = kernels.empty(out, np.uint32, (parts.CASE_MASKS, size))
-    counts, ranks = (kernels.empty(out, np.int32, (parts.CASE_MASKS, size + more)) for more in (0, 1))
+    case_bits = kernels.empty(out, np.uint32, (CASE_MASKS, size))
+    counts, ranks = (kernels.empty(out, np.int32, (CASE_MASKS, size + more)) for more in (0, 1))
     arguments = spans.data, spans.blocks, spans.origin, *properties, case_bits.view(np.uint8)
     kernels.launch_shared(parts.mark_word_cases, 4 * size, *arguments)
     kernels.launch_shared(parts.count_case_bits, size, case_bits, counts)
     ranks[:, 0] = 0
-    for mask in range(parts.CASE_MASKS):
+    for mask in range(CASE_MASKS):
         ranks[mask, 1:] = kernels.prefix_sums(counts[mask], np.int32)
     pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
     words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
