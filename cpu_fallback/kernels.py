@@ -53,16 +53,16 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
 
 @kernel
 def measure_rows(
-    data, offsets, valid, pages, records, flags, lanes, wanted, lines, distinct, max_ngram, coverage, positions,
-    scratch, out,
+    data, offsets, valid, pages, records, flags, lower, lanes, wanted, lines, distinct, max_ngram, coverage,
+    first_duplicates, positions, scratch, out,
 ):  # fmt: skip
     word_hash, word_end, active, active_hash, active_slot, keys, counts = scratch
     for row in range(len(valid)):
         if not valid[row]:
             continue
         words, text_lines = scan_document(
-            data, offsets[row], offsets[row + 1], pages, records, flags, lanes, wanted, lines, positions,
-            word_hash, word_end, active_hash, active, out, row,
+            data, offsets[row], offsets[row + 1], pages, records, flags, lower, lanes, wanted, lines, positions,
+            word_hash, word_end, active_hash, active, counts, out, row,
         )  # fmt: skip
         if lines:
             count_duplicate_lines(active_hash, active, text_lines, keys, out, row)
@@ -70,8 +70,8 @@ def measure_rows(
             count_distinct_words(word_hash, words, keys, out, row)
         if max_ngram:
             count_ngrams(
-                words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, counts, out,
-                row,
+                words, max_ngram, coverage, first_duplicates, word_hash, word_end, active, active_hash, active_slot,
+                keys, counts, out, row,
             )  # fmt: skip
 
 

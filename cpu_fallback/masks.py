@@ -113,6 +113,10 @@ def _marks(block: _Block) -> tuple[Any, ...]:
     )
 
 
+def _cases(block: _Block) -> tuple[Any, ...]:
+    return block.between((65, 90)), block.between((97, 122)), block.between((0xC0, 0xFF))
+
+
 def _spaces(block: _Block) -> tuple[Any, ...]:
     return block.between((9, 13), (28, 32)), block.either(*(block.between((byte, byte)) for byte in SPACE_STARTS))
 
@@ -123,6 +127,7 @@ text_masks = _masks_of(_text, 7)
 class_masks = _masks_of(_classes, 4)  # ASCII (digits, capitals, punctuation, brackets)
 # (ends of sentences; bytes after which the end may be hidden; ":"; "/"; "w")
 mark_masks = _masks_of(_marks, 5)
+case_masks = _masks_of(_cases, 3)  # (ASCII capitals, ASCII small letters, first bytes beyond ASCII)
 space_masks = _masks_of(_spaces, 2)  # (ASCII white space, bytes of SPACE_STARTS)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cpu_fallback import flat_counts, kernels
 from cpu_fallback.buffers import buffers_of, series_of, string_array
+from cpu_fallback.repeated_strings import allocate_strings, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
 from curation.kernels import tables
@@ -18,7 +19,7 @@ from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, Measure, wanted, wanted_scan
+from curation.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 
@@ -85,15 +86,19 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
         return {name: flat[name] for name in names}
     longest = int(np.diff(offsets).max(initial=0))
     scratch, positions = _measure_scratch(longest), allocate_positions(longest)
+    strings = {Measure[name]: size for name, size in REPEATED_SIZES.items() if name in names}
+    string_scratch = allocate_strings(longest if strings else 0)
     found = {name: np.empty(len(text), np.int64) for name in names}
     out = np.empty((NUM_MEASURES, min(len(text), ROWS_AT_ONCE)), np.int64)
     for first in range(0, len(text), ROWS_AT_ONCE):
         last = min(first + ROWS_AT_ONCE, len(text))
+        rows = data, offsets[first : last + 1], valid[first:last]
         out[:] = 0
         kernels.measure_rows(
-            data, offsets[first : last + 1], valid[first:last], *unicode[:3], lanes,
-            tuple(wanted_scan(tuple(names))), *wanted(tuple(names)), positions, scratch, out,
-        )  # fmt: skip
+            *rows, *unicode[:4], lanes, tuple(wanted_scan(tuple(names))), *wanted(tuple(names)), positions, scratch, out
+        )
+        for measure, size in strings.items():
+            repeat_rows(*rows, size, string_scratch, out[measure])
         for name, values in found.items():
             values[first:last] = out[Measure[name], : last - first]
     return found

@@ -23,6 +23,7 @@ from cpu_fallback.masks import (
     prefetch,
     text_masks,
 )
+from cpu_fallback.word_kinds import count_word_cases, count_word_lengths
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, combine64, load64, load_tail
@@ -320,7 +321,9 @@ def count_listed(short_words, words, out, row):
         short_words[at(words) + k] = ABSENT
     padded = words + 63 & ~63  # whole vectors
     for key in STOP_KEYS:
-        out[M.stop_words, row] += int(_count_equal(short_words, padded, key, np.uint32(0)) > 0)
+        count = _count_equal(short_words, padded, key, np.uint32(0))
+        out[M.stop_word_count, row] += count
+        out[M.stop_words, row] += int(count > 0)
     for key in FUNCTION_KEYS:
         out[M.function_words, row] += _count_equal(short_words, padded, key, CASE_BITS)
 
@@ -392,7 +395,7 @@ def scan_lines(
     hashed, line_hash, line_mark, out, row,
 ):  # fmt: skip
     """Write the measures of lines, `line_mark` and, if `hashed`, `line_hash`; return the number of text lines."""
-    lines = text_lines = newlines = line_ends = short = paragraphs = 0
+    lines = text_lines = newlines = line_ends = short = paragraphs = longest = 0
     new_paragraph = 1
     word = 0
     line = start
@@ -405,6 +408,9 @@ def scan_lines(
         lines += 1
         if word == next_word:
             new_paragraph = 1
+            if limit - line > longest:  # bytes; lines of white space alone are short
+                length = _count_before(characters, characters_before, limit - start)
+                longest = max(longest, length - _count_before(characters, characters_before, line - start))
         else:
             count_line_start(data, edges[at(2 * word)], out, row)
             count_line_end(data, edges[at(2 * next_word - 2)], edges[at(2 * next_word - 1)], out, row)
@@ -412,6 +418,7 @@ def scan_lines(
             length = _count_before(characters, characters_before, limit - start)
             length -= _count_before(characters, characters_before, line - start)
             short += int(length <= SHORT_LINE_CHARACTERS)
+            longest = max(longest, length)
             if hashed:
                 line_hash[at(text_lines)] = _hash_bytes(data, line, limit)
                 line_mark[at(text_lines)] = 2 * length + new_paragraph
@@ -438,6 +445,7 @@ def scan_lines(
     out[M.text_lines, row] = text_lines
     out[M.paragraphs, row] = paragraphs
     out[M.short_lines, row] = short
+    out[M.max_line_characters, row] = longest
     out[M.newlines, row] = newlines
     out[M.line_characters, row] = out[M.characters, row] - line_ends
     return text_lines
@@ -445,8 +453,8 @@ def scan_lines(
 
 @kernel
 def scan_document(
-    data, start, end, pages, records, flags, lanes, wanted, hashed, positions, word_hash, word_end, line_hash,
-    line_mark, out, row,
+    data, start, end, pages, records, flags, lower, lanes, wanted, hashed, positions, word_hash, word_end, line_hash,
+    line_mark, counts, out, row,
 ):  # fmt: skip
     """Write the measures that need the text, and `word_hash` and `word_end`; return (words, text lines).
 
@@ -454,7 +462,7 @@ def scan_document(
     hashed      whether `line_hash` and `line_mark` are wanted
     positions   the arrays of this module
     """
-    classes, marks, want_words, want_lines = wanted
+    classes, marks, want_words, want_lines, want_lengths, want_cases = wanted
     edges, breaks, addresses, short_words, all_changes, changes_before = positions[:6]
     characters, characters_before, visible_characters, visible_before = positions[6:]
     words, num_breaks, num_addresses = find_words(
@@ -471,6 +479,10 @@ def scan_document(
             data, start, end, words, edges, addresses, num_addresses, word_end, visible_characters, visible_before,
             pages, records, lanes, out, row,
         )  # fmt: skip
+    if want_lengths:
+        count_word_lengths(word_end, words, counts, out, row)
+    if want_cases:
+        count_word_cases(data, start, end, all_changes, pages, records, flags, lower, out, row)
     text_lines = 0
     if want_lines:
         text_lines = scan_lines(
@@ -483,6 +495,8 @@ def scan_document(
     out[M.words, row] = words
     out[M.num_2grams, row] = max(words - 1, 0)
     out[M.num_3grams, row] = max(words - 2, 0)
+    out[M.num_5characters, row] = max(out[M.characters, row] - 4, 0)
+    out[M.num_10characters, row] = max(out[M.characters, row] - 9, 0)
     return words, text_lines
 
 

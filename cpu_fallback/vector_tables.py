@@ -28,7 +28,7 @@ def _empty_table(keys, items):
 
 
 @kernel
-def _slot_of(keys, mask, hashed):
+def slot_of(keys, mask, hashed):
     """(slot of a hash, the key to store there): the slot has this key or is free."""
     key = hashed if hashed != FREE else ZERO
     slot = key & mask
@@ -43,7 +43,7 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
     mask = _empty_table(keys, text_lines)
     duplicates = characters = 0
     for k in range(at(text_lines)):
-        slot, key = _slot_of(keys, mask, line_hash[k])
+        slot, key = slot_of(keys, mask, line_hash[k])
         repeated = int(keys[slot] == key)
         keys[slot] = key
         duplicates += repeated
@@ -61,7 +61,7 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
             paragraph = combine64(paragraph, line_hash[line])
             length += 1 + (line_mark[line] >> 1)
             line += at(1)
-        slot, key = _slot_of(keys, mask, paragraph)
+        slot, key = slot_of(keys, mask, paragraph)
         repeated = int(keys[slot] == key)
         keys[slot] = key
         duplicates += repeated
@@ -76,7 +76,7 @@ def count_distinct_words(word_hash, words, keys, out, row):
     mask = _empty_table(keys, words)
     distinct = 0
     for w in range(at(words)):
-        slot, key = _slot_of(keys, mask, word_hash[w])
+        slot, key = slot_of(keys, mask, word_hash[w])
         distinct += int(keys[slot] == FREE)
         keys[slot] = key
     out[M.distinct_words, row] = distinct
@@ -126,7 +126,7 @@ def _count_repeated(active, active_hash, active_slot, num_active, keys, counts):
     mask = _empty_table(keys, num_active)
     counts[: np.int64(mask) + 1] = 0
     for c in range(at(num_active)):
-        slot, key = _slot_of(keys, mask, active_hash[c])
+        slot, key = slot_of(keys, mask, active_hash[c])
         keys[slot] = key
         counts[slot] += 1
         active_slot[c] = np.int64(slot)
@@ -139,10 +139,11 @@ def _count_repeated(active, active_hash, active_slot, num_active, keys, counts):
 
 @kernel
 def count_ngrams(
-    words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, counts, out, row
-):
-    """Write the measures of top 2- to 4-grams, of duplicate and, with `coverage`, covered 5- to 10-grams, up to
-    `max_ngram`."""
+    words, max_ngram, coverage, first_duplicates, word_hash, word_end, active, active_hash, active_slot, keys, counts,
+    out, row,
+):  # fmt: skip
+    """Write the measures of top 2- to 4-grams, of duplicate n-grams from `first_duplicates` on and, with `coverage`, of
+    covered 5- to 10-grams, up to `max_ngram`."""
     repeated = _find_candidates(words, word_hash, keys.view(np.uint8), active, active_hash)
     for n in range(2, max_ngram + 1):
         if n > 2:
@@ -150,9 +151,9 @@ def count_ngrams(
         repeated = _count_repeated(active, active_hash, active_slot, repeated, keys, counts)
         if n <= 4:
             write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
-        else:
-            if coverage:
-                write_covered(n, word_end, active, repeated, out, row)
+        elif coverage:
+            write_covered(n, word_end, active, repeated, out, row)
+        if n >= first_duplicates:
             write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
         if repeated == 0 and n >= 4:
             break
@@ -194,7 +195,7 @@ def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, ro
             free = position + n
         else:
             counts[slot] = -counts[slot]
-    out[M.duplicate_5gram_characters + n - 5, row] = characters
+    out[M.duplicate_2gram_characters + n - 2, row] = characters
 
 
 @kernel

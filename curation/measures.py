@@ -33,6 +33,10 @@ _COVERED = (
     "characters of words inside any {}-gram that occurs twice or more, each word once, first copies too "
     "(Rae et al. 2021)"
 )
+_REPEATED = (
+    "characters at which one of the most frequent strings of {} characters begins; of those that occur twice or more, "
+    "the square root of the number of different strings, rounded down (data-juicer)"
+)
 
 
 class Measure(IntEnum):
@@ -73,7 +77,23 @@ class Measure(IntEnum):
     line_characters = "characters that are not line ends (the two characters of CR LF are one line end)", "characters"
     word_characters = "characters that are not white space: the sum of all word lengths", "line_characters"
     max_word_characters = "characters of the longest word", "word_characters"
+    median_word_characters = (
+        "characters of the middle word by length; of two middle ones, their mean, rounded down",
+        "max_word_characters",
+    )
+    short_words = "words of at most 3 characters", "words"
+    long_words = "words of at least 7 characters", "words"
+    max_line_characters = "characters of the longest line, without its line end", "line_characters"
     words_with_letter = "words with at least one letter (str.isalpha)", "words", "alphabetic_characters"
+    uppercase_words = (
+        "words with an upper-case letter and no other cased one, such as NATO or U.S. (str.isupper)",
+        "words",
+        "uppercase_characters",
+    )
+    capitalised_words = (
+        "words whose cased letters are upper case exactly where no cased one precedes, such as Jean-Luc (str.istitle)",
+        "words",
+    )
     hash_signs = "characters #", "symbol_characters"
     ellipses = "occurrences of '...' (not overlapping) and of '…'", "symbols"
     ellipsis_characters = "characters …", "symbol_characters", "ellipses"
@@ -93,7 +113,11 @@ class Measure(IntEnum):
     bracket_characters = "any of ( ) [ ] { } ⟨ ⟩", "punctuation_characters"
     punctuation_characters = "characters of the general categories P*", "word_characters"
     unspaced_characters = "characters of scripts written without spaces between words", "word_characters"
-    stop_words = "how many of the eight Gopher stop words occur (case-sensitive)", "distinct_words", "words_with_letter"
+    stop_words = "how many of the eight Gopher stop words occur (case-sensitive)", "distinct_words", "stop_word_count"
+    stop_word_count = (
+        "occurrences of the eight Gopher stop words the, be, to, of, and, that, have, with (case-sensitive)",
+        "words_with_letter",
+    )
     function_words = "occurrences of a, an, are, is, the, was, were (case-insensitive)", "words_with_letter"
     urls = "matches of https?://\\S+|www\\.\\S+", "words_with_letter", "url_characters"
     url_characters = "characters of the matches of `urls`", "word_characters"
@@ -116,6 +140,9 @@ class Measure(IntEnum):
     top_2gram_characters = _TOP_CHARACTERS.format(2)
     top_3gram_characters = _TOP_CHARACTERS.format(3)
     top_4gram_characters = _TOP_CHARACTERS.format(4)
+    duplicate_2gram_characters = _DUPLICATE.format(2), "word_characters"
+    duplicate_3gram_characters = _DUPLICATE.format(3), "word_characters"
+    duplicate_4gram_characters = _DUPLICATE.format(4), "word_characters"
     duplicate_5gram_characters = _DUPLICATE.format(5), "covered_5gram_characters"
     duplicate_6gram_characters = _DUPLICATE.format(6), "covered_6gram_characters"
     duplicate_7gram_characters = _DUPLICATE.format(7), "covered_7gram_characters"
@@ -130,6 +157,10 @@ class Measure(IntEnum):
     covered_10gram_characters = _COVERED.format(10), "covered_9gram_characters"
     num_2grams = "words - 1, at least 0", "words"
     num_3grams = "words - 2, at least 0", "num_2grams"
+    repeated_5character_characters = _REPEATED.format(5), "num_5characters"
+    repeated_10character_characters = _REPEATED.format(10), "num_10characters"
+    num_5characters = "characters - 4, at least 0: strings of 5 characters", "characters"
+    num_10characters = "characters - 9, at least 0: strings of 10 characters", "num_5characters"
 
     @property
     def unit(self) -> str:
@@ -143,6 +174,9 @@ class Measure(IntEnum):
 
 
 NUM_MEASURES = len(Measure)
+# Tokens of the text by a tokenizer, without special tokens. A measure of rules and of the stage `measure`, which have
+# the tokenizer; no kernel counts it, so it is no member of `Measure`.
+TOKENS = "tokens"
 
 # Names in other tools: `num_words`, `word_count`, `char_count`, `mean_word_length`.
 COUNTING = re.compile(r"(?:num|n|nr|number_of|count_of|total)_|_(?:count|counts|num|number)$")
@@ -164,9 +198,15 @@ SOURCES: dict[str, str] = {  # of measures that are no basic counts
         f"{GOPHER}, table A1",
     ),
     **{f"top_{n}gram_characters": f"{GOPHER}, table A1" for n in (2, 3, 4)},
-    **{f"duplicate_{n}gram_characters": f"{GOPHER}, table A1, as datatrove computes it" for n in range(5, 11)},
+    **{f"duplicate_{n}gram_characters": f"{GOPHER}, table A1, as datatrove computes it" for n in range(2, 11)},
     **{f"covered_{n}gram_characters": f"{GOPHER}, table A1" for n in range(5, 11)},
     **dict.fromkeys(("punctuated_lines", "short_lines"), f"{FINEWEB}, section 3.6, as datatrove computes it"),
+    **dict.fromkeys(
+        ("short_words", "long_words", "uppercase_words", "capitalised_words", "stop_word_count"),
+        "datatrove, word_stats",
+    ),
+    "median_word_characters": "dolma, gopher_v1, which does not round",
+    **dict.fromkeys((f"repeated_{n}character_characters" for n in (5, 10)), "data-juicer, character_repetition_filter"),
 }
 OTHER_UNITS = {
     "hash_signs": "characters", "ellipses": "occurrences", "symbols": "occurrences", "newlines": "characters",
@@ -195,9 +235,14 @@ def _document_members() -> None:
 _document_members()
 
 
+def is_measure(name: str) -> bool:
+    """Return whether this is the name of a measure: of one of `Measure`, or `tokens`."""
+    return name == TOKENS or name in Measure.__members__
+
+
 def is_part(part: str, whole: str) -> bool:
     """Return whether `part` is `whole` or counts a part of it, and hence is never larger."""
-    return part == whole or any(is_part(between, whole) for between in Measure[part].parts_of)
+    return part == whole or (part != TOKENS and any(is_part(between, whole) for between in Measure[part].parts_of))
 
 
 def highest_ratio(above: str, below: str) -> float:
@@ -232,7 +277,7 @@ def near_measure(name: str) -> str:
 def name_of(measure: object) -> str:
     """Return the name of a measure, from its name or a `Measure`. ValueError for anything else."""
     name = measure.name if isinstance(measure, Measure) else measure
-    if not isinstance(name, str) or name not in Measure.__members__:
+    if not isinstance(name, str) or not is_measure(name):
         raise ValueError(f"no measure named {name!r}{near_measure(str(name))}")
     return name
 
@@ -240,16 +285,18 @@ def name_of(measure: object) -> str:
 class Wanted(NamedTuple):
     """The costly parts of the kernel that a set of measures needs. The kernel always computes the cheap ones.
 
-    lines      duplicate lines and paragraphs
-    distinct   distinct words
-    max_ngram  largest n-gram size; 0: none
-    coverage   coverage by n-grams
+    lines             duplicate lines and paragraphs
+    distinct          distinct words
+    max_ngram         largest n-gram size; 0: none
+    coverage          coverage by n-grams
+    first_duplicates  smallest size of n-grams whose duplicates are wanted: 2 or 5
     """
 
     lines: bool
     distinct: bool
     max_ngram: int
     coverage: bool
+    first_duplicates: int
 
 
 def wanted(names: tuple[str, ...]) -> Wanted:
@@ -260,6 +307,7 @@ def wanted(names: tuple[str, ...]) -> Wanted:
         distinct="distinct_words" in names,
         max_ngram=max((int(match[2]) for match in ngrams), default=0),
         coverage=any(match[1] == "covered" for match in ngrams),
+        first_duplicates=2 if any(match[1] == "duplicate" and int(match[2]) < 5 for match in ngrams) else 5,
     )
 
 
@@ -268,7 +316,14 @@ OF_CLASSES = tuple(
     for kind in ("alphabetic", "alphanumeric", "digit", "uppercase", "bracket", "punctuation", "unspaced")
 )
 OF_MARKS = ("sentences", "urls", "url_characters")
-OF_SINGLE_WORDS = ("max_word_characters", "stop_words", "function_words", "urls", "url_characters", "distinct_words")
+OF_WORD_LENGTHS = ("median_word_characters", "short_words", "long_words")
+OF_WORD_CASES = ("uppercase_words", "capitalised_words")
+OF_SINGLE_WORDS = (
+    "max_word_characters", "stop_words", "stop_word_count", "function_words", "urls", "url_characters",
+    "distinct_words", *OF_WORD_LENGTHS,
+)  # fmt: skip
+SHORT_WORD_CHARACTERS, LONG_WORD_CHARACTERS = 3, 7
+REPEATED_SIZES = {f"repeated_{size}character_characters": size for size in (5, 10)}
 
 
 class WantedScan(NamedTuple):
@@ -278,12 +333,16 @@ class WantedScan(NamedTuple):
     marks     ends of sentences and URLs
     words     hashes and lengths of single words
     lines     everything about lines and paragraphs
+    lengths   numbers of words by length
+    cases     words by upper and lower case
     """
 
     classes: bool
     marks: bool
     words: bool
     lines: bool
+    lengths: bool
+    cases: bool
 
 
 def wanted_scan(names: tuple[str, ...]) -> WantedScan:
@@ -293,4 +352,6 @@ def wanted_scan(names: tuple[str, ...]) -> WantedScan:
         marks=any(name in OF_MARKS for name in names),
         words=any(name in OF_SINGLE_WORDS or NGRAM_NAME.match(name) for name in names),
         lines=any("line" in name or "paragraph" in name for name in names),
+        lengths=any(name in OF_WORD_LENGTHS for name in names),
+        cases=any(name in OF_WORD_CASES for name in names),
     )

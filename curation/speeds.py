@@ -52,8 +52,8 @@ DEVICE_RATES = {
 BATCH_MILLISECONDS = {
     "parse": 0.722,
     "rewrite": 3.18,
-    "measure": 3.69,
-    "filter": 3.69,
+    "measure": 3.76,
+    "filter": 3.76,
     "exact_dedup": 0.289,
     "fuzzy_dedup": 0.948,
     "language": 1.94,

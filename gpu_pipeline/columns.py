@@ -9,7 +9,7 @@ import numpy as np
 
 from curation.kernels import tables
 from curation.kernels.words import character_lanes
-from gpu_pipeline import document_kernels, kernels, measures
+from gpu_pipeline import batches, document_kernels, kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks
 from gpu_pipeline.device import out_of_memory, shared, warn_of_short_memory
 
@@ -81,7 +81,7 @@ def pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.nd
     """(First piece of each document, document of each piece) of the chosen documents at starts[k]:starts[k + 1]."""
     chosen = chosen & (starts[:-1] < starts[1:])
     before = starts[:-1] // document_kernels.SECTOR * document_kernels.SECTOR
-    return measures.pieces_of(cp.where(chosen, starts[1:] - before, 0), document_kernels.PIECE)
+    return batches.pieces_of(cp.where(chosen, starts[1:] - before, 0), document_kernels.PIECE)
 
 
 def documents_of(data: cp.ndarray, offsets: cp.ndarray) -> document_kernels.Documents:

@@ -294,7 +294,7 @@ def add_duplicates(
             k += LANES
         characters = warp_sum(characters)
         if lane == 0 and characters:
-            cuda.atomic.add(out, (M.duplicate_5gram_characters + n - 5, rows[doc]), characters)
+            cuda.atomic.add(out, (M.duplicate_2gram_characters + n - 2, rows[doc]), characters)
         piece += cuda.gridsize(1) // LANES
 
 

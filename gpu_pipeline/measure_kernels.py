@@ -424,7 +424,7 @@ def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word
 @cuda.jit(cache=True)
 def measure_lines(
     data, blocks, offsets, valid, origin, bits, ranks, row_ranks, item_starts, breaks, word_starts, word_ends, hashed,
-    line_hash, line_mark, long_lines, num_long, out,
+    longest, line_hash, line_mark, long_lines, num_long, out,
 ):  # fmt: skip
     """One thread per line break, for the line that ends there, and one per document, for what follows its last one:
     document k has the items from item_starts[k]. Per item, if `hashed`:
@@ -432,6 +432,8 @@ def measure_lines(
     line_hash   hash of the line's bytes; 0 for lines above LONG_PIECE bytes, which are listed in `long_lines` (item,
                 start and end of each)
     line_mark   2 * characters, plus 1 for the first line of a paragraph; -1 for what is no text line
+
+    `longest` says whether the longest line is wanted.
     """
     k = cuda.grid(1)
     while k < item_starts[offsets.size - 1]:
@@ -451,8 +453,12 @@ def measure_lines(
                 cuda.atomic.add(out, (M.lines, row), 1)
                 word = rank(bits, ranks, WORD, line - origin)
                 next_word = rank(bits, ranks, WORD, limit - origin)
-                if word < next_word:
+                length = np.int32(0)
+                if longest or word < next_word:
                     length = rank(bits, ranks, LEAD, limit - origin) - rank(bits, ranks, LEAD, line - origin)
+                if longest:
+                    cuda.atomic.max(out, (M.max_line_characters, row), length)
+                if word < next_word:
                     is_first = word == row_ranks[WORD, row]
                     if not is_first:
                         # The line before this one ends at break b - 1, or at the first of two such breaks.
@@ -554,7 +560,7 @@ def _signatures():
         measure_pieces: (*text, number, listed, i64, i64, i32, i32, u64, others),
         finish_pieces: (u8, number, ranks, listed, i64, i64, i32, i32, others, out),
         measure_lines: (
-            *text, i64, mask, number, bits, ranks, ranks, i64, i32, i32, i32, flag, u64, i32, listed, i32, out,
+            *text, i64, mask, number, bits, ranks, ranks, i64, i32, i32, i32, flag, flag, u64, i32, listed, i32, out,
         ),
         hash_pieces: (*text, number, listed, i64, i64, u64),
         add_lines: (u64, i32, i32, i32, i64, u64, i32),

@@ -9,12 +9,24 @@ import cupy as cp
 import numpy as np
 
 from curation.kernels.tables import UnicodeTables
-from curation.measures import NUM_MEASURES, OF_CLASSES, OF_MARKS, Measure, Wanted, wanted
+from curation.measures import (
+    NUM_MEASURES,
+    OF_CLASSES,
+    OF_MARKS,
+    OF_WORD_CASES,
+    OF_WORD_LENGTHS,
+    REPEATED_SIZES,
+    Measure,
+    Wanted,
+    wanted,
+)
 from gpu_pipeline import kernels
 from gpu_pipeline import long_repetition_kernels as long_repetition
 from gpu_pipeline import measure_kernels as parts
 from gpu_pipeline import repetition_kernels as repetition
 from gpu_pipeline import word_kernels as team
+from gpu_pipeline import word_kinds as kinds
+from gpu_pipeline.batches import Spans, count_per_row, launch_warps, pieces_of
 from gpu_pipeline.buffers import eight_byte_blocks
 from gpu_pipeline.listed_words import NUM_STOP_WORDS
 from gpu_pipeline.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
@@ -23,33 +35,8 @@ OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may
 OF_SYMBOLS = ("hash_signs", "ellipsis_characters", "ellipses", "symbols", "symbol_characters")
 # A batch takes about this much memory: masks, ranks and words of six bytes, and the measures of a document.
 BATCH_BYTES, ROW_BYTES = 10, 16 * NUM_MEASURES
+LENGTHS_BYTES, STRINGS_BYTES = 8, 40  # more for sorted lengths of words, and for a table of strings of characters
 LARGEST = (1 << 31) - 1
-
-
-class Spans(NamedTuple):
-    """The words and lines of a batch, as arguments of kernels (`measure_kernels` says what each is)."""
-
-    data: cp.ndarray
-    blocks: cp.ndarray
-    offsets: cp.ndarray
-    valid: cp.ndarray
-    origin: int
-    bits: cp.ndarray
-    ranks: cp.ndarray
-    row_ranks: cp.ndarray
-    word_starts: cp.ndarray
-    word_ends: cp.ndarray
-
-
-def pieces_of(counts: cp.ndarray, size: int) -> tuple[cp.ndarray, cp.ndarray]:
-    """(first piece of each document, document of each piece) for pieces of up to `size` items."""
-    pieces = kernels.starts_of(-(-counts // size))
-    return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
-
-
-def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
-    """Run a kernel with one warp per piece."""
-    kernels.launch(kernel, pieces.size * parts.LANES, *arguments)
 
 
 def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
@@ -101,7 +88,7 @@ def _measure_words(spans: Spans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarra
     word_hash, word_end = kernels.empty(out, np.uint64, words), kernels.empty(out, np.int32, words)
     longest = int(spans.offsets[-1] - spans.offsets[0]) // parts.LONG_WORD + 1
     long_words, num_long = kernels.empty(out, np.int32, (longest, 2)), cp.zeros(1, np.int32)
-    counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
+    counts = count_per_row(spans, WORD)
     pieces, rows = pieces_of(counts, parts.WORD_PIECE)
     launch_warps(
         parts.measure_words, rows, spans.data, spans.blocks, *spans[4:8], pieces, rows, *spans[8:], word_hash,
@@ -120,7 +107,7 @@ def _count_classes(spans: Spans, classes: tuple, byte_lanes: cp.ndarray, out: cp
     launch_warps(parts.count_classes, rows, *arguments)
 
 
-def _measure_lines(spans: Spans, hashed: bool, out: cp.ndarray) -> tuple[cp.ndarray, ...]:
+def _measure_lines(spans: Spans, hashed: bool, longest: bool, out: cp.ndarray) -> tuple[cp.ndarray, ...]:
     """(first item of each document, hash of each item, its mark); `measure_kernels.measure_lines` says what they are.
     The last two are empty if not `hashed`."""
     breaks = kernels.empty(out, np.int32, int(spans.ranks[BREAK, -1]))
@@ -132,7 +119,7 @@ def _measure_lines(spans: Spans, hashed: bool, out: cp.ndarray) -> tuple[cp.ndar
     long_lines = kernels.empty(out, np.int32, (size // parts.LONG_PIECE + 1, 3))
     num_long = cp.zeros(1, np.int32)
     kernels.launch(
-        parts.measure_lines, items, *spans[:8], item_starts, breaks, *spans[8:], hashed, line_hash, line_mark,
+        parts.measure_lines, items, *spans[:8], item_starts, breaks, *spans[8:], hashed, longest, line_hash, line_mark,
         long_lines, num_long, out,
     )  # fmt: skip
     long_lines = long_lines[: int(num_long[0])]
@@ -188,10 +175,10 @@ def _count_words(
 ) -> tuple[cp.ndarray, cp.ndarray]:
     """Write the measures of words and n-grams that repeat. Return the characters of the top 2- to 4-grams, and the
     documents that the device could not measure."""
-    counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
+    counts = count_per_row(spans, WORD)
     top_characters = cp.zeros((3, counts.size), np.int64)
     words = word_hash.size
-    arguments = spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end
+    arguments = spans.row_ranks, plan.max_ngram, plan.coverage, plan.first_duplicates, word_hash, word_end
     small, medium, large, long = _in_classes(counts, (team.SMALL_WORDS, team.MEDIUM_WORDS, team.LARGE_WORDS))
     launch_teams(team.repeat_words_small, team.SMALL_THREADS, small, *arguments, top_characters, out)
     launch_teams(team.repeat_words_medium, team.MEDIUM_THREADS, medium, *arguments, top_characters, out)
@@ -262,7 +249,7 @@ def _count_long(
     texts = *long[:2], *long[3:], rows, spans.row_ranks
     for n in range(1, max(plan.max_ngram, 1) + 1):
         repeated, found = cp.zeros(size, np.uint32), cp.zeros(1, np.int32)
-        lowest.fill(0 if n <= 4 else repetition.NOT_VISITED)
+        lowest.fill(0)
         keys = word_hash if n == 1 else hashes
         arguments = rows, *table, n, keys, active, group, lowest, repeated, found, out
         launch_warps(long_repetition.claim_ngrams, long.docs, *long, *arguments)
@@ -270,9 +257,10 @@ def _count_long(
             break
         if 2 <= n <= 4:
             launch_warps(long_repetition.find_tops, long.docs, *long[1:], n, repeated, group, lowest, tops)
-        if n > 4:
-            if plan.coverage:
-                launch_warps(long_repetition.add_covered, long.docs, *texts, n, word_end, repeated, out)
+        if n > 4 and plan.coverage:
+            launch_warps(long_repetition.add_covered, long.docs, *texts, n, word_end, repeated, out)
+        if n >= plan.first_duplicates:
+            lowest.fill(repetition.NOT_VISITED)
             visited, seen, changed = _walk(n, long, repeated, group, lowest)
             unsettled |= changed
             launch_warps(long_repetition.add_duplicates, long.docs, *texts, n, word_end, visited, seen, out)
@@ -304,6 +292,14 @@ def _sum_ranks(spans: Spans, out: cp.ndarray) -> None:
     out[Measure.stop_words] = sum(out[Measure.stop_words] >> k & 1 for k in range(NUM_STOP_WORDS))
     out[Measure.num_2grams] = cp.maximum(sums[WORD] - 1, 0)
     out[Measure.num_3grams] = cp.maximum(sums[WORD] - 2, 0)
+    out[Measure.num_5characters] = cp.maximum(sums[LEAD] - 4, 0)
+    out[Measure.num_10characters] = cp.maximum(sums[LEAD] - 9, 0)
+
+
+def batch_bytes(names: Sequence[str]) -> int:
+    """Memory that a batch takes per byte of text."""
+    lengths = LENGTHS_BYTES * any(name in OF_WORD_LENGTHS for name in names)
+    return BATCH_BYTES + max(lengths, STRINGS_BYTES * any(name in REPEATED_SIZES for name in names))
 
 
 def measure_batch(
@@ -320,16 +316,26 @@ def measure_batch(
     word_hash, word_end = _measure_words(spans, out)
     if marks:
         _count_urls(spans, classes, out)
+    if any(name in OF_WORD_LENGTHS for name in names):
+        kinds.count_lengths(spans, word_end, out)
+    if any(name in OF_WORD_CASES for name in names):
+        kinds.count_cases(spans, unicode[:4], out)
+    if "stop_word_count" in names:
+        kinds.count_stop_words(spans, out)
     top_characters, unsettled = None, cp.zeros(0, np.int64)
     if plan.distinct or plan.max_ngram:
         top_characters, unsettled = _count_words(spans, plan, word_hash, word_end, out)
     if any(name in OF_CLASSES or name in OF_SYMBOLS for name in names):
         _count_classes(spans, classes, lanes[1], out)
     if any("line" in name or "paragraph" in name for name in names):
-        lines = _measure_lines(spans, plan.lines, out)
+        lines = _measure_lines(spans, plan.lines, "max_line_characters" in names, out)
         if plan.lines:
             _count_lines(*lines, out)
     _sum_ranks(spans, out)
+    for name in REPEATED_SIZES:
+        if name in names:
+            too_long = kinds.count_repeated(spans, REPEATED_SIZES[name], name, out)
+            unsettled = cp.concatenate((unsettled, too_long))
     result = out[cp.asarray([int(Measure[name]) for name in names])].astype(np.int64)
     for k, name in enumerate(names):
         if top_characters is not None and name in OF_TOPS:

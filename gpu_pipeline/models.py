@@ -10,7 +10,7 @@ from curation.kernels import fasttext
 from curation.kernels import language_model as lm
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import kernels, measures
+from gpu_pipeline import batches, kernels
 from gpu_pipeline import model_kernels as parts
 from gpu_pipeline.buffers import eight_byte_blocks
 from gpu_pipeline.device import shared
@@ -71,12 +71,12 @@ def language_model_bytes(offsets: np.ndarray, model: LanguageModel) -> np.ndarra
 
 
 def _pieces(firsts: cp.ndarray, lasts: cp.ndarray, size: int) -> tuple[cp.ndarray, cp.ndarray]:
-    return measures.pieces_of(lasts - firsts, size)
+    return batches.pieces_of(lasts - firsts, size)
 
 
 def _launch_warps(kernel: object, pieces: tuple[cp.ndarray, cp.ndarray], *arguments: object) -> None:
     if pieces[1].size:
-        measures.launch_warps(kernel, pieces[1], *arguments)
+        batches.launch_warps(kernel, pieces[1], *arguments)
 
 
 class _Sums(NamedTuple):
@@ -210,7 +210,7 @@ def score_batch(
     arguments = words, kinds, settings, entries, logs, lengths, back_offs
     kernels.launch_shared(parts.look_up_ngrams, size, *arguments)
     firsts = items.row_starts + 2 * before
-    pieces = measures.pieces_of(cp.where(valid, firsts[1:] - firsts[:-1], 0), parts.TOKEN_PIECE)
+    pieces = batches.pieces_of(cp.where(valid, firsts[1:] - firsts[:-1], 0), parts.TOKEN_PIECE)
     _launch_warps(
         parts.add_scores, pieces, words, kinds, logs, lengths, back_offs, firsts, *pieces, settings, out
     )  # fmt: skip

@@ -127,7 +127,7 @@ def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarra
         result[:, first:last] = cp.asnumpy(found)
         others.append(cp.asnumpy(unsettled) + first)
 
-    byte_starts = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
+    byte_starts = cp.asnumpy(column.offsets) * measures.batch_bytes(names)
     in_batches(
         byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run, measures.BATCH_BYTES << 30
     )

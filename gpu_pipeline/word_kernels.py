@@ -11,7 +11,8 @@ keys                key of the n-gram
 firsts              of an n-gram that stands for others: their number, or the position of the first visited
 
 `active` lists the positions of n-grams that may repeat. Up to LANES of them are left to one warp, which keeps them in
-registers: longer n-grams are few. Tables and masks as in `repetition_kernels`; a slot has a position.
+registers: longer n-grams are few. `shortest` is the smallest size whose duplicates are wanted. Tables and masks as in
+`repetition_kernels`; a slot has a position.
 """
 
 import numpy as np
@@ -281,7 +282,7 @@ def add_duplicates(
                 characters += characters_of(k, n, word_end, base, k)
             c += cuda.blockDim.x
     if characters:
-        cuda.atomic.add(out, (M.duplicate_5gram_characters + n - 5, row), characters)
+        cuda.atomic.add(out, (M.duplicate_2gram_characters + n - 2, row), characters)
     cuda.syncthreads()
 
 
@@ -308,7 +309,7 @@ def walk_lanes(n, lane, position, same, votes):
 
 @cuda.jit(device=True)
 def count_in_lanes(
-    n, max_ngram, coverage, count, words, bits, word_group, keys, active, word_end, base, tops, out, row
+    n, max_ngram, coverage, shortest, count, words, bits, word_group, keys, active, word_end, base, tops, out, row
 ):  # fmt: skip
     """All measures of n-grams from size `n` on, of which up to LANES may repeat: a lane has one of them."""
     lane = np.int32(cuda.threadIdx.x)
@@ -334,19 +335,20 @@ def count_in_lanes(
         if n <= 4:
             if repeats and first == lane:
                 cuda.atomic.max(tops, n - 2, (np.int64(cuda.popc(same)) << 32) + LAST_POSITION - position)
-        else:
+        elif coverage:
             below = np.uint32(votes & bits_below(lane))
             previous = np.int32(cuda.shfl_sync(ALL_LANES, position, 31 - cuda.clz(below) if below else lane))
-            if coverage and repeats:
+            if repeats:
                 start = max(position, previous + n) if below else position
                 cuda.atomic.add(
                     out, (M.covered_5gram_characters + n - 5, row), characters_of(position, n, word_end, base, start)
                 )
+        if n >= shortest:
             duplicates = walk_lanes(n, lane, position, same, votes)
             if duplicates >> np.uint32(lane) & np.uint32(1):
                 cuda.atomic.add(
                     out,
-                    (M.duplicate_5gram_characters + n - 5, row),
+                    (M.duplicate_2gram_characters + n - 2, row),
                     characters_of(position, n, word_end, base, position),
                 )
         following = np.int32(cuda.shfl_sync(ALL_LANES, position, (lane + 1) % LANES))
@@ -359,8 +361,8 @@ def count_in_lanes(
 
 @cuda.jit(device=True)
 def count_document(
-    row, words, bits, max_ngram, coverage, word_hash, word_end, base, word_group, group, keys, firsts, active, masks,
-    functions, entries, slots, totals, tops, top_characters, out,
+    row, words, bits, max_ngram, coverage, shortest, word_hash, word_end, base, word_group, group, keys, firsts, active,
+    masks, functions, entries, slots, totals, tops, top_characters, out,
 ):  # fmt: skip
     """All measures of words and n-grams that repeat in one document."""
     size = (words >> 5) + 2
@@ -373,9 +375,9 @@ def count_document(
     n = 2
     while count > LANES and find_groups(n, count, keys, group, firsts, active, slots, totals):
         mark_repeated(n, count, group, firsts, active, repeated, tops)
-        if n > 4:
-            if coverage:
-                add_covered(n, count, word_end, base, active, repeated, out, row)
+        if n > 4 and coverage:
+            add_covered(n, count, word_end, base, active, repeated, out, row)
+        if n >= shortest:
             add_duplicates(
                 n, words, count, word_end, base, group, firsts, active, repeated, seen, visited, functions, entries,
                 out, row,
@@ -387,15 +389,16 @@ def count_document(
             count = list_ngrams(n, words, bits, group, word_group, keys, firsts, active, shorter, repeated, totals)
     if 0 < count <= LANES and cuda.threadIdx.x < LANES:
         count_in_lanes(
-            n, max_ngram, coverage, count, words, bits, word_group, keys, active, word_end, base, tops, out, row
-        )
+            n, max_ngram, coverage, shortest, count, words, bits, word_group, keys, active, word_end, base, tops, out,
+            row,
+        )  # fmt: skip
         cuda.syncwarp()
     if cuda.threadIdx.x == 0:
         write_tops(words, max_ngram, word_end, base, tops, top_characters, out, row)
 
 
 @cuda.jit(cache=True)
-def repeat_words_small(listed, row_ranks, max_ngram, coverage, word_hash, word_end, top_characters, out):
+def repeat_words_small(listed, row_ranks, max_ngram, coverage, shortest, word_hash, word_end, top_characters, out):
     """One block per listed document of up to SMALL_WORDS words."""
     slots = cuda.shared.array(SMALL_SLOTS, types.uint32)
     word_group = cuda.shared.array(SMALL_WORDS, types.uint16)
@@ -413,7 +416,7 @@ def repeat_words_small(listed, row_ranks, max_ngram, coverage, word_hash, word_e
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
         count_document(
-            row, last - first, np.uint32(SMALL_BITS), max_ngram, coverage, word_hash[first:last],
+            row, last - first, np.uint32(SMALL_BITS), max_ngram, coverage, shortest, word_hash[first:last],
             word_end[first:last], row_ranks[VISIBLE, row], word_group, group, keys, firsts, active, masks, functions,
             entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
@@ -422,7 +425,7 @@ def repeat_words_small(listed, row_ranks, max_ngram, coverage, word_hash, word_e
 
 
 @cuda.jit(cache=True)
-def repeat_words_medium(listed, row_ranks, max_ngram, coverage, word_hash, word_end, top_characters, out):
+def repeat_words_medium(listed, row_ranks, max_ngram, coverage, shortest, word_hash, word_end, top_characters, out):
     """One block per listed document of up to MEDIUM_WORDS words."""
     slots = cuda.shared.array(MEDIUM_SLOTS, types.uint32)
     word_group = cuda.shared.array(MEDIUM_WORDS, types.uint16)
@@ -440,7 +443,7 @@ def repeat_words_medium(listed, row_ranks, max_ngram, coverage, word_hash, word_
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
         count_document(
-            row, last - first, np.uint32(MEDIUM_BITS), max_ngram, coverage, word_hash[first:last],
+            row, last - first, np.uint32(MEDIUM_BITS), max_ngram, coverage, shortest, word_hash[first:last],
             word_end[first:last], row_ranks[VISIBLE, row], word_group, group, keys, firsts, active, masks, functions,
             entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
@@ -450,7 +453,7 @@ def repeat_words_medium(listed, row_ranks, max_ngram, coverage, word_hash, word_
 
 @cuda.jit(cache=True)
 def repeat_words_large(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, word_group, group, keys, firsts, active,
+    listed, row_ranks, max_ngram, coverage, shortest, word_hash, word_end, word_group, group, keys, firsts, active,
     top_characters, out,
 ):  # fmt: skip
     """One block per listed document of up to LARGE_WORDS words; arrays by position are in global memory."""
@@ -465,9 +468,9 @@ def repeat_words_large(
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
         count_document(
-            row, last - first, np.uint32(LARGE_BITS), max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], word_group[first:last], group[first:last], keys[first:last], firsts[first:last],
-            active[first:last], masks, functions, entries, slots, totals, tops, top_characters, out,
+            row, last - first, np.uint32(LARGE_BITS), max_ngram, coverage, shortest, word_hash[first:last],
+            word_end[first:last], row_ranks[VISIBLE, row], word_group[first:last], group[first:last], keys[first:last],
+            firsts[first:last], active[first:last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
         place += cuda.gridDim.x
@@ -475,7 +478,7 @@ def repeat_words_large(
 
 def _signatures():
     i32, i64, u32, u64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
-    words = i64, types.int32[:, ::1], types.int64, types.bool_, u64, i32
+    words = i64, types.int32[:, ::1], types.int64, types.bool_, types.int64, u64, i32
     results = types.int64[:, ::1], types.int32[:, ::1]
     return {
         repeat_words_small: (*words, *results),

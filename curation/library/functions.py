@@ -193,4 +193,5 @@ def explain(
 
     Raises RecipeError for a wrong rule, and the errors of `curation.apply`.
     """
-    return apply(frame, Explain(rules=stage_of(Filter, rules, locals()).rules), text_column=text_column)
+    stage = stage_of(Filter, rules, locals())
+    return apply(frame, Explain(rules=stage.rules, tokenizer=stage.tokenizer), text_column=text_column)

@@ -8,12 +8,14 @@ measured again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import Engine, Frame
+from curation.measures import TOKENS
 from curation.rules.decide import Rule, Verdict
 from curation.stages import Filter, MeasureStage, RowStage, Stage
 from curation.stages.outcome import Outcome
@@ -26,19 +28,21 @@ class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
     """Add the measures that rules need, the counts of their patterns, and the verdict: whether the row is `kept`, and
     the `reason`, `value` and `bound` of the first broken rule.
 
-    rules     as in `curation.Filter`
-    measured  whether the frame has the measures
+    rules      as in `curation.Filter`
+    tokenizer  as in `curation.Filter`
+    measured   whether the frame has the measures
     """
 
     removes: ClassVar[bool] = False
 
     rules: str | list[str | Rule]
+    tokenizer: str = ""
     measured: bool = False
 
     @property
     def filter(self) -> Filter:
         """The filter with these rules."""
-        return Filter(rules=self.rules)
+        return Filter(rules=self.rules, tokenizer=self.tokenizer)
 
     def reads(self) -> tuple[str, ...]:
         return self.filter.reads()
@@ -49,12 +53,15 @@ class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
     def kernels(self) -> tuple[str, ...]:
         return ("measures",)
 
+    def check(self, inputs: Sequence[str]) -> None:
+        self.filter.check(inputs)
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.filter.measures
         if self.measured:
             measures = _columns(engine, frame, names)
         else:
-            measures = engine.measure(frame[TEXT], names) if names else {}
+            measures = self.filter.measure(engine, frame, names)
         verdict = self.filter.judge(engine, frame, measures)
         counts = self.filter.count_patterns(engine, frame)
         return Outcome(columns=measures | counts | _verdict_columns(verdict))
@@ -87,11 +94,13 @@ def on_measures(stage: RowStage, frame: Frame, text_column: str) -> RowStage:
     if not isinstance(stage, Filter | Explain):
         return stage
     wanted = (stage if isinstance(stage, Filter) else stage.filter).measures
+    if TOKENS in wanted:  # the frame's may be another tokenizer's
+        return stage
     if not wanted or not {*wanted} <= {*_noted(frame, text_column)}:
         return stage
     if isinstance(stage, Explain):
-        return Explain(rules=stage.rules, measured=True)
-    return _MeasuredFilter(rules=stage.rules)
+        return Explain(rules=stage.rules, tokenizer=stage.tokenizer, measured=True)
+    return _MeasuredFilter(rules=stage.rules, tokenizer=stage.tokenizer)
 
 
 def note_measures(frame: Frame, stage: Stage, text_column: str, changed: bool) -> None:

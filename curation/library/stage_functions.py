@@ -106,13 +106,14 @@ def measure(
     *,
     listed_words: str | Sequence[str] = "",
     personal_data: str | Sequence[str] = (),
+    tokenizer: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with one int64 column per measure.
 
-    names                names of measures (`curation.Measure`); empty: all, or none with `listed_words` or
-                         `personal_data`. Or a whole `curation.MeasureStage` in place of the keywords, which are its
-                         fields
+    names                names of measures (`curation.Measure`), or `tokens`; empty: all of `Measure`, or none with
+                         `listed_words` or `personal_data`. Or a whole `curation.MeasureStage` in place of the keywords,
+                         which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas
@@ -130,6 +131,7 @@ def filter(
     frame: AnyFrame,
     rules: str | Rule | Mapping[str, Any] | Sequence[str | Rule | Mapping[str, Any]] | Filter,
     *,
+    tokenizer: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows that break none of `rules`.
@@ -162,6 +164,7 @@ def lines(
     max_removed: Mapping[str, float] = {},
     strip: bool = False,
     cut: bool = True,
+    tokenizer: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     r"""Return the frame without the lines, paragraphs or sentences that break one of `rules`.

@@ -39,6 +39,7 @@ from curation.recipes.yaml_text import parse_yaml
 from curation.stages import CorpusStage, Stage
 from curation.stages.base import added_columns, stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
+from curation.stages.rows.token_counts import with_tokenizer
 from curation.system.html_table import html_table
 from curation.system.os_errors import explain
 from curation.system.path_advice import advice
@@ -206,6 +207,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for stage in self.stages:
             if not isinstance(stage, Stage):
                 raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
+        msgspec.structs.force_setattr(self, "stages", [with_tokenizer(s, self.tokenizer.name) for s in self.stages])
         for name in self.stage_names:
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from curation.kernels.units import UNITS
-from curation.measures import Measure
+from curation.measures import TOKENS, Measure
 from curation.packing.blends import NAMES, WAYS
 from curation.packing.forms import OUTPUT_FORMATS
 from curation.reading.formats import FORMATS
@@ -134,7 +134,7 @@ def _forms_of(definitions: dict[str, Any], stage: str, prefix: str, measures: tu
     conditions = {name: entry for name, entry in properties.items() if name not in SUBJECTS}
     override = {"anyOf": [{"type": "null"}, *properties["override"]["anyOf"]]}
     bound = {"$ref": TEMPLATE.format(name=f"{prefix}Conditions")}
-    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys((*Measure.__members__, *measures), bound)
+    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys((*Measure.__members__, TOKENS, *measures), bound)
     names = (f"{prefix}Rule", f"{prefix}KeyedRules")
     one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in names)]
     properties["any"] = {"type": "array", "minItems": 2, "items": {"anyOf": one[1:]}}

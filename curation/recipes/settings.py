@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from curation.errors import RecipeError, near_or_nothing, nearest
-from curation.measures import Measure, near_measure
+from curation.measures import is_measure, near_measure
 from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
@@ -112,7 +112,7 @@ def _subject(key: str, more: Set[str] = frozenset()) -> dict[str, Any]:
     """The field that holds the subject of a rule: ratio, measure or column."""
     if "/" in key:
         return {"ratio": [name.strip() for name in key.split("/")]}
-    return {"measure" if key in Measure.__members__ or key in more else "column": key}
+    return {"measure" if is_measure(key) or key in more else "column": key}
 
 
 # Settings

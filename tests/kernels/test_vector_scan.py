@@ -43,10 +43,10 @@ def scan(data: np.ndarray, start: int, end: int) -> Scanned:
     items = (end - start) // 2 + 1
     word_hash, word_end, line_hash, line_mark = (np.zeros(items, kind) for kind in (np.uint64, np.int64) * 2)
     out = np.zeros((NUM_MEASURES, 1), np.int64)
-    results = word_hash, word_end, line_hash, line_mark, out, 0
+    results = word_hash, word_end, line_hash, line_mark, np.zeros(end - start + 1, np.int32), out, 0
     positions = vector_scan.allocate_positions(end - start)
     words, lines = vector_scan.scan_document(
-        data, start, end, *UNICODE[:3], LANES, (True,) * 4, True, positions, *results
+        data, start, end, *UNICODE[:4], LANES, (True,) * 6, True, positions, *results
     )
     return Scanned(word_hash[:words], word_end[:words], line_mark[:lines], out[:, 0])
 

@@ -49,7 +49,7 @@ def counted(hashes: list[int], text: str) -> np.ndarray:
     scratch = tuple(np.zeros(words + 1, kind) for kind in (np.int64, np.uint64, np.int64))
     vector_tables.count_duplicate_lines(word_hash, marks, words, keys, out, 0)
     vector_tables.count_distinct_words(word_hash, words, keys, out, 0)
-    vector_tables.count_ngrams(words, 10, True, word_hash, lengths.cumsum(), *scratch, keys, counts, out, 0)
+    vector_tables.count_ngrams(words, 10, True, 2, word_hash, lengths.cumsum(), *scratch, keys, counts, out, 0)
     return out[:, 0]
 
 

@@ -4,6 +4,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from math import isqrt
+from statistics import median
 
 import regex
 import unicodedata2
@@ -76,6 +78,18 @@ def duplicate_ngram_characters(words: list[str], n: int) -> int:
     return characters
 
 
+def strings_of(text: str, size: int) -> list[str]:
+    """All strings of so many characters, in order."""
+    return [text[i : i + size] for i in range(len(text) - size + 1)]
+
+
+def repeated_strings(text: str, size: int) -> int:
+    """Occurrences of the most frequent strings: of those that occur more than once, at most the square root of the
+    number of different ones."""
+    counts = sorted(Counter(strings_of(text, size)).values(), reverse=True)
+    return sum(count for count in counts[: isqrt(len(counts))] if count > 1)
+
+
 def covered_ngram_characters(words: list[str], n: int) -> int:
     """Characters of all words inside any n-gram that occurs twice or more."""
     ngrams = ngrams_of(words, n)
@@ -107,9 +121,12 @@ def _measure_size(text: str) -> dict[str, int]:
         "line_characters": sum(map(len, lines)),
         "word_characters": sum(map(len, words)),
         "max_word_characters": max(map(len, words), default=0),
+        "max_line_characters": max(map(len, lines), default=0),
         "words_with_letter": sum(any(map(str.isalpha, word)) for word in words),
         "num_2grams": len(ngrams_of(words, 2)),
         "num_3grams": len(ngrams_of(words, 3)),
+        "num_5characters": len(strings_of(text, 5)),
+        "num_10characters": len(strings_of(text, 10)),
     }
 
 
@@ -155,8 +172,15 @@ def _measure_characters(text: str) -> dict[str, int]:
 
 
 def _measure_words(words: list[str]) -> dict[str, int]:
+    lengths = [len(word) for word in words]
     return {
+        "median_word_characters": int(median(lengths)) if lengths else 0,
+        "short_words": sum(length <= 3 for length in lengths),
+        "long_words": sum(length >= 7 for length in lengths),
+        "uppercase_words": sum(map(str.isupper, words)),
+        "capitalised_words": sum(map(str.istitle, words)),
         "stop_words": len(STOP_WORDS.intersection(words)),
+        "stop_word_count": sum(word in STOP_WORDS for word in words),
         "function_words": sum(word.translate(ASCII_LOWER) in FUNCTION_WORDS for word in words),
     }
 
@@ -176,8 +200,9 @@ def _measure_ngrams(words: list[str]) -> dict[str, int]:
     measures = {}
     for n in (2, 3, 4):
         measures[f"top_{n}gram_count"], measures[f"top_{n}gram_characters"] = top_ngram(words, n)
-    for n in range(5, 11):
+    for n in range(2, 11):
         measures[f"duplicate_{n}gram_characters"] = duplicate_ngram_characters(words, n)
+    for n in range(5, 11):
         measures[f"covered_{n}gram_characters"] = covered_ngram_characters(words, n)
     return measures
 
@@ -199,6 +224,11 @@ def measure_repetition(text: str) -> dict[str, int]:
     return {"distinct_words": len(set(words)), **_measure_duplicates(text), **_measure_ngrams(words)}
 
 
+def measure_strings(text: str) -> dict[str, int]:
+    """The measures of strings of characters that repeat."""
+    return {f"repeated_{size}character_characters": repeated_strings(text, size) for size in (5, 10)}
+
+
 def measure_document(text: str) -> dict[str, int]:
     """All measures of one document."""
-    return measure_text(text) | measure_repetition(text)
+    return measure_text(text) | measure_repetition(text) | measure_strings(text)

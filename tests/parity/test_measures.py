@@ -132,7 +132,13 @@ def test_expected_values_written_by_hand(engine):
         "line_characters": 78,
         "word_characters": 63,
         "max_word_characters": 9,
+        "max_line_characters": 22,
+        "median_word_characters": 3,
+        "short_words": 11,
+        "long_words": 1,
         "words_with_letter": 16,
+        "uppercase_words": 1,
+        "capitalised_words": 2,
         "hash_signs": 1,
         "ellipses": 3,
         "ellipsis_characters": 2,
@@ -145,6 +151,7 @@ def test_expected_values_written_by_hand(engine):
         "punctuated_lines": 3,
         "short_lines": 4,
         "stop_words": 0,
+        "stop_word_count": 0,
         "function_words": 3,
         "urls": 1,
         "url_characters": 9,
@@ -155,14 +162,46 @@ def test_expected_values_written_by_hand(engine):
         "distinct_words": 13,
         "top_2gram_count": 2,
         "top_2gram_characters": 10,
+        "duplicate_2gram_characters": 17,
         "duplicate_5gram_characters": 13,
         "covered_5gram_characters": 34,
         "covered_6gram_characters": 34,
         "covered_7gram_characters": 0,
         "num_2grams": 18,
         "num_3grams": 17,
+        "repeated_5character_characters": 14,
+        "repeated_10character_characters": 14,
+        "num_10characters": 76,
     }
     assert {name: actual[name] for name in expected} == expected
+
+
+CASES = {  # a word: whether it is one of uppercase_words, and of capitalised_words
+    "NATO": (1, 0), "U.S.": (1, 1), "A": (1, 1), "A1": (1, 1), "7": (0, 0), "Hello": (0, 1), "Jean-Luc,": (0, 1),
+    "It's": (0, 0), "iPhone": (0, 0), "McX": (0, 0), "(The": (0, 1), "Été": (0, 1), "ÉTÉ": (1, 0), "Ⓐ": (1, 1),
+    "ǅungla": (0, 1), "ǅ": (0, 1), "Aª": (0, 1), "漢字": (0, 0), "𐐀𐐨": (0, 1), "x" * 61 + "éA": (0, 0),
+}  # fmt: skip
+
+
+def test_words_by_case(engine):
+    """Written by hand, each also at every place of a block of 64 bytes."""
+    texts = [" " * before + word for word in CASES for before in (0, 1, 58, 59, 60, 61, 62, 63, 64)]
+    columns = engine.measure(frame_of(engine, texts)[TEXT], ("uppercase_words", "capitalised_words"))
+    found = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+    assert found == [case for case in CASES.values() for _ in range(9)]
+
+
+def test_middle_of_words_by_length(engine):
+    texts = ["a", "a bbb", "a bb", "a bbb cc dddd", "cccccccccc " * 3 + "a b"]
+    columns = engine.measure(frame_of(engine, texts)[TEXT], ("median_word_characters",))
+    assert columns["median_word_characters"].tolist() == [1, 2, 1, 2, 10]
+
+
+def test_strings_that_repeat(engine):
+    """`abcdefghij` occurs 4 times, and each of its 9 rotations 3 times; the square root of 10 strings chooses 3."""
+    texts = ["abcdefghij" * 4, "abcdefghij", "abcdefghijk", "a" * 20]
+    columns = engine.measure(frame_of(engine, texts)[TEXT], ("repeated_10character_characters", "num_10characters"))
+    assert [column.tolist() for column in columns.values()] == [[10, 0, 0, 11], [31, 1, 2, 11]]
 
 
 def test_empty_document_measures_zero(engine):

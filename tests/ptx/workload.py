@@ -24,7 +24,7 @@ from curation.kernels.ngram_table import table_of as ngram_table_of
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.units import UNITS
-from curation.measures import Measure
+from curation.measures import OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
 from curation.reading import probe
@@ -142,8 +142,16 @@ def hits(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
     return list(engine.ngram_hits(frame_of(engine, list(texts))[TEXT], table, TABLE_NGRAM))
 
 
-def measured(engine: ModuleType, texts: Sequence[str]) -> list[Any]:
-    return list(engine.measure(frame_of(engine, list(texts))[TEXT], [measure.name for measure in Measure]).values())
+# Measures that a batch pays for only if they are asked for: no rule set has one
+SEPARATE = (
+    "max_line_characters", "stop_word_count", *OF_WORD_LENGTHS, *OF_WORD_CASES, *REPEATED_SIZES,
+    *(f"duplicate_{n}gram_characters" for n in (2, 3, 4)),
+)  # fmt: skip
+TOGETHER = tuple(measure.name for measure in Measure if measure.name not in SEPARATE)
+
+
+def measured(engine: ModuleType, texts: Sequence[str], names: Sequence[str] = TOGETHER) -> list[Any]:
+    return list(engine.measure(frame_of(engine, list(texts))[TEXT], names).values())
 
 
 def classified_by_words(engine: ModuleType, texts: Sequence[str], folder: Path, word_ngrams: int = 2) -> list[Any]:
@@ -203,6 +211,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "rewrite what few texts have": lambda engine, texts, folder: rewritten(engine, [*texts, MARKED], ALL_STEPS),
     "units": cut_units,
     "measure": lambda engine, texts, folder: measured(engine, texts),
+    "measure separately": lambda engine, texts, folder: measured(engine, texts, SEPARATE),
     "measure long documents": lambda engine, texts, folder: measured(engine, [LONG_WORD, *longest_made()]),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],
     "keys": keys,
@@ -223,7 +232,8 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
 FUNCTIONS = {
     "read JSON Lines": "documents of JSON Lines",
     "rewrite": "rewrite, every step",
-    "measure": f"measure, all {len(Measure)}",
+    "measure": f"measure, {len(TOGETHER)} at once",
+    "measure separately": f"measure, the other {len(SEPARATE)}",
     "hash": "hash of the text",
     "classify": f"language, {MODEL_CHARACTERS:,} characters",
     "score": "perplexity, a model of pairs of words",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from curation.measures import Measure, is_measure
 from curation.recipes.recipe import load_recipe, parse_recipe
 from curation.rules.decide import RULE_SETS, Rule
 
@@ -25,10 +26,25 @@ def reasons_table() -> str:
     return "\n".join(lines)
 
 
-def test_every_reason_is_on_the_page():
-    found = re.search(r"<!-- reasons -->\n(.*)\n<!-- /reasons -->", PAGE.read_text(), re.DOTALL)
-    assert found, "no table of reasons"
-    assert found[1] == reasons_table()
+def measures_table() -> str:
+    rows = [f"| `{measure.name}` | {measure.definition} | {measure.source} |" for measure in Measure]
+    return "\n".join(["| measure | definition | source |", "|---|---|---|", *rows])
+
+
+@pytest.mark.parametrize(("name", "table"), [("reasons", reasons_table), ("measures", measures_table)])
+def test_every_reason_and_measure_is_on_the_page(name, table):
+    found = re.search(rf"<!-- {name} -->\n(.*)\n<!-- /{name} -->", PAGE.read_text(), re.DOTALL)
+    assert found, f"no table of {name}"
+    assert found[1] == table()
+
+
+def test_rules_of_other_tools_are_rules():
+    """Each line of the table has a bound by measures that exist."""
+    section = PAGE.read_text().split("### Rules of other tools\n")[1].split("\n## ")[0]
+    subjects = re.findall(r"^\| [^|]+ \| `([a-z0-9_/]+)` \|", section, re.MULTILINE)
+    assert len(subjects) > 8
+    for subject in subjects:
+        assert all(map(is_measure, subject.split("/"))), subject
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))

@@ -19,6 +19,7 @@ from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 SHOWN = 5  # reasons, below the funnel
@@ -27,7 +28,8 @@ SHOWN = 5  # reasons, below the funnel
 class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     """Remove documents that break one of `rules`.
 
-    rules   name of a rule set, or a list of names and rules; a document's first broken rule is its reason
+    rules      name of a rule set, or a list of names and rules; a document's first broken rule is its reason
+    tokenizer  tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
 
     Sets with their sources (Gopher, FineWeb): `curation.rules.decide.RULE_SETS`. Grammar: `docs/rules.md`. A null
     measures as an empty text.
@@ -49,10 +51,12 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     )
 
     rules: str | list[str | Rule]
+    tokenizer: str = ""
 
     def __post_init__(self) -> None:
         if not expand_rules(self.rules):
             raise ValueError("rules is empty; name a rule set, such as gopher, or give a rule")
+        check_use(self.measures, self.tokenizer)
 
     def reads(self) -> tuple[str, ...]:
         """Return the columns besides `text` and `id` that the rules need."""
@@ -63,10 +67,11 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return ("measures", *(("lists",) if lists_in(expand_rules(self.rules)) else ()))
 
     def files(self) -> dict[str, str]:
-        return list_files(expand_rules(self.rules))
+        return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
 
     def check(self, inputs: Sequence[str]) -> None:
         check_lists(expand_rules(self.rules))
+        check_tokenizer(self.measures, self.tokenizer)
 
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
@@ -110,11 +115,15 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
         counted = COUNTED if names else ()
-        measures = engine.measure(frame[TEXT], tuple(dict.fromkeys([*counted, *names]))) if names else {}
+        measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
         details = {name: int(measures[name].sum()) for name in counted}
         verdict = self.judge(engine, frame, measures)
         shown = dict.fromkeys(name for rule in self.rules_on_measures() for name in rule.measures)
         return Outcome(verdict, details=details, measures={name: measures[name] for name in shown})
+
+    def measure(self, engine: Engine, frame: Frame, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return these measures of the rows of a frame, int64."""
+        return measured(engine, frame[TEXT], names, self.tokenizer)
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""

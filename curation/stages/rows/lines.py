@@ -21,6 +21,7 @@ from curation.rules.rule_lists import check_lists, list_files, list_warnings, li
 from curation.rules.units import DOCUMENT, REPEATS, UnitRule, expand_unit_rules, first_broken, values_of
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 
 TOO_MUCH = "too_much_removed"
 SHARES = ("words", "lines", "characters")
@@ -38,6 +39,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
                  `too_much_removed`. `lines` counts units. Default: no limit
     strip        true strips white space at both ends of units before the rules, and of those that are kept
     cut          false cuts nothing: only `max_removed` and `removes: document` count
+    tokenizer    tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
 
     A unit is cut with its line end, a paragraph with the blank lines after it, a sentence with the white space after
     it. What is before the first unit belongs to that unit. Other bytes stay as they are. Rules on columns belong into a
@@ -59,6 +61,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     max_removed: dict[str, float] = msgspec.field(default_factory=dict)
     strip: bool = False
     cut: bool = True
+    tokenizer: str = ""
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
@@ -72,15 +75,17 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
                 raise ValueError(f"max_removed: {name} must be a share from 0 to below 1, not {share:g}")
         if not self.cut and not self.max_removed:
             raise ValueError("cut: false without max_removed changes nothing; give max_removed: {words: 0.05}")
+        check_use(self.measures, self.tokenizer)
 
     def kernels(self) -> tuple[str, ...]:
-        return ("units", "measures", *(("hashes",) if REPEATS in self._names else ()))
+        return ("units", "measures", *(("hashes",) if REPEATS in self.measures else ()))
 
     def files(self) -> dict[str, str]:
-        return list_files(expand_unit_rules(self.rules))
+        return list_files(expand_unit_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
 
     def check(self, inputs: Sequence[str]) -> None:
         check_lists(expand_unit_rules(self.rules))
+        check_tokenizer(self.measures, self.tokenizer)
 
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
@@ -106,8 +111,8 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         return lines + [f"{TOO_MUCH}: more than {share:g} of the {name}" for name, share in self.max_removed.items()]
 
     @property
-    def _names(self) -> tuple[str, ...]:
-        """The measures that the rules need, with `repeats`."""
+    def measures(self) -> tuple[str, ...]:
+        """The names of the measures that the rules need, with `repeats`."""
         return tuple(dict.fromkeys(name for rule in expand_unit_rules(self.rules) for name in rule.measures))
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -128,14 +133,14 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         """Measure the units, and find the first rule that each breaks."""
         rules = expand_unit_rules(self.rules)
         texts = engine.to_arrow(units.frame).column(TEXT) if any(rule.columns for rule in rules) else None
-        names = [name for name in self._names if name != REPEATS]
-        names += ["words"] * (REPEATS in self._names or "words" in self.max_removed)
+        names = [name for name in self.measures if name != REPEATS]
+        names += ["words"] * (REPEATS in self.measures or "words" in self.max_removed)
         measures: dict[str, np.ndarray] = {}
         if names or texts is None:
-            measures = engine.measure(units.frame[TEXT], tuple(dict.fromkeys([*names, "characters"])))
+            measures = measured(engine, units.frame[TEXT], dict.fromkeys([*names, "characters"]), self.tokenizer)
         else:
             measures["characters"] = pc.utf8_length(texts).to_numpy()
-        if REPEATS in self._names:
+        if REPEATS in self.measures:
             repeats = count_repeats(engine.hash_text(units.frame[TEXT]), units.counts)
             measures[REPEATS] = np.where(measures["words"] > 0, repeats, 0)
         broken = first_broken(rules, len(units.frame), measures, texts)

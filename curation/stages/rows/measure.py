@@ -15,18 +15,21 @@ from curation.measures import Measure, name_of
 from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.redact import Redact
+from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.rows.word_list import COLUMN, check_words, list_files, load_words, word_rates
 
 
 class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     """Add one int64 column per measure to `documents/`, from which thresholds can be chosen without another run.
 
-    names          names of measures (`curation.Measure`); empty: all, or none with `listed_words` or `personal_data`
+    names          names of measures (`curation.Measure`), or `tokens`; empty: all of `Measure`, or none with
+                   `listed_words` or `personal_data`
     listed_words   words of your own, or the path of a file with one word per line. The column `listed_words` (float64)
                    is the share of the words of a text that are listed, whatever their case. A word may have an opening
                    mark before it and one or two marks after it, such as `(` and `."`. `filter` takes it as a column
     personal_data  types of `redact`, such as `email` or `secret`. The column `email_count` (int64) is the number of
                    replacements that `redact` would make with these types. `filter` takes it as a column
+    tokenizer      tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
 
     Measures describe the text at this stage; later changes of the text do not update them. If two `measure` stages
     share a name, the later one overwrites the column. Measures of a null are 0. ValueError for an unknown name.
@@ -47,35 +50,39 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     names: tuple[str, ...] = ()
     listed_words: str | tuple[str, ...] = ""
     personal_data: tuple[str, ...] = ()
+    tokenizer: str = ""
 
     def __post_init__(self) -> None:
         check_words(self.listed_words)
         if self.personal_data:
             Redact(types=self.personal_data)  # refuses unknown types
         msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
+        check_use(self.names, self.tokenizer)
 
     def writes(self) -> dict[str, str]:
         listed = {COLUMN: "double"} if self.listed_words else {}
         counts = dict.fromkeys(map("{}_count".format, self.personal_data), "int64")
-        return dict.fromkeys(self._measures, "int64") | listed | counts
+        return dict.fromkeys(self.measures, "int64") | listed | counts
 
     @property
-    def _measures(self) -> tuple[str, ...]:
+    def measures(self) -> tuple[str, ...]:
+        """The names of the measures that the stage writes."""
         return self.names or (() if self.listed_words or self.personal_data else tuple(Measure.__members__))
 
     def kernels(self) -> tuple[str, ...]:
-        measures = ("measures",) if self._measures or self.listed_words else ()
+        measures = ("measures",) if self.measures or self.listed_words else ()
         return (*measures, *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()))
 
     def files(self) -> dict[str, str]:
-        return list_files(self.listed_words)
+        return list_files(self.listed_words) | tokenizer_files(self.names, self.tokenizer)
 
     def check(self, inputs: Sequence[str]) -> None:
         if self.listed_words:
             load_words(self.listed_words)
+        check_tokenizer(self.names, self.tokenizer)
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        columns: dict[str, Any] = engine.measure(frame[TEXT], self._measures) if self._measures else {}
+        columns: dict[str, Any] = measured(engine, frame[TEXT], self.measures, self.tokenizer)
         if self.personal_data:
             counts = Redact(types=self.personal_data).count(engine, frame)
             columns |= {f"{name}_count": values for name, values in counts.items()}

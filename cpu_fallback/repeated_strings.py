@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measures of strings of some characters that repeat, for the CPU.
+
+Most strings of ten characters occur once. A table of bytes, which takes a few of these for repeated, rejects most of
+them; only the others are counted by their hashes, as `vector_tables` does with 2-grams of words.
+"""
+
+import numpy as np
+
+from cpu_fallback.vector_tables import FREE, slot_of
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import mix64, table_mask
+from curation.kernels.strings import MULTIPLIER, first_power
+from curation.kernels.utf8 import decode
+
+at = np.uint64
+SEEN_SLOTS = 4  # bytes of the first table per slot of the second
+
+
+def allocate_strings(longest: int) -> tuple[np.ndarray, ...]:
+    """The arrays that `repeat_rows` writes, for documents of up to `longest` bytes."""
+    slots = int(table_mask(longest)) + 1
+    return (
+        np.empty(longest, np.uint64),  # hashes
+        np.empty(SEEN_SLOTS * slots, np.uint8),  # seen
+        np.empty(slots, np.uint64),  # keys
+        np.empty(slots, np.int32),  # counts
+    )
+
+
+@kernel
+def _hash_strings(data, start, end, size, power, hashes):
+    """Write the hash of the string of `size` characters at each character; return their number."""
+    hashed = at(0)
+    strings, characters = 0, 0
+    first = i = start
+    while i < end:
+        code_point, width = decode(data, i)
+        hashed = hashed * MULTIPLIER + at(code_point)
+        i += width
+        characters += 1
+        if characters >= size:
+            hashes[at(strings)] = mix64(hashed)
+            strings += 1
+            code_point, width = decode(data, first)
+            hashed -= at(code_point) * power
+            first += width
+    return strings
+
+
+@kernel
+def _find_candidates(hashes, strings, seen, mask):
+    """Move the hashes that may repeat to the front; return their number."""
+    seen[: np.int64(mask) + 1] = 0
+    for k in range(at(strings)):
+        slot = hashes[k] >> at(32) & mask
+        seen[slot] = seen[slot] << np.uint8(1) | np.uint8(1)
+    candidates = at(0)
+    for k in range(at(strings)):
+        hashed = hashes[k]
+        hashes[candidates] = hashed
+        candidates += at(seen[hashed >> at(32) & mask] > 1)
+    return np.int64(candidates)
+
+
+@kernel
+def _count_candidates(hashes, candidates, keys, counts):
+    """Count the hashes, and move the counts above 1 to the front; return (different hashes, counts above 1)."""
+    mask = table_mask(candidates)
+    slots = np.int64(mask) + 1
+    keys[:slots] = FREE
+    counts[:slots] = 0
+    different = repeated = 0
+    for c in range(at(candidates)):
+        slot, key = slot_of(keys, mask, hashes[c])
+        different += int(keys[slot] == FREE)
+        keys[slot] = key
+        counts[slot] += 1
+    for slot in range(slots):
+        count = counts[at(slot)]
+        counts[at(repeated)] = count
+        repeated += int(count > 1)
+    return different, repeated
+
+
+@kernel
+def _sum_of_largest(counts, number, chosen):
+    """The sum of the `chosen` largest of counts[:number]; of all if there are fewer."""
+    low, high = 0, 1 << 31  # at most `chosen` counts are above `high`, and more are above `low`
+    total = above = 0
+    for c in range(number):
+        total += counts[at(c)]
+    if number <= chosen:
+        return total
+    while high - low > 1:
+        middle = (low + high) >> 1
+        above = 0
+        for c in range(number):
+            above += int(counts[at(c)] > middle)
+        if above <= chosen:
+            high = middle
+        else:
+            low = middle
+    total = above = 0
+    for c in range(number):
+        above += int(counts[at(c)] > high)
+        total += counts[at(c)] if counts[at(c)] > high else 0
+    return total + (chosen - above) * high
+
+
+@kernel
+def repeat_rows(data, offsets, valid, size, scratch, out):
+    """Write a measure of strings of `size` characters that repeat to `out` (int64)."""
+    hashes, seen, keys, counts = scratch
+    power = first_power(size)
+    for row in range(len(valid)):
+        if not valid[row] or offsets[row + 1] - offsets[row] <= size:
+            continue
+        strings = _hash_strings(data, offsets[row], offsets[row + 1], size, power, hashes)
+        mask = table_mask(strings) * at(SEEN_SLOTS) + at(SEEN_SLOTS - 1)
+        candidates = _find_candidates(hashes, strings, seen, mask)
+        different, repeated = _count_candidates(hashes, candidates, keys, counts)
+        different += strings - candidates
+        out[row] = _sum_of_largest(counts, repeated, np.int64(np.sqrt(different)))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measure `tokens`: tokens of each text by a tokenizer, and measures of texts for stages that may need it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import numpy as np
+
+from curation.contract import Engine, Text
+from curation.errors import RecipeError
+from curation.measures import TOKENS
+from curation.stages.base import Stage
+from curation.system.files import known_sha256
+
+if TYPE_CHECKING:
+    from curation.packing.tokenization import Tokenizer
+
+AnyStage = TypeVar("AnyStage", bound=Stage)
+
+
+def measured(engine: Engine, text: Text, names: Collection[str], tokenizer: str) -> dict[str, np.ndarray]:
+    """Return the measures `names` of each text, int64. `tokenizer` counts the tokens; a null text has none."""
+    counted = tuple(name for name in names if name != TOKENS)
+    measures = engine.measure(text, counted) if counted else {}
+    if TOKENS in names:
+        measures[TOKENS] = engine.tokenize(text, _loaded(tokenizer))[1].astype(np.int64)
+    return {name: measures[name] for name in names}
+
+
+def _loaded(name: str) -> Tokenizer:
+    """Return a tokenizer that adds no special tokens. RecipeError if none is named."""
+    from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+
+    if not name:
+        raise RecipeError(
+            "the measure tokens needs a tokenizer, and none is set. In a recipe it is the recipe's; in a call give "
+            "tokenizer: a tiktoken encoding such as gpt2, a path, or hub:ORG/NAME"
+        )
+    return load_tokenizer(TokenizerSpec(name=name, append_eod=False))
+
+
+def check_tokenizer(names: Iterable[str], tokenizer: str) -> None:
+    """Load the tokenizer if `names` has `tokens`. RecipeError if none is set, or if it cannot be loaded."""
+    if TOKENS in names:
+        _loaded(tokenizer)
+
+
+def check_use(names: Iterable[str], tokenizer: str) -> None:
+    """Raise ValueError for a tokenizer that counts nothing."""
+    if tokenizer and TOKENS not in names:
+        raise ValueError(f"tokenizer {tokenizer!r} has no use: nothing here measures {TOKENS}. Leave it out")
+
+
+def tokenizer_files(names: Iterable[str], tokenizer: str) -> dict[str, str]:
+    """Return the files of the tokenizer that counts `tokens`, with their SHA-256; none if nothing counts them."""
+    from curation.packing.vocabularies import vocabulary_files
+
+    if TOKENS not in names or not tokenizer:
+        return {}
+    return {str(path): known_sha256(str(path)) for path in vocabulary_files(tokenizer) if path.is_file()}
+
+
+def with_tokenizer(stage: AnyStage, tokenizer: str) -> AnyStage:
+    """Return a stage of a recipe with the recipe's tokenizer if it counts tokens and has none of its own."""
+    if getattr(stage, "tokenizer", None) == "" and TOKENS in getattr(stage, "measures", ()):
+        return msgspec.structs.replace(stage, tokenizer=tokenizer)
+    return stage

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words and lines of a batch of documents, and pieces of its documents for warps."""
+
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from gpu_pipeline import kernels
+from gpu_pipeline import measure_kernels as parts
+
+
+class Spans(NamedTuple):
+    """The words and lines of a batch, as arguments of kernels (`measure_kernels` says what each is)."""
+
+    data: cp.ndarray
+    blocks: cp.ndarray
+    offsets: cp.ndarray
+    valid: cp.ndarray
+    origin: int
+    bits: cp.ndarray
+    ranks: cp.ndarray
+    row_ranks: cp.ndarray
+    word_starts: cp.ndarray
+    word_ends: cp.ndarray
+
+
+def pieces_of(counts: cp.ndarray, size: int) -> tuple[cp.ndarray, cp.ndarray]:
+    """(first piece of each document, document of each piece) for pieces of up to `size` items."""
+    pieces = kernels.starts_of(-(-counts // size))
+    return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
+
+
+def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
+    """Run a kernel with one warp per piece."""
+    kernels.launch(kernel, pieces.size * parts.LANES, *arguments)
+
+
+def count_per_row(spans: Spans, mask: int) -> cp.ndarray:
+    """The bits of a ranked mask in each document, int64; 0 for a null."""
+    ranks = spans.row_ranks[mask]
+    return cp.where(spans.valid, ranks[1:] - ranks[:-1], 0).astype(np.int64)

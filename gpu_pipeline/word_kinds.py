@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures of words by length and case, of occurrences of stop words, and of strings of characters that repeat, for a
+batch of documents. A batch that asks for none of them does not come here."""
+
+import cupy as cp
+import numpy as np
+
+from curation.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS, Measure
+from gpu_pipeline import kernels
+from gpu_pipeline import long_repetition_kernels as repetition
+from gpu_pipeline import word_kind_kernels as parts
+from gpu_pipeline.batches import Spans, count_per_row, launch_warps, pieces_of
+from gpu_pipeline.measure_kernels import BYTE_PIECE, WORD_PIECE
+from gpu_pipeline.repetition_kernels import EMPTY
+from gpu_pipeline.spans import LEAD, VISIBLE, WORD
+from gpu_pipeline.word_cases import CASE_MASKS
+
+MOST_STRINGS = 1 << 28  # of a document; the CPU engine takes more
+
+
+def _sum_by_row(spans: Spans, counted: cp.ndarray) -> cp.ndarray:
+    """How many words of each document are marked in `counted` (bool)."""
+    before = kernels.starts_of(counted.astype(np.int32))[spans.row_ranks[WORD]]
+    return cp.where(spans.valid, before[1:] - before[:-1], 0)
+
+
+def count_lengths(spans: Spans, word_end: cp.ndarray, out: cp.ndarray) -> None:
+    """Write the measures of word lengths. `word_end`: int32, visible characters before the end of each word."""
+    if not word_end.size:
+        return
+    lengths = word_end.copy()
+    lengths[1:] -= word_end[:-1]
+    ranks = spans.row_ranks[:, :-1]
+    begun = cp.flatnonzero(spans.valid & (ranks[WORD] < spans.row_ranks[WORD, 1:]))  # documents with words
+    firsts = ranks[WORD][begun]
+    lengths[firsts] = word_end[firsts] - ranks[VISIBLE][begun]
+    lengths = cp.maximum(lengths, 0)  # those of nulls are not written
+    out[Measure.short_words] = _sum_by_row(spans, lengths <= SHORT_WORD_CHARACTERS)
+    out[Measure.long_words] = _sum_by_row(spans, lengths >= LONG_WORD_CHARACTERS)
+    rows = cp.searchsorted(spans.row_ranks[WORD], cp.arange(lengths.size, dtype=np.int32), side="right")
+    order = cp.argsort(rows.astype(np.int64) << 32 | lengths)
+    counts = count_per_row(spans, WORD)[begun]
+    low, high = (lengths[order[firsts + half]] for half in ((counts - 1) // 2, counts // 2))
+    out[Measure.median_word_characters, begun] = (low + high) // 2
+
+
+def count_cases(spans: Spans, properties: tuple, out: cp.ndarray) -> None:
+    """Write the measures of words by case. `properties`: pages, records, flags and lower of the Unicode tables."""
+    size = spans.bits.shape[1]
+    case_bits = kernels.empty(out, np.uint32, (CASE_MASKS, size))
+    counts, ranks = (kernels.empty(out, np.int32, (CASE_MASKS, size + more)) for more in (0, 1))
+    arguments = spans.data, spans.blocks, spans.origin, *properties, case_bits.view(np.uint8)
+    kernels.launch_shared(parts.mark_word_cases, 4 * size, *arguments)
+    kernels.launch_shared(parts.count_case_bits, size, case_bits, counts)
+    ranks[:, 0] = 0
+    for mask in range(CASE_MASKS):
+        ranks[mask, 1:] = kernels.prefix_sums(counts[mask], np.int32)
+    pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
+    words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
+    launch_warps(parts.count_word_cases, rows, case_bits, ranks, *words, out)
+
+
+def count_stop_words(spans: Spans, out: cp.ndarray) -> None:
+    """Write the occurrences of stop words."""
+    pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
+    words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
+    launch_warps(parts.count_stop_words, rows, spans.data, spans.blocks, spans.origin, *words, out)
+
+
+def _claim(counts: cp.ndarray, rows: cp.ndarray, hashes: cp.ndarray, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+    """(Whether each string is the one that stands for equal ones of its document, how many others there are)."""
+    starts, chunks = kernels.starts_of(counts), kernels.starts_of(counts // 32 + 2)
+    pieces, docs = pieces_of(counts, repetition.PIECE)
+    slots = kernels.starts_of(kernels.table_slots(counts))
+    table = cp.full(int(slots[-1]), EMPTY, np.uint32)
+    group, followers = kernels.empty(out, np.int32, hashes.size), cp.zeros(hashes.size, np.int32)
+    active, repeated = cp.full(int(chunks[-1]), EMPTY, np.uint32), cp.zeros(int(chunks[-1]), np.uint32)
+    found, of_strings = cp.zeros(1, np.int32), 2  # any size that is not of words alone, and is counted
+    launch_warps(
+        repetition.claim_ngrams, docs, starts[:-1], counts, starts, chunks, pieces, docs, rows, slots, table,
+        of_strings, hashes, active, group, followers, repeated, found, out,
+    )  # fmt: skip
+    return group < 0, followers
+
+
+def count_repeated(spans: Spans, size: int, name: str, out: cp.ndarray) -> cp.ndarray:
+    """Write the measure `name` of strings of `size` characters that repeat; return the documents with too many."""
+    strings = cp.maximum(count_per_row(spans, LEAD) - (size - 1), 0)
+    too_long = cp.flatnonzero(strings > MOST_STRINGS)
+    strings[too_long] = 0
+    starts = kernels.starts_of(strings)
+    hashes = kernels.empty(out, np.uint64, int(starts[-1]))
+    if not hashes.size:
+        return too_long
+    pieces, rows = pieces_of(cp.where(strings > 0, spans.offsets[1:] - spans.offsets[:-1], 0), BYTE_PIECE)
+    ranks = spans.bits, spans.ranks, spans.row_ranks
+    arguments = spans.data, spans.offsets, spans.origin, *ranks, pieces, rows, starts, size, hashes
+    launch_warps(parts.hash_strings, rows, *arguments)
+    listed = cp.flatnonzero(strings > 0)
+    first, followers = _claim(strings[listed], listed, hashes, out)
+    different = kernels.starts_of(first.astype(np.int64))[starts]
+    places = cp.flatnonzero(first & (followers > 0))
+    counts = followers[places].astype(np.int64) + 1
+    places = cp.searchsorted(starts, places, side="right") - 1  # documents from here on
+    order = cp.argsort((places + 1 << 32) - counts)  # the most frequent strings of each document first
+    counts, places = counts[order], places[order]
+    begins = cp.searchsorted(places, cp.arange(starts.size))
+    chosen = _root(different[1:] - different[:-1])
+    sums = kernels.starts_of(cp.where(cp.arange(counts.size) - begins[places] < chosen[places], counts, 0))[begins]
+    out[Measure[name]] = sums[1:] - sums[:-1]
+    return too_long
+
+
+def _root(values: cp.ndarray) -> cp.ndarray:
+    """The square roots of integers, rounded down; the device's own roots need not be exact."""
+    root = (values.astype(np.float64) ** 0.5).astype(np.int64)
+    root -= root * root > values
+    return root + ((root + 1) * (root + 1) <= values)
