@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from concurrent.futures import BrokenExecutor
 
 SHOWN_NAMES = 10
+LESS_LIKE = 0.2  # names that are less like the unknown one than the nearest by this much are not shown
 NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
 
 
@@ -83,6 +84,8 @@ def nearest(name: object, names: Iterable[object]) -> str:
     """
     known = list(dict.fromkeys(map(str, names)))
     close = difflib.get_close_matches(str(name), known, 3)
+    likeness = [difflib.SequenceMatcher(None, other, str(name)).ratio() for other in close]
+    close = [other for other, ratio in zip(close, likeness, strict=True) if ratio > likeness[0] - LESS_LIKE]
     if close:
         return f"; did you mean {', '.join(close)}?"
     if not known:

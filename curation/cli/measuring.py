@@ -104,7 +104,7 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
     filters = [number for number, stage in enumerate(recipe.stages) if isinstance(stage, Filter)]
     judges = [number for number, stage in enumerate(recipe.stages) if isinstance(stage, Lines)]
     if not filters and not judges:
-        raise RecipeError(f"{name} has no filter stage and no lines; name a recipe with rules, or give --rules")
+        raise RecipeError(f"{name} has no stage filter or lines; name a recipe with rules, or give --rules")
     first, last = (filters[0], filters[-1]) if filters else (judges[-1] + 1, 0)
     before = [stage for stage in recipe.stages[:first] if isinstance(stage, Lines) or _changes_text(stage)]
     later = [recipe.stage_names[k] for k in range(first, last) if k in judges or _changes_text(recipe.stages[k])]

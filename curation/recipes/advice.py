@@ -65,7 +65,7 @@ def advice_for(message: str, content: Any, recipe: type[msgspec.Struct]) -> str:
     if match := KEY.match(message):
         return _for_key(_steps(match[2]) + _steps(match[1]), content)
     if match := EXPECTED.match(message):
-        return _for_type(match[1], match[2], _steps(match[3]), content)
+        return _for_type(match[1], match[2], _steps(match[3]), content, recipe)
     return ""
 
 
@@ -90,8 +90,8 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
     parent = _value_at(content, steps)
     fields = [field for kind in _structures_at(steps, content, recipe) for field in kind.__struct_encode_fields__]
     hint = nearest(name, fields)
-    if longer := [field for field in fields if field.startswith(f"{name}_")]:
-        return f"; did you mean {' or '.join(longer)}?"
+    if longer := _longer(name, fields):
+        return longer
     others = _structures_with(name, recipe)
     if hint.startswith("; did") and not others:
         return hint
@@ -103,6 +103,12 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
     if is_filter and (rule := as_rule(name, parent.get(name))):
         return f". Write rules: {rule}"
     return f"; it is a setting of {' or of '.join(others)}" if others else hint
+
+
+def _longer(name: str, fields: Sequence[str]) -> str:
+    """Name the fields that begin with a name; "" if none does."""
+    longer = [field for field in fields if field.startswith(f"{name}_")]
+    return f"; did you mean {' or '.join(longer)}?" if longer else ""
 
 
 def _structures_at(
@@ -163,7 +169,9 @@ def _for_missing_kind(stage: dict[Any, Any]) -> str:
 # Values of a wrong type
 
 
-def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any) -> str:
+def _for_type(
+    expected: str, got: str, steps: Sequence[str | int], content: Any, recipe: type[msgspec.Struct]
+) -> str:
     value, name = _value_at(content, steps), next((step for step in reversed(steps) if isinstance(step, str)), "")
     if not steps:
         return f". A recipe is a mapping, such as {EXAMPLE}"
@@ -174,7 +182,9 @@ def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any)
     if expected in ("int", "float") and isinstance(value, str):
         return _for_number(expected, value)
     if expected == "str":
-        return _for_text(name, value, got)
+        kinds = _structures_at(steps[:-1], content, recipe) if isinstance(value, int | float) else ()
+        fields = [field for kind in kinds for field in kind.__struct_encode_fields__]
+        return _longer(name, fields) or _for_text(name, value, got)
     return ". Write true or false" if expected == "bool" else ""
 
 

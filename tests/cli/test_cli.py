@@ -312,7 +312,7 @@ def test_a_recipe_is_measured_on_the_text_that_its_filter_gets(corpus: Path, cap
     assert "2 documents, of which the rules remove 1 (50.00%)" in out
     Path("none.yaml").write_text("stages: [{kind: exact_dedup}]")
     message = failed(capsys, "measure", "texts.jsonl", "--recipe", "none.yaml", "-o", "none")
-    assert "none.yaml has no filter stage; name a recipe with rules, or give --rules" in message
+    assert "none.yaml has no stage filter or lines; name a recipe with rules, or give --rules" in message
     Path("columns.yaml").write_text("stages: [{kind: filter, rules: [{matches: x, max_count: 0}]}]")
     message = failed(capsys, "measure", "texts.jsonl", "--recipe", "columns.yaml", "-o", "none")
     assert "no rule of columns.yaml is on a measure; rules on columns have no percentiles" in message

@@ -56,7 +56,7 @@ WRONG = [
     ("train", "train needs one of: tokenizer"),
     ("train tokeniser -o x", "unknown command 'train tokeniser'; did you mean tokenizer?"),
     ("-o out run", "put options after the command: curate COMMAND -o; see curate --help"),
-    ("run --ouput out", "run has no option --ouput; did you mean --output, --input?"),
+    ("run --ouput out", "run has no option --ouput; did you mean --output?"),
     ("run --out out", "run has no option --out; did you mean --output?"),
     ("run --zzz", "run has no option --zzz; see curate run --help"),
     ("run -x", "run has no option -x; see curate run --help"),
@@ -303,7 +303,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "measure": (
         lambda at: [at / "made.jsonl", "--names", "words", "-o", "measured"],
         {"output", "report", "already_complete", "documents", "bytes", "seconds", "warnings", "tokens", "stages"}
-        | {"ranks", "percentiles", "rules"},
+        | {"ranks", "percentiles", "rules", "units"},
     ),
     "embed": (
         lambda at: [at / "made.jsonl", "--model", write_static(Path("vectors")), "-o", "embedded"],
