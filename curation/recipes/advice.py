@@ -169,9 +169,7 @@ def _for_missing_kind(stage: dict[Any, Any]) -> str:
 # Values of a wrong type
 
 
-def _for_type(
-    expected: str, got: str, steps: Sequence[str | int], content: Any, recipe: type[msgspec.Struct]
-) -> str:
+def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any, recipe: type[msgspec.Struct]) -> str:
     value, name = _value_at(content, steps), next((step for step in reversed(steps) if isinstance(step, str)), "")
     if not steps:
         return f". A recipe is a mapping, such as {EXAMPLE}"

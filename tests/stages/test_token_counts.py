@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.stages import Filter, MeasureStage
+from curation.stages import Filter, Lines, MeasureStage
 from tests.conftest import frame_of
 from tests.packing.samples import train_tokenizer
 
@@ -26,17 +26,24 @@ def test_rules_and_stage_count_the_same_tokens(engine):
     assert outcome.verdict.kept.tolist() == [True, False, False, False, False]
 
 
+def test_lines_are_cut_by_their_tokens(engine):
+    stage = Lines(rules=[curation.Rule(measure="tokens", min=2)], tokenizer="gpt2")
+    text = stage.apply(engine, frame_of(engine, ["one two\nthree\nnaïve 漢字", "one", None])).text
+    assert engine.to_arrow(text.to_frame("text")).column("text").to_pylist() == ["one two\nnaïve 漢字", "", None]
+
+
 def test_a_run_counts_by_the_tokenizer_of_its_recipe(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text('{"text": "one two three"}\n{"text": "one"}\n')
-    stages = [{"filter": {"rules": {"tokens": {"max": 2}}}}, {"measure": {"names": ["tokens"]}}]
+    rules = {"rules": {"tokens": {"max": 2}}}
+    stages = [{"lines": rules}, {"filter": rules}, {"measure": {"names": ["tokens"]}}]
     content = {"input": [{"path": str(tmp_path / "a.jsonl")}], "stages": stages, "output": {"formats": []}}
     path = str(train_tokenizer(tmp_path / "tokenizer.json", ["one one one two"] * 9))
     recipe = curation.convert_recipe(content | {"tokenizer": {"name": path}})
     assert {stage.tokenizer for stage in recipe.stages} == {path}
     assert all([*stage.files()] == [path] for stage in recipe.stages)
     result = curation.run(recipe, tmp_path / "out", engine="cpu", progress=False)
-    assert result.report["stages"][0]["reasons"] == {"tokens": 1}
-    assert pq.read_table(tmp_path / "out" / "documents").column("tokens").to_pylist() == [1]
+    assert [stage["edited"] for stage in result.report["stages"]] == [1, 0, 0]
+    assert pq.read_table(tmp_path / "out" / "documents").column("tokens").to_pylist() == [0, 1]
 
 
 def test_explain_measures_tokens_and_does_not_reuse_those_of_another_tokenizer(tmp_path: Path):
@@ -56,6 +63,7 @@ WITHOUT = r"the measure tokens needs a tokenizer, and none is set. .* give token
         (lambda frame: curation.filter(frame, curation.Rule(measure="tokens", max=2)), WITHOUT),
         (lambda frame: curation.measure(frame, ["tokens"]), WITHOUT),
         (lambda frame: curation.explain(frame, curation.Rule(measure="tokens", max=2)), WITHOUT),
+        (lambda frame: curation.lines(frame, curation.Rule(measure="tokens", max=2)), WITHOUT),
         (lambda frame: curation.measure(frame, ["words"], tokenizer="gpt2"), "tokenizer 'gpt2' has no use: nothing"),
         (lambda frame: curation.filter(frame, "gopher", tokenizer="gpt2"), "tokenizer 'gpt2' has no use: nothing"),
         (lambda frame: curation.measure(frame, ["tokens"], tokenizer="gpt9"), "gpt9"),
