@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,13 +61,27 @@ def sources(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _free_trees() -> Iterator[None]:
+    """The garbage collector would visit their nodes in all later tests."""
+    yield
+    parse.cache_clear()
+    nodes_of.cache_clear()
+
+
+@cache  # all tests read the same files
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes(), filename=str(path))
 
 
+@cache
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    return [*ast.walk(tree)]
+
+
 def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """(top-level package, line) of every import, those inside functions and `if TYPE_CHECKING` too."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -74,9 +89,9 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def loads_by_name(tree: ast.AST) -> bool:
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    names = {node.id for node in nodes_of(tree) if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes_of(tree) if isinstance(node, ast.Attribute)}
+    names |= {alias.name for node in nodes_of(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     return bool(names & {"import_module", "__import__"})
 
 
@@ -95,7 +110,7 @@ def rooms_imported(tree: ast.Module) -> set[str]:
     """What a file imports of `curation` when it is loaded; not what only a type checker reads."""
     names: set[str] = set()
     loaded = [part for part in tree.body if not isinstance(part, ast.If) or ast.unparse(part.test) != "TYPE_CHECKING"]
-    for node in (node for part in loaded for node in ast.walk(part)):
+    for node in (node for part in loaded for node in nodes_of(part)):
         if isinstance(node, ast.ImportFrom) and node.module == "curation":
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("curation."):
@@ -139,7 +154,7 @@ def test_rooms_of_stages_import_only_rooms_below(floor: int):
 def modules_imported(path: Path) -> set[str]:
     """The modules of `curation` that a file imports, for type checkers too."""
     names = set()
-    for node in (node for node in ast.walk(parse(path)) if isinstance(node, ast.ImportFrom)):
+    for node in (node for node in nodes_of(parse(path)) if isinstance(node, ast.ImportFrom)):
         for alias in node.names:
             child = ROOT / f"{node.module}.{alias.name}".replace(".", "/")
             is_module = child.with_suffix(".py").is_file() or child.is_dir()
