@@ -85,7 +85,7 @@ def expand_rule_shorthands(rules: Any, path: str = "$.rules", more: Set[str] = f
 def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
     if not RULE_FIELDS & rule.keys():
         return _keyed(rule, path, more)
-    return [{**rule, "any": expand_rule_shorthands(rule["any"], f"{path}.any")} if "any" in rule else rule]
+    return [{**rule, "any": expand_rule_shorthands(rule["any"], f"{path}.any", more)} if "any" in rule else rule]
 
 
 def _keyed(rules: dict[Any, Any], path: str, more: Set[str]) -> list[dict[str, Any]]:

@@ -123,6 +123,7 @@ MISTAKES = [
     ({"rules": {"repeats/words": {"max": 0.5}}}, "repeats has no ratio; give {repeats: {max: 0}}"),
     ({"rules": {"repeats": {"max": -1}}}, "max: -1 removes everything"),
     ({"rules": [{"matches": "a(?=b)", "max_count": 0}]}, "RE2 has no lookaround"),
+    ({"rules": [{"any": [{"words": {"min": 3, "removes": "document"}}, {"repeats": {"max": 0}}]}]}, "give it to any"),
     ({"rules": {"wrods": {"min": 3}}}, "a rule on column 'wrods' judges documents"),
 ]
 
@@ -179,6 +180,13 @@ def test_listed_words_and_alternatives(engine, tmp_path: Path):
         found = applied(engine, ["# Title\nHOME and the menu\none two\none two three\n"], each)
         assert found[0] == ["# Title\none two three\n"]
         assert (found[3]["cut_units/menu"], found[3]["cut_units/short"]) == (1, 1)
+
+
+def test_long_units_that_repeat_are_cut(engine):
+    rule = {"any": [{"repeats": {"max": 0}}, {"characters": {"max": 5}}], "reason": "repeated"}
+    found = applied(engine, ["short\na longer one\nshort\na longer one\n"], stage_of({"rules": [rule]}))
+    assert found[0] == ["short\na longer one\nshort\n"]
+    assert found[3]["cut_units/repeated"] == 1
 
 
 def recipe_of(folder: Path, **settings: Any) -> dict[str, Any]:
