@@ -25,6 +25,12 @@ def tokens(settings: Settings, inputs: list[Any]) -> list[Any]:
         return _ids(tokenizer(settings["tokenizer"], Path(folder)), inputs)
 
 
+@adapter
+def tokens_of(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """The ids of the texts of each case, one after the other."""
+    return [[number for ids in tokens(settings, texts) for number in ids] for texts in inputs]
+
+
 def _ids(loaded: Any, texts: list[str]) -> list[list[int]]:
     ids, counts = loaded.encode(pa.array(texts, pa.large_string()))
     ends = counts.cumsum()

@@ -124,6 +124,7 @@ MISTAKES = [
     ({"rules": {"repeats": {"max": -1}}}, "max: -1 removes everything"),
     ({"rules": [{"matches": "a(?=b)", "max_count": 0}]}, "RE2 has no lookaround"),
     ({"rules": [{"any": [{"words": {"min": 3, "removes": "document"}}, {"repeats": {"max": 0}}]}]}, "give it to any"),
+    ({"rules": [{"any": ["gopher", {"words": {"min": 3}}]}]}, "any takes single rules, not the set gopher"),
     ({"rules": {"wrods": {"min": 3}}}, "a rule on column 'wrods' judges documents"),
 ]
 
