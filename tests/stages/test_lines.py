@@ -237,3 +237,12 @@ def test_measure_draws_a_histogram_of_units(tmp_path: Path, capsys: pytest.Captu
     assert [line.split()[:5] for line in printed.splitlines() if line.startswith("words ") and "62.50%" in line] == [
         ["words", ">=", "3", "62.50%", "25.00%"]
     ]
+
+
+def test_measure_of_documents_that_lines_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rules = [{"matches": ".", "max_count": 0, "removes": "document", "reason": "any"}]
+    recipe = recipe_of(tmp_path, rules=rules)
+    recipe["stages"] = [recipe["stages"][1], recipe["stages"][-1]]
+    (tmp_path / "r.yaml").write_text(json.dumps(recipe))
+    assert main(["measure", "--recipe", str(tmp_path / "r.yaml"), "--engine", "cpu"]) == 3
+    assert "nothing is kept: 4 of 4 records were removed, most of them by lines" in capsys.readouterr().err
