@@ -32,8 +32,9 @@ def tokenizer(described: Any, folder: Path) -> Loaded:
 
 
 def file_of(described: Mapping[str, Any], folder: Path) -> Path:
-    """A `tokenizer.json` of words, of pieces as in BERT, or of pairs: of characters as in GPT (`characters`), as in Llama
-    (`metaspace`) or of bytes as in GPT-NeoX (`bytes`). `lowercase` and `prefix` (a space before the text) are options."""
+    """A `tokenizer.json` of words, of pieces as in BERT, or of pairs as in GPT (`characters`), Llama (`metaspace`) or
+    GPT-NeoX (`bytes`). `lowercase` and `prefix`, a space before the text, are options.
+    """
     kinds = {"words": _words, "pieces": _pieces, "characters": _characters, "metaspace": _metaspace, "bytes": _bytes}
     made = kinds[described["kind"]](described["tokens"])
     if described.get("prefix"):
