@@ -72,9 +72,9 @@ def _measure_in(folder: str, options: argparse.Namespace) -> int:
     measures = MeasuredDocuments(Path(folder))
     table, effects = percentiles(measures, shown), rule_effects(rules, measures, measures.rows)
     if options.console.is_for_people:
-        if shown:
+        if shown and measures.rows:
             print_percentiles(measures.rows, table)
-        if rules:
+        if rules and measures.rows:
             print_effects(effects)
         for stage in units:
             print_units(stage)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -209,7 +210,8 @@ def with_kind(content: Any) -> Any:
     split = content.get("split")
     if kind == "files" and isinstance(split, str):
         if split != _defaults("hub")["split"]:
-            raise ValueError(_foreign_setting("split", kind, str(path)))
+            advice = f", or split: {{at: {json.dumps(split)}}} to split documents at a pattern"
+            raise ValueError(_foreign_setting("split", kind, str(path)) + advice)
         content = {name: value for name, value in content.items() if name != "split"}
     if kind == "hub" and isinstance(split, Mapping | Split):
         raise ValueError(

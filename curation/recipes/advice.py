@@ -219,12 +219,16 @@ def _for_list(name: str, value: Any) -> str:
 
 
 def _for_mapping(name: str, value: Any, is_entry: bool) -> str:
+    if name == "max_removed" and isinstance(value, int | float):
+        return f". Write max_removed: {{words: {value}}}"
     if not isinstance(value, str):
         return ". Leave it out to use the defaults" if value is None else ""
     if name == "input" and is_entry:
         return f". Write {{path: {value}}}"
     if name == "output" and value in OUTPUT_FORMATS:
         return f". Write output: {{formats: [{value}]}}"
+    if name == "listed":
+        return f". Write listed: {{file: {value}, as: domain}}"
     return f". Write {name}: {{name: {value}}}" if name == "tokenizer" else ""
 
 

@@ -85,7 +85,12 @@ def expand_rule_shorthands(rules: Any, path: str = "$.rules", more: Set[str] = f
 def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
     if not RULE_FIELDS & rule.keys():
         return _keyed(rule, path, more)
-    return [{**rule, "any": expand_rule_shorthands(rule["any"], f"{path}.any")} if "any" in rule else rule]
+    if "any" not in rule:
+        return [rule]
+    entries = expand_rule_shorthands(rule["any"], f"{path}.any", more)
+    if isinstance(entries, list):  # `Rule` refuses a set, in words that a name alone would not get
+        entries = [{"set": entry} if isinstance(entry, str) else entry for entry in entries]
+    return [{**rule, "any": entries}]
 
 
 def _keyed(rules: dict[Any, Any], path: str, more: Set[str]) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def warn_of_inputs(
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
     """
-    read, count = documents["read"], documents["rejected"]
+    read, count = documents["read"] - sum(record.split for record in records), documents["rejected"]  # no parts
     warnings = []
     if count > read * MAX_REJECTED_SHARE:
         start = f"{count:,} of {read:,} records ({count / read:.0%}) were rejected"

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import InputError, RecipeError, nearest
+from curation.errors import InputError, RecipeError, near_or_nothing
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
 from curation.rules.list_files import MAX_SHOWN, read_entries, shown_line
@@ -52,7 +52,9 @@ class Listed(
         if "://" in self.file:
             raise ValueError(f"listed takes a local file, not {self.file}; download it first")
         if self.as_ not in WAYS:
-            raise ValueError(f"as must be one of {', '.join(WAYS)}, not {self.as_!r}{nearest(str(self.as_), WAYS)}")
+            raise ValueError(
+                f"as must be one of {', '.join(WAYS)}, not {self.as_!r}{near_or_nothing(str(self.as_), WAYS)}"
+            )
         names = self.member if isinstance(self.member, str) else tuple(self.member)
         if names == "" or not all(isinstance(name, str) and name for name in names):
             raise ValueError(f"member must name a file of the archive, such as adult/domains, not {self.member!r}")

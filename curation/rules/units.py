@@ -29,6 +29,7 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
     """
 
     removes: str = ""
+    any_: tuple[UnitRule, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.removes not in ("", DOCUMENT):
@@ -39,6 +40,11 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
                 raise ValueError(
                     f"a rule on column {name!r} judges documents, and a unit has no columns. Put it into a filter stage"
                 )
+
+    def _check_any(self) -> None:
+        Rule._check_any(self)
+        if any(getattr(rule, "removes", "") for rule in self.any_ or ()):
+            raise ValueError(f"removes has no meaning inside any; give it to any: {{any: [...], removes: {DOCUMENT}}}")
 
     def _check_measures(self) -> None:
         if REPEATS in self.ratio:

@@ -17,6 +17,7 @@ import pandas as pd
 import curation
 from curation import CorpusStage, CurationError
 from curation.recipes.recipe import convert_recipe
+from tests.peers.tokenizers_of import file_of
 
 Settings = dict[str, Any]
 ADAPTERS: dict[str, Callable[[Settings, list[Any]], list[Any]]] = {}
@@ -30,12 +31,17 @@ def adapter(function: Callable[[Settings, list[Any]], list[Any]]) -> Callable[[S
 
 
 def results_of(name: str, settings: Settings, inputs: list[Any]) -> list[Any]:
-    """One result per case. `files` of the settings are written to a folder, whose path replaces FOLDER in them."""
-    if "files" not in settings:
+    """One result per case. `files` of the settings are written to a folder, whose path replaces FOLDER in them.
+
+    `tokenizer_file` describes a tokenizer, which is written to `FOLDER/tokenizer.json`.
+    """
+    if not {"files", "tokenizer_file"} & set(settings):
         return ADAPTERS[name](settings, inputs)
     with TemporaryDirectory() as folder:
-        for file, content in settings["files"].items():
+        for file, content in settings.get("files", {}).items():
             (Path(folder) / file).write_text(content, "utf-8")
+        if "tokenizer_file" in settings:
+            file_of(settings["tokenizer_file"], Path(folder))
         return ADAPTERS[name](orjson.loads(orjson.dumps(settings).replace(b"FOLDER", folder.encode())), inputs)
 
 
@@ -206,7 +212,7 @@ def similarities(settings: Settings, inputs: list[Any]) -> list[Any]:
 
 
 def _similarity(texts: list[str]) -> float:
-    stage = {"threshold": 0.01, "ngram": 1, "permutations": 512, "bands": 512, "rows": 1}
+    stage = {"threshold": 0.01, "ngram": 1, "permutations": 128, "bands": 128, "rows": 1}
     pairs = curation.fuzzy_dedup(frame_of(texts), details=True, **stage).pairs
     return float(pairs["similarity"].iloc[0]) if len(pairs) else 0.0
 

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
@@ -55,18 +56,31 @@ def _read(settings: Settings, files: dict[str, Any]) -> Any:
 
 
 @adapter
-def joined(settings: Settings, inputs: list[Any]) -> list[Any]:
-    """The texts that a run writes to `cleaned/` when it joins the parts of each document again, by id."""
-    return [_joined_again(settings, rows) for rows in inputs]
-
-
-def _joined_again(settings: Settings, rows: list[dict[str, Any]]) -> dict[str, str]:
+def run(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """As `read`, by one run with an input per case, which may have settings; of `cleaned/` if the recipe has it."""
+    cases = [{**settings, **case} if "files" in case else {**settings, "files": case} for case in inputs]
     with TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
-        recipe = {"stages": settings.get("stages", []), "output": {"formats": [], **settings["output"]}}
-        run_of(Path(folder) / "a", rows, recipe, out, settings["input"])
-        lines = [line for path in sorted((out / "cleaned").glob("*")) for line in path.read_bytes().splitlines()]
-        return {row["id"]: row["text"] for row in map(orjson.loads, lines)}
+        for number, case in enumerate(cases):
+            (Path(folder) / f"case{number}").mkdir()
+            for name, content in case["files"].items():
+                written(Path(folder) / f"case{number}", name, content)
+        try:
+            frame = _run(settings, cases, Path(folder))
+        except (CurationError, ValueError) as error:
+            return [REFUSED + type(error).__name__] * len(inputs)
+    rows = [frame[frame["source"] == f"case{number}"] for number in range(len(inputs))]
+    return [{name: found[name].tolist() for name in case["read"]} for found, case in zip(rows, cases, strict=True)]
+
+
+def _run(settings: Settings, cases: list[Settings], folder: Path) -> pd.DataFrame:
+    inputs = [{"path": str(folder / f"case{n}"), "name": f"case{n}", **case["input"]} for n, case in enumerate(cases)]
+    output = {"formats": [], **settings.get("output", {})}
+    recipe = {"input": inputs, "stages": settings.get("stages", []), "output": output}
+    curation.run(convert_recipe(recipe), folder / "out", engine="cpu", progress=False)
+    if not (folder / "out" / "cleaned").exists():
+        return curation.open_run(folder / "out").kept()
+    paths = sorted((folder / "out" / "cleaned").glob("*"))
+    return pd.DataFrame([orjson.loads(line) for path in paths for line in path.read_bytes().splitlines()])
 
 
 @adapter
@@ -92,12 +106,11 @@ def survivors_after(settings: Settings, inputs: list[Any]) -> list[Any]:
 def _survivors_after(settings: Settings, earlier: list[Any], later: list[Any]) -> list[int]:
     with TemporaryDirectory() as folder:
         out = Path(folder) / "earlier"
-        run_of(
-            Path(folder) / "a", earlier, {"stages": settings["stages"], "output": {"formats": [], "index": True}}, out
-        )
+        first = {"stages": settings["stages"], "output": {"formats": [], "index": True}}
+        run_of(Path(folder) / "a", [earlier], first, out)
         stages = [{kind: {**values, "index": str(out / "index")}} for kind, values in map(_only, settings["stages"])]
         recipe = {"stages": stages, "output": {"formats": []}}
-        result = run_of(Path(folder) / "b", later, recipe, Path(folder) / "later")
+        result = run_of(Path(folder) / "b", [later], recipe, Path(folder) / "later")
         return sorted(int(name) for name in result)
 
 
@@ -106,19 +119,20 @@ def _only(stage: dict[str, Any]) -> tuple[str, Any]:
     return kind, values
 
 
-def run_of(
-    folder: Path, rows: list[Any], recipe: dict[str, Any], out: Path, settings: Settings | None = None
-) -> list[str]:
-    """Run a recipe on rows; the ids of kept documents, which are the numbers of the rows."""
-    folder.mkdir()
-    named = [
-        {"id": str(row), "text": "", **(values if isinstance(values, dict) else {"text": values})}
-        for row, values in enumerate(rows)
-    ]
-    (folder / "rows.jsonl").write_bytes(b"".join(orjson.dumps(values) + b"\n" for values in named))
-    columns = sorted({name for values in named for name in values} - {"id", "text"})
-    files = {"path": str(folder / "rows.jsonl"), "columns": columns, **(settings or {})}
-    curation.run(convert_recipe({"input": [files], **recipe}), out, engine="cpu", progress=False)
+def run_of(folder: Path, cases: list[list[Any]], recipe: dict[str, Any], out: Path) -> list[str]:
+    """Run a recipe on the rows of each case, as an input; the ids of kept documents, which are the numbers of rows."""
+    inputs = []
+    for number, rows in enumerate(cases):
+        path = folder / f"case{number}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        named = [
+            {"id": str(row), "text": "", **(values if isinstance(values, dict) else {"text": values})}
+            for row, values in enumerate(rows)
+        ]
+        path.write_bytes(b"".join(orjson.dumps(values) + b"\n" for values in named))
+        columns = sorted({name for values in named for name in values} - {"id", "text"})
+        inputs.append({"path": str(path), "name": f"case{number}", "columns": columns})
+    curation.run(convert_recipe({"input": inputs, **recipe}), out, engine="cpu", progress=False)
     return curation.open_run(out).kept()["id"].tolist()
 
 
@@ -158,11 +172,10 @@ def edited_after(settings: Settings, inputs: list[Any]) -> list[Any]:
 def _edited_after(settings: Settings, earlier: list[str], later: list[str]) -> list[str]:
     with TemporaryDirectory() as folder:
         out = Path(folder) / "earlier"
-        run_of(
-            Path(folder) / "a", earlier, {"stages": settings["stages"], "output": {"formats": [], "index": True}}, out
-        )
+        first = {"stages": settings["stages"], "output": {"formats": [], "index": True}}
+        run_of(Path(folder) / "a", [earlier], first, out)
         first, *others = settings["stages"]
         kind, values = _only(first)
         recipe = {"stages": [{kind: {**values, "index": str(out / "index")}}, *others], "output": {"formats": []}}
-        run_of(Path(folder) / "b", later, recipe, Path(folder) / "later")
+        run_of(Path(folder) / "b", [later], recipe, Path(folder) / "later")
         return curation.open_run(Path(folder) / "later").kept()["text"].tolist()

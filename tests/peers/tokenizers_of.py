@@ -32,9 +32,15 @@ def tokenizer(described: Any, folder: Path) -> Loaded:
 
 
 def file_of(described: Mapping[str, Any], folder: Path) -> Path:
-    """A `tokenizer.json` of words, or of byte pairs as in Llama (`metaspace`) or GPT-NeoX (`bytes`)."""
-    kind, tokens = described["kind"], described["tokens"]
-    made = {"words": _words, "metaspace": _metaspace, "bytes": _bytes}[kind](tokens)
+    """A `tokenizer.json` of words, of pieces as in BERT, or of pairs as in GPT (`characters`), Llama (`metaspace`) or
+    GPT-NeoX (`bytes`). `lowercase` and `prefix`, a space before the text, are options.
+    """
+    kinds = {"words": _words, "pieces": _pieces, "characters": _characters, "metaspace": _metaspace, "bytes": _bytes}
+    made = kinds[described["kind"]](described["tokens"])
+    if described.get("prefix"):
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    if described.get("lowercase"):
+        made.normalizer = normalizers.Lowercase()
     made.add_special_tokens([END])
     path = folder / "tokenizer.json"
     made.save(str(path))
@@ -44,6 +50,31 @@ def file_of(described: Mapping[str, Any], folder: Path) -> Path:
 def _words(tokens: dict[str, int]) -> Tokenizer:
     made = Tokenizer(models.WordLevel(_filled(tokens), unk_token=min(tokens, key=tokens.__getitem__)))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return made
+
+
+def _pieces(tokens: dict[str, int]) -> Tokenizer:
+    made = Tokenizer(models.WordPiece(_filled(tokens), unk_token=min(tokens, key=tokens.__getitem__)))
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return made
+
+
+def _characters(tokens: dict[str, int]) -> Tokenizer:
+    """A token that ends a word ends in `</w>`; the token 0 is for unknown characters."""
+    unknown = min(tokens, key=tokens.__getitem__)
+    ids, merges = dict(tokens), []
+    for token in tokens:
+        parts = [*token.removesuffix("</w>")]
+        parts[-1] += token[len(token.removesuffix("</w>")) :]
+        if token != unknown:
+            merges += [("".join(parts[:end]), parts[end]) for end in range(1, len(parts))]
+    for part in [part for pair in merges for part in (*pair, "".join(pair))]:
+        ids.setdefault(part, max(ids.values()) + 1)
+    made = Tokenizer(
+        models.BPE(_filled(ids), list(dict.fromkeys(merges)), unk_token=unknown, end_of_word_suffix="</w>")
+    )
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.BPEDecoder(suffix="</w>")
     return made
 
 

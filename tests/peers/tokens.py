@@ -25,6 +25,12 @@ def tokens(settings: Settings, inputs: list[Any]) -> list[Any]:
         return _ids(tokenizer(settings["tokenizer"], Path(folder)), inputs)
 
 
+@adapter
+def tokens_of(settings: Settings, inputs: list[Any]) -> list[Any]:
+    """The ids of the texts of each case, one after the other."""
+    return [[number for ids in tokens(settings, texts) for number in ids] for texts in inputs]
+
+
 def _ids(loaded: Any, texts: list[str]) -> list[list[int]]:
     ids, counts = loaded.encode(pa.array(texts, pa.large_string()))
     ends = counts.cumsum()
@@ -86,19 +92,15 @@ def token_counts(settings: Settings, inputs: list[Any]) -> list[Any]:
 @adapter
 def decoded_tokens(settings: Settings, inputs: list[Any]) -> list[Any]:
     """The texts that a run's `.bin` and `.idx` hold, decoded; sorted if the run shuffles them."""
-    return [_decoded_tokens(settings, texts) for texts in inputs]
-
-
-def _decoded_tokens(settings: Settings, texts: list[str]) -> list[str]:
+    loaded = curation.load_tokenizer(settings["tokenizer"])
     with TemporaryDirectory() as folder:
-        index = _tokenized(settings, texts, Path(folder))
-        loaded = curation.load_tokenizer(settings["tokenizer"])
-        found = [loaded.decode(ids) for ids in curation.IndexedReader(index)]
-    return sorted(found) if settings.get("shuffled") else found
+        readers = [curation.IndexedReader(index) for index in _tokenized(settings, inputs, Path(folder))]
+        found = [[loaded.decode(ids) for ids in reader] for reader in readers]
+    return [sorted(texts) for texts in found] if settings.get("shuffled") else found
 
 
-def _tokenized(settings: Settings, texts: list[str], folder: Path) -> Path:
-    """Run texts to tokens; the path of the `.idx`."""
+def _tokenized(settings: Settings, cases: list[list[str]], folder: Path) -> list[Path]:
+    """Run the texts of each case to tokens, as an input; the paths of their `.idx`."""
     name = settings["tokenizer"]
     recipe = {
         "stages": [],
@@ -108,19 +110,15 @@ def _tokenized(settings: Settings, texts: list[str], folder: Path) -> Path:
         },
         "output": {"formats": ["megatron"], "shuffle": settings.get("shuffled", False)},
     }
-    run_of(folder / "a", texts, recipe, folder / "out")
-    (index,) = (folder / "out" / "tokens").glob("*.idx")
-    return index
+    run_of(folder / "in", cases, recipe, folder / "out")
+    return [next((folder / "out" / "tokens").glob(f"case{number}_*.idx")) for number in range(len(cases))]
 
 
 @adapter
 def index_bytes(settings: Settings, inputs: list[Any]) -> list[Any]:
     """The bytes of a run's `.idx`, in hexadecimal digits; a word is a token."""
-    found = []
-    for texts in inputs:
-        with TemporaryDirectory() as folder:
-            found.append(_tokenized(settings, texts, Path(folder)).read_bytes().hex())
-    return found
+    with TemporaryDirectory() as folder:
+        return [index.read_bytes().hex() for index in _tokenized(settings, inputs, Path(folder))]
 
 
 def lines_of(described: Any) -> list[str]:
@@ -135,20 +133,21 @@ def lines_of(described: Any) -> list[str]:
 @adapter
 def packed(settings: Settings, inputs: list[Any]) -> list[Any]:
     """Whether a property holds of the `.bin` and `.idx` of a run on lines."""
-    return [_packed(settings, lines_of(described)) for described in inputs]
-
-
-def _packed(settings: Settings, lines: list[str]) -> bool:
+    cases = [lines_of(described) for described in inputs]
     with TemporaryDirectory() as folder:
-        index = _tokenized({"append_eod": True, **settings}, lines, Path(folder))
-        loaded, reader = curation.load_tokenizer(settings["tokenizer"]), curation.IndexedReader(index)
-        documents = [ids.tolist() for ids in reader]
-        if settings["property"] == "decodes":
-            return [loaded.decode(ids[:-1]) for ids in documents] == lines
-        if settings["property"] == "ends":
-            return len(documents) == len(lines) and all(ids[-1] == loaded.eod for ids in documents)
-        tokens = np.fromfile(index.with_suffix(".bin"), reader.dtype)
-        return tokens.tolist() == [number for ids in documents for number in ids]
+        indexes = _tokenized({"append_eod": True, **settings}, cases, Path(folder))
+        return [_packed(settings, *case) for case in zip(indexes, cases, strict=True)]
+
+
+def _packed(settings: Settings, index: Path, lines: list[str]) -> bool:
+    loaded, reader = curation.load_tokenizer(settings["tokenizer"]), curation.IndexedReader(index)
+    documents = [ids.tolist() for ids in reader]
+    if settings["property"] == "decodes":
+        return [loaded.decode(ids[:-1]) for ids in documents] == lines
+    if settings["property"] == "ends":
+        return len(documents) == len(lines) and all(ids[-1] == loaded.eod for ids in documents)
+    tokens = np.fromfile(index.with_suffix(".bin"), reader.dtype)
+    return tokens.tolist() == [number for ids in documents for number in ids]
 
 
 @adapter
@@ -159,10 +158,7 @@ def merged(settings: Settings, inputs: list[Any]) -> list[Any]:
 
 def _merged(settings: Settings, parts: list[list[str]]) -> bool:
     with TemporaryDirectory() as folder:
-        readers = []
-        for number, lines in enumerate(parts):
-            (Path(folder) / str(number)).mkdir()
-            readers.append(curation.IndexedReader(_tokenized(settings, lines, Path(folder) / str(number))))
+        readers = [curation.IndexedReader(index) for index in _tokenized(settings, parts, Path(folder))]
         (pair,) = repack([str(reader.prefix) for reader in readers], Path(folder) / "merged" / "all", 10**9)
         whole = curation.IndexedReader(pair.prefix)
         if settings["property"] == "sequences":

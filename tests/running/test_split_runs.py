@@ -104,6 +104,21 @@ def test_removed_and_rejected_parts_have_the_place_of_their_record(tmp_path: Pat
     assert [(row["line"], row["doc"]) for row in rejected_rows(tmp_path / "out")] == [(6, 12)]
 
 
+def test_rejected_records_are_a_share_of_records_not_of_parts(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "word\n" * 50}) + "\n{\n")
+    done = finish(tmp_path / "out", path, columns=[], **SPLIT)
+    assert done.report["warnings"][0].startswith("1 of 2 records (50%) were rejected")
+
+
+def test_an_empty_file_has_no_parts(tmp_path: Path):
+    (tmp_path / "empty.jsonl").touch()
+    inputs = [{"path": str(path), **SPLIT} for path in (write(tmp_path, records=RECORDS[:2]), tmp_path / "empty.jsonl")]
+    recipe = convert_recipe({"input": inputs, "stages": [], "output": {"formats": []}})
+    run(recipe, tmp_path / "out", engine="cpu", workers=1, progress=False)
+    assert [row[3] for row in kept_rows(tmp_path / "out")] == [part[2] for part in expected_parts(RECORDS[:2])]
+
+
 @pytest.mark.parametrize(
     ("kind", "slice_bytes", "step"), [("jsonl", 2500, 1), ("jsonl.gz", 0, 3), ("parquet", 2500, 4)]
 )

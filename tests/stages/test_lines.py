@@ -123,6 +123,8 @@ MISTAKES = [
     ({"rules": {"repeats/words": {"max": 0.5}}}, "repeats has no ratio; give {repeats: {max: 0}}"),
     ({"rules": {"repeats": {"max": -1}}}, "max: -1 removes everything"),
     ({"rules": [{"matches": "a(?=b)", "max_count": 0}]}, "RE2 has no lookaround"),
+    ({"rules": [{"any": [{"words": {"min": 3, "removes": "document"}}, {"repeats": {"max": 0}}]}]}, "give it to any"),
+    ({"rules": [{"any": ["gopher", {"words": {"min": 3}}]}]}, "any takes single rules, not the set gopher"),
     ({"rules": {"wrods": {"min": 3}}}, "a rule on column 'wrods' judges documents"),
 ]
 
@@ -181,6 +183,13 @@ def test_listed_words_and_alternatives(engine, tmp_path: Path):
         assert (found[3]["cut_units/menu"], found[3]["cut_units/short"]) == (1, 1)
 
 
+def test_long_units_that_repeat_are_cut(engine):
+    rule = {"any": [{"repeats": {"max": 0}}, {"characters": {"max": 5}}], "reason": "repeated"}
+    found = applied(engine, ["short\na longer one\nshort\na longer one\n"], stage_of({"rules": [rule]}))
+    assert found[0] == ["short\na longer one\nshort\n"]
+    assert found[3]["cut_units/repeated"] == 1
+
+
 def recipe_of(folder: Path, **settings: Any) -> dict[str, Any]:
     texts = ["Menu\nOne two three.\nFour five six.\n", "Menu\nMenu", "Uno dos tres cuatro a@b.example\nx", "One {brace"]
     (folder / "in.jsonl").write_text(
@@ -228,3 +237,12 @@ def test_measure_draws_a_histogram_of_units(tmp_path: Path, capsys: pytest.Captu
     assert [line.split()[:5] for line in printed.splitlines() if line.startswith("words ") and "62.50%" in line] == [
         ["words", ">=", "3", "62.50%", "25.00%"]
     ]
+
+
+def test_measure_of_documents_that_lines_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rules = [{"matches": ".", "max_count": 0, "removes": "document", "reason": "any"}]
+    recipe = recipe_of(tmp_path, rules=rules)
+    recipe["stages"] = [recipe["stages"][1], recipe["stages"][-1]]
+    (tmp_path / "r.yaml").write_text(json.dumps(recipe))
+    assert main(["measure", "--recipe", str(tmp_path / "r.yaml"), "--engine", "cpu"]) == 3
+    assert "nothing is kept: 4 of 4 records were removed, most of them by lines" in capsys.readouterr().err
