@@ -66,7 +66,7 @@ class LocationTable:
         """Return `file` and `line` of rows of a slice: positions in the slice, int64. Lines and records count
         from 1; those of data sets are null, since a run reads them in pieces."""
         locations = np.zeros((1, 3), np.int64)
-        if self.slices[number].is_split:
+        if self.slices[number].is_split and len(row):  # a slice without records has no file
             firsts = load_mapped(numbered_path(self.folder, number, FIRSTS))
             row = np.searchsorted(firsts, row, side="right") - 1
         if self.has_locations[number]:

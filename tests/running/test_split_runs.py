@@ -94,6 +94,7 @@ def test_split_filtered_deduplicated_and_joined(tmp_path: Path):
 
 def test_removed_and_rejected_parts_have_the_place_of_their_record(tmp_path: Path):
     lines = [orjson.dumps({"id": f"x{k}", "text": "one two\n\nalone\n\nthree four"}) for k in range(9)]
+    lines[1] = lines[1].replace(b"{", b'{"long": "' + b"-" * 300 + b'", ', 1)  # slices without records
     lines[4:4] = [b"", b"{", b""]
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join(lines))
