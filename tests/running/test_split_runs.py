@@ -105,6 +105,15 @@ def test_removed_and_rejected_parts_have_the_place_of_their_record(tmp_path: Pat
     assert [(row["line"], row["doc"]) for row in rejected_rows(tmp_path / "out")] == [(6, 12)]
 
 
+def test_parts_of_records_without_an_id_have_no_key(tmp_path: Path):
+    records = [{"text": "a\nb"}, {"id": "x", "text": "a\nb"}, {"text": "c\nd"}, {"id": "x", "text": "e"}]
+    done = finish(
+        tmp_path / "out", write(tmp_path, records=records), stages=[{"exact_dedup": {"column": "id"}}], **SPLIT
+    )
+    assert [row[1] for row in kept_rows(tmp_path / "out")] == ["a/0#0", "a/0#1", "x#0", "x#1", "a/4#0", "a/4#1"]
+    assert done.report["stages"][0]["details"] == {"without_key": 4}
+
+
 @pytest.mark.parametrize(
     ("kind", "slice_bytes", "step"), [("jsonl", 2500, 1), ("jsonl.gz", 0, 3), ("parquet", 2500, 4)]
 )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from curation.arrays import batches_of
 from curation.contract import ID, TEXT
 from curation.errors import InputError, counted, nearest
+from curation.reading.split_settings import SEPARATOR, ids_of_records
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 
 if TYPE_CHECKING:
@@ -136,10 +137,13 @@ def order_weight(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
 
 
 def read_column(engine: Engine, frame: Frame, name: str) -> pa.ChunkedArray:
-    """Return a column in host memory. InputError for `id` of a frame without ids."""
+    """Return a column in host memory, with null ids for parts of records without one. InputError for `id` of a frame
+    without ids."""
     if name == ID and ID not in frame.columns:
         raise InputError(f"the frame has no column {ID!r}; it has {list(frame.columns)}")
     column = engine.to_arrow(frame[[name]]).column(0)
+    if name == ID and SEPARATOR in frame.columns:
+        return ids_of_records(column)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
