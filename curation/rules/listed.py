@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import InputError, RecipeError, nearest
+from curation.errors import InputError, RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
 from curation.rules.list_files import MAX_SHOWN, read_entries, shown_line
@@ -52,7 +52,7 @@ class Listed(
         if "://" in self.file:
             raise ValueError(f"listed takes a local file, not {self.file}; download it first")
         if self.as_ not in WAYS:
-            raise ValueError(f"as must be one of {', '.join(WAYS)}, not {self.as_!r}{nearest(str(self.as_), WAYS)}")
+            raise ValueError(f"as must be one of {', '.join(WAYS)}, not {self.as_!r}{near_or_nothing(self.as_, WAYS)}")
         names = self.member if isinstance(self.member, str) else tuple(self.member)
         if names == "" or not all(isinstance(name, str) and name for name in names):
             raise ValueError(f"member must name a file of the archive, such as adult/domains, not {self.member!r}")
@@ -105,8 +105,6 @@ class Notes(NamedTuple):
 
 def digest_of(listed: Listed) -> str:
     """Return the SHA-256 of the file of a list. InputError if it cannot be opened."""
-    if Path(listed.file).is_dir():
-        raise InputError(f"listed takes a file, {listed.file} is a folder; name a file in it")
     return known_sha256(listed.file)
 
 
@@ -136,7 +134,7 @@ def _load(listed: Listed, digest: str) -> tuple[Entries, Notes]:
         single += batch.first_single[: MAX_SHOWN - len(single)]
     entries = found.entries()
     if not len(entries.keys):
-        what = f"; {counts[0]:,} lines are none, the first: {bad[0]}" if bad else ""
+        what = f"; {counted(int(counts[0]), 'line')} without one, the first: {bad[0]}" if bad else ""
         raise InputError(f"{listed.describe()}: there are none{what}. Expected one per line")
     return entries, Notes(len(entries.keys), int(counts[0]), tuple(bad), int(counts[1]), tuple(single))
 
