@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.measures import near_measure
 from curation.records import TEXT
 from curation.rules.columns import pattern_problem
 from curation.rules.decide import BLOCK_ROWS, expand_rules, rules_of_entry
@@ -29,6 +30,7 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
     """
 
     removes: str = ""
+    any_: tuple[UnitRule, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.removes not in ("", DOCUMENT):
@@ -37,8 +39,11 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
         for name in self.columns:
             if name != TEXT:
                 raise ValueError(
-                    f"a rule on column {name!r} judges documents, and a unit has no columns. Put it into a filter stage"
+                    f"a rule on column {name!r} judges documents, and a unit has no columns. Put it into a filter "
+                    f"stage, or name a measure{near_measure(name)}"
                 )
+        if any(getattr(rule, "removes", "") for rule in self.any_ or ()):
+            raise ValueError("removes has no meaning inside any; give it beside any")
 
     def _check_measures(self) -> None:
         if REPEATS in self.ratio:

@@ -50,6 +50,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"rules": [{**WORDS, "removes": "document"}, AS], "cut": False, "max_removed": {"characters": 0.25},
      "unit": "sentence"},
     {"rules": [REPEATS, WORDS], "unit": "paragraph", "strip": True},
+    {"rules": [SEVEN, CURLY], "cut": False},
 ]  # fmt: skip
 
 
@@ -115,7 +116,6 @@ def test_real_documents(engine):
 MISTAKES = [
     ({"unit": "word"}, "unit must be one of line, paragraph, sentence, not 'word'"),
     ({"rules": []}, "rules is empty"),
-    ({"cut": False}, "cut: false without max_removed changes nothing; give max_removed"),
     ({"max_removed": {"pages": 0.5}}, "max_removed takes words, lines, characters, not 'pages'"),
     ({"max_removed": {"words": 1}}, "max_removed: words must be a share from 0 to below 1, not 1"),
     ({"rules": {"url": {"in": ["a"]}}}, "a rule on column 'url' judges documents, and a unit has no columns"),
@@ -123,7 +123,14 @@ MISTAKES = [
     ({"rules": {"repeats/words": {"max": 0.5}}}, "repeats has no ratio; give {repeats: {max: 0}}"),
     ({"rules": {"repeats": {"max": -1}}}, "max: -1 removes everything"),
     ({"rules": [{"matches": "a(?=b)", "max_count": 0}]}, "RE2 has no lookaround"),
-    ({"rules": {"wrods": {"min": 3}}}, "a rule on column 'wrods' judges documents"),
+    ({"rules": {"wrods": {"min": 3}}}, "Put it into a filter stage, or name a measure; did you mean words"),
+    ({"rules": [{"words": {"min": 3}, "removes": "document"}]}, "write {words: {..., removes: document}} - at `$.sta"),
+    (
+        {"rules": [{"any": [{"words": {"min": 3, "removes": "document"}}, {"lines": {"min": 1}}]}]},
+        "inside any; give it",
+    ),
+    ({"rules": {}}, "rules is empty"),
+    ({"cut": False}, "cut: false changes nothing without max_removed, and no rule removes a document"),
 ]
 
 
@@ -179,6 +186,12 @@ def test_listed_words_and_alternatives(engine, tmp_path: Path):
         found = applied(engine, ["# Title\nHOME and the menu\none two\none two three\n"], each)
         assert found[0] == ["# Title\none two three\n"]
         assert (found[3]["cut_units/menu"], found[3]["cut_units/short"]) == (1, 1)
+
+
+def test_repeats_in_any(engine):
+    rules = [{"any": [{"repeats": {"max": 0}}, {"words": {"min": 3}}]}]
+    stage = convert_recipe({"stages": [{"lines": {"rules": rules}}]}).stages[0]
+    assert applied(engine, ["a\none two three\na\none two three\n"], stage)[0] == ["a\none two three\none two three\n"]
 
 
 def recipe_of(folder: Path, **settings: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from curation.arrays import batches_of
 from curation.contract import ID, TEXT
-from curation.errors import InputError, counted, nearest
+from curation.errors import InputError, counted
 from curation.reading.split_settings import SEPARATOR, ids_of_records
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 
@@ -50,11 +50,9 @@ FORMS_SHOWN = "ISO 8601 (2024-05-06T07:08:09Z), 20240506, 20240506070809, or Mon
 
 def check_policy(keep: dict[str, str]) -> None:
     """ValueError unless `keep` is one policy and the name of its column."""
-    if len(keep) != 1:
+    if len(keep) != 1 or not {*keep} <= {*POLICIES}:
         raise ValueError(f"keep takes one of highest and newest, not {', '.join(keep) or 'none'}")
     [(policy, column)] = keep.items()
-    if policy not in POLICIES:
-        raise ValueError(f"keep: no policy {policy!r}{nearest(policy, POLICIES)}")
     if column in ("", TEXT, ID):
         raise ValueError(f"keep: {policy} must name a column of {POLICIES[policy]}s, not {column!r}")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from curation.contract import Engine, Frame
-from curation.errors import counted, nearest
+from curation.errors import counted, near_or_nothing
 from curation.kernels.units import UNITS
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
@@ -101,7 +101,9 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
     def __post_init__(self) -> None:
         for name, choices in (("unit", UNITS), ("compare", COMPARISONS), ("keep", KEEP)):
             if (value := getattr(self, name)) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}{nearest(value, choices)}")
+                raise ValueError(
+                    f"{name} must be one of {', '.join(choices)}, not {value!r}{near_or_nothing(value, choices)}"
+                )
         if self.window < 1:
             about = "It is the number of adjacent units that are compared together"
             raise ValueError(f"window must be at least 1, not {self.window}. {about}")
