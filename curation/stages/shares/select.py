@@ -238,6 +238,14 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         )
         return [f"{verb} the {Decimal(repr(share)) * 100:f}% of {per} with the {side} {self.column}"]
 
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return a warning if no document has a group, so that none is removed."""
+        if not count.documents_in or count.details.get("without_group") != count.documents_in:
+            return []
+        what = "domain" if self.per_domain else "value"
+        none = f"none of {counted(count.documents_in, 'document')} has a {what} in {self._grouped_by}"
+        return [f"{count.name}: {none}; all are kept"]
+
     def report_lines(self, count: StageCount) -> list[str]:
         sign = ">=" if self._drops_highest else "<="
         lines = [
