@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import text_buffers
 from curation.errors import InputError, RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
@@ -152,7 +153,7 @@ class _Builder:
         """Add entries; return those that cannot be one, with their lines."""
         from curation.kernels import lists
 
-        offsets, data = _buffers(entries)
+        data, offsets = text_buffers(entries)
         keys, sizes = np.zeros(len(entries), np.uint64), np.zeros(len(entries), np.int64)
         if self.way in ("domain", "value"):
             lists.hash_values(data, offsets, keys)
@@ -238,7 +239,7 @@ def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
     keyed = entries.keys, entries.starts, entries.shift
     counts = np.zeros(len(column), np.int64)
     for start, chunk in _chunks(column):
-        offsets, data = _buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
+        data, offsets = text_buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
         out = counts[start : start + len(chunk)]
         stamps = np.zeros(len(entries.keys) if len(entries.lengths) else 0, np.uint32)  # mapped where it is written
         if listed.as_ == "word":
@@ -260,16 +261,6 @@ def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]
     for chunk in column.cast(pa.large_string()).fill_null("").chunks:
         yield start, chunk
         start += len(chunk)
-
-
-def _buffers(strings: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-    """The offsets and the bytes of strings; a null is empty."""
-    strings = strings.fill_null("") if strings.null_count else strings
-    _, offsets, data = strings.buffers()
-    if offsets is None or not len(strings):
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    bounds = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
-    return bounds, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def _buffer(offsets: np.ndarray) -> np.ndarray:

@@ -162,8 +162,13 @@ def orders_of_numbers(column: pa.ChunkedArray) -> np.ndarray:
     else:
         numbers = numbers_of(column)
         is_missing = np.isnan(numbers)
+    return _marked(order_of_floats(numbers), np.isnan(numbers), is_missing)
+
+
+def order_of_floats(numbers: np.ndarray) -> np.ndarray:
+    """Return uint64 in the order of float64 numbers; any for NaN."""
     bits = (numbers + 0.0).view(np.uint64)  # + 0.0: -0.0 equals 0.0
-    return _marked(np.where(bits & SIGN, ~bits, bits | SIGN), np.isnan(numbers), is_missing)
+    return np.where(bits & SIGN, ~bits, bits | SIGN)
 
 
 def orders_of_dates(column: pa.ChunkedArray) -> np.ndarray:
