@@ -114,6 +114,16 @@ def test_parts_of_records_without_an_id_have_no_key(tmp_path: Path):
     assert done.report["stages"][0]["details"] == {"without_key": 4}
 
 
+def test_keys_that_all_parts_of_a_document_share_are_warned_of(tmp_path: Path):
+    done = finish(tmp_path / "out", write(tmp_path), stages=[{"exact_dedup": {"column": "url"}}], **SPLIT)
+    assert done.report["documents"]["kept"] == len(RECORDS)
+    told = "exact_dedup: the parts of a document of input 'a' have the same url, so at most one of them is kept. "
+    told += "To compare parts, write column: [url, text]"
+    content = {"input": [{"path": str(tmp_path / "a.jsonl"), "name": "a", "columns": ["url"], **SPLIT}]}
+    planned = estimate(convert_recipe({**content, "stages": [{"exact_dedup": {"column": "url"}}]}))
+    assert told in done.report["warnings"] and told in planned.warnings
+
+
 @pytest.mark.parametrize(
     ("kind", "slice_bytes", "step"), [("jsonl", 2500, 1), ("jsonl.gz", 0, 3), ("parquet", 2500, 4)]
 )
