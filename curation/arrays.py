@@ -161,6 +161,16 @@ def as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
     return texts if pa.types.is_large_string(texts.type) else texts.cast(pa.large_string())
 
 
+def text_buffers(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the UTF-8 of texts (uint8), and where each begins and the last one ends in it (int64), without a copy. The
+    first may begin above 0; a null is empty."""
+    _, offsets, data = texts.buffers()
+    if offsets is None or not len(texts):
+        return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
+    bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), bounds
+
+
 # Batches by size
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.arrays import as_one_array
+from curation.arrays import as_one_array, text_buffers
 from curation.contract import TEXT
 from curation.errors import InputError, OutputError, RecipeError, counted
 from curation.kernels import ngram_counts as kernel
@@ -148,9 +148,7 @@ class _Vocabulary:
 
     def numbers(self, texts: Any) -> np.ndarray:
         """Return the numbers of the words of texts (large_string), END after each line."""
-        _, offset_buffer, data_buffer = texts.buffers()
-        offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+        data, offsets = text_buffers(texts)
         space = int(offsets[-1] - offsets[0]) + 2 * len(texts) + 1
         hashes, starts, ends = np.empty(space, np.uint64), np.empty(space, np.int64), np.empty(space, np.int64)
         count = kernel.find_words(data, offsets, self.left_out, hashes, starts, ends)

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import as_one_array
+from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, TEXT
 from curation.reading.split_settings import SEPARATOR
-from curation.reading.splitting import buffers_of
 from curation.run_folder.partitions import part_numbers
 
 
@@ -93,7 +92,7 @@ class Joiner:
         text = pc.binary_join_element_wise(
             table.column(TEXT).fill_null(""), after.cast(pa.large_string()), pa.scalar("", pa.large_string())
         )
-        data, offsets = buffers_of(as_one_array(text))
+        data, offsets = text_buffers(as_one_array(text))
         bounds = np.append(offsets[starts], offsets[-1])
         joined = pa.Array.from_buffers(pa.large_string(), len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         rows = table.drop_columns([SEPARATOR]).take(pa.array(starts))

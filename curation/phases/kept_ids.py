@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import load_mapped, read_pieces, save_array, write_array
+from curation.arrays import load_mapped, read_pieces, save_array, text_buffers, write_array
 from curation.contract import ID, ROW
 from curation.run_folder.partitions import Numbering, Partitions, open_partition
 from curation.system.files import commit, make_folder, numbered_path
@@ -50,9 +50,8 @@ def store_ids(path: Path, rows: np.ndarray, ids: Iterable[pa.LargeStringArray]) 
         for chunk in ids:
             offsets[done + 1 : done + 1 + len(chunk)] = pc.binary_length(chunk)
             done += len(chunk)
-            if len(chunk):
-                bounds = np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
-                write_array(file, np.frombuffer(chunk.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]])
+            data, bounds = text_buffers(chunk)
+            write_array(file, data[bounds[0] : bounds[-1]])
     np.cumsum(offsets, out=offsets)
     return StoredIds(path, rows, offsets)
 

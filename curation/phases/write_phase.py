@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array
+from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, ROW, TEXT, Engine, TableFile
 from curation.engine import load_engine
 from curation.errors import IntegrityError
@@ -200,11 +200,9 @@ def _digest_documents(digest: Any, table: pa.Table) -> None:
     for name in ("doc", ID, TEXT):
         column = as_one_array(table.column(name))
         if pa.types.is_large_string(column.type):
-            offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+            data, offsets = text_buffers(column)
             digest.update(np.diff(offsets).tobytes())
-            data = column.buffers()[2]
-            if data is not None:
-                digest.update(memoryview(data)[offsets[0] : offsets[-1]])
+            digest.update(memoryview(data[offsets[0] : offsets[-1]]))
         else:
             digest.update(column.to_numpy().tobytes())
 

@@ -32,6 +32,7 @@ from curation.reading.formats import format_of
 from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import shown
+from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Verdict
 from curation.run_folder.documents import PARQUET_OPTIONS, document_schema, in_schema
@@ -194,7 +195,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         _apply(_Chain(recipe, engine, tokenizer, stages, segments, shares), _chunks(kinds, excerpts), survey)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     lost = warn_of_lost_groups(survey.documents_seen, {}, names, is_plan=True)
-    survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
+    survey.warnings = [*recipe_warnings(recipe), *_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
     return survey
 
 

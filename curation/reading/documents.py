@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_one_array
+from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, ROW, TEXT, Rejected
 from curation.kernels import jsonl
 from curation.reading.locations import Location
@@ -74,13 +74,8 @@ def valid_utf8(text: pa.Array) -> np.ndarray:
 
     Strings of Parquet and Arrow files may hold malformed bytes.
     """
-    _, offsets, data = text.buffers()
-    if offsets is None:
-        return np.zeros(len(text), bool)
-    bytes_ = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
     valid = np.empty(len(text), np.bool_)
-    jsonl.check_utf8(bytes_, bounds, valid)
+    jsonl.check_utf8(*text_buffers(text), valid)
     return valid & np.asarray(text.is_valid())
 
 
@@ -111,7 +106,7 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
     text, ids = as_one_array(table.column(TEXT)), as_one_array(table.column(ID))
     valid = valid_utf8(text)
     valid_ids = valid_utf8(ids) | np.asarray(ids.is_null())
-    sizes = np.diff(np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1])
+    sizes = np.diff(text_buffers(text)[1])
     fits = sizes <= reject_large
     nulls = np.asarray(text.is_null())
     rejected = []

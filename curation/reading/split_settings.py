@@ -47,6 +47,11 @@ class Split(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 )
 
 
+def ids_of_records(ids: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return ids of parts, null for parts of records without an id, which have `#k` until their `doc` is known."""
+    return pc.if_else(pc.match_substring_regex(ids, r"^#\d+$"), None, ids)
+
+
 def _matches_empty(pattern: str, text: str) -> bool:
     column = pa.array([text], pa.large_string())
     marked = pc.replace_substring_regex(column, pattern=f"(?:{pattern})", replacement=MARKED)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import as_one_array
+from curation.arrays import as_one_array, batches_by_size, text_buffers
 from curation.contract import ID, ROW, TEXT, Batch, Engine
 from curation.errors import InputError, IntegrityError
 from curation.reading.documents import HELD_BYTES
@@ -45,13 +45,6 @@ class Spans(NamedTuple):
         return Spans(np.empty(parts, np.int64), np.empty(parts, np.int64), np.empty(texts, np.int64))
 
 
-def buffers_of(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of a large_string array without nulls, and the offsets of its texts."""
-    _, offsets, data = text.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
-    return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), bounds
-
-
 def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes | None = None) -> Spans:
     """Return the parts of texts, at least one per text.
 
@@ -61,7 +54,7 @@ def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes 
     """
     from curation.kernels import splitting as kernels  # loads Numba
 
-    data, offsets = buffers_of(text)
+    data, offsets = text_buffers(text)
     if isinstance(split.at, str):
         literal = split.at.replace(r"\n", "\n").replace(r"\t", "\t")
         if not SPECIAL.search(literal):
@@ -70,7 +63,7 @@ def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes 
             kernels.find_literal(data, offsets, needle, *spans)
             return spans.used()
         marked = pc.replace_substring_regex(text, pattern=f"(?:{split.at})", replacement=MARKED)
-        with_marks, bounds = buffers_of(marked)
+        with_marks, bounds = text_buffers(marked)
         marks = (bounds[-1] - bounds[0] - offsets[-1] + offsets[0]) // 2
         spans = Spans.empty(marks + len(text), len(text))
         if kernels.find_marked(with_marks, bounds, offsets[0], *spans) >= 0:
@@ -97,7 +90,7 @@ def _by_sentences(text: pa.LargeStringArray, size: int) -> Spans:
     from curation.kernels import splitting as kernels
     from curation.kernels.units import SENTENCE, find_units
 
-    data, offsets = buffers_of(text)
+    data, offsets = text_buffers(text)
     units = find_units(data, offsets, None, SENTENCE)
     spans = Spans.empty(int(np.maximum(-(-units.counts // size), 1).sum()), len(text))
     kernels.group_units(offsets, units.spans, units.counts, size, *spans)
@@ -157,12 +150,8 @@ class Parts:
         """The documents in tables of about SPLIT_BYTES of text; at least one table."""
         table = table.combine_chunks()
         ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())
-        start = 0
-        while start < len(table) or start == 0:
-            before = ends[start - 1] if start else 0
-            stop = max(int(np.searchsorted(ends, before + SPLIT_BYTES, side="right")), start + 1)
-            yield table.slice(start, stop - start)
-            start = stop
+        for batch in [*batches_by_size(ends, SPLIT_BYTES)] or [slice(0, 0)]:
+            yield table.slice(batch.start, batch.stop - batch.start)
 
     def _split(self, table: pa.Table, records: int) -> Iterator[pa.Table]:
         """Yield the parts of the documents among the next records, and add the positions of these records."""
@@ -183,17 +172,11 @@ class Parts:
         held = HELD_BYTES + sum((pc.binary_length(column).fill_null(0).to_numpy() for column in others.columns), 0)
         ends = np.cumsum(spans.counts)
         sizes = np.repeat(np.broadcast_to(held, len(table)), spans.counts) + spans.stops - spans.starts
-        sizes = np.cumsum(sizes)
-        start = 0
-        while start < len(sizes) or start == 0:
-            before = sizes[start - 1] if start else 0
-            stop = max(int(np.searchsorted(sizes, before + self.batch_bytes, side="right")), start + 1)
-            stop = min(stop, len(sizes))
-            number = np.arange(start, stop)
+        for batch in [*batches_by_size(np.cumsum(sizes), self.batch_bytes)] or [slice(0, 0)]:
+            number = np.arange(batch.start, batch.stop)
             document = np.searchsorted(ends, number, side="right")
             k = number - (ends - spans.counts)[document]
             yield _part_table(table, text, spans, number, document, k, firsts[document] + k)
-            start = max(stop, 1)
 
 
 def _part_table(
@@ -201,7 +184,7 @@ def _part_table(
     rows: np.ndarray,
 ) -> pa.Table:  # fmt: skip
     """The parts with these numbers: positions, ids, texts, carried columns, and what separates them from the next."""
-    data = buffers_of(text)[0]
+    data = text_buffers(text)[0]
     starts, stops = spans.starts[number], spans.stops[number]
     is_last = k + 1 == spans.counts[document]
     following = np.where(is_last, stops, spans.starts[np.minimum(number + 1, len(spans.starts) - 1)])

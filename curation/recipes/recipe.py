@@ -35,7 +35,7 @@ from curation.recipes.mixing import check_mix
 from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
-from curation.recipes.yaml_text import parse_yaml
+from curation.recipes.yaml_text import MAX_BYTES, parse_yaml
 from curation.stages import CorpusStage, Stage
 from curation.stages.base import added_columns, stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
@@ -445,7 +445,8 @@ def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) 
         raise RecipeError(f"{shown_name} looks like data: give it with --input. A recipe is a YAML file, NAME.yaml")
     try:
         if path.is_file():
-            return parse_recipe(path.read_bytes(), name, allow_code, settings)
+            with path.open("rb") as file:
+                return parse_recipe(file.read(MAX_BYTES + 1), name, allow_code, settings)
         is_folder = path.is_dir()
     except OSError as error:
         raise RecipeError(f"recipe {explain(error)}") from None

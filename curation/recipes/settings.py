@@ -26,6 +26,7 @@ from curation.stages.base import stage_names
 FILTER, LINES = "filter", "lines"
 RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
 SUBJECTS = ("measure", "ratio", "column", "set", "override", "any")
+FORMS = frozenset((*SUBJECTS, "matches", "listed"))  # a rule that is written out has one of these
 EXAMPLE = "{min: 50}"
 
 Structures = tuple[type[msgspec.Struct], ...] | None  # allowed at a path; None: anything, (): no fields
@@ -71,7 +72,7 @@ def expand_rule_shorthands(rules: Any, path: str = "$.rules", more: Set[str] = f
     A key is a rule set, a measure or a ratio (`a/b`); any other key is a column. `path` is the place of the rules in
     messages, `more` are further names of measures. Raises ValueError.
     """
-    if isinstance(rules, dict) and rules:
+    if isinstance(rules, dict):
         return _listed_rule(rules, path, more)
     if not isinstance(rules, list):
         return rules
@@ -83,6 +84,12 @@ def expand_rule_shorthands(rules: Any, path: str = "$.rules", more: Set[str] = f
 
 
 def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
+    for name in ("reason", "removes"):
+        if isinstance(rule.get(name), str) and not FORMS & rule.keys():
+            example = next((key for key in rule if key != name), "words")
+            raise ValueError(
+                f"{name} is a setting of the rule; write {{{example}: {{..., {name}: {rule[name]}}}}} - at `{path}`"
+            )
     if not RULE_FIELDS & rule.keys():
         return _keyed(rule, path, more)
     if "any" not in rule:

@@ -7,6 +7,7 @@ from typing import Any
 
 from curation.errors import RecipeError
 
+MAX_BYTES = 4_000_000  # per recipe; PyYAML reads 0.2 to 0.6 MB per second
 MAX_VALUES = 1_000_000  # per recipe, aliases expanded
 ADVICE = {  # part of a problem that PyYAML names -> remedy
     "'\\t'": ". Indent with spaces; YAML allows no tabs",
@@ -31,9 +32,14 @@ SHOWN_CHARACTERS = 40  # of a wrong value in a message
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
-    """The values of YAML text; RecipeError for invalid YAML and for more than MAX_VALUES values."""
+    """The values of YAML text; RecipeError for invalid YAML, more than MAX_BYTES and more than MAX_VALUES values."""
     import yaml
 
+    if len(text) > MAX_BYTES:
+        raise RecipeError(
+            f"{where} has more than {MAX_BYTES:,} bytes, too many for a recipe. Put long lists into files: "
+            "{column: url, listed: {file: FILE, as: value}, max_count: 0}"
+        )
     try:
         content = yaml.load(text, _strict_loader())
         size = _expanded_size(content, {})

@@ -23,6 +23,7 @@ from curation.phases.ledger import SliceRecord, SliceTotals, as_report
 from curation.planning.stream_inputs import check_fewest, check_minimum
 from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, entries_by_name
 from curation.reading.source_files import Slice
+from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import Output, as_builtins
 from curation.report.html import as_html
 from curation.report.input_warnings import emptiness, warn_of_inputs
@@ -90,6 +91,7 @@ def build(
             *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
             *emptiness(documents, stages, slices, records, rejected),
             *output_records["lost"],
+            *recipe_warnings(plan.recipe),
             *warnings(stages),
             *(line for stage, count in zip(plan.recipe.stages, stages, strict=True) for line in stage.warnings(count)),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),

@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import InputError, RecipeError, near_or_nothing
+from curation.arrays import text_buffers
+from curation.errors import InputError, RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
 from curation.rules.list_files import MAX_SHOWN, read_entries, shown_line
@@ -52,9 +53,7 @@ class Listed(
         if "://" in self.file:
             raise ValueError(f"listed takes a local file, not {self.file}; download it first")
         if self.as_ not in WAYS:
-            raise ValueError(
-                f"as must be one of {', '.join(WAYS)}, not {self.as_!r}{near_or_nothing(str(self.as_), WAYS)}"
-            )
+            raise ValueError(f"as must be one of {', '.join(WAYS)}, not {self.as_!r}{near_or_nothing(self.as_, WAYS)}")
         names = self.member if isinstance(self.member, str) else tuple(self.member)
         if names == "" or not all(isinstance(name, str) and name for name in names):
             raise ValueError(f"member must name a file of the archive, such as adult/domains, not {self.member!r}")
@@ -107,8 +106,6 @@ class Notes(NamedTuple):
 
 def digest_of(listed: Listed) -> str:
     """Return the SHA-256 of the file of a list. InputError if it cannot be opened."""
-    if Path(listed.file).is_dir():
-        raise InputError(f"listed takes a file, {listed.file} is a folder; name a file in it")
     return known_sha256(listed.file)
 
 
@@ -138,7 +135,7 @@ def _load(listed: Listed, digest: str) -> tuple[Entries, Notes]:
         single += batch.first_single[: MAX_SHOWN - len(single)]
     entries = found.entries()
     if not len(entries.keys):
-        what = f"; {counts[0]:,} lines are none, the first: {bad[0]}" if bad else ""
+        what = f"; {counted(int(counts[0]), 'line')} without one, the first: {bad[0]}" if bad else ""
         raise InputError(f"{listed.describe()}: there are none{what}. Expected one per line")
     return entries, Notes(len(entries.keys), int(counts[0]), tuple(bad), int(counts[1]), tuple(single))
 
@@ -156,7 +153,7 @@ class _Builder:
         """Add entries; return those that cannot be one, with their lines."""
         from curation.kernels import lists
 
-        offsets, data = _buffers(entries)
+        data, offsets = text_buffers(entries)
         keys, sizes = np.zeros(len(entries), np.uint64), np.zeros(len(entries), np.int64)
         if self.way in ("domain", "value"):
             lists.hash_values(data, offsets, keys)
@@ -242,7 +239,7 @@ def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
     keyed = entries.keys, entries.starts, entries.shift
     counts = np.zeros(len(column), np.int64)
     for start, chunk in _chunks(column):
-        offsets, data = _buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
+        data, offsets = text_buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
         out = counts[start : start + len(chunk)]
         stamps = np.zeros(len(entries.keys) if len(entries.lengths) else 0, np.uint32)  # mapped where it is written
         if listed.as_ == "word":
@@ -264,16 +261,6 @@ def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]
     for chunk in column.cast(pa.large_string()).fill_null("").chunks:
         yield start, chunk
         start += len(chunk)
-
-
-def _buffers(strings: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-    """The offsets and the bytes of strings; a null is empty."""
-    strings = strings.fill_null("") if strings.null_count else strings
-    _, offsets, data = strings.buffers()
-    if offsets is None or not len(strings):
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    bounds = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
-    return bounds, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def _buffer(offsets: np.ndarray) -> np.ndarray:

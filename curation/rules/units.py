@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.measures import near_measure
 from curation.records import TEXT
 from curation.rules.columns import pattern_problem
 from curation.rules.decide import BLOCK_ROWS, expand_rules, rules_of_entry
@@ -38,7 +39,8 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
         for name in self.columns:
             if name != TEXT:
                 raise ValueError(
-                    f"a rule on column {name!r} judges documents, and a unit has no columns. Put it into a filter stage"
+                    f"a rule on column {name!r} judges documents, and a unit has no columns. Put it into a filter "
+                    f"stage, or name a measure{near_measure(name)}"
                 )
 
     def _check_any(self) -> None:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from curation.contract import ID, ROW, TEXT
 from curation.errors import IntegrityError
 from curation.reading.source_files import Slice
+from curation.reading.split_settings import ids_of_records
 from curation.stages.outcome import Corpus
 from curation.system.files import begin_sync, numbered_path
 
@@ -335,8 +336,7 @@ def part_numbers(ids: pa.ChunkedArray) -> np.ndarray:
 def _without_part(ids: pa.ChunkedArray, doc: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.Array]:
     """Ids of parts, null for records without one; the `doc` of the first part of each record; and `#k` of each part."""
     number = part_numbers(ids)
-    unnamed = pc.match_substring_regex(ids, r"^#\d+$")
     ends = pc.binary_join_element_wise(
         pa.scalar("", pa.large_string()), pa.array(number).cast(pa.large_string()), pa.scalar("#", pa.large_string())
     )
-    return pc.if_else(unnamed, None, ids), pc.subtract(doc, pa.array(number)), ends
+    return ids_of_records(ids), pc.subtract(doc, pa.array(number)), ends

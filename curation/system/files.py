@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -289,6 +290,9 @@ def known_sha256(path: str | Path) -> str:
         status = os.stat(path)
     except OSError as error:
         raise InputError(f"cannot open {path}: {fault_of(error)}") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
+        raise InputError(f"{path} is {kind}, expected a file")
     return _digest_of(str(path), status.st_size, status.st_mtime_ns)
 
 

@@ -225,6 +225,7 @@ NO_RECIPES = {
     "- " * 3000 + "x": "nested too deeply",
     "a: " + "[" * 900 + "]" * 900: "nested too deeply",
     "a: &a [*a]": "nested too deeply",
+    "#" * 4_000_001: "has more than 4,000,000 bytes, too many for a recipe. Put long lists into files",
     NINE_TIMES: r"expands to 6,053,444 values through aliases",
 }
 

@@ -71,7 +71,7 @@ WRONG_SHORTHANDS = {
     "[{filter: {rules: {gopher: 5}}}]": ("'gopher' needs conditions", "not 5"),
     "[{filter: {rules: {no: {in: [a]}}}}]": ("False is not the name of a measure or column. Quote it",),
     "[{filter: {rules: {words: {measure: lines, min: 1}}}}]": ("leave measure out: the key 'words' already names",),
-    "[{filter: {rules: {}}}]": ("$.stages[0].rules", "got `object`"),
+    "[{filter: {rules: {}}}]": ("$.stages[0]", "rules is empty"),
     "[{filter: {rules: [{wrods: 5}]}}]": ("'wrods' needs conditions", "$.stages[0].rules[0]`"),
     "[{filter: {rules: {symbols/wrods: {max: 1}}}}]": ("no measure named 'wrods'; did you mean words",),
     "[{filter: {rules: {words: {mni: 1}}}}]": ("unknown field `mni`", "rules[0]`; did you mean min"),

@@ -5,6 +5,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import random
 import tarfile
 from collections.abc import Callable
@@ -151,10 +152,10 @@ def test_bad_entries_are_counted_and_named(tmp_path: Path):
 
 
 FAULTS: dict[str, tuple[bytes | None, dict[str, Any], str]] = {
-    "folder": (None, {}, "listed takes a file, .* is a folder; name a file in it"),
+    "folder": (None, {}, "/list is a folder, expected a file"),
     "empty": (b"", {}, "as domain: there are none. Expected one per line"),
     "comments": (b"# a.com\n", {}, "there are none. Expected one per line"),
-    "no domains": (b"a,b\nc,d\n", {}, "there are none; 2 lines are none, the first: line 1: 'a,b'"),
+    "no domains": (b"a,b\nc,d\n", {}, "there are none; 2 lines without one, the first: line 1: 'a,b'"),
     "binary": (b"a.com\nb\0c", {}, "is not text in UTF-8: it has a zero byte near line 1"),
     "utf-16": ("a.com\n".encode("utf-16"), {}, "is not text in UTF-8"),
     "long line": (b"a.com\n" + b"a" * (3 << 20), {}, "line 2 of .* has more than 1,048,576 bytes"),
@@ -175,7 +176,10 @@ def test_a_list_that_cannot_be_read_is_refused(fault: str, tmp_path: Path):
         entries_of(Listed(file=str(path), as_="domain", **settings))
 
 
-def test_a_missing_list_is_refused(tmp_path: Path):
+def test_a_missing_list_and_a_pipe_are_refused(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe is a pipe or a device, expected a file"):
+        entries_of(Listed(file=str(tmp_path / "pipe"), as_="word"))
     with pytest.raises(InputError, match=r"cannot open .*gone.txt: "):
         entries_of(Listed(file=str(tmp_path / "gone.txt"), as_="word"))
 

@@ -94,6 +94,7 @@ def test_split_filtered_deduplicated_and_joined(tmp_path: Path):
 
 def test_removed_and_rejected_parts_have_the_place_of_their_record(tmp_path: Path):
     lines = [orjson.dumps({"id": f"x{k}", "text": "one two\n\nalone\n\nthree four"}) for k in range(9)]
+    lines[1] = lines[1].replace(b"{", b'{"long": "' + b"-" * 300 + b'", ', 1)  # slices without records
     lines[4:4] = [b"", b"{", b""]
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join(lines))
@@ -117,6 +118,25 @@ def test_an_empty_file_has_no_parts(tmp_path: Path):
     recipe = convert_recipe({"input": inputs, "stages": [], "output": {"formats": []}})
     run(recipe, tmp_path / "out", engine="cpu", workers=1, progress=False)
     assert [row[3] for row in kept_rows(tmp_path / "out")] == [part[2] for part in expected_parts(RECORDS[:2])]
+
+
+def test_parts_of_records_without_an_id_have_no_key(tmp_path: Path):
+    records = [{"text": "a\nb"}, {"id": "x", "text": "a\nb"}, {"text": "c\nd"}, {"id": "x", "text": "e"}]
+    done = finish(
+        tmp_path / "out", write(tmp_path, records=records), stages=[{"exact_dedup": {"column": "id"}}], **SPLIT
+    )
+    assert [row[1] for row in kept_rows(tmp_path / "out")] == ["a/0#0", "a/0#1", "x#0", "x#1", "a/4#0", "a/4#1"]
+    assert done.report["stages"][0]["details"] == {"without_key": 4}
+
+
+def test_keys_that_all_parts_of_a_document_share_are_warned_of(tmp_path: Path):
+    done = finish(tmp_path / "out", write(tmp_path), stages=[{"exact_dedup": {"column": "url"}}], **SPLIT)
+    assert done.report["documents"]["kept"] == len(RECORDS)
+    told = "exact_dedup: the parts of a document of input 'a' have the same url, so at most one of them is kept. "
+    told += "To compare parts, write column: [url, text]"
+    content = {"input": [{"path": str(tmp_path / "a.jsonl"), "name": "a", "columns": ["url"], **SPLIT}]}
+    planned = estimate(convert_recipe({**content, "stages": [{"exact_dedup": {"column": "url"}}]}))
+    assert told in done.report["warnings"] and told in planned.warnings
 
 
 @pytest.mark.parametrize(

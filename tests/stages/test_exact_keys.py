@@ -382,7 +382,7 @@ def test_of_documents_without_a_value_the_first_is_kept(policy: str):
         ({"keep": "last"}, r"keep must be first, {highest: COLUMN} or {newest: COLUMN}, not 'last'"),
         ({"keep": {}}, "keep takes one of highest and newest, not none"),
         ({"keep": {"highest": "score", "newest": "date"}}, "keep takes one of highest and newest, not highest, newest"),
-        ({"keep": {"highst": "score"}}, "keep: no policy 'highst'; did you mean highest?"),
+        ({"keep": {"highst": "score"}}, "keep takes one of highest and newest, not highst"),
         ({"keep": {"newest": "text"}}, "newest must name a column of dates, not 'text'"),
         ({"keep": {"highest": "rank"}}, "reads the column 'rank', which the input in"),
         ({"drop_parameters": ["x"]}, "it needs compare: url"),

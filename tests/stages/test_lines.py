@@ -50,6 +50,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"rules": [{**WORDS, "removes": "document"}, AS], "cut": False, "max_removed": {"characters": 0.25},
      "unit": "sentence"},
     {"rules": [REPEATS, WORDS], "unit": "paragraph", "strip": True},
+    {"rules": [SEVEN, CURLY], "cut": False},
 ]  # fmt: skip
 
 
@@ -115,7 +116,6 @@ def test_real_documents(engine):
 MISTAKES = [
     ({"unit": "word"}, "unit must be one of line, paragraph, sentence, not 'word'"),
     ({"rules": []}, "rules is empty"),
-    ({"cut": False}, "cut: false without max_removed changes nothing; give max_removed"),
     ({"max_removed": {"pages": 0.5}}, "max_removed takes words, lines, characters, not 'pages'"),
     ({"max_removed": {"words": 1}}, "max_removed: words must be a share from 0 to below 1, not 1"),
     ({"rules": {"url": {"in": ["a"]}}}, "a rule on column 'url' judges documents, and a unit has no columns"),
@@ -125,7 +125,10 @@ MISTAKES = [
     ({"rules": [{"matches": "a(?=b)", "max_count": 0}]}, "RE2 has no lookaround"),
     ({"rules": [{"any": [{"words": {"min": 3, "removes": "document"}}, {"repeats": {"max": 0}}]}]}, "give it to any"),
     ({"rules": [{"any": ["gopher", {"words": {"min": 3}}]}]}, "any takes single rules, not the set gopher"),
-    ({"rules": {"wrods": {"min": 3}}}, "a rule on column 'wrods' judges documents"),
+    ({"rules": {"wrods": {"min": 3}}}, "Put it into a filter stage, or name a measure; did you mean words"),
+    ({"rules": [{"words": {"min": 3}, "removes": "document"}]}, "write {words: {..., removes: document}} - at `$.sta"),
+    ({"rules": {}}, "rules is empty"),
+    ({"cut": False}, "cut: false changes nothing without max_removed, and no rule removes a document"),
 ]
 
 

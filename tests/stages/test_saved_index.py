@@ -11,6 +11,7 @@ import pytest
 from curation.cli import main
 from curation.errors import InputError, IntegrityError, OutputError, RecipeError
 from curation.finished.verify import verify
+from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
 from curation.stages.corpus import saved_index
@@ -304,3 +305,10 @@ def test_an_index_needs_the_stage():
     message = r"output.index needs exact_dedup, line_dedup, fuzzy_dedup or semantic_dedup, and no stage is one"
     with pytest.raises(RecipeError, match=message):
         convert_recipe({"stages": [{"kind": "ngram_dedup"}], "output": {"index": True}})
+
+
+def test_a_stage_whose_index_is_not_saved_is_named():
+    stages = [{"exact_dedup": {"compare": "lowercase"}}, "line_dedup", {"kind": "exact_dedup", "name": "last"}]
+    recipe = convert_recipe({"stages": stages, "output": {"index": True}})
+    told = "output.index: the last exact_dedup (last) saves its index, and exact_dedup_1 saves none"
+    assert recipe_warnings(recipe) == [told]

@@ -184,6 +184,11 @@ def test_a_cap_per_domain_is_the_one_of_a_sort(keep: str, tmp_path: Path, monkey
     assert {group["name"] for group in entry["details"]["by_group"]} == {"a.org", "b.a.org", "www.com", "c.org"}
 
 
+def test_a_cap_without_any_group_is_warned_of(tmp_path: Path):
+    report, removed = run_on([1.0, 2.0], ["no url", None], tmp_path, {"max_documents": 1, "per_domain": "kind"})
+    assert removed == set() and "select: none of 2 documents has a domain in kind; all are kept" in report["warnings"]
+
+
 def test_a_cap_without_a_column_draws_by_the_seed():
     frame = pd.DataFrame({"text": list("abcdefgh"), "kind": ["x"] * 4 + ["y"] * 3 + [None]})
     engine = load_engine("cpu")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import batches_of, load_mapped, save_array
+from curation.arrays import batches_of, load_mapped, save_array, text_buffers
 from curation.contract import position_type
 from curation.errors import IntegrityError, StageError
 from curation.stages.outcome import Corpus, Cuts
@@ -190,8 +190,8 @@ def cut_texts(texts: pa.LargeStringArray, cuts: Cuts, first: int) -> pa.LargeStr
     low, high = np.searchsorted(cuts.row, np.array([first, first + len(texts)], cuts.row.dtype))
     if low == high:
         return texts
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    data, offsets = text_buffers(texts)
+    data = data[offsets[0] : offsets[-1]]
     offsets = offsets - offsets[0]
     row = cuts.row[low:high] - first
     start, stop = offsets[row] + cuts.start[low:high], offsets[row] + cuts.stop[low:high]

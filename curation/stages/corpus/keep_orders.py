@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from curation.arrays import batches_of
 from curation.contract import ID, TEXT
-from curation.errors import InputError, counted, nearest
+from curation.errors import InputError, counted
+from curation.reading.split_settings import SEPARATOR, ids_of_records
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 
 if TYPE_CHECKING:
@@ -49,11 +50,9 @@ FORMS_SHOWN = "ISO 8601 (2024-05-06T07:08:09Z), 20240506, 20240506070809, or Mon
 
 def check_policy(keep: dict[str, str]) -> None:
     """ValueError unless `keep` is one policy and the name of its column."""
-    if len(keep) != 1:
+    if len(keep) != 1 or not {*keep} <= {*POLICIES}:
         raise ValueError(f"keep takes one of highest and newest, not {', '.join(keep) or 'none'}")
     [(policy, column)] = keep.items()
-    if policy not in POLICIES:
-        raise ValueError(f"keep: no policy {policy!r}{nearest(policy, POLICIES)}")
     if column in ("", TEXT, ID):
         raise ValueError(f"keep: {policy} must name a column of {POLICIES[policy]}s, not {column!r}")
 
@@ -136,10 +135,13 @@ def order_weight(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
 
 
 def read_column(engine: Engine, frame: Frame, name: str) -> pa.ChunkedArray:
-    """Return a column in host memory. InputError for `id` of a frame without ids."""
+    """Return a column in host memory, with null ids for parts of records without one. InputError for `id` of a frame
+    without ids."""
     if name == ID and ID not in frame.columns:
         raise InputError(f"the frame has no column {ID!r}; it has {list(frame.columns)}")
     column = engine.to_arrow(frame[[name]]).column(0)
+    if name == ID and SEPARATOR in frame.columns:
+        return ids_of_records(column)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
@@ -160,8 +162,13 @@ def orders_of_numbers(column: pa.ChunkedArray) -> np.ndarray:
     else:
         numbers = numbers_of(column)
         is_missing = np.isnan(numbers)
+    return _marked(order_of_floats(numbers), np.isnan(numbers), is_missing)
+
+
+def order_of_floats(numbers: np.ndarray) -> np.ndarray:
+    """Return uint64 in the order of float64 numbers; any for NaN."""
     bits = (numbers + 0.0).view(np.uint64)  # + 0.0: -0.0 equals 0.0
-    return _marked(np.where(bits & SIGN, ~bits, bits | SIGN), np.isnan(numbers), is_missing)
+    return np.where(bits & SIGN, ~bits, bits | SIGN)
 
 
 def orders_of_dates(column: pa.ChunkedArray) -> np.ndarray:

@@ -145,15 +145,15 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             raise ValueError(f"writes must be a name for a new column, not {name!r}")
 
     def _check_columns(self) -> None:
-        if self._columns in ([], [TEXT]) or "" in self._columns:
+        if self.key_columns in ([], [TEXT]) or "" in self.key_columns:
             raise ValueError(f"column must name a column or a list of columns, not {self.column!r}; texts need none")
-        if len({*self._columns}) < len(self._columns):
+        if len({*self.key_columns}) < len(self.key_columns):
             raise ValueError(f"column must name each column once, not {self.column!r}")
         if self.max_characters:
             raise ValueError("max_characters compares the start of texts; it has no meaning with column")
 
     @property
-    def _columns(self) -> list[str]:
+    def key_columns(self) -> list[str]:
         """The columns of the key; none if texts are compared."""
         return [] if self.column == "" else _listed(self.column)
 
@@ -167,7 +167,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         ]
 
     def reads(self) -> tuple[str, ...]:
-        names = [*self._columns, *policy_columns(self.keep)]
+        names = [*self.key_columns, *policy_columns(self.keep)]
         return tuple(name for name in dict.fromkeys(names) if name not in (ID, TEXT))  # every document has these
 
     def writes(self) -> dict[str, str]:
@@ -197,7 +197,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         """Return the settings that a saved index depends on."""
         settings = {"hash": HASH, "max_characters": self.max_characters, "compare": self.compare}
         if self.column:
-            settings["column"] = ", ".join(self._columns)
+            settings["column"] = ", ".join(self.key_columns)
         if self.compare == URL:
             settings["drop_parameters"] = sorted({*self._dropped})
         return settings
@@ -221,7 +221,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         if self.column:
-            columns = [as_strings(read_column(engine, frame, name), name) for name in self._columns]
+            columns = [as_strings(read_column(engine, frame, name), name) for name in self.key_columns]
             hashes = hash_keys(engine, key_texts(columns, partial(self._compared, engine)))
         else:
             text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
@@ -339,7 +339,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
-        values = ", ".join(self._columns) or text
+        values = ", ".join(self.key_columns) or text
         which = "the first document" if self.keep == FIRST else f"the document with the {shown_policy(self.keep)}"
         lines = [f"keep {which} of each {self._unit}; compare {values}, {COMPARED[self.compare]}"]
         if self.compare == URL:
@@ -356,7 +356,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         lines = value_warnings(self.keep, count.details, count.documents_in)
         if count.documents_in and count.details.get("without_key") == count.documents_in:
             documents = counted(count.documents_in, "document")
-            lines.append(f"none of {documents} has a key: {' or '.join(self._columns)} is null or empty in each")
+            lines.append(f"none of {documents} has a key: {' or '.join(self.key_columns)} is null or empty in each")
         return [f"{self.name or self.kind}: {line}" for line in lines]
 
     def report_lines(self, count: StageCount) -> list[str]:

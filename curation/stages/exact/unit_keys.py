@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.arrays import text_buffers
 from curation.contract import TEXT
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.rewrite import RewriteSteps
@@ -51,12 +52,8 @@ class TextBuffers(NamedTuple):
 
 def buffers_of(texts: pa.LargeStringArray) -> TextBuffers:
     """Return the arrays of texts, without a copy."""
-    if not len(texts):
-        return TextBuffers(np.zeros(0, np.uint8), np.zeros(1, np.int64), None)
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = texts.buffers()[2]
     valid = texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else None
-    return TextBuffers(np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8), offsets, valid)
+    return TextBuffers(*text_buffers(texts), valid)
 
 
 def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: Compared) -> tuple[np.ndarray, np.ndarray]:

@@ -66,19 +66,24 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
-        if not expand_unit_rules(self.rules):
+        rules = expand_unit_rules(self.rules)
+        if not rules:
             raise ValueError("rules is empty; name a rule set, or give a rule: {words: {min: 3}}")
         for name, share in self.max_removed.items():
             if name not in SHARES:
                 raise ValueError(f"max_removed takes {', '.join(SHARES)}, not {name!r}")
             if not 0 <= share < 1:
                 raise ValueError(f"max_removed: {name} must be a share from 0 to below 1, not {share:g}")
-        if not self.cut and not self.max_removed:
-            raise ValueError("cut: false without max_removed changes nothing; give max_removed: {words: 0.05}")
+        if not self.cut and not self.max_removed and not any(rule.removes for rule in rules):
+            raise ValueError(
+                "cut: false changes nothing without max_removed, and no rule removes a document. Give max_removed: "
+                "{words: 0.05}"
+            )
         check_use(self.measures, self.tokenizer)
 
     def kernels(self) -> tuple[str, ...]:
-        return ("units", "measures", *(("hashes",) if REPEATS in self.measures else ()))
+        lists = ("lists",) if lists_in(expand_unit_rules(self.rules)) else ()
+        return ("units", "measures", *(("hashes",) if REPEATS in self.measures else ()), *lists)
 
     def files(self) -> dict[str, str]:
         return list_files(expand_unit_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)

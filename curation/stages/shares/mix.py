@@ -16,10 +16,11 @@ from curation.arrays import save_array
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, RecipeError, nearest
 from curation.stages.base import CorpusStage, Function, Phase, Stage
+from curation.stages.corpus.keep_orders import as_strings
 from curation.stages.corpus.key_ranges import read_cell, slice_group, slice_group_count, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, lowest, phases
-from curation.stages.shares.select import SOURCE, as_strings, seeded, source_numbers
+from curation.stages.shares.select import SOURCE, seeded, source_numbers
 from curation.system.files import commit
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from curation.errors import InputError, as_share, counted
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 from curation.rules.hosts import hosts_of
 from curation.stages.base import CorpusStage, Function, Phase
+from curation.stages.corpus.keep_orders import SIGN, as_strings, order_of_floats
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, dropped_rows, phases
 
@@ -26,7 +27,6 @@ SIDES = ("highest", "lowest")
 CAP = "max_documents"
 NO_GROUP = 0  # hash of the empty text: documents without a value of `per`, or without a domain
 SHOWN_GROUPS = 10  # the largest, in the report
-SIGN = np.uint64(1 << 63)
 MISSING = np.uint64(0)  # order of a document without a number
 
 
@@ -238,6 +238,14 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         )
         return [f"{verb} the {Decimal(repr(share)) * 100:f}% of {per} with the {side} {self.column}"]
 
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return a warning if no document has a group, so that none is removed."""
+        if not count.documents_in or count.details.get("without_group") != count.documents_in:
+            return []
+        what = "domain" if self.per_domain else "value"
+        none = f"none of {counted(count.documents_in, 'document')} has a {what} in {self._grouped_by}"
+        return [f"{count.name}: {none}; all are kept"]
+
     def report_lines(self, count: StageCount) -> list[str]:
         sign = ">=" if self._drops_highest else "<="
         lines = [
@@ -283,20 +291,9 @@ def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
     raise InputError(f"column {name!r} holds {column.type}, but select needs numbers")
 
 
-def as_strings(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return a column of strings or integers as strings. InputError for another one."""
-    try:
-        return column.cast(pa.large_string())
-    except pa.ArrowException:
-        raise InputError(
-            f"column {name!r} holds {column.type}, which cannot name groups. Use strings or integers"
-        ) from None
-
-
 def order_of(numbers: np.ndarray, descending: bool) -> np.ndarray:
     """Return uint64 in the order of the float64 numbers, from 1; 0 (`MISSING`) for NaN."""
-    bits = ((-numbers if descending else numbers) + 0.0).view(np.uint64)  # + 0.0: -0.0 equals 0.0
-    order = np.where(bits & SIGN, ~bits, bits | SIGN)
+    order = order_of_floats(-numbers if descending else numbers)
     order[np.isnan(numbers)] = MISSING
     return order
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about recipes that are valid and may do something else than was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from curation.reading.inputs import entries_by_name
+from curation.stages import ExactDedup
+
+if TYPE_CHECKING:
+    from curation.recipes.recipe import Recipe
+
+
+def recipe_warnings(recipe: Recipe) -> list[str]:
+    """Return the warnings about a recipe, for its plan and the report of its run."""
+    return [*_shared_keys(recipe), *(_unsaved_indexes(recipe) if recipe.output.index else [])]
+
+
+def _shared_keys(recipe: Recipe) -> Iterator[str]:
+    """A warning for each stage and split input if all parts of a document have the same key."""
+    for stage_name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
+        columns = stage.key_columns if isinstance(stage, ExactDedup) else []
+        for name, entry in entries_by_name(recipe.input).items():
+            if columns and entry.parts and {*columns} <= {*entry.carried}:
+                yield (
+                    f"{stage_name}: the parts of a document of input {name!r} have the same {' and '.join(columns)}, "
+                    f"so at most one of them is kept. To compare parts, write column: [{', '.join(columns)}, text]"
+                )
+
+
+def _unsaved_indexes(recipe: Recipe) -> Iterator[str]:
+    """A warning for each kind of stage of which only the last one saves an index."""
+    of_kind: dict[str, list[str]] = {}
+    for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
+        if getattr(stage, "indexes", False):
+            of_kind.setdefault(stage.kind, []).append(name)
+    for kind, names in of_kind.items():
+        *others, last = names
+        if others:
+            yield f"output.index: the last {kind} ({last}) saves its index, and {', '.join(others)} saves none"
