@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from curation.errors import InputError
+from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
 from curation.reading.source_files import QUOTE, ReadOptions
 from curation.reading.split_settings import Split
@@ -96,7 +97,9 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date, warc_id;
                         text: path): a list, or a mapping of new names to fields, such as `{domain: source}`
     separator           text: split files here; "": each file is one document
-    encoding            of text, html, csv and tsv; html that is not UTF-8 is read as its meta tag or its bytes suggest
+    encoding            of text, html, csv and tsv; html without it is read as by browsers
+    extract             html and warc: the library that finds the main text, resiliparse, trafilatura or justext, or
+                        `{by: justext, language: English, tables: drop, lists: drop}`
     delimiter           of csv and tsv, one character; "": a comma in csv, a tab in tsv
     quote               of csv and tsv, one character around fields that hold delimiters or line ends; "": no quoting
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding
@@ -122,8 +125,12 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     delimiter: str = ""
     quote: str = QUOTE
     split: Split | msgspec.UnsetType = msgspec.UNSET
+    extract: str | Extract | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
+        if isinstance(self.extract, str | Mapping):
+            extract = {"by": self.extract} if isinstance(self.extract, str) else self.extract
+            msgspec.structs.force_setattr(self, "extract", msgspec.convert(extract, Extract))
         if isinstance(self.split, Mapping):  # Python calls do not convert it
             msgspec.structs.force_setattr(self, "split", msgspec.convert(self.split, Split))
         super().__post_init__()
