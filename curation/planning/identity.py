@@ -140,8 +140,9 @@ def check_computed_with(
         before = planned.get(name, {})
         if changes := [key for key in {**before, **facts} if before.get(key) != facts.get(key)]:
             then, now = (", ".join(f"{key} {known.get(key, 'none')}" for key in changes) for known in (before, facts))
+            what = name if name.startswith(INPUT) else f"stage {name}"
             raise OutputError(
-                f"{run} began to compute {name if name.startswith(INPUT) else f'stage {name}'} with {then}; here it would be {now}. Results of both do not "
+                f"{run} began to compute the {what} with {then}; here it would be {now}. Results of both do not "
                 "mix: resume where the run began, or give a new --output, or --force"
             )
 

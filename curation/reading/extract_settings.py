@@ -19,7 +19,7 @@ class Extract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     by         resiliparse, trafilatura or justext
     tables     keep, or drop: without tables, also those that lay out the page
     lists      keep, or drop: without bulleted and numbered lists
-    language   of justext: the name of one of its stop lists, such as English, or none: all languages, with less certainty
+    language   of justext: the name of one of its stop lists, such as English, or none: for all languages
     """
 
     by: str = RESILIPARSE
@@ -40,8 +40,7 @@ class Extract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         if self.by != JUSTEXT and self.language:
             raise ValueError(
-                f"extract.language is for justext, which has a list of stop words for each language, not for {self.by}. "
-                "Leave language out"
+                f"extract.language chooses the stop words of justext, and {self.by} takes none. Leave language out"
             )
 
     @property

@@ -128,9 +128,10 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     extract: str | Extract | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        if isinstance(self.extract, str | Mapping):
-            extract = {"by": self.extract} if isinstance(self.extract, str) else self.extract
-            msgspec.structs.force_setattr(self, "extract", msgspec.convert(extract, Extract))
+        if not isinstance(self.extract, Extract | msgspec.UnsetType):
+            by = self.extract
+            extract = Extract(by=by) if isinstance(by, str) else msgspec.convert(by, Extract)
+            msgspec.structs.force_setattr(self, "extract", extract)
         if isinstance(self.split, Mapping):  # Python calls do not convert it
             msgspec.structs.force_setattr(self, "split", msgspec.convert(self.split, Split))
         super().__post_init__()

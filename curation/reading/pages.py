@@ -20,7 +20,7 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from curation.errors import InputError, nearest
+from curation.errors import InputError, near_or_nothing
 from curation.reading.extract_settings import DROP, JUSTEXT, NO_LANGUAGE, RESILIPARSE, TRAFILATURA, Extract
 from curation.reading.page_encodings import decode
 
@@ -52,6 +52,7 @@ PACKAGES = {  # on which results depend
     JUSTEXT: ("resiliparse", "justext", "lxml"),
 }
 XML_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
+PAGE_START = re.compile(r"\s*<(?:html|!doctype)\b", re.IGNORECASE)
 HINT = "main text by resiliparse; extract: trafilatura or {by: justext, language: English} finds it otherwise"
 QUOTED = re.compile(rb"\"[^\"]*\"|'[^']*'")
 
@@ -99,10 +100,11 @@ def versions(extract: Extract) -> dict[str, str]:
 
 
 def _by_lxml(main_text: Callable[[str], str], name: str, html: str) -> str:
-    """The main text by a library that reads pages with lxml, which ends at a NUL, and refuses text that declares an
-    encoding."""
+    """The main text by a library that reads pages with lxml, which ends at a NUL, refuses text that declares an
+    encoding, and takes what does not begin as a page for a part of one."""
+    html = XML_DECLARATION.sub("", html).replace("\0", "")
     try:
-        return main_text(XML_DECLARATION.sub("", html).replace("\0", ""))
+        return main_text(html if PAGE_START.match(html) else f"<!doctype html>\n{html}")
     except MemoryError:
         raise
     except Exception as error:  # of any class: these libraries meet pages that their authors have not seen
@@ -142,18 +144,19 @@ def _load_justext(extract: Extract) -> Callable[[str], str]:
         words, settings = _stop_words(extract.language), {}
     else:
         raise InputError(
-            f"extract.language: jusText has no stop words for {extract.language!r}{nearest(extract.language, known)}. "
-            "language: none reads without"
+            f"extract.language: jusText has no stop words for {extract.language!r}"
+            f"{near_or_nothing(extract.language, known) or '.'} language: none needs none"
         )
 
     def prepare(root: Any) -> Any:
         etree.strip_elements(root, *extract.dropped, with_tail=False)
-        return preprocessor(etree.Element("html") if root.tag in extract.dropped else root)
+        return preprocessor(root)
 
     def main_text(html: str) -> str:
-        if not html.strip():
+        try:
+            paragraphs = justext(html, words, preprocessor=prepare, **settings)
+        except etree.ParserError:  # no element
             return ""
-        paragraphs = justext(html, words, preprocessor=prepare, **settings)
         return "\n\n".join(paragraph.text for paragraph in paragraphs if not paragraph.is_boilerplate)
 
     return main_text
