@@ -2,7 +2,9 @@
 """The main text of made-up pages by each extractor, and the encodings of pages, as browsers find them."""
 
 import codecs
+import gzip
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +123,23 @@ def test_versions_are_part_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         OutputError, match=r"began to compute the input a with resiliparse [2-9].*; here it would be resi"
     ):
         check_computed_with(now, before, "the run")
+
+
+def test_the_page_of_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("trafilatura", "justext"):
+        needs(name)
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "web_pages.md").read_text("utf-8")
+    blocks = dict(re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    Path("crawl").mkdir()
+    Path("crawl/a.html").write_text(PAGE)
+    Path("archive").mkdir()
+    Path("archive/a.warc.gz").write_bytes(gzip.compress(b"".join(responses(("text/html", PAGE.encode())))))
+    Path("web.yaml").write_text(blocks["yaml"])
+    commands = [shlex.split(line)[1:] for line in blocks[""].splitlines()]
+    assert [main(command) for command in commands] == [0, 0]
+    expected = [TEXTS["resiliparse"], without(TEXTS["justext"], TABLE)]
+    assert [text.replace(SENTENCE, "S") for *_, text in kept_rows(Path("texts"))] == expected
 
 
 # Bounds and faults
@@ -284,7 +303,9 @@ def test_warc_takes_the_label_of_the_server(tmp_path: Path, monkeypatch: pytest.
     Path("a.warc").write_bytes(b"".join(responses(*made)))
     Path("b.html").write_bytes(greek.replace(b"<h", b"<meta charset=utf-8><h", 1))
     Path("c.html").write_bytes(greek)
-    recipe = recipe_of("a.warc", "b.html", {"path": "c.html", "encoding": "cp1253"}, stages=[], output={"formats": []})
+    Path("d.html").write_text("<meta charset=cp1253>" + page)
+    set_ = [{"path": "c.html", "encoding": "cp1253"}, {"path": "d.html", "encoding": "utf-8-sig"}]
+    recipe = recipe_of("a.warc", "b.html", *set_, stages=[], output={"formats": []})
     report = curation.run(recipe, "out", engine="cpu", workers=1).report
-    assert [GREEK in text for *_, text in kept_rows(Path("out"))] == [True, True, True, False, False, True]
+    assert [GREEK in text for *_, text in kept_rows(Path("out"))] == [True, True, True, False, False, True, True]
     assert report["documents"]["repaired"] == 2

@@ -14,7 +14,7 @@ from curation.reading.changes import open_planned
 from curation.reading.documents import Documents, schema_of, too_large
 from curation.reading.formats.base import Format
 from curation.reading.remote import UNKNOWN_SIZE
-from curation.reading.source_files import UTF8, FileRange, SourceFile
+from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunk
 from curation.reading.urls import shown
 from curation.system.interrupts import check as check_interrupts
@@ -50,7 +50,7 @@ class Html(Format):
         with open_planned(file) as stream:
             page, error = read_chunk(stream, size)
         text, repaired = "", False
-        encoding = "" if codecs.lookup(file.encoding).name in UTF8 else file.encoding
+        encoding = "" if codecs.lookup(file.encoding).name == "utf-8" else file.encoding
         if not error and len(page) > file.max_document_bytes:
             error = too_large(file.max_document_bytes)
         if not error and not page.strip():
