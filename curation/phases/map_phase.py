@@ -21,7 +21,7 @@ from curation.phases import slice_notes
 from curation.phases.ledger import SliceRecord
 from curation.phases.locations import store_locations
 from curation.phases.slice_notes import SliceNotes
-from curation.planning.identity import check_computed_with, check_stage_files
+from curation.planning.identity import check_computed_with, check_stage_files, facts_of_files, facts_of_stages
 from curation.planning.segments import Segment
 from curation.planning.stored_plan import Plan, urls_of, with_urls
 from curation.reading import schema_of
@@ -89,7 +89,10 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
     task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
     names = [plan.recipe.stage_names[k] for k in task.numbers]
-    check_computed_with(names, [stages[k] for k in task.numbers], plan.computed_with, "the run of this worker")
+    facts = facts_of_stages(names, [stages[k] for k in task.numbers])
+    if job.before is None:
+        facts |= facts_of_files(part.file for part in task.slice.ranges)
+    check_computed_with(facts, plan.computed_with, "the run of this worker")
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     noted_suffixes = slice_notes.suffixes(plan.recipe, job.before is None)

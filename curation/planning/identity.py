@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import orjson
 from curation import __version__
 from curation.errors import IntegrityError, OutputError
 from curation.packing.tokenization import Tokenizer
+from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
 from curation.recipes.changes import changed_keys, completed
 from curation.recipes.recipe import Recipe, as_builtins
@@ -23,6 +24,7 @@ from curation.stages.own_code import files_of
 
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
 MAX_SHOWN_CHANGES = 10
+INPUT = "input "  # before the name of an input, which no name of a stage has
 
 
 class Identity(NamedTuple):
@@ -109,7 +111,7 @@ def check_stage_files(names: Sequence[str], stages: Sequence[Stage], planned: Ma
         raise IntegrityError(f"changed during the run: {', '.join(changes)}. Put it back, then run again")
 
 
-def _facts_of(names: Sequence[str], stages: Sequence[Stage]) -> dict[str, dict[str, str]]:
+def facts_of_stages(names: Sequence[str], stages: Sequence[Stage]) -> dict[str, dict[str, str]]:
     """Return stage -> `computed_with()` of the stages whose results depend on the machine."""
     found = {}
     for name, stage in zip(names, stages, strict=True):
@@ -119,17 +121,28 @@ def _facts_of(names: Sequence[str], stages: Sequence[Stage]) -> dict[str, dict[s
     return found
 
 
+def facts_of_files(files: Iterable[SourceFile]) -> dict[str, dict[str, str]]:
+    """Return `input NAME` -> the packages on which the texts of its files depend, and their versions."""
+    kinds = {(file.source, file.format): file for file in files}  # an input has one `extract`
+    found: dict[str, dict[str, str]] = {}
+    for (source, _), file in kinds.items():
+        if facts := format_of(file).computed_with(file):
+            found[f"{INPUT}{source}"] = facts
+    return found
+
+
 def check_computed_with(
-    names: Sequence[str], stages: Sequence[Stage], planned: Mapping[str, Mapping[str, str]], run: str
+    facts_now: Mapping[str, Mapping[str, str]], planned: Mapping[str, Mapping[str, str]], run: str
 ) -> None:
-    """Raise OutputError if a stage would compute floats otherwise than where the run began: scores of two devices do
-    not mix. `run` names the run in the message."""
-    for name, facts in _facts_of(names, stages).items():
+    """Raise OutputError if a stage or an input would be computed otherwise than where the run began: scores of two
+    devices, and texts of two versions of a library, do not mix. `run` names the run in the message."""
+    for name, facts in facts_now.items():
         before = planned.get(name, {})
         if changes := [key for key in {**before, **facts} if before.get(key) != facts.get(key)]:
             then, now = (", ".join(f"{key} {known.get(key, 'none')}" for key in changes) for known in (before, facts))
+            what = name if name.startswith(INPUT) else f"stage {name}"
             raise OutputError(
-                f"{run} began to compute the stage {name} with {then}; here it would be {now}. Results of both do not "
+                f"{run} began to compute the {what} with {then}; here it would be {now}. Results of both do not "
                 "mix: resume where the run began, or give a new --output, or --force"
             )
 

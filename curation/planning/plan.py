@@ -16,7 +16,14 @@ from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.token_spans import bytes_of_ids
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.planning.identity import Identity, _facts_of, check_computed_with, check_same, identity_of
+from curation.planning.identity import (
+    Identity,
+    check_computed_with,
+    check_same,
+    facts_of_files,
+    facts_of_stages,
+    identity_of,
+)
 from curation.planning.stored_plan import (
     Plan,
     Stored,
@@ -108,19 +115,20 @@ def make_plan(
     OutputError if the stored plan belongs to another run, IntegrityError if it is damaged or names other files.
     """
     path = plan_path(folder)
+    facts = facts_of_stages(recipe.stage_names, recipe.stages) | facts_of_files(files)
     content = read_stored_plan(path)
     if content is not None:
         compared = Identity(
             content.recipe, content.files, content.stage_files, content.tokenizer, content.stage_revisions
         )
         check_same(folder, compared, identity)
-        check_computed_with(recipe.stage_names, recipe.stages, content.computed_with, f"the run in {folder}")
+        check_computed_with(facts, content.computed_with, f"the run in {folder}")
         plan = as_plan(content, recipe, _read_now(folder, content, files))
     else:
         plan = Plan(
             version=__version__, recipe=recipe, files=identity.files, slices=SliceTable.of(cut(local_files)),
             stage_files=identity.stage_files, tokenizer=identity.tokenizer, stage_revisions=identity.stage_revisions,
-            computed_with=_facts_of(recipe.stage_names, recipe.stages),
+            computed_with=facts,
         )  # fmt: skip
         store_plan(path, plan)
     stored = digest_of(path)

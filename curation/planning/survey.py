@@ -58,6 +58,7 @@ class FileKind(msgspec.Struct, kw_only=True):
     text_column            column of the text; "" for formats without columns
     id_column              column of the ids; "" if the first file has none, so that ids are made
     columns                further columns of the first file
+    note                   how the texts of the first file are found, for formats that have more than one way
     documents, text_bytes  estimates, for all files
     rejected               estimate of the records that are no documents
     """
@@ -70,6 +71,7 @@ class FileKind(msgspec.Struct, kw_only=True):
     text_column: str
     id_column: str
     columns: list[str]
+    note: str = ""
     documents: int = 0
     text_bytes: int = 0
     rejected: int = 0
@@ -275,7 +277,7 @@ def _new_kind(file: SourceFile) -> FileKind:
     others = [name for name in names if name not in (file.text_column, file.id_column)]
     return FileKind(
         input=file.source, format=file.format, compression=file.compression, text_column=file.text_column,
-        id_column=file.id_column if file.id_column in names else "", columns=others,
+        id_column=file.id_column if file.id_column in names else "", columns=others, note=format_of(file).note(file),
     )  # fmt: skip
 
 

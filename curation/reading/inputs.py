@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from curation.errors import InputError
+from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
 from curation.reading.source_files import QUOTE, ReadOptions
 from curation.reading.split_settings import Split
@@ -97,7 +98,9 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date, warc_id;
                         text: path): a list, or a mapping of new names to fields, such as `{domain: source}`
     separator           text: split files here; "": each file is one document
-    encoding            of text, html, csv and tsv; html that is not UTF-8 is read as its meta tag or its bytes suggest
+    encoding            of text, html, csv and tsv; html without it is read as by browsers
+    extract             html and warc: the library that finds the main text, resiliparse, trafilatura or justext, or
+                        `{by: justext, language: English, tables: drop, lists: drop}`
     delimiter           of csv and tsv, one character; "": a comma in csv, a tab in tsv
     quote               of csv and tsv, one character around fields that hold delimiters or line ends; "": no quoting
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding
@@ -123,8 +126,13 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     delimiter: str = ""
     quote: str = QUOTE
     split: Split | msgspec.UnsetType = msgspec.UNSET
+    extract: str | Extract | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
+        if not isinstance(self.extract, Extract | msgspec.UnsetType):
+            by = self.extract
+            extract = Extract(by=by) if isinstance(by, str) else msgspec.convert(by, Extract)
+            msgspec.structs.force_setattr(self, "extract", extract)
         if isinstance(self.split, Mapping):  # Python calls do not convert it
             msgspec.structs.force_setattr(self, "split", msgspec.convert(self.split, Split))
         super().__post_init__()

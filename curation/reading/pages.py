@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main text of HTML pages, by Resiliparse, and bounds on pages before parsing.
+"""The main text of HTML pages, by Resiliparse, trafilatura or jusText, and bounds on pages before parsing.
 
-Resiliparse takes up to 113 times the bytes of a page, and its time grows with the depth of nested tags.
+Resiliparse takes up to 113 times the bytes of a page, and its time grows with the depth of nested tags. trafilatura and
+jusText are Python over lxml. The time of jusText, which trafilatura falls back to, grows with the square of the
+paragraphs.
 
 The bounds reject pages that would take a gigabyte or minutes. They only look at tag names: a page that hides its tags
 in comments or attributes on purpose can still take longer.
@@ -9,11 +11,18 @@ in comments or attributes on purpose can still take longer.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-from curation.errors import InputError
+from curation.errors import InputError, near_or_nothing
+from curation.reading.extract_settings import DROP, JUSTEXT, NO_LANGUAGE, RESILIPARSE, TRAFILATURA, Extract
+from curation.reading.page_encodings import decode
 
 MAX_PAGE_BYTES = 5_250_000  # of HTML: up to 600 MB of memory. Common Crawl truncates pages at 5 MiB (1 MiB until 2025)
 MAX_ATTRIBUTES = 5_000  # per tag; time is quadratic: 100,000 take 13 s
@@ -30,41 +39,169 @@ CLOSED_BY_OTHERS = {  # tags that others close, and tags without content
 WEIGHTS = dict.fromkeys(CLOSED_BY_OTHERS, 0) | dict.fromkeys(FORMATTING, FORMATTING_WEIGHT)
 TAG = re.compile(rb"<(/?[a-z][a-z0-9:-]*)")
 LONG_TAG = re.compile(rb"<[a-zA-Z][^<>]{%d,}" % (2 * MAX_ATTRIBUTES))
+MAX_TAGS = 100_000  # for trafilatura and jusText, with ends of tags: up to 4 s and 217 MB
+MAX_BREAKS = 15_000  # tags of these that may end a paragraph: up to 26 s where each paragraph is a word
+BREAKS = {
+    b"blockquote", b"body", b"br", b"caption", b"center", b"col", b"colgroup", b"dd", b"div", b"dl", b"dt", b"fieldset",
+    b"form", b"h1", b"h2", b"h3", b"h4", b"h5", b"h6", b"legend", b"li", b"optgroup", b"option", b"p", b"pre", b"table",
+    b"td", b"textarea", b"tfoot", b"th", b"thead", b"tr", b"ul",
+}  # fmt: skip
+PACKAGES = {  # on which results depend
+    RESILIPARSE: ("resiliparse",),
+    TRAFILATURA: ("resiliparse", "trafilatura", "justext", "lxml"),
+    JUSTEXT: ("resiliparse", "justext", "lxml"),
+}
+XML_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
+PAGE_START = re.compile(r"\s*<(?:html|!doctype)\b", re.IGNORECASE)
+HINT = "main text by resiliparse; extract: trafilatura or {by: justext, language: English} finds it otherwise"
 QUOTED = re.compile(rb"\"[^\"]*\"|'[^']*'")
 
 
-def extractor() -> Callable[[bytes, str], str]:
-    """Return the function from a page and its encoding ("": detected) to its main text. It raises ValueError for a page
-    above the bounds. Raises InputError where Resiliparse is not installed."""
+def extractor(extract: Extract) -> Callable[..., tuple[str, bool]]:
+    """Return the function from a page, the label of its encoding from the server and the codec that its input sets to
+    its main text, and whether malformed bytes became U+FFFD in it (`curation.reading.page_encodings.decode`).
+
+    The function raises ValueError for a page above the bounds, or that the library cannot read. Raises InputError where
+    a package is missing.
+    """
     try:
         from resiliparse.extract.html2text import extract_plain_text
-        from resiliparse.parse.encoding import detect_encoding
+        from resiliparse.parse.encoding import detect_encoding  # noqa: F401  # of `page_encodings`
     except ImportError:
         raise InputError(
             "reading WARC and HTML needs Resiliparse: pip install '.[warc]'. Without it, read WET files, or HTML with "
             "its tags: format: text"
         ) from None
+    main_text: Callable[[str], str]
+    if extract.by == RESILIPARSE:
+        main_text = partial(extract_plain_text, main_content=True, skip_elements=extract.dropped or None)
+    else:
+        main_text = partial(_by_lxml, LOADERS[extract.by](extract), extract.by)
 
-    def extract(page: bytes, encoding: str) -> str:
-        check(page)
-        html = page.decode(encoding or detect_encoding(page) or "utf-8", "replace")
-        return str(extract_plain_text(html, main_content=True))
+    def read(page: bytes, charset: str = "", encoding: str = "") -> tuple[str, bool]:
+        check(page, extract)
+        html, is_malformed = decode(page, charset, encoding)
+        text = str(main_text(html))
+        return text, is_malformed and "\ufffd" in text
 
-    return extract
+    return read
 
 
-def check(page: bytes) -> None:
+@cache
+def versions(extract: Extract) -> dict[str, str]:
+    """Return the versions of the packages on which the main text depends."""
+    found = {}
+    for name in PACKAGES[extract.by]:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+def _by_lxml(main_text: Callable[[str], str], name: str, html: str) -> str:
+    """The main text by a library that reads pages with lxml, which ends at a NUL, refuses text that declares an
+    encoding, and takes what does not begin as a page for a part of one."""
+    html = XML_DECLARATION.sub("", html).replace("\0", "")
+    try:
+        return main_text(html if PAGE_START.match(html) else f"<!doctype html>\n{html}")
+    except MemoryError:
+        raise
+    except Exception as error:  # of any class: these libraries meet pages that their authors have not seen
+        what = " ".join(str(error).split())[:100]
+        raise ValueError(f"{name} cannot read the page: {type(error).__name__}{': ' * bool(what)}{what}") from None
+
+
+@contextmanager
+def _needed(extract: Extract) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"extract: {extract.by} needs a package that cannot be imported ({error}). Run: pip install "
+            f"'.[{extract.by}]'. Or leave extract out, for Resiliparse"
+        ) from None
+
+
+def _load_trafilatura(extract: Extract) -> Callable[[str], str]:
+    with _needed(extract):
+        import trafilatura
+    logger = logging.getLogger("trafilatura")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())  # otherwise a page without text is a line on standard error
+    left_out = [f"//{name}" for name in extract.dropped] or None
+    return lambda html: trafilatura.extract(html, prune_xpath=left_out) or ""
+
+
+def _load_justext(extract: Extract) -> Callable[[str], str]:
+    with _needed(extract):
+        from justext.core import justext, preprocessor
+        from justext.utils import get_stoplists
+        from lxml import etree
+    if extract.language == NO_LANGUAGE:
+        words, settings = frozenset[str](), {"stopwords_low": 0, "stopwords_high": 0}
+    elif extract.language in (known := sorted(get_stoplists())):
+        words, settings = _stop_words(extract.language), {}
+    else:
+        raise InputError(
+            f"extract.language: jusText has no stop words for {extract.language!r}"
+            f"{near_or_nothing(extract.language, known) or '.'} language: none needs none"
+        )
+
+    def prepare(root: Any) -> Any:
+        etree.strip_elements(root, *extract.dropped, with_tail=False)
+        return preprocessor(root)
+
+    def main_text(html: str) -> str:
+        try:
+            paragraphs = justext(html, words, preprocessor=prepare, **settings)
+        except etree.ParserError:  # no element
+            return ""
+        return "\n\n".join(paragraph.text for paragraph in paragraphs if not paragraph.is_boilerplate)
+
+    return main_text
+
+
+@cache
+def _stop_words(language: str) -> frozenset[str]:
+    from justext.utils import get_stoplist
+
+    return frozenset(get_stoplist(language))
+
+
+def note(extract: Extract) -> str:
+    """Return how the main text is found, for `curate plan`."""
+    left_out = " and ".join(name for name in ("tables", "lists") if getattr(extract, name) == DROP)
+    language = f" with stop words of {extract.language}" if extract.language else ""
+    return f"main text by {extract.by}{language}{f', without {left_out}' if left_out else ''}"
+
+
+LOADERS = {TRAFILATURA: _load_trafilatura, JUSTEXT: _load_justext}
+
+
+def check(page: bytes, extract: Extract) -> None:
     """Raise ValueError for a page (HTML bytes) that would take too much memory or time to parse."""
     if len(page) > MAX_PAGE_BYTES:
         raise ValueError(f"the page has more than {MAX_PAGE_BYTES:,} bytes of HTML, the maximum")
     for tag in LONG_TAG.finditer(page):
         if len(QUOTED.sub(b"", tag[0]).split()) > MAX_ATTRIBUTES:
             raise ValueError(f"a tag of the page has more than {MAX_ATTRIBUTES:,} attributes, the maximum")
-    if page.count(b"<") > FEW_TAGS and _nests_deeply(page):
+    tags = page.count(b"<")
+    if extract.by != RESILIPARSE and tags > MAX_TAGS:
+        raise ValueError(f"the page has more than {MAX_TAGS:,} tags, the maximum for {extract.by}")
+    if extract.by != RESILIPARSE and tags > MAX_BREAKS and _breaks(page) > MAX_BREAKS:
+        raise ValueError(
+            f"the page has more than {MAX_BREAKS:,} tags that may end a paragraph, the maximum for {extract.by}"
+        )
+    if tags > FEW_TAGS and _nests_deeply(page):
         raise ValueError(
             f"the tags of the page nest too deeply: the sum over all tags of the open tags (unclosed formatting counts "
             f"{FORMATTING_WEIGHT} times) is above {MAX_NESTING:,}"
         )
+
+
+def _breaks(page: bytes) -> int:
+    return sum(name.removeprefix(b"/") in BREAKS for name in TAG.findall(page.lower()))
 
 
 def _nests_deeply(page: bytes) -> bool:

@@ -47,7 +47,7 @@ RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
 RUN_KEYS = {"recipe", "documents_digest"}
 # Settings that an input gives to each of its files.
-COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding", "delimiter", "quote")
+COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding", "delimiter", "quote", "extract")
 
 
 def find_files(entries: Sequence[AnyInput], leave_out: str | os.PathLike[str] = "") -> list[SourceFile]:
@@ -362,6 +362,7 @@ def _check_read(entry: FilesInput, path: str, format_: str) -> None:
         "encoding": codecs.lookup(entry.encoding).name not in UTF8,
         "delimiter": bool(entry.delimiter),
         "quote": entry.quote != QUOTE,
+        "extract": bool(entry.extract),
     }
     for field, is_given in given.items():
         if is_given and field not in FORMATS[format_].options:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from curation.reading.extract_settings import Extract
 from curation.reading.split_settings import SEPARATOR, Split
 from curation.reading.urls import is_remote, shown
 
@@ -93,9 +94,15 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     delimiter: str = ""
     quote: str = QUOTE
     split: Split | msgspec.UnsetType = msgspec.UNSET
+    extract: Extract | msgspec.UnsetType = msgspec.UNSET
     label: str = ""
     commit: str = ""
     version: str = ""
+
+    @property
+    def extraction(self) -> Extract:
+        """How the main text of web pages is found."""
+        return self.extract or Extract()
 
     def without_secrets(self) -> SourceFile:
         """Return the file as plans and reports store it: without user name, password and query of an URL."""

@@ -19,6 +19,7 @@ from curation.kernels.units import UNITS
 from curation.measures import TOKENS, Measure
 from curation.packing.blends import NAMES, WAYS
 from curation.packing.forms import OUTPUT_FORMATS
+from curation.reading.extract_settings import EXTRACTORS, KEPT
 from curation.reading.formats import FORMATS
 from curation.reading.inputs import AUTO
 from curation.recipes import recipe as recipes
@@ -49,6 +50,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "NgramDedup": {"compare": tuple(COMPARISONS)},
     "Decontaminate": {"compare": tuple(COMPARISONS)},
     "FilesInput": {"format": (AUTO, *FORMATS)},
+    "Extract": {"by": EXTRACTORS, "tables": KEPT, "lists": KEPT},
     "Output": {
         "formats": OUTPUT_FORMATS,
     },

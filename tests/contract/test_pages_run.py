@@ -48,6 +48,7 @@ NOT_RUN = {
     "--array-task": "tests/running/test_clusters_page.py starts several processes; the other needs Slurm",
     "s3://": "needs a bucket; tests/finished/test_s3.py has one",
     "--allow-code mypackage": "tests/stages/test_own_stages.py installs the package of the page",
+    "web.yaml": "tests/reading/test_pages.py has the pages",
     "lists.yaml": "tests/rules/test_lists_page.py has the lists",
     "train classifier": "needs the package fasttext that trains; tests/library/test_classifier_training.py runs it",
 }

@@ -21,6 +21,7 @@ import pytest
 from curation.phases import map_phase
 from curation.reading import pages, probe, read_documents, responses
 from curation.reading.documents import Documents
+from curation.reading.extract_settings import Extract
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
@@ -166,7 +167,7 @@ def test_pages_that_would_take_too_much_are_rejected(error: str, tmp_path: Path)
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("name", SOUND_PAGES)
 def test_pages_within_the_bounds_are_parsed(name: str):
-    pages.check(SOUND_PAGES[name])
+    pages.check(SOUND_PAGES[name], Extract())
 
 
 @pytest.mark.parametrize(
@@ -174,11 +175,11 @@ def test_pages_within_the_bounds_are_parsed(name: str):
 )
 def test_the_real_bound_holds_back_what_takes_seconds(page: bytes):
     with pytest.raises(ValueError, match="nest too deeply"):
-        pages.check(page)
+        pages.check(page, Extract())
 
 
 def test_an_ordinary_large_page_is_parsed():
-    pages.check(b"<div><ul>" * 30 + b"<li><a href='x'><b>some words</b></a> and others<br>" * 50_000)
+    pages.check(b"<div><ul>" * 30 + b"<li><a href='x'><b>some words</b></a> and others<br>" * 50_000, Extract())
 
 
 def test_only_the_start_of_a_head_is_read():

@@ -265,10 +265,10 @@ def test_what_cannot_be_read_is_one_message(name: str):
         assert number == 1 or f"a{kind.suffixes[0]}" in str(error.value)
 
 
-@pytest.mark.parametrize("option", ["separator", "encoding", "delimiter", "quote"])
+@pytest.mark.parametrize("option", ["separator", "encoding", "delimiter", "quote", "extract"])
 def test_settings_of_other_formats_are_refused(name: str, option: str):
-    given = {"separator": "|", "encoding": "latin-1", "delimiter": ";", "quote": "'"}[option]
-    settings = {**EXAMPLES[name].settings, option: given}
+    values = {"separator": "|", "encoding": "latin-1", "delimiter": ";", "quote": "'", "extract": "trafilatura"}
+    settings = {**EXAMPLES[name].settings, option: values[option]}
     file_of(name)
     check: Callable[[], Any] = lambda: find_files([Input(path=".", **settings)])  # noqa: E731
     if option in FORMATS[name].options:

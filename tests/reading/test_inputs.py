@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import InputError
+from curation.reading.extract_settings import Extract
 from curation.reading.formats.tabular import row_groups
 from curation.reading.inputs import FilesInput, HubInput, Input, input_names, list_inputs
 from curation.reading.paths import find_files
@@ -128,12 +129,12 @@ def test_a_file_has_the_reading_settings_of_its_input(folder: Path):
     settings = {
         "text_column": "t", "id_column": "i", "columns": ["c"], "max_document_bytes": 7, "sample": 0.5,
         "separator": "x", "encoding": "latin-1", "delimiter": ";", "quote": "'",
-        "split": Split(sentences=2),
+        "split": Split(sentences=2), "extract": Extract(lists="drop"),
     }  # fmt: skip
     shared = {*FilesInput.__struct_fields__} & {*SourceFile.__struct_fields__} - {"path", "format"}
     assert settings.keys() == shared
     for field, value in settings.items():
-        form = "text" if field == "separator" else "csv"
+        form = {"separator": "text", "extract": "html"}.get(field, "csv")
         (file,) = find_files([Input(path="data/notes.log", format=form, **{field: value})])
         assert getattr(file, field) == value
     settings = {field: settings[field] for field in ReadOptions.__struct_fields__}

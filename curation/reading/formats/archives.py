@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Web archives: WET (`conversion` records, whose content is the text) and WARC (`response` records, whose main text
-Resiliparse extracts).
+`curation.reading.pages` extracts).
 
 `id` is the record's. `columns` may name `url`, `date` and `warc_id`, which is the same id. Malformed UTF-8 becomes
 U+FFFD; such documents are counted.
@@ -18,6 +18,7 @@ from curation.reading import pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
 from curation.reading.formats.base import Format
+from curation.reading.page_encodings import charset_of
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunks
 from curation.reading.wet import Record, read_records
@@ -31,13 +32,16 @@ class Entry(NamedTuple):
     headers: dict[str, str]
     text: bytes
     error: str
+    repaired: bool  # malformed bytes became U+FFFD before the text was known
 
 
 RECORD_ID = "warc-record-id"
 FIELDS = {"url": "warc-target-uri", "date": "warc-date", "warc_id": RECORD_ID}
 
 
-def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: Callable[[Record], bytes]) -> Iterator[Documents]:
+def _read(
+    file: SourceFile, batch_bytes: int, kind: str, text_of: Callable[[Record], tuple[bytes, bool]]
+) -> Iterator[Documents]:
     """Yield the records of one type as documents. Each damaged stretch of the file counts as one rejected record."""
     row = size = 0
     entries: list[Entry] = []
@@ -55,14 +59,14 @@ def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: Callable[[Reco
         yield _as_documents(entries, file, row)
 
 
-def _with_text(record: Record, text_of: Callable[[Record], bytes], file: SourceFile) -> Entry:
+def _with_text(record: Record, text_of: Callable[[Record], tuple[bytes, bool]], file: SourceFile) -> Entry:
     error = record.damage or (too_large(file.max_document_bytes) if record.too_large else "")
-    text = b""
+    text, repaired = b"", False
     try:
-        text = b"" if error else text_of(record)
+        text, repaired = (b"", False) if error else text_of(record)
     except ValueError as raised:
         error = str(raised)
-    return Entry(record.offset, record.headers, text, error)
+    return Entry(record.offset, record.headers, text, error, repaired)
 
 
 def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents:
@@ -80,7 +84,7 @@ def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents
         ),
     ]
     table = pa.table(columns, schema=schema_of(file.carried))
-    return Documents(table, rejected, len(entries), len(entries), repaired)
+    return Documents(table, rejected, len(entries), len(entries), repaired + sum(entry.repaired for entry in entries))
 
 
 def _value(headers: dict[str, str], field: str) -> str | None:
@@ -90,18 +94,20 @@ def _value(headers: dict[str, str], field: str) -> str | None:
     return value.strip("<>").removeprefix("urn:uuid:") if value else None
 
 
-def _extractor(max_bytes: int) -> Callable[[Record], bytes]:
+def _extractor(file: SourceFile) -> Callable[[Record], tuple[bytes, bool]]:
     """Return the function from a record to its main text: "" for other content than HTML, ValueError for unreadable
     pages."""
-    main_text = pages.extractor()
+    main_text = pages.extractor(file.extraction)
 
-    def extract(record: Record) -> bytes:
+    def extract(record: Record) -> tuple[bytes, bool]:
         check_interrupts()  # a page takes up to a second
         headers, body = responses.split(record.content)
-        if "html" not in headers.get("content-type", "").lower():
-            return b""
-        body = responses.decode(headers, body, max_bytes)
-        return main_text(body, "").encode()
+        content_type = headers.get("content-type", "")
+        if "html" not in content_type.lower():
+            return b"", False
+        body = responses.decode(headers, body, file.max_document_bytes)
+        text, repaired = main_text(body, charset_of(content_type))
+        return text.encode(), repaired
 
     return extract
 
@@ -118,19 +124,27 @@ class Wet(_Archive):
     suffixes = (".wet",)
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        return _read(file_range.file, batch_bytes, "conversion", lambda record: record.content)
+        return _read(file_range.file, batch_bytes, "conversion", lambda record: (record.content, False))
 
 
 class Warc(_Archive):
-    """The main text of the page in a `response` record. InputError where Resiliparse is not installed."""
+    """The main text of the page in a `response` record. InputError where a package is missing."""
 
     name = "warc"
     suffixes = (".warc",)
     start = rb"WARC/"
+    options = ("extract",)
+    hint = pages.HINT
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         file = file_range.file
-        return _read(file, batch_bytes, "response", _extractor(file.max_document_bytes))
+        return _read(file, batch_bytes, "response", _extractor(file))
 
-    def require(self) -> None:
-        pages.extractor()
+    def require(self, file: SourceFile) -> None:
+        pages.extractor(file.extraction)
+
+    def computed_with(self, file: SourceFile) -> dict[str, str]:
+        return pages.versions(file.extraction)
+
+    def note(self, file: SourceFile) -> str:
+        return pages.note(file.extraction)

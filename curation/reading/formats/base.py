@@ -46,7 +46,7 @@ class Format:
     suffixes          of the file names that `format: auto` gives to this format
     start             regular expression for the first bytes of a file with another suffix, after white space
     fields            what `columns` may name, of formats without columns of their own
-    options           settings of an input that this format uses, of `separator encoding delimiter quote`
+    options           settings of an input that this format uses, of `separator encoding delimiter quote extract`
     delimiter         between fields, where an input sets none
     has_columns       whether one of several columns has the text
     tells_encoding    whether a file names its encoding, so that `curate init` need not guess it
@@ -119,12 +119,21 @@ class Format:
         """Return whether a file is JSON Lines of which only texts and ids by plain names are wanted."""
         return False
 
-    def require(self) -> None:
+    def require(self, file: SourceFile) -> None:
         """Raise InputError where a package is missing."""
+
+    def computed_with(self, file: SourceFile) -> dict[str, str]:
+        """Return the packages on which the texts of a file depend: name -> version. A run does not resume with
+        others."""
+        return {}
+
+    def note(self, file: SourceFile) -> str:
+        """Return what `curate plan` says of a file besides its columns."""
+        return ""
 
     def probe(self, file: SourceFile) -> SourceFile:
         """Return a file with its text column. InputError: it lacks a required column, or it is not of this format."""
-        self.require()
+        self.require(file)
         for name in file.carried.values():
             if name not in self.fields:
                 raise InputError(f"{self.name} has no column {name!r}; columns may name {', '.join(self.fields)}")
@@ -155,7 +164,7 @@ class ColumnFormat(Format):
     has_columns = True
 
     def probe(self, file: SourceFile) -> SourceFile:
-        self.require()
+        self.require(file)
         try:
             names = self.columns(file)
         except DamageError as error:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an input finds the main text of its web pages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from curation.errors import nearest
+
+RESILIPARSE, TRAFILATURA, JUSTEXT = EXTRACTORS = ("resiliparse", "trafilatura", "justext")
+KEEP, DROP = KEPT = ("keep", "drop")
+NO_LANGUAGE = "none"
+TABLES, LISTS = ("table",), ("ul", "ol")  # elements; <dl> is no list here: manuals describe functions in it
+
+
+class Extract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The library that finds the main text of a page, and what it leaves out.
+
+    by         resiliparse, trafilatura or justext
+    tables     keep, or drop: without tables, also those that lay out the page
+    lists      keep, or drop: without bulleted and numbered lists
+    language   of justext: the name of one of its stop lists, such as English, or none: for all languages
+    """
+
+    by: str = RESILIPARSE
+    tables: str = KEEP
+    lists: str = KEEP
+    language: str = ""
+
+    def __post_init__(self) -> None:
+        if self.by not in EXTRACTORS:
+            raise ValueError(f"extract: no extractor {self.by!r}{nearest(self.by, EXTRACTORS)}")
+        for name in ("tables", "lists"):
+            if (value := getattr(self, name)) not in KEPT:
+                raise ValueError(f"extract.{name} must be keep or drop, not {value!r}")
+        if self.by == JUSTEXT and not self.language:
+            raise ValueError(
+                "extract: justext needs the language of the pages. Write extract: {by: justext, language: English}, "
+                "or language: none for pages of several languages"
+            )
+        if self.by != JUSTEXT and self.language:
+            raise ValueError(
+                f"extract.language chooses the stop words of justext, and {self.by} takes none. Leave language out"
+            )
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The elements that are left out with their content."""
+        return (TABLES if self.tables == DROP else ()) + (LISTS if self.lists == DROP else ())
