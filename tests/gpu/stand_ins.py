@@ -193,6 +193,7 @@ def numpy_as_cupy() -> ModuleType:
     stand_in.__version__ = "0"
     runtime = SimpleNamespace(
         driverGetVersion=lambda: 13020,
+        getDevice=lambda: 0,
         getDeviceCount=lambda: 1,
         getDeviceProperties=lambda number: {"name": b"Made GPU"},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
