@@ -17,7 +17,7 @@ import copy
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -102,20 +102,64 @@ class Launch:
         array = self.arguments[k]
         return np.ndarray(array.shape, array.dtype, owner, place, array.strides)
 
-    def run(self, executable: Executable, seed: int, weakened: int = 0, form: int = 0) -> tuple[list[np.ndarray], int]:
-        """The memory afterwards, and how many times the weakened instruction ran."""
+    def run(self, executable: Executable, seed: int, weakened: int = 0, form: int = 0) -> list[np.ndarray]:
+        """The memory afterwards."""
         memory = [owner.copy() for owner in self.memory]
         arguments = list(self.arguments)
         for k, (number, place) in self.views.items():
             arguments[k] = self.view(memory[number], k, place)
         settings = {"seed": seed, "weakened": weakened, "form": form, "patience": PATIENCE}
-        return memory, executable.run(self.blocks, self.threads, *arguments, **settings).loads
+        executable.run(self.blocks, self.threads, *arguments, **settings)
+        return memory
+
+    def digest(self) -> tuple:
+        """The same for the same launches."""
+        numbers = [each for each in self.arguments if not isinstance(each, np.ndarray)]
+        shapes = [(k, *place, self.arguments[k].shape) for k, place in self.views.items()]
+        return self.blocks, self.threads, *numbers, *shapes, *(hash(owner.tobytes()) for owner in self.memory)
+
+    def with_blocks(self, blocks: int) -> "Launch":
+        other = copy.copy(self)
+        other.blocks = blocks
+        return other
 
 
-class Expected(NamedTuple):
-    launch: Launch
-    memory: list[np.ndarray]  # after it
-    stable: list[np.ndarray]  # bytes that are the same in every order
+class Case:
+    """A launch, what it reaches, and the memory after it.
+
+    like   the launch with another number of blocks, if any
+    """
+
+    def __init__(self, executable: Executable, launch: Launch, like: "Case | None" = None):
+        self.executable, self.launch, self.like = executable, launch, like
+        executable.reached()[:] = 0
+        self.first = launch.run(executable, ORDERS[0])
+        self.reached = executable.reached().copy()
+
+    @cached_property
+    def stable(self) -> list[np.ndarray]:
+        """Bytes that are the same in every order."""
+        others = [self.launch.run(self.executable, seed) for seed in ORDERS[1:]]
+        return [np.logical_and.reduce([each == other[k] for other in others]) for k, each in enumerate(self.first)]
+
+    def differs(self, memory: Sequence[np.ndarray]) -> bool:
+        pairs = zip(memory, self.first, self.stable, strict=True)
+        return any(((found != wanted) & stable).any() for found, wanted, stable in pairs)
+
+    @cached_property
+    def is_possible(self) -> bool:
+        """Whether the kernel allows this number of blocks."""
+        return self.like is None or not self.like.differs(self.first)
+
+    def fault_of(self, number: int, form: int) -> str:
+        """What shows that the instruction is weakened; "" if nothing does."""
+        for seed in SEEDS:
+            try:
+                if self.differs(self.launch.run(self.executable, seed, number + 1, form)):
+                    return "another result"
+            except KernelError as error:
+                return str(error)
+        return ""
 
 
 Call = Callable[[ModuleType, Path], Any]
@@ -141,41 +185,31 @@ def recorded(calls: Iterable[Call], kernels: Sequence[str]) -> dict[str, list[La
     return found
 
 
-def other_grids(executable: Executable, expected: Expected) -> list[Expected]:
-    """The launch with idle blocks more, and with few blocks that take several items each, if its kernel allows that."""
-    launch, found = expected.launch, []
-    for blocks in (FEW_BLOCKS, launch.blocks + FEW_BLOCKS):
-        other = copy.copy(launch)
-        other.blocks = blocks
-        made = expectation(executable, other)
-        pairs = zip(made.memory, expected.memory, expected.stable, strict=True)
-        if not any(((memory != wanted) & stable).any() for memory, wanted, stable in pairs):
-            found.append(made)
-    return found
+class Cases:
+    """The launches of a kernel, the smallest first; then those with few blocks that take several items each, and with
+    idle blocks more."""
 
+    def __init__(self, executable: Executable, launches: Sequence[Launch]):
+        self.executable = executable
+        different = {launch.digest(): launch for launch in launches}.values()
+        ordered = sorted(different, key=lambda launch: sum(memory.size for memory in launch.memory))
+        self.recorded = [Case(executable, launch) for launch in ordered]
 
-def expectation(executable: Executable, launch: Launch) -> Expected:
-    memory, *others = (launch.run(executable, seed)[0] for seed in ORDERS)
-    stable = [np.logical_and.reduce([each == other[k] for other in others]) for k, each in enumerate(memory)]
-    return Expected(launch, memory, stable)
+    @cached_property
+    def other_grids(self) -> list[Case]:
+        pairs = [(each, blocks) for each in self.recorded for blocks in (FEW_BLOCKS, each.launch.blocks + FEW_BLOCKS)]
+        return [Case(self.executable, each.launch.with_blocks(blocks), each) for each, blocks in pairs]
 
-
-def outcome_of(executable: Executable, expected: Sequence[Expected], number: int, form: int = 0) -> tuple[str, str]:
-    """Whether a launch shows that the instruction is weakened, and what it shows."""
-    runs = 0
-    for each in expected:
-        for seed in SEEDS:
-            try:
-                memory, count = each.launch.run(executable, seed, number + 1, form)
-            except KernelError as error:
-                return "killed", str(error)
-            pairs = zip(memory, each.memory, each.stable, strict=True)
-            if any(((found != wanted) & stable).any() for found, wanted, stable in pairs):
-                return "killed", "another result"
-            if count == 0:
-                break
-            runs += count
-    return ("survived", "") if runs else ("not reached", "no launch reaches it")
+    def outcome_of(self, number: int, form: int = 0) -> tuple[str, str]:
+        """Whether a launch shows that the instruction is weakened, and what it shows."""
+        reached = False
+        for cases in ("recorded", "other_grids"):
+            for case in getattr(self, cases):
+                if case.reached[number] >> form & 1 and case.is_possible:
+                    reached = True
+                    if fault := case.fault_of(number, form):
+                        return "killed", fault
+        return ("survived", "") if reached else ("not reached", "no launch reaches it")
 
 
 class Mutation(NamedTuple):
@@ -189,14 +223,12 @@ class Mutation(NamedTuple):
 def mutations_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = KINDS) -> Iterator[Mutation]:
     """Weaken the kernel's instructions of these kinds."""
     executable = executable_of(engine.ORIGINALS[name], CAPABILITY, True)
-    expected = [expectation(executable, launch) for launch in launches]
-    expected += [other for each in expected for other in other_grids(executable, each)]
-    expected.sort(key=lambda each: sum(memory.size for memory in each.memory))
+    cases = Cases(executable, launches)
     for number, kind in weakenable(executable.kernel).items():
         if kind in kinds:
             instruction = executable.kernel.instructions[number]
             for form, shown in enumerate(FORMS.get(kind, (kind,))):
-                yield Mutation(name, shown, instruction, *outcome_of(executable, expected, number, form))
+                yield Mutation(name, shown, instruction, *cases.outcome_of(number, form))
 
 
 def texts() -> list[str]:

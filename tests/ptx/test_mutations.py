@@ -45,5 +45,5 @@ def test_a_removed_barrier_is_noticed():
     executable = Executable(compile_to_ptx(reverse, (I64, I64)), weakened=True)
     (number,) = (number for number, kind in weakenable(executable.kernel).items() if kind == "barrier")
     launch = mutations.Launch(1, THREADS, (np.arange(THREADS), np.zeros(THREADS, np.int64)))
-    outcome, shown = mutations.outcome_of(executable, [mutations.expectation(executable, launch)], number)
+    outcome, shown = mutations.Cases(executable, [launch]).outcome_of(number)
     assert outcome == "killed" and "no barrier is between" in shown
