@@ -251,9 +251,9 @@ def add_special_ids(pieces, bos, eod, counts):
     row = cuda.grid(1)
     if row < pieces.size - 1 and pieces[row] < pieces[row + 1]:
         if bos != NO_ID:
-            cuda.atomic.add(counts, pieces[row], 1)
+            counts[at(pieces[row])] += 1
         if eod != NO_ID:
-            cuda.atomic.add(counts, pieces[row + 1] - 1, 1)
+            counts[at(pieces[row + 1] - 1)] += 1
 
 
 @cuda.jit(cache=True)

@@ -47,23 +47,11 @@ SEEDS = ORDERS[:2]  # in which a launch with a weakened instruction is repeated
 MOST_LAUNCHES = 2  # of a kernel by one call
 PATIENCE = 1 << 25  # basic blocks; launches here need fewer
 # Instructions whose weakening changes nothing: how many the compiler writes in the kernel, and why.
-_VISIT = (
-    "after the last barrier of `visit`, forget_visits changes only `firsts`, which `visit` does not read, and waits"
-)
 NOT_NEEDED = {
     ("repeat_words_small", "atomic"): (
         1,
         "followers: a block of one warp has one lane that adds; larger blocks have more",
     ),
-    ("repeat_words_small", "barrier"): (1, _VISIT),
-    ("repeat_words_medium", "barrier"): (1, _VISIT),
-    ("repeat_words_large", "barrier"): (1, _VISIT),
-    ("repeat_items_small", "barrier"): (
-        1,
-        "the last: then thread 0 alone uses `totals`, and none `slots`, until the first",
-    ),
-    ("write_text", "barrier"): (1, "the last of a chunk: none accesses `shared` until the first of the next chunk"),
-    ("add_special_ids", "atomic"): (2, "a pre-token belongs to one document, and a document to one thread"),
 }
 RUN_OF_WORDS = 4  # more rows than a warp's queue has room for
 # Texts whose end a kernel could read beyond, and names of calls with each of them
