@@ -14,6 +14,7 @@ executor finds a fault in one of them, or if a byte differs that several orders 
 
 import argparse
 import copy
+import linecache
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from numba import types
 
 from curation.contract import TEXT
 from curation.kernels.expressions import GPT2
@@ -33,10 +35,9 @@ from tests.corpus import NASTY
 from tests.packing.byte_pairs import tokenizer_of
 from tests.ptx import engine, workload
 from tests.ptx.arrays import regions_of
-from tests.ptx.build import CAPABILITY
+from tests.ptx.build import CAPABILITY, source_lines
 from tests.ptx.execute import Executable, KernelError, executable_of
-from tests.ptx.flow import weakenable
-from tests.ptx.parse import Instruction
+from tests.ptx.flow import bounds_of, weakenable
 from tests.ptx.test_json_lines import BLOCKS
 from tests.ptx.test_measures import CUTS
 from tests.reading.test_jsonl import BAD, GOOD
@@ -46,13 +47,8 @@ ORDERS = (1, 2, 3, 4)  # of threads, that have to leave a byte the same
 SEEDS = ORDERS[:2]  # in which a launch with a weakened instruction is repeated
 MOST_LAUNCHES = 2  # of a kernel by one call
 PATIENCE = 1 << 25  # basic blocks; launches here need fewer
-# Instructions whose weakening changes nothing: how many the compiler writes in the kernel, and why.
-NOT_NEEDED = {
-    ("repeat_words_small", "atomic"): (
-        1,
-        "followers: a block of one warp has one lane that adds; larger blocks have more",
-    ),
-}
+# Why a weakening changes nothing: by kernel, kind, and line of the kernel that it comes from; and how many do at most.
+NOT_NEEDED: dict[tuple[str, str, str], tuple[int, str]] = {}
 RUN_OF_WORDS = 4  # more rows than a warp's queue has room for
 # Texts whose end a kernel could read beyond, and names of calls with each of them
 ENDS = [
@@ -65,6 +61,7 @@ ENDS = [
 OTHERS = ("read", "read JSON Lines", "measure long documents", "overlap")
 OF_TEXT = [name for name in workload.CALLS if name not in OTHERS]
 OUTCOMES = ("killed", "not needed", "not reached", "survived")
+ORDER = ("killed", "survived", "not reached")  # of copies
 KINDS = ("atomic", "barrier", "fence", "bound")
 FORMS = {"bound": ("bound off by one", "bound always true", "bound never true")}
 
@@ -201,22 +198,64 @@ class Cases:
 
 
 class Mutation(NamedTuple):
+    """A weakened instruction. A bound is one of the kernel's source: all copies that the compiler wrote of it."""
+
     kernel: str
     kind: str
-    instruction: Instruction
+    line: str  # of the kernel
+    size: str  # a bound's parameter
     outcome: str
     shown: str
+    copies: int = 1
+
+    @property
+    def reason(self) -> tuple[str, str, str]:
+        """Its key in NOT_NEEDED."""
+        return self.kernel, self.kind.partition(" ")[0], self.line
+
+
+def parameter_names(kernel) -> list[str]:
+    """The argument of each parameter of the PTX: an array has several."""
+    names = kernel.py_func.__code__.co_varnames
+    counts = [5 + 2 * kind.ndim if isinstance(kind, types.Array) else 1 for kind in engine.SIGNATURES[kernel]]
+    return [name for name, count in zip(names, counts, strict=False) for _ in range(count)]
+
+
+def instructions_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = KINDS) -> Iterator[Mutation]:
+    """Weaken the kernel's instructions of these kinds."""
+    kernel = engine.ORIGINALS[name]
+    executable = executable_of(kernel, CAPABILITY, True)
+    cases, bounds, names = Cases(executable, launches), bounds_of(executable.kernel), parameter_names(kernel)
+    lines, file = source_lines(kernel), kernel.py_func.__code__.co_filename
+    for number, kind in weakenable(executable.kernel).items():
+        if kind in kinds:
+            size = names[bounds[number]] if number in bounds else ""
+            line = linecache.getline(file, lines[number]).strip()
+            for form, shown in enumerate(FORMS.get(kind, (kind,))):
+                yield Mutation(name, shown, line, size, *cases.outcome_of(number, form))
 
 
 def mutations_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = KINDS) -> Iterator[Mutation]:
-    """Weaken the kernel's instructions of these kinds."""
-    executable = executable_of(engine.ORIGINALS[name], CAPABILITY, True)
-    cases = Cases(executable, launches)
-    for number, kind in weakenable(executable.kernel).items():
-        if kind in kinds:
-            instruction = executable.kernel.instructions[number]
-            for form, shown in enumerate(FORMS.get(kind, (kind,))):
-                yield Mutation(name, shown, instruction, *cases.outcome_of(number, form))
+    """As `instructions_of`, copies of a bound together: killed if one is, not reached if none is reached."""
+    bounds: dict[tuple[str, ...], list[Mutation]] = {}
+    for each in instructions_of(name, launches, kinds):
+        if each.size:
+            bounds.setdefault(each[1:4], []).append(each)
+        else:
+            yield each
+    for copies in bounds.values():
+        yield min(copies, key=lambda each: ORDER.index(each.outcome))._replace(copies=len(copies))
+
+
+def with_reasons(found: Iterable[Mutation]) -> Iterator[Mutation]:
+    """Those that are not killed for a reason that is known are not needed."""
+    used: Counter[tuple[str, str, str]] = Counter()
+    for each in found:
+        most, why = NOT_NEEDED.get(each.reason, (0, ""))
+        if each.outcome != "killed" and used[each.reason] < most:
+            used[each.reason] += 1
+            each = each._replace(outcome="not needed", shown=why)
+        yield each
 
 
 def texts() -> list[str]:
@@ -258,20 +297,24 @@ def main() -> None:
     options = parser.parse_args()
     names = options.kernels or list(engine.ORIGINALS)
     launches = recorded(all_calls(), names)
+    kinds = options.kind or KINDS
     counts: Counter[tuple[str, str]] = Counter()
+    used: set[tuple[str, str, str]] = set()
     for name in names:
-        of_kernel: Counter[tuple[str, str]] = Counter()
-        for each in mutations_of(name, launches[name], options.kind or KINDS):
-            most, why = NOT_NEEDED.get((name, each.kind), (0, ""))
-            if each.outcome == "survived" and of_kernel[each.kind, "not needed"] < most:
-                each = each._replace(outcome="not needed", shown=why)
-            of_kernel[each.kind, each.outcome] += 1
+        found = list(with_reasons(mutations_of(name, launches[name], kinds)))
+        for each in found:
             counts[each.kind, each.outcome] += 1
+            used |= {each.reason} if each.outcome == "not needed" else set()
             if each.outcome not in ("killed", "not needed"):
-                print(f"{each.outcome}: {name}, {each.kind}, line {each.instruction.line}: {each.instruction.text}")
-        print(f"{name}: " + ", ".join(f"{n} {' '.join(pair)}" for pair, n in of_kernel.items()), flush=True)
+                size = f", {each.size}" if each.size else ""
+                print(f"{each.outcome}: {name}, {each.kind}{size}, {each.copies} times: {each.line}")
+        of_kernel = Counter(each.outcome for each in found)
+        print(f"{name}: " + ", ".join(f"{of_kernel[each]} {each}" for each in OUTCOMES), flush=True)
     for kind in dict.fromkeys(kind for kind, _ in counts):
         print(f"{kind}: " + ", ".join(f"{counts[kind, each]} {each}" for each in OUTCOMES))
+    for key in NOT_NEEDED.keys() - used:
+        if key[0] in names and key[1] in kinds:
+            print(f"now killed, or not there: {key}: remove it from NOT_NEEDED")
 
 
 if __name__ == "__main__":
