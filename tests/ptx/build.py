@@ -14,8 +14,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -127,7 +129,7 @@ def ptx_of(kernel, signature: tuple, capability: tuple[int, int] = CAPABILITY) -
 
 def source_lines(kernel) -> list[int]:
     """The line of the kernel's file that each instruction of its PTX comes from; that of the call for what the compiler
-    inlines."""
+    inlines. PTX with lines has a few instructions in another order: the most similar sequence is taken."""
     name = kernel.py_func.__name__
     digest = hashlib.sha256(f"{_digest_of_kernels()} {name}".encode()).hexdigest()[:20]
     from gpu_pipeline.all_kernels import SIGNATURES
@@ -143,7 +145,12 @@ def source_lines(kernel) -> list[int]:
             lines.append(line)
             kept.append(text)
     body = "\n".join(kept).partition("\n.section")[0].partition("\n\t.section")[0]
-    return [lines[each.line - 1] for each in parse(body).instructions]
+    marked, own = parse(body).instructions, parse(ptx_of(kernel, SIGNATURES[kernel])).instructions
+    opcodes = ([each.opcode for each in instructions] for instructions in (own, marked))
+    found = [0] * len(own)
+    for first, of_marked, size in SequenceMatcher(None, *opcodes, autojunk=False).get_matching_blocks():
+        found[first : first + size] = [lines[each.line - 1] for each in marked[of_marked : of_marked + size]]
+    return list(accumulate(found, lambda before, line: line or before))
 
 
 def build(ptx: str, looks: bool = False, weakened: bool = False) -> tuple[Kernel, ctypes.CDLL]:

@@ -15,6 +15,7 @@ executor finds a fault in one of them, or if a byte differs that several orders 
 import argparse
 import copy
 import linecache
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ from numba import types
 
 from curation.contract import TEXT
 from curation.kernels.expressions import GPT2
+from curation.kernels.permutations import constants
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
@@ -58,6 +60,7 @@ ENDS = [
     "it's", "it'", "I'LL", "1234567", "  a", "a  ", "\n \n", "?!\n", "\t", "\x00", "\x85", "\u2028", "a\u2028",
     "word word word word word word",
 ]  # fmt: skip
+BY_TABLES = "hits", "overlap"  # CPU work between kernels
 OTHERS = ("read", "read JSON Lines", "measure long documents", "overlap")
 OF_TEXT = [name for name in workload.CALLS if name not in OTHERS]
 OUTCOMES = ("killed", "not needed", "not reached", "survived")
@@ -271,7 +274,7 @@ def all_calls() -> list[Call]:
     calls = [call_of(name, texts()) for name in workload.CALLS]
     calls += [call_of(name, [text]) for name in OF_TEXT for text in ENDS]
     calls.append(lambda loaded, folder: workload.classified_by_words(loaded, texts(), folder, RUN_OF_WORDS))
-    calls.append(with_first_ids)
+    calls += [with_first_ids, by_characters, *(in_batches(name) for name in OF_TEXT if name not in BY_TABLES)]
     return [*calls, *(partial(lines_of, raw) for raw in (b"\n".join([*GOOD, *BAD]), *GOOD, *BAD, *BLOCKS))]
 
 
@@ -284,6 +287,27 @@ def with_first_ids(loaded: ModuleType, folder: Path) -> None:
     tokenizer = tokenizer_of(GPT2)
     gpt2 = tokenizer._source._replace(bos=tokenizer.eod)
     loaded.tokenize(frame_of(loaded, texts())[TEXT], Tokenizer(TokenizerSpec(name="gpt2", prepend_bos=True), gpt2))
+
+
+def by_characters(loaded: ModuleType, folder: Path) -> None:
+    """Items that are characters, alone, in bands of one row; and hashes of the first characters."""
+    text = frame_of(loaded, texts())[TEXT]
+    loaded.shingles(text, 1, True)
+    loaded.band_keys(text, workload.NGRAM, True, *constants(3), 1)
+    loaded.hash_text(text, 9)
+
+
+def in_batches(name: str) -> Call:
+    """A call of several batches: their documents begin and end within eight bytes of others'."""
+
+    def run(loaded: ModuleType, folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            columns = sys.modules["gpu_pipeline.columns"]
+            monkeypatch.setattr(columns, "MIN_SCRATCH_BYTES", 5000)
+            monkeypatch.setattr(columns, "SCRATCH_SHARE", 0)
+            workload.CALLS[name](loaded, ENDS, folder)
+
+    return run
 
 
 def lines_of(raw: bytes, loaded: ModuleType, folder: Path) -> None:
