@@ -20,7 +20,7 @@ from gpu_pipeline import (
 
 OF_MEASURES = measure_kernels, word_kernels, repetition_kernels, long_repetition_kernels, word_kind_kernels
 MODULES = (
-    kernels, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels, model_kernels,
-    unit_kernels, *OF_MEASURES,
+    kernels, *OF_MEASURES, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels,
+    model_kernels, unit_kernels,
 )  # fmt: skip
 SIGNATURES = {kernel: signature for module in MODULES for kernel, signature in module.SIGNATURES.items()}

@@ -25,12 +25,15 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numba import types
 
 from curation.contract import TEXT
 from curation.kernels.expressions import GPT2
 from curation.kernels.permutations import constants
+from curation.kernels.units import UNITS
+from curation.measures import Measure
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
@@ -42,6 +45,7 @@ from tests.ptx.execute import Executable, KernelError, executable_of
 from tests.ptx.flow import bounds_of, weakenable
 from tests.ptx.test_json_lines import BLOCKS
 from tests.ptx.test_measures import CUTS
+from tests.ptx.workload import shifted_column
 from tests.reading.test_jsonl import BAD, GOOD
 
 FEW_BLOCKS = 2
@@ -228,9 +232,10 @@ def instructions_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] 
     """Weaken the kernel's instructions of these kinds."""
     kernel = engine.ORIGINALS[name]
     executable = executable_of(kernel, CAPABILITY, True)
-    cases, bounds, names = Cases(executable, launches), bounds_of(executable.kernel), parameter_names(kernel)
+    bounds, names, weak = bounds_of(executable.kernel), parameter_names(kernel), weakenable(executable.kernel)
+    cases = Cases(executable, launches) if weak else None
     lines, file = source_lines(kernel), kernel.py_func.__code__.co_filename
-    for number, kind in weakenable(executable.kernel).items():
+    for number, kind in weak.items():
         if kind in kinds:
             size = names[bounds[number]] if number in bounds else ""
             line = linecache.getline(file, lines[number]).strip()
@@ -274,7 +279,12 @@ def all_calls() -> list[Call]:
     calls = [call_of(name, texts()) for name in workload.CALLS]
     calls += [call_of(name, [text]) for name in OF_TEXT for text in ENDS]
     calls.append(lambda loaded, folder: workload.classified_by_words(loaded, texts(), folder, RUN_OF_WORDS))
-    calls += [with_first_ids, by_characters, *(in_batches(name) for name in OF_TEXT if name not in BY_TABLES)]
+    calls += [
+        with_first_ids,
+        by_characters,
+        under_nulls,
+        *(in_batches(name) for name in OF_TEXT if name not in BY_TABLES),
+    ]
     return [*calls, *(partial(lines_of, raw) for raw in (b"\n".join([*GOOD, *BAD]), *GOOD, *BAD, *BLOCKS))]
 
 
@@ -295,6 +305,19 @@ def by_characters(loaded: ModuleType, folder: Path) -> None:
     loaded.shingles(text, 1, True)
     loaded.band_keys(text, workload.NGRAM, True, *constants(3), 1)
     loaded.hash_text(text, 9)
+
+
+def under_nulls(loaded: ModuleType, folder: Path) -> None:
+    """Bytes of a null that end within a character, at the end of the column."""
+    for last in (b"a\xe2", b"\xe2\x80", b"a\xf0\x9f", b"\xc3"):
+        column = shifted_column([text.encode() for text in ENDS] + [last], (len(ENDS),), 3)
+        text = loaded.from_arrow(pa.table({TEXT: column}))[TEXT]
+        loaded.measure(text, [measure.name for measure in Measure])
+        for by_character in (False, True):
+            loaded.shingles(text, 2, by_character)
+        loaded.rewrite(text, workload.ALL_STEPS)
+        for unit in UNITS:
+            loaded.split_units(text, unit, True)
 
 
 def in_batches(name: str) -> Call:
