@@ -15,6 +15,7 @@ executor finds a fault in one of them, or if a byte differs that several orders 
 import argparse
 import copy
 import linecache
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -53,8 +54,30 @@ ORDERS = (1, 2, 3, 4)  # of threads, that have to leave a byte the same
 SEEDS = ORDERS[:2]  # in which a launch with a weakened instruction is repeated
 MOST_LAUNCHES = 2  # of a kernel by one call
 PATIENCE = 1 << 25  # basic blocks; launches here need fewer
-# Why a weakening changes nothing: by kernel, kind, and line of the kernel that it comes from; and how many do at most.
-NOT_NEEDED: dict[tuple[str, str, str], tuple[int, str]] = {}
+# Why a weakened atomic or barrier changes nothing: by kernel, kind, and line of the kernel that it comes from; and how
+# many there are at most.
+NOT_NEEDED = {
+    ("repeat_words_small", "atomic", "count_document("): (
+        1,
+        "followers: a block of one warp has one lane that adds; larger blocks have more",
+    ),
+}
+SLICE = "the slice fits in its array, with whose size the compiler compares its ends"
+# Why no launch shows that a bound is weakened: its parameter, the line of the kernel, and the reason
+FAMILIES = [
+    ("(form_)?(data|blocks)", r"block|_bits\(|_word\(|hash_span|lane_bytes|find_token|elif by_character|solid\[",
+     "eight bytes at the end of the text are read as a block or one by one, with zeros beyond it"),
+    ("data", r"(8 \* k|i) < data\.size", "zeros beyond the text have no bits"),
+    ("low|middle|high|borders", r"_starts\(|count_runs|case_word", "a window beyond the last word is cut by a border"),
+    ("offsets|item_starts", "", "a launch has documents"),
+    ("start", "if i < start", "equal ones leave no bit out"),
+    ("end", r"end < i \+ 32|i < end", "what is beyond the batch follows all its own, and is left out later"),
+    ("bits", r"while c < bits", "the mask after this one is of bytes that no document has"),
+    ("entries", r"while g < entries", "a thread beyond has no functions"),
+    ("max_characters", "prefix_end", "a text of so many bytes keeps all of them"),
+    ("longest", "find_token", "a longer pre-token is looked up, and not found"),
+    ("n|measure|ngram|size", r"", "a number of the host: the compiler asks for a sign or a value that it never has"),
+]  # fmt: skip
 RUN_OF_WORDS = 4  # more rows than a warp's queue has room for
 # Texts whose end a kernel could read beyond, and names of calls with each of them
 ENDS = [
@@ -255,12 +278,21 @@ def mutations_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = K
         yield min(copies, key=lambda each: ORDER.index(each.outcome))._replace(copies=len(copies))
 
 
+def reason_of_bound(size: str, line: str) -> str:
+    """Why no launch shows that a bound is weakened; "" where that is open."""
+    if re.search(rf"\b{size}\[[\w\[\]]* ?:", line):
+        return SLICE
+    return next((why for sizes, of, why in FAMILIES if re.fullmatch(sizes, size) and re.search(of, line)), "")
+
+
 def with_reasons(found: Iterable[Mutation]) -> Iterator[Mutation]:
     """Those that are not killed for a reason that is known are not needed."""
     used: Counter[tuple[str, str, str]] = Counter()
     for each in found:
+        if each.size and each.outcome != "killed" and (why := reason_of_bound(each.size, each.line)):
+            each = each._replace(outcome="not needed", shown=why)
         most, why = NOT_NEEDED.get(each.reason, (0, ""))
-        if each.outcome != "killed" and used[each.reason] < most:
+        if each.outcome in ("survived", "not reached") and used[each.reason] < most:
             used[each.reason] += 1
             each = each._replace(outcome="not needed", shown=why)
         yield each
@@ -268,7 +300,7 @@ def with_reasons(found: Iterable[Mutation]) -> Iterator[Mutation]:
 
 def texts() -> list[str]:
     made = [*workload.made_texts(10, 3), workload.several_pieces()]
-    made += [" ".join(f"{workload.UNKNOWN_WORD}{k}" for k in range(40)), "<b>text</b>" * 40]
+    made += [" ".join(f"{workload.UNKNOWN_WORD}{k}" for k in range(40)), "<b>text</b>" * 40, "a </s> b </s> c"]
     made.append("\n".join(["long line " * 300] * 30))
     made.append("\n".join(["• a…", "* b...", '- "c"', "d: e", "{f}"] * 40))
     return [*made, *CUTS, *(text for text in NASTY if len(text) < 3000)]
