@@ -25,6 +25,7 @@ from curation.errors import InputError
 from curation.kernels.ngram_table import table_of
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.units import UNITS
 from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
 from curation.models.ngrams import tiny_model
@@ -149,6 +150,8 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     yield "measure", lambda: [*engine.measure(text, [measure.name for measure in Measure]).values()]
     for name, steps in STEPS.items():
         yield f"rewrite {name}", partial(_rewritten, engine, frame, steps)
+    for unit in UNITS:
+        yield f"split_units, join_units of {unit}s", partial(_units, engine, frame, unit)
     yield "hash_text", lambda: [engine.hash_text(text), engine.hash_text(text, 100)]
     for model in _language_model():
         yield "classify", partial(_labels, engine, text, model)
@@ -165,6 +168,15 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
 def _rewritten(engine: Engine, frame: Frame, steps: RewriteSteps) -> list[np.ndarray]:
     rewritten, edited = engine.rewrite(frame[TEXT], steps)
     return [*_text_arrays(engine.to_arrow(engine.with_columns(frame, {TEXT: rewritten}))[TEXT]), edited]
+
+
+def _units(engine: Engine, frame: Frame, unit: str) -> list[np.ndarray]:
+    """The units, and the texts without every third one."""
+    text = frame[TEXT]
+    units = engine.split_units(text, unit, True)
+    joined, edited = engine.join_units(text, units, np.arange(len(units.frame)) % 3 > 0)
+    table = engine.to_arrow(engine.with_columns(frame, {TEXT: joined}))
+    return [*_text_arrays(engine.to_arrow(units.frame)[TEXT]), units.counts, *_text_arrays(table[TEXT]), edited]
 
 
 def _labels(engine: Engine, text: Text, model: Classifier) -> list[np.ndarray]:

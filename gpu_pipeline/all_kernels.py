@@ -5,17 +5,22 @@ from gpu_pipeline import (
     document_kernels,
     json_kernels,
     kernels,
+    long_repetition_kernels,
+    measure_kernels,
     model_kernels,
+    repetition_kernels,
     rewrite_kernels,
     rewrite_masks,
     text_kernels,
     token_kernels,
     unit_kernels,
+    word_kernels,
+    word_kind_kernels,
 )
 
-# The kernels of measures are in `kernels.SIGNATURES`, too.
+OF_MEASURES = measure_kernels, word_kernels, repetition_kernels, long_repetition_kernels, word_kind_kernels
 MODULES = (
-    kernels, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels, model_kernels,
-    unit_kernels,
+    kernels, *OF_MEASURES, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels,
+    model_kernels, unit_kernels,
 )  # fmt: skip
 SIGNATURES = {kernel: signature for module in MODULES for kernel, signature in module.SIGNATURES.items()}

@@ -62,7 +62,7 @@ class Windows(NamedTuple):
 
 
 @kernel
-def windows_of(low, middle, high, leads, borders, c):
+def _windows_of(low, middle, high, leads, borders, c):
     """The windows of word `c`."""
     highs, lead = window_at(high, c), window_at(leads, c)
     followed = _before_characters(highs & lead, lead)
@@ -184,7 +184,7 @@ def _entries(windows):
 
 
 @kernel
-def leave_word(windows, data, first, end):
+def _leave_word(windows, data, first, end):
     """The function of a word: the state in which the walk leaves it, four bits for each state in which it enters.
 
     first   the byte of bit 0
@@ -208,12 +208,19 @@ def leave_word(windows, data, first, end):
 
 
 @kernel
-def count_case_runs(windows):
+def _count_case_runs(windows):
     """(Starts of runs in the word, its line breaks as `Runs.counts` has them)."""
     white = windows.middle & ~windows.high
     upper = windows.high & ~windows.middle & ~windows.low
     starts = centre_of(starts_of_runs(upper, NO_BITS, white, windows.borders))
     return starts, count_bits(white & windows.low & CENTRE) << 32
+
+
+@kernel
+def case_word(low, middle, high, leads, borders, c, data, first, end):
+    """(`_count_case_runs` of word `c`, `_leave_word` of it)."""
+    windows = _windows_of(low, middle, high, leads, borders, c)
+    return _count_case_runs(windows), _leave_word(windows, data, first, end)
 
 
 @kernel
@@ -237,7 +244,7 @@ def _capitals_end(high, borders, runs, i):
 def o200k_starts(data, low, middle, high, leads, borders, origin, end, runs, entry, c):
     """A bit for each first byte of a pre-token of o200k in word `c`, which the walk enters in the state `entry`; also
     for the border at `end`."""
-    windows = windows_of(low, middle, high, leads, borders, c)
+    windows = _windows_of(low, middle, high, leads, borders, c)
     first = origin + 32 * c - 16
     white = windows.middle & ~windows.high
     plain = white & ~windows.low

@@ -18,13 +18,7 @@ from curation.kernels.hashing import murmur3_x64_128
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
-from gpu_pipeline import (
-    long_repetition_kernels,
-    measure_kernels,
-    repetition_kernels,
-    word_kernels,
-    word_kind_kernels,
-)
+from gpu_pipeline import long_repetition_kernels
 from gpu_pipeline.items import LAST_BIT, bits_below, hash_character, hash_ngram, hash_word, lead_bits, solid_bits
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
@@ -248,8 +242,7 @@ def _signatures():
 
 
 # Types that the launches pass; a test compiles with them, without a GPU.
-_OF_MEASURES = measure_kernels, word_kernels, repetition_kernels, long_repetition_kernels, word_kind_kernels
-SIGNATURES = _signatures() | {k: types for module in _OF_MEASURES for k, types in module.SIGNATURES.items()}
+SIGNATURES = _signatures()
 
 
 def _viewed(argument):

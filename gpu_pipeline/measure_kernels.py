@@ -285,11 +285,13 @@ def count_classes(data, blocks, offsets, pieces, rows, pages, records, lanes, by
             odd += counters >> np.uint64(8) & EVEN_BYTES
             i += 8 * LANES
         even, odd = np.uint64(warp_sum(np.int64(even))), np.uint64(warp_sum(np.int64(odd)))
-        for k in range(lane, 8, LANES):
-            sums = odd if k & 1 else even
-            count = np.int32(sums >> np.uint64(16 * (k >> 1)) & np.uint64(0xFFFF))
-            if count:
-                cuda.atomic.add(out, (np.int64(LANE_MEASURES >> np.uint64(8 * k) & np.uint64(0xFF)), row), count)
+        for turn in range(0, 8, LANES):  # one turn: a range from `lane` becomes seven copies of an atomic
+            k = turn + lane
+            if k < 8:
+                sums = odd if k & 1 else even
+                count = np.int32(sums >> np.uint64(16 * (k >> 1)) & np.uint64(0xFFFF))
+                if count:
+                    cuda.atomic.add(out, (np.int64(LANE_MEASURES >> np.uint64(8 * k) & np.uint64(0xFF)), row), count)
         piece += cuda.gridsize(1) // LANES
 
 

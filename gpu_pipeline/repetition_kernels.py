@@ -151,7 +151,8 @@ def leave_segment(seen, first, end, n, entry):
 @cuda.jit(device=True)
 def visit(n, chunks, repeated, seen, visited, functions, entries):
     """The n-grams that the walk visits if `seen` is right. Each thread takes a segment of chunks; one thread composes
-    the functions from where the walk enters a segment to where it leaves it, four bits per entry."""
+    the functions from where the walk enters a segment to where it leaves it, four bits per entry. Before `visited` is
+    read, or this runs again, the block must meet at a barrier."""
     thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     own = (chunks + threads - 1) // threads
     first, end = thread * own, min((thread + 1) * own, chunks)
@@ -172,7 +173,6 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
     for c in range(first, end):
         visited[at(c)] = visited_bits(repeated[at(c)], seen[at(c)], n, entry)
         entry = leave_chunk(seen[at(c)], n, entry)
-    cuda.syncthreads()
 
 
 @cuda.jit(device=True)
@@ -221,7 +221,6 @@ def repeat_items_small(listed, item_starts, hashes, lengths, measure, out):
         row = listed[place]
         first, last = item_starts[row], item_starts[row + 1]
         count_items(row, np.int64(last - first), hashes[first:last], lengths[first:last], slots, totals, measure, out)
-        cuda.syncthreads()
         place += cuda.gridDim.x
 
 

@@ -178,7 +178,6 @@ def write_text(
                 out_words[at(k)] = shared[at(word_base + k)]
             shared[at(word_base + k)] = np.uint64(0)
             k += LANES
-        cuda.syncwarp()
         chunk += cuda.gridsize(1) // LANES
 
 

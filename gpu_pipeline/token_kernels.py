@@ -14,7 +14,7 @@ import numpy as np
 from curation.kernels.bpe import MISSING, NO_PAIR, TokenTable, find_pair, find_token, merge_pairs
 from curation.kernels.expressions import GPT2, LLAMA3, O200K
 from gpu_pipeline import kernels
-from gpu_pipeline.case_pretokens import STATES, count_case_runs, leave_word, o200k_starts, windows_of
+from gpu_pipeline.case_pretokens import STATES, case_word, o200k_starts
 from gpu_pipeline.items import at
 from gpu_pipeline.pretokens import (
     Runs,
@@ -97,11 +97,10 @@ def mark_cases(data, low, middle, high, leads, borders, origin, end, starts, fil
     """As `mark_runs`, for the expression of o200k; and the function of each word."""
     c = cuda.grid(1)
     while c < starts.size:
-        windows = windows_of(low, middle, high, leads, borders, c)
-        found, counts[at(c)] = count_case_runs(windows)
-        starts[at(c)] = found
-        filled[at(c)] = found != np.uint32(0)
-        functions[at(c)] = leave_word(windows, data, origin + 32 * c - 16, end)
+        runs, function = case_word(low, middle, high, leads, borders, c, data, origin + 32 * c - 16, end)
+        starts[at(c)], counts[at(c)] = runs
+        filled[at(c)] = runs[0] != np.uint32(0)
+        functions[at(c)] = function
         c += cuda.gridsize(1)
 
 
@@ -252,9 +251,9 @@ def add_special_ids(pieces, bos, eod, counts):
     row = cuda.grid(1)
     if row < pieces.size - 1 and pieces[row] < pieces[row + 1]:
         if bos != NO_ID:
-            cuda.atomic.add(counts, pieces[row], 1)
+            counts[at(pieces[row])] += 1
         if eod != NO_ID:
-            cuda.atomic.add(counts, pieces[row + 1] - 1, 1)
+            counts[at(pieces[row + 1] - 1)] += 1
 
 
 @cuda.jit(cache=True)

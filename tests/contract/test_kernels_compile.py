@@ -31,11 +31,7 @@ from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
 MORE_REGISTERS = 1.1  # that another version of the linker may use
 SIGNATURES = all_kernels.SIGNATURES
-OF_MEASURES = (
-    kernels.measure_kernels, kernels.word_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels,
-    kernels.word_kind_kernels,
-)  # fmt: skip
-MODULES = *all_kernels.MODULES, *OF_MEASURES
+MODULES = all_kernels.MODULES
 KERNELS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 
 

@@ -43,12 +43,8 @@ OF_REWRITING = document_kernels, rewrite_masks, rewrite_kernels
 SIGNATURES = all_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-OF_MEASURES = (
-    measure_kernels, kernels.word_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels,
-    kernels.word_kind_kernels,
-)  # fmt: skip
-WARP_MODULES = *OF_MEASURES, *OF_REWRITING, model_kernels  # with kernels for warps of LANES threads
-KERNEL_MODULES = *all_kernels.MODULES, *OF_MEASURES
+WARP_MODULES = *all_kernels.OF_MEASURES, *OF_REWRITING, model_kernels  # with kernels for warps of LANES threads
+KERNEL_MODULES = all_kernels.MODULES
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "view")  # columns are pandas'
@@ -193,6 +189,7 @@ def numpy_as_cupy() -> ModuleType:
     stand_in.__version__ = "0"
     runtime = SimpleNamespace(
         driverGetVersion=lambda: 13020,
+        getDevice=lambda: 0,
         getDeviceCount=lambda: 1,
         getDeviceProperties=lambda number: {"name": b"Made GPU"},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),

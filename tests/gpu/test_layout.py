@@ -22,7 +22,7 @@ from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import load_language_model
 from tests.corpus import NASTY
-from tests.gpu.stand_ins import install, kernels, rubbish
+from tests.gpu.stand_ins import all_kernels, install, kernels, rubbish
 from tests.oracle.fasttext_reference import HIERARCHICAL, as_bytes, model_of
 from tests.stages.test_perplexity import made_arpa
 
@@ -74,8 +74,8 @@ def test_some_measures(gpu_text, names):
 
 
 def test_a_walk_that_is_not_settled_is_walked_by_one_thread(gpu_text, monkeypatch):
-    monkeypatch.setattr(kernels.repetition_kernels, "WALK_ROUNDS", 0)
-    monkeypatch.setattr(kernels.word_kernels, "WALK_ROUNDS", 0)
+    monkeypatch.setattr(all_kernels.repetition_kernels, "WALK_ROUNDS", 0)
+    monkeypatch.setattr(all_kernels.word_kernels, "WALK_ROUNDS", 0)
     chance = random.Random(3)
     texts = [" ".join(chance.choices("ab", k=size)) for size in (0, 1, 20, 200, 600)]
     assert_same_measures(gpu_text, texts, [name for name in NAMES if "gram_" in name])
@@ -84,9 +84,9 @@ def test_a_walk_that_is_not_settled_is_walked_by_one_thread(gpu_text, monkeypatc
 @pytest.fixture
 def all_long(gpu_text, monkeypatch):
     """Documents of a word or a line are long."""
-    monkeypatch.setattr(kernels.repetition_kernels, "SMALL_SLOTS", 0)
+    monkeypatch.setattr(all_kernels.repetition_kernels, "SMALL_SLOTS", 0)
     for name in ("SMALL_WORDS", "MEDIUM_WORDS", "LARGE_WORDS"):
-        monkeypatch.setattr(kernels.word_kernels, name, 0)
+        monkeypatch.setattr(all_kernels.word_kernels, name, 0)
 
 
 def test_measures_of_long_documents(gpu_text, all_long):
@@ -99,7 +99,7 @@ def test_measures_of_long_documents(gpu_text, all_long):
 def test_a_long_walk_that_is_not_settled_is_left_to_the_cpu_engine(gpu_text, all_long, monkeypatch):
     rows, on_cpu = [], gpu_text._on_cpu
     monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, chosen, use: rows.extend(chosen) or on_cpu(text, chosen, use))
-    monkeypatch.setattr(kernels.repetition_kernels, "WALK_ROUNDS", 1)
+    monkeypatch.setattr(all_kernels.repetition_kernels, "WALK_ROUNDS", 1)
     chance = random.Random(3)
     texts = [" ".join(chance.choices("ab", k=size)) for size in (0, 3, 20, 200, 600)]
     assert_same_measures(gpu_text, [None, *texts, "one two three"])

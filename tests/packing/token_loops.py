@@ -16,7 +16,7 @@ from curation.kernels.bpe import MISSING, find_token, merge_pairs
 from curation.kernels.cache import kernel
 from curation.kernels.expressions import GPT2, LLAMA3, O200K
 from curation.packing.flat_tables import FlatTables
-from gpu_pipeline.case_pretokens import count_case_runs, leave_word, o200k_starts, windows_of
+from gpu_pipeline.case_pretokens import case_word, o200k_starts
 from gpu_pipeline.pretokens import Runs, bits_between, cl100k_starts, class_bits, count_runs, gpt2_starts
 
 DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
@@ -62,9 +62,8 @@ def find_cases(data, low, middle, high, leads, borders):
     starts, ranks, counts = np.empty(size, np.uint32), np.zeros(size + 1, np.int32), np.zeros(size + 1, np.int64)
     jumps, entries = np.empty(size, np.int32), np.zeros(size + 1, np.int32)
     for c in range(size):
-        windows = windows_of(low, middle, high, leads, borders, c)
-        starts[c], count = count_case_runs(windows)
-        function = leave_word(windows, data, 32 * c - 16, data.size)
+        runs, function = case_word(low, middle, high, leads, borders, c, data, 32 * c - 16, data.size)
+        starts[c], count = runs
         entries[c + 1] = int(function >> np.uint64(4 * entries[c]) & np.uint64(15))
         jumps[ranks[c]] = c
         ranks[c + 1] = ranks[c] + (starts[c] != 0)

@@ -8,13 +8,16 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -89,13 +92,17 @@ def store(path: Path, write: Callable[[Path], object]) -> Path:
     return path
 
 
-def compile_to_ptx(function: Callable, signature: tuple, capability: tuple[int, int] = CAPABILITY) -> str:
+def compile_to_ptx(
+    function: Callable, signature: tuple, capability: tuple[int, int] = CAPABILITY, lineinfo: bool = False
+) -> str:
     """PTX of a kernel, without a device: the compiler asks the current device even where `cc` is given."""
     from numba import cuda
 
     device = SimpleNamespace(compute_capability=capability)
     with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
-        ptx, _ = cuda.compile(function, signature, cc=capability, device=False, abi="numba", output="ptx")
+        ptx, _ = cuda.compile(
+            function, signature, cc=capability, device=False, abi="numba", output="ptx", lineinfo=lineinfo
+        )
     return ptx
 
 
@@ -118,6 +125,32 @@ def ptx_of(kernel, signature: tuple, capability: tuple[int, int] = CAPABILITY) -
     digest = hashlib.sha256(f"{_digest_of_kernels()} {signature} {capability}".encode()).hexdigest()[:20]
     path = stored() / f"{function.__name__}-{digest}.ptx"
     return store(path, lambda made: made.write_text(compile_to_ptx(function, signature, capability))).read_text()
+
+
+def source_lines(kernel) -> list[int]:
+    """The line of the kernel's file that each instruction of its PTX comes from; that of the call for what the compiler
+    inlines. PTX with lines has a few instructions in another order: the most similar sequence is taken."""
+    name = kernel.py_func.__name__
+    digest = hashlib.sha256(f"{_digest_of_kernels()} {name}".encode()).hexdigest()[:20]
+    from gpu_pipeline.all_kernels import SIGNATURES
+
+    def write(made: Path) -> None:
+        made.write_text(compile_to_ptx(kernel.py_func, SIGNATURES[kernel], lineinfo=True))
+
+    line, lines, kept = 0, [], []
+    for text in store(stored() / f"{name}-{digest}.lines", write).read_text().splitlines():
+        if found := re.match(r"\s*\.loc\s+\d+ (\d+)", text):
+            line = int(found[1]) or line
+        elif not re.match(r"\s*(\.file|\$L__(tmp|func)|//)", text):
+            lines.append(line)
+            kept.append(text)
+    body = "\n".join(kept).partition("\n.section")[0].partition("\n\t.section")[0]
+    marked, own = parse(body).instructions, parse(ptx_of(kernel, SIGNATURES[kernel])).instructions
+    opcodes = ([each.opcode for each in instructions] for instructions in (own, marked))
+    found = [0] * len(own)
+    for first, of_marked, size in SequenceMatcher(None, *opcodes, autojunk=False).get_matching_blocks():
+        found[first : first + size] = [lines[each.line - 1] for each in marked[of_marked : of_marked + size]]
+    return list(accumulate(found, lambda before, line: line or before))
 
 
 def build(ptx: str, looks: bool = False, weakened: bool = False) -> tuple[Kernel, ctypes.CDLL]:

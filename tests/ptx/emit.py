@@ -124,17 +124,26 @@ class Emitter:
             read, written = (self.reach(instruction, place, size, f"KIND_{access}") for access in ("LOAD", "STORE"))
             return f"const {kind} old = *({kind} *){read}; *({kind} *){written} = ({kind})({value}); {kept}"
         if parts[0] == "setp":
-            other = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}[parts[1]]
-            other = self.compare(replace(instruction, opcode=instruction.opcode.replace(parts[1], other, 1)))
             target = self.value(instruction.operands[0])
-            return (
-                f"{self.compare(instruction)} const int right = {target}; "
-                f"if (launch->form == 0) {{ {other} }} else {target} = launch->form == 1; "
-                f"launch->counts.loads += {target} != right;"
-            )
+            return f"if (launch->form == 0) {{ {self.off_by_one(instruction)} }} else {target} = launch->form == 1;"
         if "red" in parts:
             return f"{self.value(instruction.operands[0])} = {self.value(instruction.operands[2])};"
         return ""
+
+    def off_by_one(self, bound: Instruction) -> str:
+        other = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}[bound.parts[1]]
+        return self.compare(replace(bound, opcode=bound.opcode.replace(bound.parts[1], other, 1)))
+
+    def reaching(self, instruction: Instruction) -> str:
+        """The instruction, and a note of the forms in which its weakening would change something here."""
+        reached, statement = f"reached[{instruction.number}]", self.statement(instruction)
+        if instruction.parts[0] != "setp":
+            return f"{reached} |= 1; {statement}"
+        target = self.value(instruction.operands[0])
+        return (
+            f"{self.off_by_one(instruction)} const int other = {target}; {statement} "
+            f"{reached} |= (other != {target}) | (!{target}) << 1 | (!!{target}) << 2;"
+        )
 
     # Instructions. Each method returns C statements.
 
@@ -387,10 +396,8 @@ class Emitter:
                 guard = f"if ({'!' * item.negated}r_{item.guard}) " if item.guard else ""
                 statement = self.statement(item)
                 if item.number in self.weakened:
-                    # Without counts, this one says that it ran, or that a bound gave another answer
-                    ran = "" if item.parts[0] == "setp" else "launch->counts.loads++;"
-                    weak = f"{{ {ran} {self.weak(item)} }}"
-                    statement = f"if (launch->weakened == {item.number + 1}) {weak} else {{ {statement} }}"
+                    weak, statement = self.weak(item), self.reaching(item)
+                    statement = f"if (launch->weakened == {item.number + 1}) {{ {weak} }} else {{ {statement} }}"
                 run.append(f"{guard}{{ {statement} }}")
                 if item.parts[0] in ("bra", "ret", "exit"):
                     close_run()
@@ -418,6 +425,7 @@ class Emitter:
                 '#include "runtime.h"',
                 f"const Symbol symbols[] = {{{symbols or '{0}'}}};",
                 f"const uint32_t block_sizes[] = {{{', '.join(map(str, self.block_sizes))}}};",
+                *(["uint8_t reached[NUM_INSTRUCTIONS];"] if self.weakened else []),
                 "void run_thread(Thread *t)\n{",
                 *lines,
                 "}",

@@ -208,6 +208,11 @@ class Executable:
             raise KernelError(self._message(launch, regions, first_number))
         return Counts(**{field.name: getattr(launch.counts, field.name) for field in fields(Counts)})
 
+    def reached(self) -> np.ndarray:
+        """For each instruction, what launches reached since the last reset to 0: bit k, a case where its weakening in
+        form k changes something. For executables that may be weakened."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * len(self.kernel.instructions)).in_dll(self.library, "reached"))
+
     def _grain(self, sources: Sequence[int | str]) -> int:
         """The binary logarithm of the smallest item in memory that these lead to; UNWATCHED if it is only read."""
         uses = [self.uses.get(source, Use()) for source in sources]

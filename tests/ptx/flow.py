@@ -83,12 +83,25 @@ def looks_of(kernel: Kernel) -> set[int]:
     }
 
 
+def bounds_of(kernel: Kernel) -> dict[int, int]:
+    """Comparisons with a parameter that is a number, such as the size of an array, and the first such parameter."""
+    sizes: dict[str, int] = {}
+    for each in kernel.instructions:
+        if each.parts[:2] == ["ld", "param"] and (found := PARAMETER.search(each.operands[-1])):
+            sizes[each.operands[0]] = int(found[1])
+    for each in kernel.instructions:
+        if each.parts[0] == "cvt" and each.operands[1] in sizes:
+            sizes[each.operands[0]] = sizes[each.operands[1]]
+    return {
+        each.number: next(sizes[operand] for operand in each.operands if operand in sizes)
+        for each in kernel.instructions
+        if each.parts[0] == "setp" and each.parts[1] in ("lt", "le", "gt", "ge") and sizes.keys() & set(each.operands)
+    }
+
+
 def weakenable(kernel: Kernel) -> dict[int, str]:
-    """Instructions that a mutation weakens, and the kind of each: atomics, barriers, and bounds, which compare with a
-    parameter that is a number."""
-    sizes = {each.operands[0] for each in kernel.instructions if each.parts[:2] == ["ld", "param"]}
-    sizes |= {each.operands[0] for each in kernel.instructions if each.parts[0] == "cvt" and each.operands[1] in sizes}
-    found = {}
+    """Instructions that a mutation weakens, and the kind of each."""
+    bounds, found = bounds_of(kernel), {}
     for each in kernel.instructions:
         if each.parts[0] in ("atom", "red"):
             found[each.number] = "atomic"
@@ -96,6 +109,6 @@ def weakenable(kernel: Kernel) -> dict[int, str]:
             found[each.number] = "barrier"
         elif each.parts[0] in ("membar", "fence"):
             found[each.number] = "fence"
-        elif each.parts[0] == "setp" and each.parts[1] in ("lt", "le", "gt", "ge") and sizes & set(each.operands):
+        elif each.number in bounds:
             found[each.number] = "bound"
     return found

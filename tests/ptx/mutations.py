@@ -14,31 +14,39 @@ executor finds a fault in one of them, or if a byte differs that several orders 
 
 import argparse
 import copy
+import linecache
+import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from numba import types
 
 from curation.contract import TEXT
 from curation.kernels.expressions import GPT2
+from curation.kernels.permutations import constants
+from curation.kernels.units import UNITS
+from curation.measures import Measure
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
 from tests.packing.byte_pairs import tokenizer_of
 from tests.ptx import engine, workload
 from tests.ptx.arrays import regions_of
-from tests.ptx.build import CAPABILITY
+from tests.ptx.build import CAPABILITY, source_lines
 from tests.ptx.execute import Executable, KernelError, executable_of
-from tests.ptx.flow import weakenable
-from tests.ptx.parse import Instruction
+from tests.ptx.flow import bounds_of, weakenable
 from tests.ptx.test_json_lines import BLOCKS
 from tests.ptx.test_measures import CUTS
+from tests.ptx.workload import shifted_column
 from tests.reading.test_jsonl import BAD, GOOD
 
 FEW_BLOCKS = 2
@@ -46,25 +54,30 @@ ORDERS = (1, 2, 3, 4)  # of threads, that have to leave a byte the same
 SEEDS = ORDERS[:2]  # in which a launch with a weakened instruction is repeated
 MOST_LAUNCHES = 2  # of a kernel by one call
 PATIENCE = 1 << 25  # basic blocks; launches here need fewer
-# Instructions whose weakening changes nothing: how many the compiler writes in the kernel, and why.
-_VISIT = (
-    "after the last barrier of `visit`, forget_visits changes only `firsts`, which `visit` does not read, and waits"
-)
+# Why a weakened atomic or barrier changes nothing: by kernel, kind, and line of the kernel that it comes from; and how
+# many there are at most.
 NOT_NEEDED = {
-    ("repeat_words_small", "atomic"): (
+    ("repeat_words_small", "atomic", "count_document("): (
         1,
         "followers: a block of one warp has one lane that adds; larger blocks have more",
     ),
-    ("repeat_words_small", "barrier"): (1, _VISIT),
-    ("repeat_words_medium", "barrier"): (1, _VISIT),
-    ("repeat_words_large", "barrier"): (1, _VISIT),
-    ("repeat_items_small", "barrier"): (
-        1,
-        "the last: then thread 0 alone uses `totals`, and none `slots`, until the first",
-    ),
-    ("write_text", "barrier"): (1, "the last of a chunk: none accesses `shared` until the first of the next chunk"),
-    ("add_special_ids", "atomic"): (2, "a pre-token belongs to one document, and a document to one thread"),
 }
+SLICE = "the slice fits in its array, with whose size the compiler compares its ends"
+# Why no launch shows that a bound is weakened: its parameter, the line of the kernel, and the reason
+FAMILIES = [
+    ("(form_)?(data|blocks)", r"block|_bits\(|_word\(|hash_span|lane_bytes|find_token|elif by_character|solid\[",
+     "eight bytes at the end of the text are read as a block or one by one, with zeros beyond it"),
+    ("data", r"(8 \* k|i) < data\.size", "zeros beyond the text have no bits"),
+    ("low|middle|high|borders", r"_starts\(|count_runs|case_word", "a window beyond the last word is cut by a border"),
+    ("offsets|item_starts", "", "a launch has documents"),
+    ("start", "if i < start", "equal ones leave no bit out"),
+    ("end", r"end < i \+ 32|i < end", "what is beyond the batch follows all its own, and is left out later"),
+    ("bits", r"while c < bits", "the mask after this one is of bytes that no document has"),
+    ("entries", r"while g < entries", "a thread beyond has no functions"),
+    ("max_characters", "prefix_end", "a text of so many bytes keeps all of them"),
+    ("longest", "find_token", "a longer pre-token is looked up, and not found"),
+    ("n|measure|ngram|size", r"", "a number of the host: the compiler asks for a sign or a value that it never has"),
+]  # fmt: skip
 RUN_OF_WORDS = 4  # more rows than a warp's queue has room for
 # Texts whose end a kernel could read beyond, and names of calls with each of them
 ENDS = [
@@ -74,9 +87,11 @@ ENDS = [
     "it's", "it'", "I'LL", "1234567", "  a", "a  ", "\n \n", "?!\n", "\t", "\x00", "\x85", "\u2028", "a\u2028",
     "word word word word word word",
 ]  # fmt: skip
+BY_TABLES = "hits", "overlap"  # CPU work between kernels
 OTHERS = ("read", "read JSON Lines", "measure long documents", "overlap")
 OF_TEXT = [name for name in workload.CALLS if name not in OTHERS]
 OUTCOMES = ("killed", "not needed", "not reached", "survived")
+ORDER = ("killed", "survived", "not reached")  # of copies
 KINDS = ("atomic", "barrier", "fence", "bound")
 FORMS = {"bound": ("bound off by one", "bound always true", "bound never true")}
 
@@ -102,20 +117,64 @@ class Launch:
         array = self.arguments[k]
         return np.ndarray(array.shape, array.dtype, owner, place, array.strides)
 
-    def run(self, executable: Executable, seed: int, weakened: int = 0, form: int = 0) -> tuple[list[np.ndarray], int]:
-        """The memory afterwards, and how many times the weakened instruction ran."""
+    def run(self, executable: Executable, seed: int, weakened: int = 0, form: int = 0) -> list[np.ndarray]:
+        """The memory afterwards."""
         memory = [owner.copy() for owner in self.memory]
         arguments = list(self.arguments)
         for k, (number, place) in self.views.items():
             arguments[k] = self.view(memory[number], k, place)
         settings = {"seed": seed, "weakened": weakened, "form": form, "patience": PATIENCE}
-        return memory, executable.run(self.blocks, self.threads, *arguments, **settings).loads
+        executable.run(self.blocks, self.threads, *arguments, **settings)
+        return memory
+
+    def digest(self) -> tuple:
+        """The same for the same launches."""
+        numbers = [each for each in self.arguments if not isinstance(each, np.ndarray)]
+        shapes = [(k, *place, self.arguments[k].shape) for k, place in self.views.items()]
+        return self.blocks, self.threads, *numbers, *shapes, *(hash(owner.tobytes()) for owner in self.memory)
+
+    def with_blocks(self, blocks: int) -> "Launch":
+        other = copy.copy(self)
+        other.blocks = blocks
+        return other
 
 
-class Expected(NamedTuple):
-    launch: Launch
-    memory: list[np.ndarray]  # after it
-    stable: list[np.ndarray]  # bytes that are the same in every order
+class Case:
+    """A launch, what it reaches, and the memory after it.
+
+    like   the launch with another number of blocks, if any
+    """
+
+    def __init__(self, executable: Executable, launch: Launch, like: "Case | None" = None):
+        self.executable, self.launch, self.like = executable, launch, like
+        executable.reached()[:] = 0
+        self.first = launch.run(executable, ORDERS[0])
+        self.reached = executable.reached().copy()
+
+    @cached_property
+    def stable(self) -> list[np.ndarray]:
+        """Bytes that are the same in every order."""
+        others = [self.launch.run(self.executable, seed) for seed in ORDERS[1:]]
+        return [np.logical_and.reduce([each == other[k] for other in others]) for k, each in enumerate(self.first)]
+
+    def differs(self, memory: Sequence[np.ndarray]) -> bool:
+        pairs = zip(memory, self.first, self.stable, strict=True)
+        return any(((found != wanted) & stable).any() for found, wanted, stable in pairs)
+
+    @cached_property
+    def is_possible(self) -> bool:
+        """Whether the kernel allows this number of blocks."""
+        return self.like is None or not self.like.differs(self.first)
+
+    def fault_of(self, number: int, form: int) -> str:
+        """What shows that the instruction is weakened; "" if nothing does."""
+        for seed in SEEDS:
+            try:
+                if self.differs(self.launch.run(self.executable, seed, number + 1, form)):
+                    return "another result"
+            except KernelError as error:
+                return str(error)
+        return ""
 
 
 Call = Callable[[ModuleType, Path], Any]
@@ -141,67 +200,107 @@ def recorded(calls: Iterable[Call], kernels: Sequence[str]) -> dict[str, list[La
     return found
 
 
-def other_grids(executable: Executable, expected: Expected) -> list[Expected]:
-    """The launch with idle blocks more, and with few blocks that take several items each, if its kernel allows that."""
-    launch, found = expected.launch, []
-    for blocks in (FEW_BLOCKS, launch.blocks + FEW_BLOCKS):
-        other = copy.copy(launch)
-        other.blocks = blocks
-        made = expectation(executable, other)
-        pairs = zip(made.memory, expected.memory, expected.stable, strict=True)
-        if not any(((memory != wanted) & stable).any() for memory, wanted, stable in pairs):
-            found.append(made)
-    return found
+class Cases:
+    """The launches of a kernel, the smallest first; then those with few blocks that take several items each, and with
+    idle blocks more."""
 
+    def __init__(self, executable: Executable, launches: Sequence[Launch]):
+        self.executable = executable
+        different = {launch.digest(): launch for launch in launches}.values()
+        ordered = sorted(different, key=lambda launch: sum(memory.size for memory in launch.memory))
+        self.recorded = [Case(executable, launch) for launch in ordered]
 
-def expectation(executable: Executable, launch: Launch) -> Expected:
-    memory, *others = (launch.run(executable, seed)[0] for seed in ORDERS)
-    stable = [np.logical_and.reduce([each == other[k] for other in others]) for k, each in enumerate(memory)]
-    return Expected(launch, memory, stable)
+    @cached_property
+    def other_grids(self) -> list[Case]:
+        pairs = [(each, blocks) for each in self.recorded for blocks in (FEW_BLOCKS, each.launch.blocks + FEW_BLOCKS)]
+        return [Case(self.executable, each.launch.with_blocks(blocks), each) for each, blocks in pairs]
 
-
-def outcome_of(executable: Executable, expected: Sequence[Expected], number: int, form: int = 0) -> tuple[str, str]:
-    """Whether a launch shows that the instruction is weakened, and what it shows."""
-    runs = 0
-    for each in expected:
-        for seed in SEEDS:
-            try:
-                memory, count = each.launch.run(executable, seed, number + 1, form)
-            except KernelError as error:
-                return "killed", str(error)
-            pairs = zip(memory, each.memory, each.stable, strict=True)
-            if any(((found != wanted) & stable).any() for found, wanted, stable in pairs):
-                return "killed", "another result"
-            if count == 0:
-                break
-            runs += count
-    return ("survived", "") if runs else ("not reached", "no launch reaches it")
+    def outcome_of(self, number: int, form: int = 0) -> tuple[str, str]:
+        """Whether a launch shows that the instruction is weakened, and what it shows."""
+        reached = False
+        for cases in ("recorded", "other_grids"):
+            for case in getattr(self, cases):
+                if case.reached[number] >> form & 1 and case.is_possible:
+                    reached = True
+                    if fault := case.fault_of(number, form):
+                        return "killed", fault
+        return ("survived", "") if reached else ("not reached", "no launch reaches it")
 
 
 class Mutation(NamedTuple):
+    """A weakened instruction. A bound is one of the kernel's source: all copies that the compiler wrote of it."""
+
     kernel: str
     kind: str
-    instruction: Instruction
+    line: str  # of the kernel
+    size: str  # a bound's parameter
     outcome: str
     shown: str
+    copies: int = 1
+
+    @property
+    def reason(self) -> tuple[str, str, str]:
+        """Its key in NOT_NEEDED."""
+        return self.kernel, self.kind.partition(" ")[0], self.line
+
+
+def parameter_names(kernel) -> list[str]:
+    """The argument of each parameter of the PTX: an array has several."""
+    names = kernel.py_func.__code__.co_varnames
+    counts = [5 + 2 * kind.ndim if isinstance(kind, types.Array) else 1 for kind in engine.SIGNATURES[kernel]]
+    return [name for name, count in zip(names, counts, strict=False) for _ in range(count)]
+
+
+def instructions_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = KINDS) -> Iterator[Mutation]:
+    """Weaken the kernel's instructions of these kinds."""
+    kernel = engine.ORIGINALS[name]
+    executable = executable_of(kernel, CAPABILITY, True)
+    bounds, names, weak = bounds_of(executable.kernel), parameter_names(kernel), weakenable(executable.kernel)
+    cases = Cases(executable, launches) if weak else None
+    lines, file = source_lines(kernel), kernel.py_func.__code__.co_filename
+    for number, kind in weak.items():
+        if kind in kinds:
+            size = names[bounds[number]] if number in bounds else ""
+            line = linecache.getline(file, lines[number]).strip()
+            for form, shown in enumerate(FORMS.get(kind, (kind,))):
+                yield Mutation(name, shown, line, size, *cases.outcome_of(number, form))
 
 
 def mutations_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = KINDS) -> Iterator[Mutation]:
-    """Weaken the kernel's instructions of these kinds."""
-    executable = executable_of(engine.ORIGINALS[name], CAPABILITY, True)
-    expected = [expectation(executable, launch) for launch in launches]
-    expected += [other for each in expected for other in other_grids(executable, each)]
-    expected.sort(key=lambda each: sum(memory.size for memory in each.memory))
-    for number, kind in weakenable(executable.kernel).items():
-        if kind in kinds:
-            instruction = executable.kernel.instructions[number]
-            for form, shown in enumerate(FORMS.get(kind, (kind,))):
-                yield Mutation(name, shown, instruction, *outcome_of(executable, expected, number, form))
+    """As `instructions_of`, copies of a bound together: killed if one is, not reached if none is reached."""
+    bounds: dict[tuple[str, ...], list[Mutation]] = {}
+    for each in instructions_of(name, launches, kinds):
+        if each.size:
+            bounds.setdefault(each[1:4], []).append(each)
+        else:
+            yield each
+    for copies in bounds.values():
+        yield min(copies, key=lambda each: ORDER.index(each.outcome))._replace(copies=len(copies))
+
+
+def reason_of_bound(size: str, line: str) -> str:
+    """Why no launch shows that a bound is weakened; "" where that is open."""
+    if re.search(rf"\b{size}\[[\w\[\]]* ?:", line):
+        return SLICE
+    return next((why for sizes, of, why in FAMILIES if re.fullmatch(sizes, size) and re.search(of, line)), "")
+
+
+def with_reasons(found: Iterable[Mutation]) -> Iterator[Mutation]:
+    """Those that are not killed for a reason that is known are not needed."""
+    used: Counter[tuple[str, str, str]] = Counter()
+    for each in found:
+        if each.size and each.outcome != "killed" and (why := reason_of_bound(each.size, each.line)):
+            each = each._replace(outcome="not needed", shown=why)
+        most, why = NOT_NEEDED.get(each.reason, (0, ""))
+        if each.outcome in ("survived", "not reached") and used[each.reason] < most:
+            used[each.reason] += 1
+            each = each._replace(outcome="not needed", shown=why)
+        yield each
 
 
 def texts() -> list[str]:
     made = [*workload.made_texts(10, 3), workload.several_pieces()]
-    made += [" ".join(f"{workload.UNKNOWN_WORD}{k}" for k in range(40)), "<b>text</b>" * 40]
+    made += [" ".join(f"{workload.UNKNOWN_WORD}{k}" for k in range(40)), "<b>text</b>" * 40, "a </s> b </s> c"]
     made.append("\n".join(["long line " * 300] * 30))
     made.append("\n".join(["• a…", "* b...", '- "c"', "d: e", "{f}"] * 40))
     return [*made, *CUTS, *(text for text in NASTY if len(text) < 3000)]
@@ -212,7 +311,12 @@ def all_calls() -> list[Call]:
     calls = [call_of(name, texts()) for name in workload.CALLS]
     calls += [call_of(name, [text]) for name in OF_TEXT for text in ENDS]
     calls.append(lambda loaded, folder: workload.classified_by_words(loaded, texts(), folder, RUN_OF_WORDS))
-    calls.append(with_first_ids)
+    calls += [
+        with_first_ids,
+        by_characters,
+        under_nulls,
+        *(in_batches(name) for name in OF_TEXT if name not in BY_TABLES),
+    ]
     return [*calls, *(partial(lines_of, raw) for raw in (b"\n".join([*GOOD, *BAD]), *GOOD, *BAD, *BLOCKS))]
 
 
@@ -227,6 +331,40 @@ def with_first_ids(loaded: ModuleType, folder: Path) -> None:
     loaded.tokenize(frame_of(loaded, texts())[TEXT], Tokenizer(TokenizerSpec(name="gpt2", prepend_bos=True), gpt2))
 
 
+def by_characters(loaded: ModuleType, folder: Path) -> None:
+    """Items that are characters, alone, in bands of one row; and hashes of the first characters."""
+    text = frame_of(loaded, texts())[TEXT]
+    loaded.shingles(text, 1, True)
+    loaded.band_keys(text, workload.NGRAM, True, *constants(3), 1)
+    loaded.hash_text(text, 9)
+
+
+def under_nulls(loaded: ModuleType, folder: Path) -> None:
+    """Bytes of a null that end within a character, at the end of the column."""
+    for last in (b"a\xe2", b"\xe2\x80", b"a\xf0\x9f", b"\xc3"):
+        column = shifted_column([text.encode() for text in ENDS] + [last], (len(ENDS),), 3)
+        text = loaded.from_arrow(pa.table({TEXT: column}))[TEXT]
+        loaded.measure(text, [measure.name for measure in Measure])
+        for by_character in (False, True):
+            loaded.shingles(text, 2, by_character)
+        loaded.rewrite(text, workload.ALL_STEPS)
+        for unit in UNITS:
+            loaded.split_units(text, unit, True)
+
+
+def in_batches(name: str) -> Call:
+    """A call of several batches: their documents begin and end within eight bytes of others'."""
+
+    def run(loaded: ModuleType, folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            columns = sys.modules["gpu_pipeline.columns"]
+            monkeypatch.setattr(columns, "MIN_SCRATCH_BYTES", 5000)
+            monkeypatch.setattr(columns, "SCRATCH_SHARE", 0)
+            workload.CALLS[name](loaded, ENDS, folder)
+
+    return run
+
+
 def lines_of(raw: bytes, loaded: ModuleType, folder: Path) -> None:
     workload.find_lines(raw)
 
@@ -238,20 +376,24 @@ def main() -> None:
     options = parser.parse_args()
     names = options.kernels or list(engine.ORIGINALS)
     launches = recorded(all_calls(), names)
+    kinds = options.kind or KINDS
     counts: Counter[tuple[str, str]] = Counter()
+    used: set[tuple[str, str, str]] = set()
     for name in names:
-        of_kernel: Counter[tuple[str, str]] = Counter()
-        for each in mutations_of(name, launches[name], options.kind or KINDS):
-            most, why = NOT_NEEDED.get((name, each.kind), (0, ""))
-            if each.outcome == "survived" and of_kernel[each.kind, "not needed"] < most:
-                each = each._replace(outcome="not needed", shown=why)
-            of_kernel[each.kind, each.outcome] += 1
+        found = list(with_reasons(mutations_of(name, launches[name], kinds)))
+        for each in found:
             counts[each.kind, each.outcome] += 1
+            used |= {each.reason} if each.outcome == "not needed" else set()
             if each.outcome not in ("killed", "not needed"):
-                print(f"{each.outcome}: {name}, {each.kind}, line {each.instruction.line}: {each.instruction.text}")
-        print(f"{name}: " + ", ".join(f"{n} {' '.join(pair)}" for pair, n in of_kernel.items()), flush=True)
+                size = f", {each.size}" if each.size else ""
+                print(f"{each.outcome}: {name}, {each.kind}{size}, {each.copies} times: {each.line}")
+        of_kernel = Counter(each.outcome for each in found)
+        print(f"{name}: " + ", ".join(f"{of_kernel[each]} {each}" for each in OUTCOMES), flush=True)
     for kind in dict.fromkeys(kind for kind, _ in counts):
         print(f"{kind}: " + ", ".join(f"{counts[kind, each]} {each}" for each in OUTCOMES))
+    for key in NOT_NEEDED.keys() - used:
+        if key[0] in names and key[1] in kinds:
+            print(f"now killed, or not there: {key}: remove it from NOT_NEEDED")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ LONG |= {f"{size} equal words": "a " * size for size in OF_A_BLOCK}
 DENSE = {f"{size} words of two": " ".join(random.Random(1).choices("ab", k=size)) for size in OF_A_BLOCK}
 MOST_DENSE = 400_000  # instructions of a thread, above which no document of a block may go
 WORDS = random.Random(2)
+WALKED = [f"w{k}" for k in range(700)]  # to overlap, so that each round of the walk settles one passage more
 PASSAGE = [f"word{k}" for k in range(20)]  # twice 17 words are 32 pairs that repeat: what one warp takes
 CUTS = [
     *("w" * size for size in range(PIECE - 1, PIECE + 2)),
@@ -61,6 +62,8 @@ CUTS = [
     *(" ".join([*PASSAGE[:size], "x", *PASSAGE[:size]]) for size in (15, 16, 17, 18, 19)),
     # What one warp takes, of a document that has a larger block
     *(" ".join([*PASSAGE[:17], *map(str, range(size)), *PASSAGE[:17]]) for size in OF_A_BLOCK[:2]),
+    # 5-grams that more rounds than a block takes would settle, in a document of each size of block
+    *(" ".join([*WALKED[:5], *(w for k in range(n) for w in WALKED[k : k + 6])]) for n in (80, 330, 660)),
     " ".join(["w" * (PIECE + 9) + "."] * 3),
     "see http://www.a.org www.http://b xhttps://é.www.c://d http:// www. end",
     " ".join(f"{'x' * size}www.{'y' * 40}http://{'z' * 40}www.end" for size in range(32)),
