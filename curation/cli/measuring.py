@@ -72,7 +72,7 @@ def _measure_in(folder: str, options: argparse.Namespace) -> int:
     measures = MeasuredDocuments(Path(folder))
     table, effects = percentiles(measures, shown), rule_effects(rules, measures, measures.rows)
     if options.console.is_for_people:
-        if shown and measures.rows:
+        if shown:
             print_percentiles(measures.rows, table)
         if rules and measures.rows:
             print_effects(effects)
