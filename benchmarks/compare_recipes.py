@@ -99,7 +99,10 @@ def show(name: str, mine: Judged, other: Judged, examples: int) -> None:
     for (here, there), number in pairs.most_common():
         print(f"  {number:5,}  {here or 'kept'} here, {there or 'kept'} there")
     for a, b in [pair for pair in kept if normal(pair[0]) != normal(pair[1])][:examples]:
-        print(*list(difflib.unified_diff(normal(a).split("\n"), normal(b).split("\n"), n=0, lineterm=""))[:8], sep="\n    ")
+        print(
+            *list(difflib.unified_diff(normal(a).split("\n"), normal(b).split("\n"), n=0, lineterm=""))[:8],
+            sep="\n    ",
+        )
 
 
 def main() -> None:

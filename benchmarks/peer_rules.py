@@ -138,7 +138,7 @@ def curator_english() -> Judge:
 
 
 def datajuicer_redpajama() -> Judge:
-    """Without language, perplexity and SimHash; words by white space, since the model of its tokenizer is a download."""
+    """Without language, perplexity and SimHash; words by white space, since the model of its tokens is a download."""
     from data_juicer.ops.filter import (
         alphanumeric_filter,
         average_line_length_filter,

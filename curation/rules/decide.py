@@ -184,10 +184,16 @@ NEMO = (
 )
 
 _TOP, _DUPLICATE = GOPHER_REPETITION[4:7], GOPHER_REPETITION[7:]
-_COVERED = tuple(
-    _bound((rule.ratio[0].replace("duplicate", "covered"), "word_characters"), rule.reason, max=rule.max)
-    for rule in _DUPLICATE
-)
+
+
+def _of_words(kind: str) -> tuple[Rule, ...]:
+    """The rules on repeated n-grams by another measure of them, as a share of the characters of words."""
+    names = [rule.ratio[0].replace("duplicate", kind) for rule in _DUPLICATE]
+    return tuple(
+        _bound((name, "word_characters"), rule.reason, max=rule.max)
+        for name, rule in zip(names, _DUPLICATE, strict=True)
+    )
+
 
 # The English heuristics of NeMo Curator 1.4.0 (config/text/heuristic_filter_english_pipeline.yaml), without the one on
 # boilerplate, which judges paragraphs. docs/peer_recipes.md has the differences of this set and the next three.
@@ -233,7 +239,7 @@ DOLMA = (
     _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
     _bound(("duplicate_line_characters", "word_characters"), "duplicate_line_characters", max=0.3),
     *_TOP,
-    *_COVERED,
+    *_of_words("duplicate"),
 )
 
 # The document rules of DCLM-Baseline (baselines_configs/dclm_baseline_refinedweb.yaml), after RefinedWeb.
@@ -250,18 +256,18 @@ DCLM_BASELINE = (
     _bound(("duplicate_line_characters", "line_characters"), "duplicate_line_characters", max=0.2),
     _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.2),
     *_TOP,
-    *_COVERED,
+    *_of_words("covered"),
 )
 
 # The filters of data-juicer's redpajama-c4-refine.yaml that need no model.
 DATAJUICER_REDPAJAMA = (
     _bound(("alphanumeric_characters", "characters"), "alphanumeric", min=0.65, max=0.9),
-    _bound(("characters", "lines"), "mean_line_length", max=3000),
+    _bound(("characters", "lines"), "mean_line_length", min=10, max=3000),
     _bound(("repeated_10character_characters", "num_10characters"), "repeated_characters", max=0.3),
-    _bound("max_line_characters", "long_line", max=4000),
+    _bound("max_line_characters", "longest_line", min=10, max=4000),
     _bound(("alphabetic_characters", "characters"), "special_characters", min=0.6),
     _bound("words", "word_count", min=20, max=10_000),
-    _bound(("covered_10gram_characters", "word_characters"), "repeated_10grams", max=0.231),
+    _bound(("duplicate_10gram_characters", "word_characters"), "repeated_10grams", max=0.231),
 )
 
 
