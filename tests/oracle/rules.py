@@ -69,7 +69,7 @@ def gopher_quality(text: str) -> Verdict:
     return _first(_gopher_quality(text))
 
 
-def _paragraphs(text: str) -> list[str]:
+def paragraphs_of(text: str) -> list[str]:
     """Text lines joined where no other line lies between them; compared without their line ends."""
     lines = [line if line.strip() else "" for line in text.splitlines()]
     return [paragraph.strip("\n") for paragraph in re.split("\n\n+", "\n".join(lines).strip("\n")) if paragraph]
@@ -105,7 +105,7 @@ def _duplicate_ngram_characters(words: list[str], n: int) -> int:
 
 
 def _gopher_repetition(text: str) -> Iterator[tuple[str, float, bool]]:
-    paragraphs, words = _paragraphs(text), text.split()
+    paragraphs, words = paragraphs_of(text), text.split()
     lines = [line for line in text.splitlines() if line.strip()]
     for name, items in (("paragraph", paragraphs), ("line", lines)):
         count, characters = _duplicates(items)
@@ -219,7 +219,7 @@ def _text_lines(text: str) -> list[str]:
 
 def _duplicate_shares(text: str) -> Iterator[tuple[str, float, bool]]:
     """Lines and paragraphs equal to earlier ones, then their characters."""
-    lines, paragraphs = _text_lines(text), _paragraphs(text)
+    lines, paragraphs = _text_lines(text), paragraphs_of(text)
     sizes = {"line": sum(map(len, text.splitlines())), "paragraph": len(text)}
     for name, items in (("line", lines), ("paragraph", paragraphs)):
         share = _share(_duplicates(items)[0], len(items))

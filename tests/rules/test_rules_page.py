@@ -21,7 +21,9 @@ def reasons_table() -> str:
     lines = ["| set | reason | bounds |", "|---|---|---|"]
     for name, rules in RULE_SETS.items():
         for rule in rules if name != "gopher" else ():
-            bounds = ", ".join(f"{bound} {getattr(rule, bound):,g}" for bound in rule.conditions if bound in ("min", "max"))
+            bounds = ", ".join(
+                f"{bound} {getattr(rule, bound):,g}" for bound in rule.conditions if bound in ("min", "max")
+            )
             subject = f"matches per `{rule.per}`" if rule.per else f"`{'/'.join(rule.measures)}`"
             lines.append(f"| `{name}` | `{rule.name}` | {subject}: {bounds} |")
     return "\n".join(lines)
