@@ -13,34 +13,10 @@ from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from tests.corpus import real_documents
 from tests.oracle import peer_recipes
-from tests.pipelines.made import GERMAN, as_jsonl, assert_outcome, fasttext_language, made_texts, run_recipe
+from tests.pipelines.made import GERMAN, WORDS, as_jsonl, assert_outcome, fasttext_language, made_texts, run_recipe
 from tests.runs import records_of, removed_rows
 
 NAMES = ("c4", "curator_english", "datajuicer_redpajama", "dclm_baseline", "dolma", "fineweb", "refinedweb")
-ENGLISH = (
-    "The river of the old town was named after a {} that people had seen there.",
-    "Most of the houses have {} and a garden with it, which is to be kept.",
-    "Nobody knows if {} came to the land before the war or after that.",
-    "It was said of {} that she could be the best of all players.",
-    '"We have to go with {}," said the man of the house!',
-    "When will the {} be read by all of the children?",
-)
-NAMED = [
-    "baker",
-    "carpenter",
-    "dancer",
-    "engineer",
-    "farmer",
-    "gardener",
-    "hunter",
-    "inventor",
-    "judge",
-    "knight",
-    "lawyer",
-    "miner",
-    "nurse",
-    "pilot",
-]
 ODD = (
     "12k likes", "1,024 views", "5 downloads", "HOME | NEWS | ABOUT US", "Imprint", "2024", "Sign-in", "items in cart",
     "Sign-in to the shop", "The rest of the story is here. Read more...", "Read more!!!", "\u00a0", "- of the list",
@@ -52,15 +28,18 @@ ODD = (
 )  # fmt: skip
 
 
+def sentence(chance: random.Random) -> str:
+    return " ".join(chance.choices(WORDS, k=chance.randrange(7, 15))).capitalize() + chance.choice(
+        [".", "!", "?", '."']
+    )
+
+
 def pages(count: int) -> list[str]:
     """Pages of lines, with odd ones between, and copies of pages."""
     chance = random.Random(5)
     texts: list[str] = []
     for number in range(count):
-        lines = [
-            chance.choice(ENGLISH).format(" ".join(chance.choices(NAMED, k=3)))
-            for _ in range(chance.choice([4, 9, 18]))
-        ]
+        lines = [sentence(chance) for _ in range(chance.choice([4, 9, 18]))]
         for _ in range(chance.choice([0, 1, 2, 12])):
             lines.insert(chance.randrange(len(lines)), chance.choice(ODD))
         if number % 9 == 0:
@@ -74,7 +53,8 @@ def pages(count: int) -> list[str]:
 @cache
 def texts() -> list[str]:
     german = [" ".join(random.Random(k).choices(GERMAN, k=90)) + "." for k in range(4)]
-    data = ["Lines of the addresses that are to be read. " + "Write to a.b@mail.example now. " * 8 + pages(1)[0]]
+    chance = random.Random(6)
+    data = ["\n".join(f"{sentence(chance)} {word}@mail.example." for word in WORDS[:8])]
     policy = ["\n\n".join([*pages(2), *(f"The privacy policy of page {k}." for k in range(4))])]
     return [*(text[:3000] for text in real_documents(40)), *made_texts(70), *pages(70), *german, *data, *policy]
 
