@@ -70,8 +70,9 @@ bench-instructions: $(READY)  ## count the instructions of each kernel with valg
 bench-semantic: $(READY)  ## time, memory and recall of semantic_dedup on up to a million vectors
 	$(BIN)/python -m benchmarks.bench_semantic
 
-bench-peers: $(READY)  ## compare with other tools, each installed into a separate environment
+bench-peers: $(READY)  ## compare with other tools, each in its own environment; with FILE=texts.jsonl also the verdicts of recipes
 	$(BIN)/python -m benchmarks.bench_peers
+	$(if $(FILE),$(BIN)/python -m benchmarks.compare_recipes $(FILE))
 
 gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; failures do not stop it
 	$(BIN)/python benchmarks/first_contact.py check $(OUT)

@@ -54,6 +54,10 @@ PEERS = {
     "rensa": "rensa==0.5.0",
     "text-dedup": "text-dedup==0.4.0 datasketch==2.0.0",
     "daft": "daft==0.7.26",
+    # Rules alone: its other dependencies, PyTorch for CUDA among them, are several GB.
+    "curator": "--no-deps nemo-curator==1.4.0; cosmos-xenna==0.2.0 loguru regex==2026.11.19 pandas pyarrow",
+    "data-juicer": "py-data-juicer==1.6.1 aiohttp fasttext-wheel ray==2.60.0 sentencepiece",
+    "dclm": "uniseg==0.10.1",
 }
 FOUND = ("documents", "kept", "tokens", "digest", "resident MB", "rule MB")
 WARM_BYTES = 300_000
@@ -691,10 +695,10 @@ def install(name: str, folder: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
     python = str(home / "bin" / "python")
     pip = ["uv", "pip", "install", "--python", python] if shutil.which("uv") else [python, "-m", "pip", "install"]
-    command = [*pip, "--quiet", *PEERS[name].split()]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        return f"cannot be installed: {_last_line(result.stderr)}"
+    for packages in PEERS[name].split(";"):
+        result = subprocess.run([*pip, "--quiet", *packages.split()], capture_output=True, text=True)
+        if result.returncode:
+            return f"cannot be installed: {_last_line(result.stderr)}"
     done.write_text(PEERS[name])
     return ""
 

@@ -3,7 +3,7 @@
 
     python -m benchmarks.compare_lines FILE [--documents 2000] [--repeats 5] [--peers FOLDER]
 
-FILE has JSON Lines with `id` and `text`. The recipes are those of `docs/lines.md`. datatrove runs in the environment of
+FILE has JSON Lines with `id` and `text`. The recipes are `c4` and `refinedweb`. datatrove runs in the environment of
 `benchmarks.bench_peers`. Line ends are compared as line feeds, since datatrove joins the lines that it keeps by them,
 and texts without white space at both ends. Speeds are MB of text per CPU second, lowest and highest.
 
@@ -37,13 +37,16 @@ MADE = (
 )
 
 
-def recipe_stages(title: str) -> list[Any]:
-    """The stages of the recipe below a title of the page."""
+def recipe_stages(name: str, last: str) -> list[Any]:
+    """The stages of a shipped recipe from its first one on lines to the one of the name `last`, with their rules."""
     import yaml
 
-    page = (ROOT / "docs/lines.md").read_text("utf-8")
-    block = re.findall(r"```yaml\n(.*?)```", page.partition(f"\n## {title}\n")[2], re.DOTALL)[0]
-    return list(yaml.safe_load(block)["stages"])
+    from curation.recipes.recipe import shipped_recipes
+
+    stages = list(yaml.safe_load(shipped_recipes()[name])["stages"])
+    names = [stage.get("name") or stage["kind"] for stage in stages]
+    first = next(number for number, stage in enumerate(stages) if stage["kind"] == "lines")
+    return stages[first : names.index(last) + 1]
 
 
 def ours(texts: list[str], stages: list[Any]) -> tuple[Edited, float]:
@@ -102,7 +105,7 @@ def _is_cut(line: str) -> bool:
         or sum(map(str.isdecimal, line)) / max(len(line), 1) > 0.999999
     ):
         return True
-    return re.search(COUNTERS, line, re.ASCII) is not None or re.search(r"^\s*\S+\s*$", line, re.ASCII) is not None
+    return re.search(COUNTERS, line, re.ASCII) is not None or len(line.split()) == 1
 
 
 def normal(text: str | None) -> str | None:
@@ -177,7 +180,7 @@ def main() -> None:
     print(
         f"{len(texts):,} documents, {size:.1f} MB, SHA-256 {hashlib.sha256(options.file.read_bytes()).hexdigest()[:16]}"
     )
-    chain = recipe_stages("C4")
+    chain = recipe_stages("c4", "sentences")
     ours(texts[:20], chain)  # compiles
     for sentences, stages in ((-1, chain[:-1]), (5, chain)):
         name = "C4" if sentences < 0 else "C4 with five sentences"
@@ -186,7 +189,7 @@ def main() -> None:
         print(f"{name}, datatrove: {size / other[1]:.4g} MB per CPU s")
         report(name, mine, other[0], texts)
     without_each_rule(chain[:-1], texts)
-    web = recipe_stages("RefinedWeb")
+    web = recipe_stages("refinedweb", "lines")
     mine = speeds("RefinedWeb, lines", lambda: ours(texts, web), size, options.repeats)
     report("RefinedWeb", mine, speeds("RefinedWeb, plain Python", lambda: plain_refinedweb(texts), size, 1), texts)
     without_each_rule(web, texts)

@@ -51,8 +51,9 @@ def recipes(options: argparse.Namespace) -> int:
         return 0
     shipped = shipped_recipes()
     if options.action == "list":
+        width = max(NAME_WIDTH, max(map(len, shipped)) + 2)
         for name, text in shipped.items():
-            print_line(f"{name:<{NAME_WIDTH}}{_first_sentence(text)}")
+            print_line(f"{name:<{width}}{_first_sentence(text)}")
         return 0
     if not options.name:
         raise UsageError(f"recipes show needs the name of a recipe: {', '.join(shipped)}")

@@ -118,6 +118,10 @@ def _bound(measure: str | tuple[str, str], reason: str, min: float = -math.inf, 
     return Rule(ratio=measure, reason=reason, min=min, max=max)
 
 
+def _per(pattern: str, measure: str, reason: str, min: float = -math.inf, max: float = math.inf) -> Rule:
+    return Rule(matches=pattern, per=measure, reason=reason, min=min, max=max)
+
+
 # Rae et al. 2021 (Gopher), appendix A1.1. As in datatrove, the symbol rule is split in two. Words and lines
 # are those of `curation.measures`.
 GOPHER_QUALITY = (
@@ -179,6 +183,93 @@ NEMO = (
     _bound("function_words", "function_words", min=1),
 )
 
+_TOP, _DUPLICATE = GOPHER_REPETITION[4:7], GOPHER_REPETITION[7:]
+
+
+def _of_words(kind: str) -> tuple[Rule, ...]:
+    """The rules on repeated n-grams by another measure of them, as a share of the characters of words."""
+    names = [rule.ratio[0].replace("duplicate", kind) for rule in _DUPLICATE]
+    return tuple(
+        _bound((name, "word_characters"), rule.reason, max=rule.max)
+        for name, rule in zip(names, _DUPLICATE, strict=True)
+    )
+
+
+# The English heuristics of NeMo Curator 1.4.0 (config/text/heuristic_filter_english_pipeline.yaml), without the one on
+# boilerplate, which judges paragraphs. docs/peer_recipes.md has the differences of this set and the next three.
+CURATOR_ENGLISH = (
+    _per(r"[^a-zA-Z0-9\n?!,.]", "characters", "non_alphanumeric", max=0.25),
+    _per(
+        r"(?:^|\s)(?:\.\.\.|\[\.\.\.\]|\(\.\.\.\)|…|\[…\]|-»|#(?:[^\s#]#)*)(?:\s|$)",
+        "words", "too_many_symbols", max=0.1,
+    ),
+    _bound(("digit_characters", "characters"), "too_many_digits", max=0.15),
+    _bound(("url_characters", "characters"), "too_many_urls", max=0.2),
+    _bound(("space_characters", "characters"), "too_much_white_space", max=0.25),
+    _bound(("bracket_characters", "characters"), "too_many_brackets", max=0.1),
+    _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
+    _bound(("duplicate_paragraphs", "paragraphs"), "duplicate_paragraphs", max=0.3),
+    _bound(("duplicate_line_characters", "line_characters"), "duplicate_line_characters", max=0.2),
+    _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.2),
+    _bound("words", "word_count", min=50, max=100_000),
+    _per(r"(?m)[.?!\"'][\t\f\r\p{Z}]*$", "text_lines", "too_few_end_marks", min=0.15),
+    _bound(("words_with_letter", "words"), "too_few_words_with_letter", min=0.8),
+    _bound("stop_word_count", "too_few_stop_words", min=2),
+    _bound(("word_characters", "words"), "mean_word_length", min=3, max=10),
+    _bound("max_word_characters", "long_word", max=1000),
+    _per(
+        r"(?im)(?:\.\.\.|\[\.\.\.\]|\(\.\.\.\)|…|\[…\]|-»|read more(?:\.\.)?)[\t\f\r\p{Z}]*$",
+        "text_lines", "too_many_ellipsis_lines", max=0.3,
+    ),
+    *_TOP,
+    *_DUPLICATE,
+    _per(r"(?m)^[\t\f\r\p{Z}]*[•‣⁃⁌⁍∙○●◘◦⦾⦿]", "text_lines", "too_many_bullet_lines", max=0.9),
+)  # fmt: skip
+
+# Gopher's rules as the mixer of Dolma 1.5 and 1.6 has them for Common Crawl, by the attributes of its tagger gopher_v1.
+DOLMA = (
+    _bound("words", "too_few_words", min=50),
+    _bound("words", "too_many_words", max=100_000),
+    _bound("median_word_characters", "median_word_length", min=3, max=10),
+    _per(r"\S*[#…]\S*", "words", "too_many_symbols", max=0.1),
+    _bound(("words_with_letter", "words"), "too_few_words_with_letter", min=0.8),
+    _bound("stop_word_count", "too_few_stop_words", min=2),
+    _per(r"(?m)^[*-]", "lines", "too_many_bullet_lines", max=0.9),
+    _per(r"(?m)…$", "lines", "too_many_ellipsis_lines", max=0.3),
+    _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
+    _bound(("duplicate_line_characters", "word_characters"), "duplicate_line_characters", max=0.3),
+    *_TOP,
+    *_of_words("duplicate"),
+)
+
+# The document rules of DCLM-Baseline (baselines_configs/dclm_baseline_refinedweb.yaml), after RefinedWeb.
+DCLM_BASELINE = (
+    _bound("words", "word_count", min=50, max=100_000),
+    _bound(("word_characters", "words"), "mean_word_length", min=3, max=10),
+    _per(r"#|\.\.\.|\. \. \.|…", "words", "too_many_symbols", max=0.1),
+    _per(r"(?m)^[\t\f\r\p{Z}]*[●•*-]", "text_lines", "too_many_bullet_lines", max=0.9),
+    _per(r"(?m)(?:\.\.\.|\. \. \.|…)[\t\f\r\p{Z}]*$", "text_lines", "too_many_ellipsis_lines", max=0.3),
+    _bound(("words_with_letter", "words"), "too_few_words_with_letter", min=0.8),
+    _bound("stop_word_count", "too_few_stop_words", min=2),
+    _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
+    _bound(("duplicate_paragraphs", "paragraphs"), "duplicate_paragraphs", max=0.3),
+    _bound(("duplicate_line_characters", "line_characters"), "duplicate_line_characters", max=0.2),
+    _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.2),
+    *_TOP,
+    *_of_words("covered"),
+)
+
+# The filters of data-juicer's redpajama-c4-refine.yaml that need no model.
+DATAJUICER_REDPAJAMA = (
+    _bound(("alphanumeric_characters", "characters"), "alphanumeric", min=0.65, max=0.9),
+    _bound(("characters", "lines"), "mean_line_length", min=10, max=3000),
+    _bound(("repeated_10character_characters", "num_10characters"), "repeated_characters", max=0.3),
+    _bound("max_line_characters", "longest_line", min=10, max=4000),
+    _bound(("alphabetic_characters", "characters"), "special_characters", min=0.6),
+    _bound("words", "word_count", min=20, max=10_000),
+    _bound(("duplicate_10gram_characters", "word_characters"), "repeated_10grams", max=0.231),
+)
+
 
 class RuleSet(tuple[Rule, ...]):
     """The rules of a set: a tuple with a name, a short repr, and a table in notebooks."""
@@ -197,8 +288,12 @@ class RuleSet(tuple[Rule, ...]):
         return f"<rule set {self.name}: {len(self)} rules>"
 
     def _repr_html_(self) -> str:
-        rows = [(rule.name, " / ".join(rule.measures), *map(_bound_text, rule.bounds)) for rule in self]
+        rows = [(rule.name, _subject(rule), *map(_bound_text, rule.bounds)) for rule in self]
         return html_table(f"rule set {self.name}", ("reason", "measure", "at least", "at most"), rows)
+
+
+def _subject(rule: Rule) -> str:
+    return f"{rule.matches} / {rule.per}" if rule.per else " / ".join(rule.measures)
 
 
 def _bound_text(bound: float) -> str:
@@ -223,6 +318,10 @@ RULES_BY_NAME: dict[str, tuple[Rule, ...]] = {
     "fineweb": FINEWEB,
     "common_crawl": COMMON_CRAWL,
     "nemo": NEMO,
+    "curator_english": CURATOR_ENGLISH,
+    "dolma": DOLMA,
+    "dclm_baseline": DCLM_BASELINE,
+    "datajuicer_redpajama": DATAJUICER_REDPAJAMA,
 }
 RULE_SETS = RuleSets({name: RuleSet(name, rules) for name, rules in RULES_BY_NAME.items()})
 

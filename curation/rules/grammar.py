@@ -36,7 +36,7 @@ OFF = "off"
 SHOWN_CHARACTERS = 60  # of a pattern or a value in a message
 NOT_GIVEN: dict[str, float | None] = {  # the conditions of a rule
     "min": -math.inf, "max": math.inf,
-    **dict.fromkeys(("in_", "not_in", "matches", "listed", "min_count", "max_count")),
+    **dict.fromkeys(("in_", "not_in", "matches", "listed", "min_count", "max_count", "per")),
 }  # fmt: skip
 UNQUOTED = "YAML reads yes, no, on and off as true and false; quote them"
 
@@ -74,6 +74,7 @@ class Rule(
     column, matches, min_count, max_count
                             bounds on the number of non-overlapping matches of an RE2 regular expression, in `text` by
                             default; a null is an empty text
+    matches, per, min, max  bounds on the number of matches in `text`, divided by the measure `per`, at least 1
     column, listed, min_count, max_count
                             bounds on the number of different entries of a file that are found, in `text` by default; a
                             null has none
@@ -100,6 +101,7 @@ class Rule(
     matches: str | None = None
     min_count: int | None = None
     max_count: int | None = None
+    per: str | None = None
     listed: Listed | None = None
     any_: tuple[Rule, ...] | None = None
     set: str | None = None
@@ -162,9 +164,12 @@ class Rule(
         if not isinstance(self.column, str) or not self.column:
             raise ValueError(f"column must be the name of a column, not {self.column!r}")
         if self.matches is not None:
-            self._allow("matches", "matches", "min_count", "max_count")
             if problem := pattern_problem(self.matches):
                 raise ValueError(f"matches {shortened(self.matches)} {problem}")
+            if self.per is not None:
+                self._check_per()
+                return
+            self._allow("matches", "matches", "min_count", "max_count")
             self._check_counts("matches", "documents that match")
         elif self.listed is not None:
             self._allow("listed", "listed", "min_count", "max_count")
@@ -180,6 +185,16 @@ class Rule(
         else:
             self._allow("a column", "min", "max")
             self._check_numbers()
+
+    def _check_per(self) -> None:
+        self._allow("per", "matches", "per", "min", "max")
+        if self.column != TEXT:
+            raise ValueError(f"per is a measure of {TEXT}, and matches are counted in column {self.column!r}")
+        _put(self, "per", name_of(self.per))
+        self._check_bounds("min", "max")
+        if self.max < 0 or (self.min <= 0 and self.max == math.inf):
+            name, effect = ("max", "removes everything") if self.max < 0 else ("min", "can never remove anything")
+            raise ValueError(f"{name}: {getattr(self, name):g} {effect}: a count is never below 0")
 
     def _check_numbers(self) -> None:
         if self.column == TEXT:
@@ -259,6 +274,8 @@ class Rule(
         """The measures that the rule needs."""
         if self.any_:
             return tuple(dict.fromkeys(name for rule in self.any_ for name in rule.measures))
+        if self.per is not None:
+            return (self.per,)
         return (self.measure,) if self.measure else self.ratio
 
     @property
@@ -275,19 +292,20 @@ class Rule(
             return self.reason or "_per_".join(self.measures)
         if self.listed is not None:
             return f"{self.column}_listed"
-        return self.column if self.matches is None else f"{self.column}_matches"
+        per = f"_per_{self.per}" if self.per else ""
+        return self.column if self.matches is None else f"{self.column}_matches{per}"
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The names of the rule in overrides and settings: its reason, and its measure, ratio (`a/b`) or column."""
-        return (self.name,) if self.any_ else (self.name, "/".join(self.measures) or str(self.column))
+        return (self.name,) if self.any_ else (self.name, self.column or "/".join(self.measures))
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The lower and the upper bound, both inclusive; infinite if not given. Those of the first rule of `any`."""
         if self.any_:
             return self.any_[0].bounds
-        if self.matches is None and self.listed is None:
+        if self.per is not None or (self.matches is None and self.listed is None):
             return self.min, self.max
         low, high = self.min_count, self.max_count
         return 0 if low is None else low, math.inf if high is None else high
@@ -301,7 +319,8 @@ class Rule(
         if self.column is None:
             return f"{self.name}: {' / '.join(self.measures)} {within}"
         if self.matches is not None:
-            return f"{self.name}: matches of {shortened(self.matches)} in column {self.column} {within}"
+            place = f"per {self.per}" if self.per else f"in column {self.column}"
+            return f"{self.name}: matches of {shortened(self.matches)} {place} {within}"
         if self.listed is not None:
             return f"{self.name}: {self.listed.describe()} in column {self.column} {within}"
         if self.in_ is None and self.not_in is None:
@@ -351,12 +370,19 @@ class Rule(
                 return numbers_of(column), ~is_among(column, self.in_)
             if self.not_in is not None:
                 return numbers_of(column), is_among(column, self.not_in)
-            if self.listed is not None:
-                values = count_listed(column, self.listed)
-            else:
-                values = self._numbers(column) if self.matches is None else count_matches(column, self.matches)
+            has_counts = self.listed is not None or self.matches is not None
+            values = self.counts(columns) if has_counts else self._numbers(column)
+            if self.per is not None:
+                values = values / np.maximum(measures[self.per].astype(np.float64), 1.0)
         low, high = self.bounds
         return values, ~((values >= low) & (values <= high))  # NaN is outside all bounds
+
+    def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
+        column = columns[str(self.column)]
+        if self.listed is not None:
+            return count_listed(column, self.listed)
+        return count_matches(column, str(self.matches))
 
     @staticmethod
     def _numbers(column: pa.ChunkedArray) -> np.ndarray:
@@ -373,10 +399,14 @@ def _advice(subject: str, name: str) -> str:
         return "Change a rule of the set with override: {words: {min: 100}}"
     if subject == "any":
         return "Give it in each rule"
+    if name == "per":
+        return "It divides the count of matches: PATTERN"
+    if subject == "per":
+        return f"Use {name.removesuffix('_count')}, of the count divided by the measure"
     if name in ("min_count", "max_count"):
         return f"It bounds the count of matches: PATTERN; for a number use {name.removesuffix('_count')}"
     if subject in ("matches", "listed") and name in ("min", "max"):
-        return f"Use {name}_count"
+        return f"Use {name}_count{', or add per: MEASURE' * (subject == 'matches')}"
     return "A rule on strings needs column: NAME" if subject == "a measure" else "Use two rules"
 
 

@@ -116,10 +116,11 @@ def _breaks(
     rule: UnitRule, measures: Mapping[str, np.ndarray], texts: pa.ChunkedArray | None, rows: np.ndarray
 ) -> np.ndarray:
     """Whether each of some units breaks a rule, bool."""
-    if rule.matches is not None and rule.bounds in ((0, 0), (1, np.inf)):  # whether it matches is faster than how often
+    bounds = rule.bounds if rule.per is None else ()
+    if rule.matches is not None and bounds in ((0, 0), (1, np.inf)):  # whether it matches is faster than how often
         assert texts is not None
         found = _found(_at(texts, rows), rule.matches)
-        return found if rule.bounds == (0, 0) else ~found
+        return found if bounds == (0, 0) else ~found
     everything = len(rows) == len(next(iter(measures.values()), ()))
     part = measures if everything else {name: measures[name][rows] for name in rule.measures}
     columns = {} if texts is None or not rule.columns else {TEXT: _at(texts, rows)}

@@ -404,7 +404,7 @@ def test_recipes_are_listed_and_shown(capsys: pytest.CaptureFixture[str]):
     assert (code, err) == (0, "") and out == curate(capsys, "recipes", "list")[1]
     assert [line.split()[0] for line in out.splitlines()] == sorted(shipped_recipes())
     assert all(line.endswith(".") for line in out.splitlines())
-    assert "recipes show needs the name of a recipe: cc_news_chunks, " in failed(capsys, "recipes", "show")
+    assert "recipes show needs the name of a recipe: c4, cc_news_chunks, " in failed(capsys, "recipes", "show")
     assert curate(capsys, "recipes", "show", "default") == (0, shipped_recipes()["default"], "")
     assert "no recipe named 'defaultt'; did you mean default" in failed(capsys, "recipes", "show", "defaultt")
 

@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
     removed: list[tuple[int, str, str]]
 
 
-class _Chain:
+class Chain:
     """Documents on their way through a pipeline."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -43,11 +43,15 @@ class _Chain:
                 kept.append((number, text))
         self.left = kept
 
+    def change_all(self, function: Callable[[list[str]], list[str]]) -> None:
+        texts = function([text for _, text in self.left])
+        self.left = [(number, text) for (number, _), text in zip(self.left, texts, strict=True)]
+
     def outcome(self) -> Outcome:
         return Outcome(self.left, sorted(self.removed))
 
 
-def _first_of(key: Callable[[str], str]) -> Callable[[str], str | None]:
+def first_of(key: Callable[[str], str]) -> Callable[[str], str | None]:
     """Exact duplicates by the MD5 of a text's key; the first stays."""
     seen: set[bytes] = set()
 
@@ -66,18 +70,18 @@ def _short(text: str) -> str | None:
 
 
 def news_wiki_web(texts: Iterable[str]) -> Outcome:
-    chain = _Chain(texts)
+    chain = Chain(texts)
     chain.change(lambda text: re.sub(r"\s+", " ", text.lower()).strip())
-    chain.drop("exact_dedup", _first_of(lambda text: text))
+    chain.drop("exact_dedup", first_of(lambda text: text))
     chain.drop("filter", _short)
     return chain.outcome()
 
 
 def edu_mix(texts: Iterable[str]) -> Outcome:
-    chain = _Chain(texts)
+    chain = Chain(texts)
     chain.change(lambda text: re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", text.lower())).strip())
     chain.drop("filter", _short)
-    chain.drop("exact_dedup", _first_of(lambda text: text[:2000]))
+    chain.drop("exact_dedup", first_of(lambda text: text[:2000]))
     return chain.outcome()
 
 
@@ -88,8 +92,8 @@ def cc_news_clean(text: str) -> str:
 
 
 def cc_news_chunks(texts: Iterable[str]) -> Outcome:
-    chain = _Chain(texts)
-    chain.drop("exact_dedup", _first_of(lambda text: text))
+    chain = Chain(texts)
+    chain.drop("exact_dedup", first_of(lambda text: text))
     chain.change(cc_news_clean)
     chain.drop("filter", _short)
     return chain.outcome()
@@ -106,14 +110,14 @@ def _in_english(language: Language, least: float, newlines: str = " ") -> Callab
 
 
 def common_crawl(texts: Iterable[str], language: Language) -> Outcome:
-    chain = _Chain(texts)
+    chain = Chain(texts)
     chain.drop("langid", _in_english(language, 0.65))
     chain.drop("gopher", lambda text: (rules.common_crawl(text) or (None,))[0])
-    _drop_near_duplicates(chain, "dedup", 5, 0.8, lambda text: text)
+    drop_near_duplicates(chain, "dedup", 5, 0.8, lambda text: text)
     return chain.outcome()
 
 
-def _drop_near_duplicates(chain: _Chain, stage: str, ngram: int, threshold: float, key: Callable[[str], str]) -> None:
+def drop_near_duplicates(chain: Chain, stage: str, ngram: int, threshold: float, key: Callable[[str], str]) -> None:
     """All pairs of a true Jaccard of at least `threshold` joined; the first of each group stays."""
     sets = [_ngrams(key(text), ngram, whole=True) for _, text in chain.left]
     leader = list(range(len(sets)))
@@ -166,12 +170,12 @@ def seen_ngrams(n: int, share: float) -> Callable[[str], str | None]:
 
 
 def nemo(texts: Iterable[str], language: Language) -> Outcome:
-    chain = _Chain(texts)
+    chain = Chain(texts)
     chain.change(lambda text: "".join(c for c in unicodedata.normalize("NFC", text) if unicodedata.category(c) != "Cc"))
     chain.drop("filter", lambda text: (rules.nemo(text) or (None,))[0])
     chain.drop("language", _in_english(language, 0.8))
-    chain.drop("exact_dedup", _first_of(lambda text: text.strip().lower()))
-    _drop_near_duplicates(chain, "fuzzy_dedup", 3, 0.8, str.lower)
+    chain.drop("exact_dedup", first_of(lambda text: text.strip().lower()))
+    drop_near_duplicates(chain, "fuzzy_dedup", 3, 0.8, str.lower)
     chain.drop("ngram_dedup", seen_ngrams(5, 0.9))
     chain.change(lambda text: redaction.redact_published(text)[0])
     return chain.outcome()

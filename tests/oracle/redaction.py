@@ -209,8 +209,13 @@ LEAST = {  # what it has to hold, and how often
 }
 
 
-def redact_type(text: str, kind: str, replacement: str) -> tuple[str, int]:
+def is_public_address(text: str, start: int, end: int) -> bool:
+    return is_ip_address(text, start, end) and ipaddress.ip_address(text[start:end]).is_global
+
+
+def redact_type(text: str, kind: str, replacement: str, private: bool = True) -> tuple[str, int]:
     judge, firsts, longest = JUDGES[kind]
+    judge = judge if private or kind != "IP_ADDRESS" else is_public_address
     alphabet, (needed, count) = ALPHABETS[kind], LEAST[kind]
     out, start, found = [], 0, 0
     if sum(map(text.count, needed)) < count:

@@ -4,7 +4,11 @@
 Each gives `(reason, value)` of the first rule that fires, or None for a document that stays.
 """
 
+import math
 import re
+import statistics
+import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -65,7 +69,7 @@ def gopher_quality(text: str) -> Verdict:
     return _first(_gopher_quality(text))
 
 
-def _paragraphs(text: str) -> list[str]:
+def paragraphs_of(text: str) -> list[str]:
     """Text lines joined where no other line lies between them; compared without their line ends."""
     lines = [line if line.strip() else "" for line in text.splitlines()]
     return [paragraph.strip("\n") for paragraph in re.split("\n\n+", "\n".join(lines).strip("\n")) if paragraph]
@@ -101,7 +105,7 @@ def _duplicate_ngram_characters(words: list[str], n: int) -> int:
 
 
 def _gopher_repetition(text: str) -> Iterator[tuple[str, float, bool]]:
-    paragraphs, words = _paragraphs(text), text.split()
+    paragraphs, words = paragraphs_of(text), text.split()
     lines = [line for line in text.splitlines() if line.strip()]
     for name, items in (("paragraph", paragraphs), ("line", lines)):
         count, characters = _duplicates(items)
@@ -120,6 +124,26 @@ def _gopher_repetition(text: str) -> Iterator[tuple[str, float, bool]]:
 def gopher_repetition(text: str) -> Verdict:
     """Rae et al. 2021, A1.1, table A1, in datatrove's order and with its walk over repeated n-grams."""
     return _first(_gopher_repetition(text))
+
+
+FINEWEB_ENDS = tuple(".!?\"'”’…。！？")
+
+
+def _fineweb(text: str) -> Iterator[tuple[str, float, bool]]:
+    lines, words = [line for line in text.splitlines() if line.strip()], text.split()
+    share = _share_of(lines, lambda line: line.rstrip().endswith(FINEWEB_ENDS))
+    yield "too_few_punctuated_lines", share, share < 0.12
+    share = _share_of(lines, lambda line: len(line) <= 30)
+    yield "too_many_short_lines", share, share > 0.67
+    share = _share(_duplicates(lines)[1], sum(map(len, text.splitlines())))
+    yield "duplicate_line_characters", share, share > 0.01
+    share = _share(text.count("\n"), len(words))
+    yield "too_many_newlines", share, share > 0.3
+
+
+def fineweb(text: str) -> Verdict:
+    """FineWeb's own rules, Penedo et al. 2024, as datatrove has them."""
+    return _first(_fineweb(text))
 
 
 def _most_frequent(words: list[str], n: int) -> float:
@@ -165,3 +189,188 @@ def _nemo(text: str) -> Iterator[tuple[str, float, bool]]:
 def nemo(text: str) -> Verdict:
     """The heuristics of the `nemo` pipeline."""
     return _first(_nemo(text))
+
+
+# Rules of other tools. `\s`, `\S` and line ends are those of RE2.
+BREAKS = re.compile(r"[\t\n\f\r ]+")
+
+
+def _blank(char: str) -> bool:
+    """White space within a line, at its ends."""
+    return char in "\t\f\r" or unicodedata.category(char).startswith("Z")
+
+
+def _trimmed(line: str) -> str:
+    """The line without white space at both ends."""
+    while line and _blank(line[-1]):
+        line = line[:-1]
+    while line and _blank(line[0]):
+        line = line[1:]
+    return line
+
+
+def _lines_with(text: str, test) -> int:
+    return sum(1 for line in text.split("\n") if test(_trimmed(line)))
+
+
+def _text_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _duplicate_shares(text: str) -> Iterator[tuple[str, float, bool]]:
+    """Lines and paragraphs equal to earlier ones, then their characters."""
+    lines, paragraphs = _text_lines(text), paragraphs_of(text)
+    sizes = {"line": sum(map(len, text.splitlines())), "paragraph": len(text)}
+    for name, items in (("line", lines), ("paragraph", paragraphs)):
+        share = _share(_duplicates(items)[0], len(items))
+        yield f"duplicate_{name}s", share, share > 0.3
+    for name, items in (("line", lines), ("paragraph", paragraphs)):
+        share = _share(_duplicates(items)[1], sizes[name])
+        yield f"duplicate_{name}_characters", share, share > 0.2
+
+
+def _top_shares(text: str, words: list[str]) -> Iterator[tuple[str, float, bool]]:
+    for n, most in TOP_NGRAMS:
+        share = _share(_top_ngram_characters(words, n), len(text))
+        yield f"top_{n}gram", share, share > most
+
+
+def _covered_characters(words: list[str], n: int) -> int:
+    ngrams = list(zip(*(words[k:] for k in range(n)), strict=False))
+    counts = Counter(ngrams)
+    places = {k + j for k, ngram in enumerate(ngrams) if counts[ngram] > 1 for j in range(n)}
+    return sum(len(words[place]) for place in places)
+
+
+def _repeated_shares(words: list[str], count, whole: int) -> Iterator[tuple[str, float, bool]]:
+    for n, most in DUPLICATE_NGRAMS:
+        share = _share(count(words, n), whole)
+        yield f"duplicate_{n}grams", share, share > most
+
+
+def _letters(words: list[str]) -> tuple[str, float, bool]:
+    share = _share_of(words, lambda word: any(char.isalpha() for char in word))
+    return "too_few_words_with_letter", share, share < 0.8
+
+
+def _stop_words(words: list[str]) -> tuple[str, float, bool]:
+    found = sum(word in GOPHER_STOP_WORDS for word in words)
+    return "too_few_stop_words", found, found < 2
+
+
+def _out_of(name: str, value: float, low: float, high: float) -> tuple[str, float, bool]:
+    return name, value, not low <= value <= high
+
+
+ELLIPSES = ("...", "[...]", "(...)", "…", "[…]", "-»", "read more", "read more..")
+SYMBOL = re.compile(
+    r"(?:^|[\t\n\f\r ])(?:\.\.\.|\[\.\.\.\]|\(\.\.\.\)|…|\[…\]|-»|#(?:[^\t\n\f\r #]#)*)(?:[\t\n\f\r ]|\Z)"
+)
+
+
+def _curator_english(text: str) -> Iterator[tuple[str, float, bool]]:
+    words, size, lines = text.split(), len(text), len(_text_lines(text))
+    kept = set(string.ascii_letters + string.digits + "\n?!,.")
+    for name, count, whole, most in (
+        ("non_alphanumeric", sum(char not in kept for char in text), size, 0.25),
+        ("too_many_symbols", len(SYMBOL.findall(text)), len(words), 0.1),
+        ("too_many_digits", sum(map(str.isdecimal, text)), size, 0.15),
+        ("too_many_urls", sum(map(len, re.findall(r"https?://\S+|www\.\S+", text))), size, 0.2),
+        ("too_much_white_space", sum(map(str.isspace, text)), size, 0.25),
+        ("too_many_brackets", sum(char in "()[]{}⟨⟩" for char in text), size, 0.1),
+    ):
+        share = _share(count, whole)
+        yield name, share, share > most
+    yield from _duplicate_shares(text)
+    yield _out_of("word_count", len(words), 50, 100_000)
+    share = _share(_lines_with(text, lambda line: line.endswith((".", "?", "!", '"', "'"))), lines)
+    yield "too_few_end_marks", share, share < 0.15
+    yield _letters(words)
+    yield _stop_words(words)
+    yield _out_of("mean_word_length", _mean_length(words), 3, 10)
+    longest = max(map(len, words), default=0)
+    yield "long_word", longest, longest > 1000
+    share = _share(_lines_with(text, lambda line: line.lower().endswith(ELLIPSES)), lines)
+    yield "too_many_ellipsis_lines", share, share > 0.3
+    yield from _top_shares(text, words)
+    yield from _repeated_shares(words, _duplicate_ngram_characters, size)
+    share = _share(_lines_with(text, lambda line: line.startswith(tuple("•‣⁃⁌⁍∙○●◘◦⦾⦿"))), lines)
+    yield "too_many_bullet_lines", share, share > 0.9
+
+
+def curator_english(text: str) -> Verdict:
+    """Curator's English heuristics, without the one on boilerplate."""
+    return _first(_curator_english(text))
+
+
+def _dolma(text: str) -> Iterator[tuple[str, float, bool]]:
+    words, lines, inside = text.split(), text.split("\n"), sum(map(len, text.split()))
+    yield "too_few_words", len(words), len(words) < 50
+    yield "too_many_words", len(words), len(words) > 100_000
+    yield _out_of("median_word_length", int(statistics.median([len(word) for word in words] or [0])), 3, 10)
+    share = _share(sum("#" in word or "…" in word for word in BREAKS.split(text)), len(words))
+    yield "too_many_symbols", share, share > 0.1
+    yield _letters(words)
+    yield _stop_words(words)
+    share = _share(sum(line.startswith(("*", "-")) for line in lines), len(text.splitlines()))
+    yield "too_many_bullet_lines", share, share > 0.9
+    share = _share(sum(line.endswith("…") for line in lines), len(text.splitlines()))
+    yield "too_many_ellipsis_lines", share, share > 0.3
+    count, characters = _duplicates(_text_lines(text))
+    share = _share(count, len(_text_lines(text)))
+    yield "duplicate_lines", share, share > 0.3
+    share = _share(characters, inside)
+    yield "duplicate_line_characters", share, share > 0.3
+    yield from _top_shares(text, words)
+    yield from _repeated_shares(words, _duplicate_ngram_characters, inside)
+
+
+def dolma(text: str) -> Verdict:
+    """The mixer of Dolma 1.6 for Common Crawl."""
+    return _first(_dolma(text))
+
+
+def _dclm_baseline(text: str) -> Iterator[tuple[str, float, bool]]:
+    words, lines = text.split(), len(_text_lines(text))
+    yield _out_of("word_count", len(words), 50, 100_000)
+    yield _out_of("mean_word_length", _mean_length(words), 3, 10)
+    share = _share(len(re.findall(r"#|\.\.\.|\. \. \.|…", text)), len(words))
+    yield "too_many_symbols", share, share > 0.1
+    share = _share(_lines_with(text, lambda line: line.startswith(("●", "•", "*", "-"))), lines)
+    yield "too_many_bullet_lines", share, share > 0.9
+    share = _share(_lines_with(text, lambda line: line.endswith(("...", ". . .", "…"))), lines)
+    yield "too_many_ellipsis_lines", share, share > 0.3
+    yield _letters(words)
+    yield _stop_words(words)
+    yield from _duplicate_shares(text)
+    yield from _top_shares(text, words)
+    yield from _repeated_shares(words, _covered_characters, sum(map(len, words)))
+
+
+def dclm_baseline(text: str) -> Verdict:
+    """The document rules of DCLM-Baseline."""
+    return _first(_dclm_baseline(text))
+
+
+def _repeated_strings(text: str, size: int) -> int:
+    counts = Counter(text[k : k + size] for k in range(len(text) - size + 1))
+    return sum(count for _, count in counts.most_common(math.isqrt(len(counts))) if count > 1)
+
+
+def _datajuicer_redpajama(text: str) -> Iterator[tuple[str, float, bool]]:
+    words, lines = text.split(), text.splitlines()
+    yield _out_of("alphanumeric", _share(sum(map(str.isalnum, text)), len(text)), 0.65, 0.9)
+    yield _out_of("mean_line_length", _share(len(text), len(lines)), 10, 3000)
+    share = _share(_repeated_strings(text, 10), len(text) - 9)
+    yield "repeated_characters", share, share > 0.3
+    yield _out_of("longest_line", max(map(len, lines), default=0), 10, 4000)
+    share = _share(sum(map(str.isalpha, text)), len(text))
+    yield "special_characters", share, share < 0.6
+    yield _out_of("word_count", len(words), 20, 10_000)
+    share = _share(_duplicate_ngram_characters(words, 10), sum(map(len, words)))
+    yield "repeated_10grams", share, share > 0.231
+
+
+def datajuicer_redpajama(text: str) -> Verdict:
+    """Data-Juicer's bounds for the C4 part of RedPajama."""
+    return _first(_datajuicer_redpajama(text))

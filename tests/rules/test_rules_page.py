@@ -21,8 +21,11 @@ def reasons_table() -> str:
     lines = ["| set | reason | bounds |", "|---|---|---|"]
     for name, rules in RULE_SETS.items():
         for rule in rules if name != "gopher" else ():
-            bounds = ", ".join(f"{bound} {getattr(rule, bound):,g}" for bound in rule.conditions)
-            lines.append(f"| `{name}` | `{rule.name}` | `{'/'.join(rule.measures)}`: {bounds} |")
+            bounds = ", ".join(
+                f"{bound} {getattr(rule, bound):,g}" for bound in rule.conditions if bound in ("min", "max")
+            )
+            subject = f"matches per `{rule.per}`" if rule.per else f"`{'/'.join(rule.measures)}`"
+            lines.append(f"| `{name}` | `{rule.name}` | {subject}: {bounds} |")
     return "\n".join(lines)
 
 

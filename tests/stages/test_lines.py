@@ -15,7 +15,7 @@ import curation
 from curation.cli.main import main
 from curation.contract import TEXT
 from curation.errors import RecipeError
-from curation.recipes.recipe import convert_recipe
+from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.running.run import run
 from curation.stages import Lines
 from curation.stages.invoke import apply_stage
@@ -153,11 +153,11 @@ def test_the_function_on_a_frame():
     assert curation.lines(frame, curation.Rule(measure="words", min=3), text_column="body")["body"].tolist()[1] == ""
 
 
-def test_the_recipes_of_the_page():
+def test_the_recipe_of_the_page_and_the_shipped_ones():
     page = (Path(__file__).resolve().parents[2] / "docs/lines.md").read_text("utf-8")
-    chains = [
-        convert_recipe(yaml.safe_load(block)).stages for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    ]
+    [block] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    shipped = [load_recipe("c4").stages[:4], load_recipe("refinedweb").stages[2:3]]
+    chains = [convert_recipe(yaml.safe_load(block)).stages, *shipped]
     texts = [
         "Home | Menu\nIt has some words in it. \nIt has some words in it.\nLOUD WORDS ARE HERE\n",
         "Only words of javascript stay here.\nOne. Two. Three. Four! Five?\nThis ends in dots...\nNo end here\n",
