@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the windows of texts, by which `substring_dedup` finds equal ones. Both engines run these loops on the host.
+"""Records of the windows of texts, by which `substring_dedup` finds equal ones. Both engines run this on the host.
 
 A window is `length` consecutive bytes of one text. Its anchor is its rightmost string of `length // 2` bytes of least
 hash. Equal windows have their anchors at the same place. An anchor *owns* the consecutive windows of which it is the
@@ -53,7 +53,7 @@ def node_records(data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.
 
 
 def window_records(data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the windows of nodes, uint64 of shape (n, 2), and their places, in the order of the nodes."""
+    """Return the hashes of the windows of nodes, uint64 of shape (n, 2), and their places, in their order."""
     count = int((places[:, 1] - places[:, 0] + 1).sum())
     records, windows = np.empty((count, 2), np.uint64), np.empty((count, 3), np.int64)
     hash_windows(data, places, length, records, windows)

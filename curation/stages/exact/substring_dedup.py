@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`substring_dedup`: cut spans of bytes that occurred before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from curation.arrays import load_mapped, save_array
+from curation.contract import Engine, Frame
+from curation.errors import counted, nearest
+from curation.stages.base import CorpusStage, Function, Phase
+from curation.stages.corpus.cutting import store_cuts
+from curation.stages.corpus.key_ranges import slice_group, slice_group_count
+from curation.stages.corpus.stored_drops import stored_drops
+from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
+from curation.stages.exact.span_runs import LEVELS, repeated_mask, runs_of, span_phases
+from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
+from curation.system.files import commit, read_json, write_json
+
+CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
+MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
+SCRATCH_BYTES = 320  # of records per `length` bytes of text
+
+
+class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedup"):
+    """Cut bytes of text that occurred before, wherever `length` of them repeat. The first copy stays.
+
+    length     bytes of UTF-8 that must repeat, from 32 to 65,535; 200 are about 50 tokens of English
+    bounds     `characters`: cut whole characters; `lines` or `sentences`: cut only lines or sentences of which all
+               bytes repeat, each with the line end or white space up to the next one
+    join       also cut up to so many bytes between two cuts; 0: none
+    min_kept   remove a document that is cut and keeps fewer characters; 0: none
+
+    A byte is cut if it is in `length` consecutive bytes of its document, and an equal sequence begins at an earlier
+    place of the corpus: in an earlier document, or earlier in the same one. Bytes are compared unchanged, by hashes of
+    128 bits. A document without a cut keeps every byte; one of which everything is cut has an empty text.
+    """
+
+    function: ClassVar[Function] = Function(
+        """Return all rows, without spans of text that occurred before; with `min_kept`, fewer rows.
+
+        On a Dask frame the call itself reads all text twice, and parts of it twice more. The rows stay lazy.
+
+            >>> licence = "Copies of this text are permitted if they are complete."
+            >>> frame = pandas.DataFrame({"text": [licence + " One.", "Two. " + licence]})
+            >>> curation.substring_dedup(frame, length=32)["text"].tolist()
+            ['Copies of this text are permitted if they are complete. One.', 'Two. ']
+        """,
+    )
+
+    length: int = 200
+    bounds: str = CHARACTERS
+    join: int = 0
+    min_kept: int = 0
+
+    finds_duplicates: ClassVar[bool] = False
+    cuts_text: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not MIN_LENGTH <= self.length <= MAX_LENGTH:
+            about = "Shorter sequences repeat by chance" if self.length < MIN_LENGTH else "Longer ones are rare"
+            raise ValueError(
+                f"length must be from {MIN_LENGTH} to {MAX_LENGTH:,} bytes, not {self.length}. {about}; 200 bytes are "
+                "about 50 tokens"
+            )
+        if self.bounds not in BOUNDS:
+            raise ValueError(
+                f"bounds must be one of {', '.join(BOUNDS)}, not {self.bounds!r}{nearest(self.bounds, BOUNDS)}"
+            )
+        if self.join < 0:
+            raise ValueError(f"join must be 0 (cut repeated bytes alone) or more bytes, not {self.join}")
+        if self.min_kept < 0:
+            raise ValueError(f"min_kept must be 0 (remove no document) or more characters, not {self.min_kept}")
+
+    def kernels(self) -> tuple[str, ...]:
+        return ("span_records", "leaders", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
+
+    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of records and verdicts, about those of web text."""
+        return text_bytes * SCRATCH_BYTES / self.length
+
+    def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        return {}
+
+    def phases(self) -> Sequence[Phase]:
+        return (*span_phases(self.length), Phase(CUTS, slice_group_count, self._store_cuts, durable=True))
+
+    def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Store the spans of a slice group, and write its rows to remove and what is cut."""
+        part, total = slice_group(corpus, task), Found()
+        cuts = [Cuts(*np.zeros((3, 0), np.int64))]
+        drops = [np.zeros((2, 0), np.int64)]
+        for runs in zip(*(runs_of(corpus, level, task) for level in LEVELS), strict=True):
+            documents = part.of(part.rows[runs[0].first : runs[0].last])
+            mask = repeated_mask(corpus, runs, int(documents.byte_lengths().sum()), self.length)
+            for share in cut_documents(documents, mask, self.length, self.bounds, self.join, self.min_kept):
+                cuts.append(share.cuts)
+                drops.append(np.stack([share.dropped, share.left]))
+                total = total.plus(share.found)
+        store_cuts(part, Cuts(*map(np.concatenate, zip(*cuts, strict=True))))
+        with commit(_drops_path(corpus, task)) as path:
+            save_array(path, np.concatenate(drops, axis=1))
+        write_json(_counts_path(corpus, task), list(total))
+
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
+        groups = range(slice_group_count(corpus))
+
+        def removed() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            for group in groups:
+                rows, left = load_mapped(_drops_path(corpus, group))
+                yield rows, np.full(len(rows), -1), left
+
+        total = Found()
+        for group in groups:
+            total = total.plus(Found(*read_json(_counts_path(corpus, group))))
+        drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
+        return Decision(drops, details=total._asdict())
+
+    def explain(self) -> list[str]:
+        whole = "" if self.bounds == CHARACTERS else f", in whole {self.bounds}"
+        joined = f", and up to {counted(self.join, 'byte')} between two cuts" if self.join else ""
+        lines = [f"cut what repeats an earlier {self.length:,} bytes or more{whole}{joined}; keep the first copy"]
+        if self.min_kept:
+            lines.append(f"remove a document that keeps fewer than {counted(self.min_kept, 'character')}")
+        return lines
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        details = count.details
+        share = details["bytes"] / count.bytes_in if count.bytes_in else 0
+        lines = [
+            f"{counted(details['bytes'], 'byte')} of {count.bytes_in:,} cut ({share:.1%}) in "
+            f"{counted(details['spans'], 'span')}, {counted(details['characters'], 'character')} in "
+            f"{counted(count.edited, 'document')}; {counted(details['emptied'], 'document')} without text now"
+        ]
+        if self.min_kept:
+            lines.append(
+                f"{counted(count.removed, 'document')} removed that kept fewer than {self.min_kept:,} characters, "
+                f"with the {counted(details['left'], 'character')} that were left"
+            )
+        return lines
+
+
+def _drops_path(corpus: Corpus, group: int) -> Path:
+    return corpus.scratch / CUTS / f"{group:06d}.npy"
+
+
+def _counts_path(corpus: Corpus, group: int) -> Path:
+    return corpus.scratch / CUTS / f"{group:06d}.json"
