@@ -3,8 +3,8 @@
 
     python -m benchmarks.bench_substring_dedup FILE.jsonl [FILE.jsonl ...] [--length 200 ...] [--rounds 3]
 
-The seconds are those of all phases, one task after the other, and of cutting the texts; files and lengths alternate, and
-the lowest of `rounds` times comes first. Text is divided into slices of SLICE_BYTES.
+The seconds are those of all phases, one task after the other, and of cutting the texts. Files and lengths alternate,
+and the lowest of `rounds` times comes first. Text is divided into slices of SLICE_BYTES.
 """
 
 from __future__ import annotations

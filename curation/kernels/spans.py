@@ -15,12 +15,14 @@ needs a closer look becomes nodes of up to NODE windows, aligned to the anchor, 
 import numpy as np
 
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import at, load64, mix64, murmur3_x64_128
+from curation.kernels.hashing import at, load64, mix64, murmur3_x64_128, table_mask
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # of the rolling hash; odd
 CHUNK = 1 << 13  # hashes of strings in memory: they fit the first cache
 SLOTS = 1 << 15  # records that `hash_anchors` remembers
 NODE = 10
+# Verdicts about a record: no earlier window equals one of its windows, each has an earlier equal one, it is not known
+KEPT, REPEATED, CLOSER = range(3)
 
 
 def new_memory() -> np.ndarray:
@@ -65,6 +67,14 @@ def spans_of_mask(mask: np.ndarray, offsets: np.ndarray, length: int, join: int)
     with positions in `mask`. Spans with at most `join` bytes between them are one."""
     spans = np.empty((len(mask) // length + 1, 3), np.int64)
     return spans[: find_spans(mask, offsets, join, spans)].copy()
+
+
+def judge_records(records: np.ndarray, is_whole: bool) -> np.ndarray:
+    """Return the verdict (uint8) about each record, in the order of their places. `is_whole`: there is no other record
+    with one of their first hashes."""
+    verdicts = np.zeros(len(records), np.uint8)
+    judge(records, is_whole, verdicts)
+    return verdicts
 
 
 @kernel
@@ -189,6 +199,43 @@ def hash_windows(data, places, length, records, windows):
             records[found, 0], records[found, 1] = murmur3_x64_128(data, window, window + length)
             windows[found, 0], windows[found, 1], windows[found, 2] = window, window, window
             found += 1
+
+
+@kernel
+def judge(records, is_whole, verdicts):
+    """Write the verdicts of `judge_records`. A slot of a table has the high half of a hash and the number of the first
+    record with it, from 1: most other records differ in the first."""
+    mask = table_mask(len(records))
+    slots, part_slots = np.zeros(np.int64(mask) + 1, np.uint64), np.zeros(np.int64(mask) + 1, np.uint64)
+    high, low = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
+    for row in range(len(records)):
+        hashed = records[row, 1]
+        slot = hashed & mask
+        while slots[slot] != np.uint64(0):
+            if (slots[slot] ^ hashed) & high == np.uint64(0):
+                other = np.int64(slots[slot] & low) - 1
+                equal = records[other, 0] == records[row, 0] and records[other, 1] == hashed
+                if equal and records[other, -1] == records[row, -1]:
+                    break
+            slot = (slot + np.uint64(1)) & mask
+        if slots[slot] != np.uint64(0):
+            verdicts[row] = REPEATED
+            continue
+        slots[slot] = hashed & high | np.uint64(row + 1)
+        if not is_whole:
+            verdicts[row] = CLOSER
+            continue
+        hashed = mix64(records[row, 0])
+        slot = hashed & mask
+        while part_slots[slot] != np.uint64(0):
+            if (part_slots[slot] ^ hashed) & high == np.uint64(0):
+                other = np.int64(part_slots[slot] & low) - 1
+                if records[other, 0] == records[row, 0]:
+                    verdicts[row] = verdicts[other] = CLOSER
+                    break
+            slot = (slot + np.uint64(1)) & mask
+        if part_slots[slot] == np.uint64(0):
+            part_slots[slot] = hashed & high | np.uint64(row + 1)
 
 
 @kernel

@@ -107,8 +107,9 @@ def _span_records(engine: Engine) -> None:
     from curation.kernels import spans
 
     data, offsets = np.frombuffer(b"0123456789" * 40, np.uint8), np.array([0, 200, 400])
-    _, places, found = spans.anchor_records(data, offsets, 32, spans.new_memory())
+    records, places, found = spans.anchor_records(data, offsets, 32, spans.new_memory())
     spans.node_records(data, places, 32)
+    spans.judge_records(records, True)
     spans.window_records(data, places, 32)
     mask = np.zeros(len(data), np.uint8)
     spans.fill_spans(mask, *found.T)

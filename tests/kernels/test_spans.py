@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from curation.kernels.spans import (
+    CLOSER,
+    KEPT,
+    REPEATED,
     anchor_records,
     fill_spans,
+    judge_records,
     new_memory,
     node_records,
     spans_of_mask,
@@ -21,19 +25,6 @@ from tests.oracle.substring_dedup import repeated_bytes
 
 def buffers(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)], dtype=np.int64)
-
-
-def owners(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether an earlier record is equal, and whether to look closer: another one has the same first number."""
-    seen: set[tuple[int, ...]] = set()
-    kinds: dict[int, set[tuple[int, ...]]] = {}
-    repeated = []
-    for record in map(tuple, records.tolist()):
-        repeated.append(record in seen)
-        seen.add(record)
-        kinds.setdefault(record[0], set()).add(record)
-    several = [len(kinds[record[0]]) > 1 for record in records.tolist()]
-    return np.array(repeated, bool), np.array(several, bool) & ~np.array(repeated, bool)
 
 
 def found_bytes(texts: Sequence[bytes], length: int, pieces: int = 1, bits: int = 64) -> np.ndarray:
@@ -51,10 +42,11 @@ def found_bytes(texts: Sequence[bytes], length: int, pieces: int = 1, bits: int 
     records, places = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     for closer in (node_records, window_records, None):
         records[:, 0] &= np.uint64((1 << bits) - 1)
-        repeated, several = owners(records)
-        fill_spans(mask, places[repeated, 0], places[repeated, 1] + length)
+        verdicts = judge_records(records, True)
+        repeated = places[verdicts == REPEATED]
+        fill_spans(mask, repeated[:, 0], repeated[:, 1] + length)
         if closer:
-            records, places = closer(data, places[several], length)
+            records, places = closer(data, places[verdicts == CLOSER], length)
     return mask.astype(bool)
 
 
@@ -173,3 +165,11 @@ def test_texts_without_windows():
     for texts in ([], [b""], [b"a" * 199, b""]):
         records, places, spans = anchor_records(*buffers(texts), 200, new_memory())
         assert (len(records), len(places), len(spans)) == (0, 0, 0)
+
+
+def test_verdicts_about_records():
+    records = np.array([[1, 5, 5], [2, 5, 5], [1, 5, 5], [1, 5, 6], [3, 9, 9], [3, 9, 9], [1, 5, 5]], np.uint64)
+    assert judge_records(records, True).tolist() == [CLOSER, KEPT, REPEATED, CLOSER, KEPT, REPEATED, REPEATED]
+    assert judge_records(records, False).tolist() == [CLOSER, CLOSER, REPEATED, CLOSER, CLOSER, REPEATED, REPEATED]
+    assert judge_records(records[:, :2].copy(), True).tolist() == [KEPT, KEPT, 1, 1, KEPT, 1, 1]
+    assert judge_records(records[:0], True).tolist() == []

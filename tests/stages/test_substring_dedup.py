@@ -107,13 +107,13 @@ def test_texts_are_those_of_a_dictionary(settings: dict[str, Any], tmp_path: Pat
 def test_a_large_range_takes_passes(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine):
     """A reducer holds few records, those of one frequent hash too."""
     monkeypatch.setattr(span_runs, "PASS_RECORDS", limit)
-    seen, real = [], span_runs._judge
+    seen, real = [], span_runs.judge_records
 
-    def judge(engine: Any, records: np.ndarray, *more: Any) -> np.ndarray:
+    def judge(records: np.ndarray, is_whole: bool) -> np.ndarray:
         seen.append(len(records))
-        return real(engine, records, *more)
+        return real(records, is_whole)
 
-    monkeypatch.setattr(span_runs, "_judge", judge)
+    monkeypatch.setattr(span_runs, "judge_records", judge)
     texts, _ = cut_in_order(tmp_path / "in", monkeypatch, {}, Order(1, 2, 1), engine)
     assert texts == substring_dedup(PAGES, LENGTH)
     assert len(seen) > 20 and np.percentile(seen, 95) <= 3 * limit

@@ -33,7 +33,16 @@ import pyarrow.compute as pc
 from curation.arrays import batches_by_size, sorted_unique
 from curation.contract import Engine
 from curation.errors import StageError
-from curation.kernels.spans import anchor_records, fill_spans, new_memory, node_records, window_records
+from curation.kernels.spans import (
+    CLOSER,
+    REPEATED,
+    anchor_records,
+    fill_spans,
+    judge_records,
+    new_memory,
+    node_records,
+    window_records,
+)
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
     cell_size,
@@ -60,7 +69,6 @@ PIECE_BYTES = PIECE_WINDOWS = 1 << 20  # of text, or windows, whose records are 
 RANGES_PER_KEYS = 8  # a range of `divide` has 2^19 keys, one of records 2^22
 MAX_TEXT_BYTES = (1 << 32) - 1  # of a document: positions have 32 bits
 PLACE = np.dtype([("low", np.uint32), ("more", np.uint16), ("back", np.uint16)])  # high and anchor, less `low`
-KEPT, REPEATED, CLOSER = range(3)  # verdicts: no earlier window is equal, all have an earlier one, it is not known
 
 
 class Level(NamedTuple):
@@ -156,23 +164,21 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
     for run in runs_of(corpus, LEVELS[level - 1], group):
         found: list[Batch] = []
         files = waiting = 0
-        for batch in _closer(engine, corpus, part, run, level, length):
+        for batch in _closer(corpus, part, run, level, length):
             found.append(batch)
             waiting += len(batch.records)
             if waiting >= RUN_RECORDS:
-                _write_file(
-                    corpus, LEVELS[level], (group, run.number, files), _once_each(engine, _joined(found), length)
-                )
+                _write_file(corpus, LEVELS[level], (group, run.number, files), _once_each(_joined(found), length))
                 found, files, waiting = [], files + 1, 0
         if waiting:
-            _write_file(corpus, LEVELS[level], (group, run.number, files), _once_each(engine, _joined(found), length))
+            _write_file(corpus, LEVELS[level], (group, run.number, files), _once_each(_joined(found), length))
             files += 1
         listed.append([run.first, run.last, files])
     write_json(_list_path(corpus, LEVELS[level], group), listed)
 
 
 def _closer(
-    engine: Engine, corpus: Corpus, part: Corpus, run: Run, level: int, length: int
+    corpus: Corpus, part: Corpus, run: Run, level: int, length: int
 ) -> Iterator[Batch]:  # fmt: skip
     """Yield the records of `level` of the places in a run of the level before that have the verdict CLOSER."""
     make = LEVELS[level].records
@@ -198,10 +204,9 @@ def _closer(
                 yield Batch(records, _stored(found + shift[:, None]), np.zeros((0, 2), np.int64))
 
 
-def _once_each(engine: Engine, batch: Batch, length: int) -> Batch:
+def _once_each(batch: Batch, length: int) -> Batch:
     """Return the batch with each record once: the windows of later ones are spans."""
-    leaders = engine.group_leaders(batch.records)
-    first = leaders == np.arange(len(leaders), dtype=leaders.dtype)
+    first = judge_records(batch.records, False) != REPEATED
     return Batch(batch.records[first], batch.places[first], _spans(batch.places[~first], length))
 
 
@@ -236,12 +241,12 @@ def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level) -> None
     paths = [path for run in runs_of(corpus, level) for _, path in run.files]
     found: list[list[np.ndarray]] = [[] for _ in paths]
     for number in division_of(corpus).cells(reducer, 1):
-        for pieces, verdicts in zip(found, _verdicts(engine, paths, number, level.width, corpus.threads), strict=True):
+        for pieces, verdicts in zip(found, _verdicts(paths, number, level.width), strict=True):
             pieces.append(verdicts)
     write_cells(_verdicts_path(corpus, level, reducer), found, len(paths))
 
 
-def _verdicts(engine: Engine, paths: Sequence[Path], number: int, width: int, threads: int) -> list[np.ndarray]:
+def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray]:
     """Return the verdicts (uint8) about the records of a range in each file."""
     ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in paths)])
     verdicts = np.empty(ends[-1], np.uint8)
@@ -251,9 +256,7 @@ def _verdicts(engine: Engine, paths: Sequence[Path], number: int, width: int, th
             yield np.frombuffer(read_cell(path, number), np.uint64).reshape(-1, width), start
 
     if ends[-1] <= PASS_RECORDS:
-        verdicts[:] = _judge(
-            engine, np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), threads
-        )
+        verdicts[:] = judge_records(np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), True)
     else:
         parts = int(-(-ends[-1] // PASS_RECORDS))
         sizes = np.zeros(parts, np.int64)
@@ -267,26 +270,13 @@ def _verdicts(engine: Engine, paths: Sequence[Path], number: int, width: int, th
                     own = np.flatnonzero((_part(records, 0, parts) == part) & (_part(records, 1, pieces) == piece))
                     chosen.append(records[own])
                     places.append(own + start)
-                verdicts[np.concatenate(places)] = _judge(engine, np.concatenate(chosen), threads, pieces == 1)
+                verdicts[np.concatenate(places)] = judge_records(np.concatenate(chosen), pieces == 1)
     return [verdicts[low:high] for low, high in pairwise(ends.tolist())]
 
 
 def _part(records: np.ndarray, column: int, parts: int) -> np.ndarray:
     """Return the part of each record, by its hash in a column."""
     return ((records[:, column] >> np.uint64(7)) % np.uint64(parts)).astype(np.int64)
-
-
-def _judge(engine: Engine, records: np.ndarray, threads: int, is_whole: bool = True) -> np.ndarray:
-    """Return the verdicts about records in the order of the corpus. `is_whole`: no other one has one of their first
-    hashes."""
-    leaders = engine.group_leaders(records, workers=threads)
-    first = leaders == np.arange(len(leaders), dtype=leaders.dtype)
-    verdicts = np.full(len(records), REPEATED, np.uint8)
-    verdicts[first] = CLOSER
-    if is_whole:
-        groups = engine.group_leaders(np.ascontiguousarray(records[first, :1]), workers=threads)
-        verdicts[first] = np.where(np.bincount(groups, minlength=len(groups))[groups] > 1, CLOSER, KEPT)
-    return verdicts
 
 
 # Files
