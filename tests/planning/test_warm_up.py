@@ -61,6 +61,7 @@ stages:
   - {kind: decontaminate, evaluation_files: [{path: evaluation.jsonl}]}
   - {kind: exact_dedup, compare: lowercase}
   - {kind: line_dedup, compare: folded, min_characters: 200}
+  - {kind: substring_dedup, length: 32, bounds: lines}
   - {kind: fuzzy_dedup, keep: longest}
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}

@@ -27,6 +27,7 @@ from curation.stages.corpus.key_ranges import division_of
 from curation.stages.exact import span_runs
 from curation.stages.exact.substring_dedup import REASON
 from curation.stages.invoke import decide
+from curation.stages.outcome import StageCount
 from tests.corpus import NASTY
 from tests.oracle.substring_dedup import substring_dedup
 from tests.runs import digests, records_of, report_of
@@ -99,6 +100,7 @@ def test_texts_are_those_of_a_dictionary(settings: dict[str, Any], tmp_path: Pat
         assert texts == expected
         assert details["characters"] == sum(len(old) - len(new) for old, new in pairs)
         assert details["bytes"] == sum(len(old.encode()) - len(new.encode()) for old, new in pairs)
+        assert 0 < details["anchors"] < details["bytes"]
         assert details["emptied"] == sum(bool(old) and not new for old, new in pairs)
         assert (details["left"] > 0) == (None in expected) == ("min_kept" in settings)
 
@@ -138,7 +140,9 @@ def finish(folder: Path, source: Path, stages: list[dict[str, Any]], **more: Any
 
 def test_a_run_counts_and_shows_what_it_cuts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     source, stages = write_input(tmp_path / "in.jsonl", PAGES), [SPANS | {"min_kept": 5}]
-    entry = finish(tmp_path / "out", source, stages)["stages"][0]
+    report = finish(tmp_path / "out", source, stages)
+    entry, no_warnings = report["stages"][0], report["warnings"]
+    assert not [line for line in no_warnings if "record per" in line]
     expected = substring_dedup(PAGES, LENGTH, min_kept=5)
     kept = [text for text in expected if text is not None]
     assert pq.read_table(tmp_path / "out" / "documents")[TEXT].to_pylist() == kept
@@ -197,6 +201,18 @@ def test_frames_as_a_run():
     found = curation.substring_dedup(frame, length=LENGTH, min_kept=9)[TEXT].tolist()
     assert found[:-1] == [text for text in substring_dedup(PAGES, LENGTH, min_kept=9) if text is not None]
     assert pd.isna(found[-1])
+
+
+def test_text_that_was_chosen_against_the_hash_is_a_warning():
+    """An anchor per byte in place of one per 50."""
+    stage = SubstringDedup(length=200)
+    count = StageCount(kind=stage.kind, name="", bytes_in=1_000_000, details={"anchors": 80_000})
+    assert stage.warnings(count) == [
+        "substring_dedup: the text has a record per 12.5 bytes, expected one per 50 or more. It may have been chosen "
+        "to slow this stage. The cuts are exact; the stage took more time and disk"
+    ]
+    count.details["anchors"] = 79_999
+    assert stage.warnings(count) == []
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["a" * 31] * 3, ["a" * 5000], [None, "a" * 32, "a" * 32]], ids=range(5))

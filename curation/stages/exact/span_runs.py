@@ -130,7 +130,7 @@ def _write_anchors(engine: Engine, corpus: Corpus, group: int, length: int) -> N
     listed = []
     for number, (first, last, batch) in enumerate(_read_runs(slice_group(corpus, group), length)):
         _write_file(corpus, LEVELS[0], (group, number, 0), batch)
-        listed.append([first, last, 1])
+        listed.append([first, last, 1, len(batch.records)])
     write_json(_list_path(corpus, LEVELS[0], group), listed)
 
 
@@ -163,17 +163,18 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
     part, listed = slice_group(corpus, group), []
     for run in runs_of(corpus, LEVELS[level - 1], group):
         found: list[Batch] = []
-        files = waiting = 0
+        files = records = waiting = 0
         for batch in _closer(corpus, part, run, level, length):
             found.append(batch)
             waiting += len(batch.records)
             if waiting >= RUN_RECORDS:
                 _write_file(corpus, LEVELS[level], (group, run.number, files), _once_each(_joined(found), length))
-                found, files, waiting = [], files + 1, 0
+                found, files, records, waiting = [], files + 1, records + waiting, 0
         if waiting:
             _write_file(corpus, LEVELS[level], (group, run.number, files), _once_each(_joined(found), length))
             files += 1
-        listed.append([run.first, run.last, files])
+            records += waiting
+        listed.append([run.first, run.last, files, records])
     write_json(_list_path(corpus, LEVELS[level], group), listed)
 
 
@@ -294,6 +295,11 @@ def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch
     write_cells(_file_path(corpus, level, *place), cells, len(cells))
 
 
+def count_records(corpus: Corpus, level: Level) -> int:
+    """Return the number of records of a level that were made."""
+    return sum(records for listed in read_json(_all_path(corpus, level)) for _, _, _, records in listed)
+
+
 def _list_runs(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
     """Write the runs of all slice groups, for tasks that need them."""
     groups = range(slice_group_count(corpus))
@@ -304,7 +310,7 @@ def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[Run]
     """Return the runs of a slice group, or of all, in order, with their files of a level."""
     runs, total = [], 0
     for own, listed in enumerate(read_json(_all_path(corpus, level))):
-        for number, (first, last, files) in enumerate(listed):
+        for number, (first, last, files, _) in enumerate(listed):
             if group in (None, own):
                 paths = [(total + k, _file_path(corpus, level, own, number, k)) for k in range(files)]
                 runs.append(Run(own, number, first, last, paths))

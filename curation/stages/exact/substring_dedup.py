@@ -17,13 +17,15 @@ from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
 from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
-from curation.stages.exact.span_runs import LEVELS, repeated_mask, runs_of, span_phases
+from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 from curation.system.files import commit, read_json, write_json
 
+MIN_ANCHORS = 10_000  # of fewer no share says anything
+MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
 CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
-SCRATCH_BYTES = 320  # of records per `length` bytes of text
+SCRATCH_BYTES = 400  # per `length` bytes of text; the estimate of the disk takes 0.65 of it
 
 
 class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedup"):
@@ -80,7 +82,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return ("span_records", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of records and verdicts, about those of web text."""
+        """Return the bytes of records and verdicts. Text of which most is cut may take three times as many."""
         return text_bytes * SCRATCH_BYTES / self.length
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
@@ -118,7 +120,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         for group in groups:
             total = total.plus(Found(*read_json(_counts_path(corpus, group))))
         drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
-        return Decision(drops, details=total._asdict())
+        return Decision(drops, details=total._asdict() | {"anchors": count_records(corpus, LEVELS[0])})
 
     def explain(self) -> list[str]:
         whole = "" if self.bounds == CHARACTERS else f", in whole {self.bounds}"
@@ -142,6 +144,16 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 f"with the {counted(details['left'], 'character')} that were left"
             )
         return lines
+
+    def warnings(self, count: StageCount) -> list[str]:
+        anchors = count.details["anchors"]
+        if anchors < MIN_ANCHORS or anchors * self.length < MANY_ANCHORS * count.bytes_in:
+            return []
+        return [
+            f"{self.name or self.kind}: the text has a record per {count.bytes_in / anchors:.1f} bytes, expected one "
+            f"per {self.length / 4:.0f} or more. It may have been chosen to slow this stage. The cuts are exact; the "
+            "stage took more time and disk"
+        ]
 
 
 def _drops_path(corpus: Corpus, group: int) -> Path:
