@@ -194,7 +194,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         _apply(_Chain(recipe, engine, tokenizer, stages, segments, shares), _chunks(kinds, excerpts), survey)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     lost = warn_of_lost_groups(survey.documents_seen, {}, names, is_plan=True)
-    survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
+    survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey), *_orders(recipe), *lost]
     return survey
 
 
@@ -230,6 +230,13 @@ def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
         if isinstance(stage, CorpusStage) and sampled.groups:
             with stage_errors(stage):
                 yield from stage.group_warnings(sampled.groups)
+
+
+def _orders(recipe: Recipe) -> Iterator[str]:
+    for number, stage in enumerate(recipe.stages, 1):
+        if isinstance(stage, CorpusStage):
+            with stage_errors(stage):
+                yield from stage.order_warnings(recipe.stages[number:])
 
 
 def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int) -> Sampled:

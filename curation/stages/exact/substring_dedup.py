@@ -12,7 +12,7 @@ import numpy as np
 from curation.arrays import load_mapped, save_array
 from curation.contract import Engine, Frame
 from curation.errors import counted, nearest
-from curation.stages.base import CorpusStage, Function, Phase
+from curation.stages.base import CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
 from curation.stages.corpus.stored_drops import stored_drops
@@ -129,6 +129,15 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         if self.min_kept:
             lines.append(f"remove a document that keeps fewer than {counted(self.min_kept, 'character')}")
         return lines
+
+    def order_warnings(self, later: Sequence[Stage]) -> list[str]:
+        names = [stage.name or stage.kind for stage in later if stage.removes]
+        if not names:
+            return []
+        return [
+            f"{self.name or self.kind}: {', '.join(names)} after it may remove the only copy of a span that is left. "
+            "Put stages that remove documents before it"
+        ]
 
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details
