@@ -204,6 +204,19 @@ def test_frames_as_a_run():
     assert pd.isna(found[-1])
 
 
+def test_the_report_has_the_share_of_each_input(tmp_path: Path):
+    paths = [write_input(tmp_path / f"{name}.jsonl", texts) for name, texts in (("a", PAGES[:30]), ("b", PAGES[30:]))]
+    recipe = {"input": [{"path": str(path)} for path in paths], "stages": [SPANS], "output": {"formats": []}}
+    run(convert_recipe(recipe), tmp_path / "out", engine="cpu", workers=1, slice_bytes=2000)
+    expected = substring_dedup(PAGES, LENGTH)
+    sizes = [[sum(len(text.encode()) for text in texts) for texts in (PAGES[own], expected[own])]
+             for own in (slice(30), slice(30, None))]  # fmt: skip
+    entry = report_of(tmp_path / "out")["stages"][0]
+    assert entry["details"]["sources"] == {name: [a - b, a] for name, (a, b) in zip("ab", sizes, strict=True)}
+    shares = sorted(((1 - b / a, name) for name, (a, b) in zip("ab", sizes, strict=True)), reverse=True)
+    assert entry["lines"][1] == f"bytes cut by input: {', '.join(f'{name} {share:.1%}' for share, name in shares)}"
+
+
 def test_plan_warns_of_stages_that_may_remove_the_last_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     source, recipe = write_input(tmp_path / "in.jsonl", PAGES), tmp_path / "recipe.yaml"
     told = "substring_dedup: filter, fuzzy_dedup after it may remove the only copy of a span that is left. Put stages"

@@ -12,7 +12,7 @@ import numpy as np
 from curation.arrays import load_mapped, save_array
 from curation.contract import Engine, Frame
 from curation.errors import counted, nearest
-from curation.stages.base import CorpusStage, Function, Phase, Stage
+from curation.stages.base import SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
 from curation.stages.corpus.stored_drops import stored_drops
@@ -103,10 +103,11 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 cuts.append(share.cuts)
                 drops.append(np.stack([share.dropped, share.left]))
                 total = total.plus(share.found)
-        store_cuts(part, Cuts(*map(np.concatenate, zip(*cuts, strict=True))))
+        joined = Cuts(*map(np.concatenate, zip(*cuts, strict=True)))
+        store_cuts(part, joined)
         with commit(_drops_path(corpus, task)) as path:
             save_array(path, np.concatenate(drops, axis=1))
-        write_json(_counts_path(corpus, task), list(total))
+        write_json(_counts_path(corpus, task), [list(total), _by_source(part, joined)])
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         groups = range(slice_group_count(corpus))
@@ -116,11 +117,15 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 rows, left = load_mapped(_drops_path(corpus, group))
                 yield rows, np.full(len(rows), -1), left
 
-        total = Found()
+        total, sources = Found(), dict[str, list[int]]()
         for group in groups:
-            total = total.plus(Found(*read_json(_counts_path(corpus, group))))
+            found, by_source = read_json(_counts_path(corpus, group))
+            total = total.plus(Found(*found))
+            for name, sizes in by_source.items():
+                sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]
+        details = total._asdict() | {"anchors": count_records(corpus, LEVELS[0]), "sources": sources}
         drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
-        return Decision(drops, details=total._asdict() | {"anchors": count_records(corpus, LEVELS[0])})
+        return Decision(drops, details=details)
 
     def explain(self) -> list[str]:
         whole = "" if self.bounds == CHARACTERS else f", in whole {self.bounds}"
@@ -147,6 +152,12 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             f"{counted(details['spans'], 'span')}, {counted(details['characters'], 'character')} in "
             f"{counted(count.edited, 'document')}; {counted(details['emptied'], 'document')} without text now"
         ]
+        if len(details["sources"]) > 1:
+            shares = {name: cut / size if size else 0 for name, (cut, size) in details["sources"].items()}
+            ranked = sorted(shares, key=lambda name: -shares[name])
+            shown = [f"{name} {shares[name]:.1%}" for name in ranked[:SHOWN_COUNTS]]
+            rest = [f"{len(ranked) - SHOWN_COUNTS:,} others"] if len(ranked) > SHOWN_COUNTS else []
+            lines.append(f"bytes cut by input: {', '.join(shown + rest)}")
         if self.min_kept:
             lines.append(
                 f"{counted(count.removed, 'document')} removed that kept fewer than {self.min_kept:,} characters, "
@@ -163,6 +174,19 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             f"per {self.length / 4:.0f} or more. It may have been chosen to slow this stage. The cuts are exact; the "
             "stage took more time and disk"
         ]
+
+
+def _by_source(part: Corpus, cuts: Cuts) -> dict[str, list[int]]:
+    """Return the bytes that are cut of each input, and its bytes. Empty for a frame: its inputs may take another pass
+    over it, and no report shows them."""
+    sizes: dict[str, list[int]] = {}
+    for name, first, last in part.sources if isinstance(part.sources, list) else ():
+        own, spans = (slice(*np.searchsorted(rows, [first, last])) for rows in (part.rows, cuts.row))
+        if own.start < own.stop:
+            total = sizes.setdefault(name, [0, 0])
+            total[0] += int((cuts.stop[spans] - cuts.start[spans]).sum())
+            total[1] += int(part.of(part.rows[own]).byte_lengths().sum())
+    return sizes
 
 
 def _drops_path(corpus: Corpus, group: int) -> Path:
