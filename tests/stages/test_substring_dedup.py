@@ -29,6 +29,7 @@ from curation.stages.exact.substring_dedup import REASON
 from curation.stages.invoke import decide
 from curation.stages.outcome import StageCount
 from tests.corpus import NASTY
+from tests.kernels.test_spans import made_corpus
 from tests.oracle.substring_dedup import substring_dedup
 from tests.runs import digests, records_of, report_of
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
@@ -103,6 +104,24 @@ def test_texts_are_those_of_a_dictionary(settings: dict[str, Any], tmp_path: Pat
         assert 0 < details["anchors"] < details["bytes"]
         assert details["emptied"] == sum(bool(old) and not new for old, new in pairs)
         assert (details["left"] > 0) == (None in expected) == ("min_kept" in settings)
+
+
+def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs with many repetitions within them, and of texts in several batches."""
+    cut = 0
+    for seed in range(8):
+        chance = random.Random(seed)
+        texts = [text.decode() for text in made_corpus(chance) + made_corpus(chance)]
+        rows = [3, 3, len(texts) - 6] if len(texts) > 6 else [len(texts)]
+        corpus = corpus_of(write_partitions(tmp_path / str(seed), {}, rows, texts), np.ones(len(texts), bool))
+        decide_in_order(monkeypatch, SubstringDedup(length=LENGTH), corpus, Order(3, 9, 2))
+        found: list[str] = []
+        for number, size in enumerate(rows):
+            part, spans = texts[len(found) : len(found) + size], load_cuts(cuts_folder(corpus.scratch), number)
+            found += cut_texts(pa.array(part, pa.large_string()), spans, 0).to_pylist()
+            cut += len(spans.row)
+        assert found == substring_dedup(texts, LENGTH), seed
+    assert cut > 20
 
 
 @pytest.mark.parametrize("limit", [3, 40])
