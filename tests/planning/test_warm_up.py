@@ -58,6 +58,7 @@ stages:
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
+  - {kind: lines, rules: {words: {min: 2}}}
   - {kind: decontaminate, evaluation_files: [{path: evaluation.jsonl}]}
   - {kind: exact_dedup, compare: lowercase}
   - {kind: line_dedup, compare: folded, min_characters: 200}
