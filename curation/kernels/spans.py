@@ -206,7 +206,8 @@ def judge(records, is_whole, verdicts):
     """Write the verdicts of `judge_records`. A slot of a table has the high half of a hash and the number of the first
     record with it, from 1: most other records differ in the first."""
     mask = table_mask(len(records))
-    slots, part_slots = np.zeros(np.int64(mask) + 1, np.uint64), np.zeros(np.int64(mask) + 1, np.uint64)
+    slots = np.zeros(np.int64(mask) + 1, np.uint64)
+    part_slots = np.zeros(np.int64(mask) + 1 if is_whole else 0, np.uint64)
     high, low = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
     for row in range(len(records)):
         hashed = records[row, 1]

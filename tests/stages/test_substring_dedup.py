@@ -128,7 +128,7 @@ def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_large_range_takes_passes(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine):
     """A reducer holds few records, those of one frequent hash too."""
     monkeypatch.setattr(span_runs, "PASS_RECORDS", limit)
-    monkeypatch.setattr(span_runs, "_once_each", lambda batch, length: batch)  # else it judges records too
+    monkeypatch.setattr(span_runs, "_are_repeated", lambda records: np.zeros(len(records), bool))  # it judges, too
     seen, real = [], span_runs.judge_records
 
     def judge(records: np.ndarray, is_whole: bool) -> np.ndarray:

@@ -129,7 +129,7 @@ def _write_anchors(engine: Engine, corpus: Corpus, group: int, length: int) -> N
     """Write the runs of a slice group and their anchors."""
     listed = []
     for number, (first, last, batch) in enumerate(_read_runs(slice_group(corpus, group), length)):
-        _write_file(corpus, LEVELS[0], (group, number, 0), batch)
+        _write_file(corpus, LEVELS[0], (group, number, 0), batch, length)
         listed.append([first, last, 1, len(batch.records)])
     write_json(_list_path(corpus, LEVELS[0], group), listed)
 
@@ -168,10 +168,10 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
             found.append(batch)
             waiting += len(batch.records)
             if waiting >= RUN_RECORDS:
-                _write_file(corpus, LEVELS[level], (group, run.number, files), _once_each(_joined(found), length))
+                _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
                 found, files, records, waiting = [], files + 1, records + waiting, 0
         if waiting:
-            _write_file(corpus, LEVELS[level], (group, run.number, files), _once_each(_joined(found), length))
+            _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
             files += 1
             records += waiting
         listed.append([run.first, run.last, files, records])
@@ -205,10 +205,9 @@ def _closer(
                 yield Batch(records, _stored(found + shift[:, None]), np.zeros((0, 2), np.int64))
 
 
-def _once_each(batch: Batch, length: int) -> Batch:
-    """Return the batch with each record once: the windows of later ones are spans."""
-    first = judge_records(batch.records, False) != REPEATED
-    return Batch(batch.records[first], batch.places[first], _spans(batch.places[~first], length))
+def _are_repeated(records: np.ndarray) -> np.ndarray:
+    """Return whether an earlier one of the records is equal."""
+    return judge_records(records, False) == REPEATED
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
@@ -283,15 +282,20 @@ def _part(records: np.ndarray, column: int, parts: int) -> np.ndarray:
 # Files
 
 
-def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch) -> None:
-    """Write a file of a run: `place` has the slice group, the number of the run and that of the file."""
+def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch, length: int) -> None:
+    """Write a file of a run: `place` has the slice group, the number of the run and that of the file. Of equal nodes or
+    windows the first is a record, and the others are spans."""
     ranges = division_of(corpus).ranges
     numbers = range_of(batch.records[:, 0], ranges)
-    order = np.argsort(numbers, kind="stable")
+    order, spans = np.argsort(numbers, kind="stable"), batch.spans
+    if level.records:
+        repeated = _are_repeated(batch.records)
+        spans = _spans(batch.places[repeated], length)
+        order, numbers = order[~repeated[order]], numbers[~repeated]
     bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=ranges))]).tolist()
     records = batch.records[order]
     cells = [[records[low:high]] for low, high in pairwise(bounds)]
-    cells += [[batch.places[order]], [batch.spans.astype(np.uint32)]]
+    cells += [[batch.places[order]], [spans.astype(np.uint32)]]
     write_cells(_file_path(corpus, level, *place), cells, len(cells))
 
 
