@@ -52,6 +52,7 @@ from curation.library.stage_functions import redact as redact
 from curation.library.stage_functions import rewrite as rewrite
 from curation.library.stage_functions import select as select
 from curation.library.stage_functions import semantic_dedup as semantic_dedup
+from curation.library.stage_functions import substring_dedup as substring_dedup
 from curation.library.thresholds import decide as decide
 from curation.library.thresholds import rule_effects as rule_effects
 from curation.library.token_coverage import CoverageGroup as CoverageGroup
@@ -108,6 +109,7 @@ from curation.stages import Redact as Redact
 from curation.stages import Rewrite as Rewrite
 from curation.stages import Select as Select
 from curation.stages import SemanticDedup as SemanticDedup
+from curation.stages import SubstringDedup as SubstringDedup
 from curation.stages.base import CorpusStage as CorpusStage
 from curation.stages.base import Phase as Phase
 from curation.stages.base import RowStage as RowStage

@@ -35,6 +35,7 @@ from curation.stages import (
     Rewrite,
     Select,
     SemanticDedup,
+    SubstringDedup,
 )
 
 
@@ -477,6 +478,35 @@ def line_dedup(
     return apply(frame, stage_of(LineDedup, stage, locals()), text_column=text_column)
 
 
+@takes(SubstringDedup)
+def substring_dedup(
+    frame: AnyFrame,
+    stage: SubstringDedup | None = None,
+    *,
+    length: int = 200,
+    bounds: str = "characters",
+    join: int = 0,
+    min_kept: int = 0,
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return all rows, without spans of text that occurred before; with `min_kept`, fewer rows.
+
+    stage                a whole `curation.SubstringDedup` in place of the keywords, which are its fields
+    frame, text_column   as in `curation.apply`
+
+    On a Dask frame the call itself reads all text twice, and parts of it twice more. The rows stay lazy.
+
+        >>> import curation, pandas
+        >>> licence = "Copies of this text are permitted if they are complete."
+        >>> frame = pandas.DataFrame({"text": [licence + " One.", "Two. " + licence]})
+        >>> curation.substring_dedup(frame, length=32)["text"].tolist()
+        ['Copies of this text are permitted if they are complete. One.', 'Two. ']
+
+    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(SubstringDedup, stage, locals()), text_column=text_column)
+
+
 @overload
 def fuzzy_dedup(
     frame: AnyFrame,
@@ -751,4 +781,5 @@ __all__ = [
     "rewrite",
     "select",
     "semantic_dedup",
+    "substring_dedup",
 ]

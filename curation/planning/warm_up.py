@@ -103,6 +103,19 @@ def _unit_spans(engine: Engine) -> None:
         stripped(buffers.data, buffers.units(unit).spans)
 
 
+def _span_records(engine: Engine) -> None:
+    from curation.kernels import spans
+
+    data, offsets = np.frombuffer(b"0123456789" * 40, np.uint8), np.array([0, 200, 400])
+    records, places, found = spans.anchor_records(data, offsets, 32, spans.new_memory())
+    spans.node_records(data, places, 32)
+    spans.judge_records(records, True)
+    spans.window_records(data, places, 32)
+    mask = np.zeros(len(data), np.uint8)
+    spans.fill_spans(mask, *found.T)
+    spans.spans_of_mask(mask, offsets, 32, 0)
+
+
 def _leaders(engine: Engine) -> None:
     keys = np.arange(6, dtype=np.uint64)[:, None]
     engine.group_leaders(keys)
@@ -204,6 +217,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "pairs": _pairs,
     "leaders": _leaders,
     "unit_spans": _unit_spans,
+    "span_records": _span_records,
     "hashes": _hashes,
     "ngram_dedup": _ngram_dedup,
     "language_model": _language_model,
@@ -217,6 +231,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
 HOST_GROUPS = (
     "json_lines",
     "unit_spans",
+    "span_records",
     "utf8",
     "ngram_dedup",
     "packing",

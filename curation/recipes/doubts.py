@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from curation.reading.inputs import entries_by_name
-from curation.stages import ExactDedup
+from curation.stages import CorpusStage, ExactDedup
+from curation.stages.checks import stage_errors
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
     """Return the warnings about a recipe, for its plan and the report of its run."""
-    return [*_shared_keys(recipe), *(_unsaved_indexes(recipe) if recipe.output.index else [])]
+    unsaved = _unsaved_indexes(recipe) if recipe.output.index else []
+    return [*_shared_keys(recipe), *unsaved, *_orders(recipe)]
 
 
 def _shared_keys(recipe: Recipe) -> Iterator[str]:
@@ -40,3 +42,11 @@ def _unsaved_indexes(recipe: Recipe) -> Iterator[str]:
         *others, last = names
         if others:
             yield f"output.index: the last {kind} ({last}) saves its index, and {', '.join(others)} saves none"
+
+
+def _orders(recipe: Recipe) -> Iterator[str]:
+    """The warnings of corpus stages about the stages after them."""
+    for number, stage in enumerate(recipe.stages, 1):
+        if isinstance(stage, CorpusStage):
+            with stage_errors(stage):
+                yield from stage.order_warnings(recipe.stages[number:])

@@ -33,7 +33,7 @@ from curation.stages import STAGES
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.exact import exact_dedup as exact
 from curation.stages.exact import line_dedup as lines
-from curation.stages.exact import unit_keys
+from curation.stages.exact import span_cuts, unit_keys
 from curation.stages.near import fuzzy_dedup as fuzzy
 from curation.stages.rows import redact, rewrite
 
@@ -45,6 +45,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Redact": redact.CHOICES,
     "ExactDedup": {"compare": tuple(exact.COMPARED)},
     "LineDedup": {"unit": UNITS, "compare": unit_keys.COMPARISONS, "keep": lines.KEEP},
+    "SubstringDedup": {"bounds": tuple(span_cuts.BOUNDS)},
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
     "Lines": {"unit": UNITS},
     "NgramDedup": {"compare": tuple(COMPARISONS)},

@@ -21,6 +21,7 @@ from curation.stages.vectors.assign_clusters import AssignClusters as AssignClus
 from curation.stages.rows.decontaminate import Decontaminate as Decontaminate
 from curation.stages.exact.exact_dedup import ExactDedup as ExactDedup
 from curation.stages.exact.line_dedup import LineDedup as LineDedup
+from curation.stages.exact.substring_dedup import SubstringDedup as SubstringDedup
 from curation.stages.near.fuzzy_dedup import FuzzyDedup as FuzzyDedup
 from curation.stages.near.ngram_dedup import NgramDedup as NgramDedup
 from curation.stages.vectors.semantic_dedup import SemanticDedup as SemanticDedup

@@ -250,6 +250,10 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         Default: none."""
         return []
 
+    def order_warnings(self, later: Sequence[Stage]) -> list[str]:
+        """Return warnings for the plan and the report about the stages after this one in the recipe. Default: none."""
+        return []
+
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents
         with `text_bytes` of text. Default: 0. The run is refused if its disk is too small."""

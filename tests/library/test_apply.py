@@ -140,6 +140,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         "fuzzy_dedup": curation.FuzzyDedup(ngram=2, threshold=0.3, keep=["s2", "s1"]),
         "ngram_dedup": curation.NgramDedup(ngram=2, min_seen=0.5),
         "line_dedup": curation.LineDedup(compare="folded"),
+        "substring_dedup": curation.SubstringDedup(length=32, min_kept=5),
         "lines": curation.Lines(rules=[curation.Rule(measure="words", min=4)]),
         "classify": curation.Classify(model=str(quiz.with_name("model.bin")), label="l1") if quiz.name else None,
         "perplexity": curation.Perplexity(model=str(quiz.with_name("tiny.arpa"))) if quiz.name else None,

@@ -58,9 +58,11 @@ stages:
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
+  - {kind: lines, rules: {words: {min: 2}}}
   - {kind: decontaminate, evaluation_files: [{path: evaluation.jsonl}]}
   - {kind: exact_dedup, compare: lowercase}
   - {kind: line_dedup, compare: folded, min_characters: 200}
+  - {kind: substring_dedup, length: 32, bounds: lines}
   - {kind: fuzzy_dedup, keep: longest}
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}

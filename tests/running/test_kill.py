@@ -52,6 +52,7 @@ stages:
   - {kind: filter, rules: [{measure: words, min: 5}]}
   - {kind: fuzzy_dedup, threshold: 0.5, index: "PATH/old/index"}
   - {kind: line_dedup, name: spans, unit: sentence, window: 2, documents: 3, keep: none}
+  - {kind: substring_dedup, length: 40, min_kept: 9}
 output: {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids}
 """
 

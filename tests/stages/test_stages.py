@@ -24,7 +24,12 @@ from tests.runs import records_of
 from tests.stages.test_saved_index import FUZZY
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXTS = ["one two three four five six", "one two three four five six", "Write to a@b.co <b>now</b>.", "eins zwei drei"]
+TEXTS = [
+    "one two three four five six seven",
+    "one two three four five six seven",
+    "Write to a@b.co <b>now</b>.",
+    "eins zwei drei",
+]
 
 # Of each kind settings with which it has something to do. DIR stands for a folder with the files below.
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -41,6 +46,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
     "line_dedup": {},
+    "substring_dedup": {"length": 32},
     "fuzzy_dedup": {"index": "DIR/old/index"},
     "ngram_dedup": {"ngram": 2},
     "semantic_dedup": {"column": "vector", "centroids": "DIR/centroids.npz"},

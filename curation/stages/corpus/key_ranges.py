@@ -70,6 +70,13 @@ def stored_starts(corpus: Corpus) -> np.ndarray:
     return corpus.storage.starts
 
 
+def text_starts(corpus: Corpus, key_bytes: int) -> np.ndarray:
+    """Return about how many keys precede each partition, and how many there are, with a key per `key_bytes` of text."""
+    parts = range(len(corpus.storage.starts) - 1)
+    sizes = [int(corpus.between(part, part + 1).byte_lengths().sum()) for part in parts]
+    return np.cumsum([0, *sizes]) // key_bytes
+
+
 def division_phase(bands: int, starts_of: Callable[[Corpus], np.ndarray] = stored_starts) -> Phase:
     """Return the phase that divides a corpus with so many bands. `starts_of` returns the number of keys of a band
     before each partition, then that of all; by default each row has one."""
@@ -188,17 +195,17 @@ def write_run(corpus: Corpus, part: Corpus, number: int, bands: Sequence[Sequenc
                 keys, rows = keys[chosen], rows[chosen]
             bounds = np.array([0, len(rows)])
             if division.ranges > 1:
-                range_of = _range_of(keys[:, 0], division.ranges)
-                order = np.argsort(range_of, kind="stable")
+                numbers = range_of(keys[:, 0], division.ranges)
+                order = np.argsort(numbers, kind="stable")
                 keys, rows = keys[order], rows[order]
-                bounds = np.concatenate([[0], np.cumsum(np.bincount(range_of, minlength=division.ranges))])
+                bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=division.ranges))])
             for low, high in pairwise(bounds.tolist()):
                 yield [keys[low:high], rows[low:high]]
 
     write_cells(runs_path(corpus, number), cells(), len(bands) * division.ranges)
 
 
-def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
+def range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
     """Return the range (uint16) of each key."""
     numbers = np.empty(len(keys), np.uint16)
     for batch in batches_of(len(keys)):

@@ -83,11 +83,13 @@ def cut_spans(
         text = text[begins]
         left = np.diff(buffers.offsets) - np.bincount(text, stop - start, len(texts)).astype(np.int64)
         spans = Cuts(own[text], start - buffers.offsets[text], stop - buffers.offsets[text])
-        yield spans, _characters(buffers.data, start, stop), int(np.count_nonzero(left == 0))
+        yield spans, int(characters_of(buffers.data, start, stop).sum()), int(np.count_nonzero(left == 0))
 
 
-def _characters(data: np.ndarray, start: np.ndarray, stop: np.ndarray) -> int:
-    """Return the number of characters in some spans of `data`, ascending, at least one."""
+def characters_of(data: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+    """Return the number of characters in each of some spans of `data`, ascending."""
+    if not len(start):
+        return np.zeros(0, np.int64)
     edges = pa.py_buffer(np.stack([start, stop], 1))
     pieces = pa.LargeStringArray.from_buffers(2 * len(start) - 1, edges, pa.py_buffer(data))
-    return int(pc.utf8_length(pieces).to_numpy()[::2].sum())
+    return np.asarray(pc.utf8_length(pieces).to_numpy()[::2])

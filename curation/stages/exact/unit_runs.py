@@ -33,6 +33,7 @@ from curation.stages.corpus.key_ranges import (
     read_cell,
     slice_group,
     slice_group_count,
+    text_starts,
     write_cells,
 )
 from curation.stages.corpus.similarity import for_texts
@@ -77,17 +78,10 @@ def run_phases(compared: Compared, counted: bool) -> tuple[Phase, ...]:
         _write_runs(engine, corpus, task, compared, counted)
 
     return (
-        division_phase(1, _unit_starts),
+        division_phase(1, lambda corpus: text_starts(corpus, UNIT_BYTES)),
         Phase(RUNS, slice_group_count, write, durable=True),
         Phase(LISTED, once, _list_runs, durable=True),
     )
-
-
-def _unit_starts(corpus: Corpus) -> np.ndarray:
-    """Return about how many units precede each partition, and how many there are: for the division into tasks."""
-    parts = range(len(corpus.storage.starts) - 1)
-    sizes = [int(corpus.between(part, part + 1).byte_lengths().sum()) for part in parts]
-    return np.cumsum([0, *sizes]) // UNIT_BYTES
 
 
 def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: Compared, counted: bool) -> None:

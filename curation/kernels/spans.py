@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of the windows of texts, by which `substring_dedup` finds equal ones. Both engines run this on the host.
+
+A window is `length` consecutive bytes of one text. Its anchor is its rightmost string of `length // 2` bytes of least
+hash. Equal windows have their anchors at the same place. An anchor *owns* the consecutive windows of which it is the
+anchor, 54 on average at a length of 200, so that one record stands in for 54 keys.
+
+    place   int64 (low, high, anchor): the first and the last owned window, and the anchor; positions in `data`
+    record  uint64 (part, whole, whole): a hash of bytes that all owned windows share, and one of all their bytes
+
+Records with equal `whole` own equal windows. Only records with equal `part` can own a window in common. A record that
+needs a closer look becomes nodes of up to NODE windows, aligned to the anchor, and a node becomes its windows.
+"""
+
+import numpy as np
+
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import at, load64, mix64, murmur3_x64_128, table_mask
+
+BASE = np.uint64(0x9E3779B97F4A7C15)  # of the rolling hash; odd
+CHUNK = 1 << 13  # hashes of strings in memory: they fit the first cache
+SLOTS = 1 << 15  # records that `hash_anchors` remembers
+NODE = 10
+# Verdicts about a record: no earlier window equals one of its windows, each has an earlier equal one, it is not known
+KEPT, REPEATED, CLOSER = range(3)
+
+
+def new_memory() -> np.ndarray:
+    """Return the empty memory of `hash_anchors`."""
+    return np.zeros((SLOTS, 2), np.uint64)
+
+
+def anchor_records(
+    data: np.ndarray, offsets: np.ndarray, length: int, memory: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the records of the anchors of the texts data[offsets[k]:offsets[k + 1]], their places in ascending order,
+    and spans of windows that are repeated within these texts or earlier ones with the same `memory`: int64 (start,
+    stop). The anchors of such windows have no record."""
+    windows = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
+    places, values = np.empty((windows, 3), np.int64), np.empty(windows, np.uint64)
+    hashes = np.empty(CHUNK + length, np.uint64)
+    found = find_anchors(data, offsets, length, length // 2, hashes, places, values)
+    records, spans = np.empty((found, 3), np.uint64), np.empty((found, 2), np.int64)
+    kept, repeated = hash_anchors(data, offsets, length, values[:found], memory, places, records, spans)
+    return records[:kept], places[:kept].copy(), spans[:repeated].copy()
+
+
+def node_records(data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the records of the nodes of anchors, and their places, in the order of the anchors."""
+    low, high, anchor = places.T
+    count = int(((anchor - low) // NODE - (anchor - high) // NODE + 1).sum())
+    records, nodes = np.empty((count, 3), np.uint64), np.empty((count, 3), np.int64)
+    hash_nodes(data, places, length, records, nodes)
+    return records, nodes
+
+
+def window_records(data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hashes of the windows of nodes, uint64 of shape (n, 2), and their places, in their order."""
+    count = int((places[:, 1] - places[:, 0] + 1).sum())
+    records, windows = np.empty((count, 2), np.uint64), np.empty((count, 3), np.int64)
+    hash_windows(data, places, length, records, windows)
+    return records, windows
+
+
+def spans_of_mask(mask: np.ndarray, offsets: np.ndarray, length: int, join: int) -> np.ndarray:
+    """Return the spans of each text of which `mask` (uint8) has all bytes, at least `length`: int64 (text, start, stop)
+    with positions in `mask`. Spans with at most `join` bytes between them are one."""
+    spans = np.empty((len(mask) // length + 1, 3), np.int64)
+    return spans[: find_spans(mask, offsets, join, spans)].copy()
+
+
+def judge_records(records: np.ndarray, is_whole: bool) -> np.ndarray:
+    """Return the verdict (uint8) about each record, in the order of their places. `is_whole`: there is no other record
+    with one of their first hashes."""
+    verdicts = np.zeros(len(records), np.uint8)
+    judge(records, is_whole, verdicts)
+    return verdicts
+
+
+@kernel
+def find_anchors(data, offsets, length, size, hashes, places, values):
+    """Write the places of all anchors and their hashes; return how many there are."""
+    strings = length - size + 1  # of a window
+    drop = np.uint64(1)
+    for _ in range(size):
+        drop *= BASE
+    found = 0
+    for row in range(len(offsets) - 1):
+        first, end = offsets[row], offsets[row + 1]
+        last = end - length
+        if last < first:
+            continue
+        rolled = np.uint64(0)
+        for i in range(first, first + size):
+            rolled = rolled * BASE + np.uint64(data[at(i)])
+        anchor, least = -1, np.uint64(0)
+        start = filled = low = window = first  # hashes[i - start] is that of the string at i, below `filled`
+        while window <= last:
+            for k in range(filled - window):
+                hashes[at(k)] = hashes[at(window - start + k)]
+            start = window
+            stop = min(start + CHUNK + strings - 1, end - size + 1)
+            for i in range(filled, stop):
+                hashes[at(i - start)] = mix64(rolled)
+                if i + size < end:
+                    rolled = rolled * BASE + (np.uint64(data[at(i + size)]) - drop * np.uint64(data[at(i)]))
+            filled = stop
+            while window <= filled - strings:
+                newest = window + strings - 1
+                place, value = anchor, least
+                if anchor < window:
+                    value = hashes[at(window - start)]
+                    for k in range(at(window - start), at(newest - start + 1)):
+                        value = min(value, hashes[k])
+                    place = newest
+                    while hashes[at(place - start)] != value:
+                        place -= 1
+                elif hashes[at(newest - start)] <= least:
+                    place, value = newest, hashes[at(newest - start)]
+                if place != anchor:
+                    if anchor >= 0:
+                        places[found, 0], places[found, 1], places[found, 2] = low, window - 1, anchor
+                        values[found] = least
+                        found += 1
+                    anchor, least, low = place, value, window
+                window += 1
+        places[found, 0], places[found, 1], places[found, 2] = low, last, anchor
+        values[found] = least
+        found += 1
+    return found
+
+
+@kernel
+def hash_anchors(data, offsets, length, values, memory, places, records, spans):
+    """Write the records of the anchors whose windows are not known to be repeated, and move their places to the front.
+    Return how many there are, and the number of spans of the other windows.
+
+    Windows are known to be repeated if `memory` has their record, or if the bytes from the first to the last of them
+    are those before them at the distance of two anchors with equal hashes: text with a period.
+    """
+    kept = found = row = 0
+    before, distance, equal_until = -1, 0, 0
+    for number in range(len(values)):
+        low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
+        end = high + length
+        while low >= offsets[row + 1]:
+            row += 1
+            before, distance = -1, 0
+        repeated = False
+        shift = anchor - before
+        if before >= 0 and values[number] == values[number - 1] and low - shift >= offsets[row]:
+            if shift != distance or low > equal_until:
+                distance, equal_until = shift, low
+            while equal_until + 8 <= end and load64(data, equal_until) == load64(data, equal_until - shift):
+                equal_until += 8
+            while equal_until < end and data[at(equal_until)] == data[at(equal_until - shift)]:
+                equal_until += 1
+            repeated = equal_until >= end
+        before = anchor
+        if not repeated:
+            whole, more = murmur3_x64_128(data, low, end)
+            slot = whole & np.uint64(SLOTS - 1)
+            repeated = memory[slot, 0] == whole and memory[slot, 1] == more
+            memory[slot, 0], memory[slot, 1] = whole, more
+            records[kept, 0], records[kept, 1], records[kept, 2] = values[number], whole, more
+        if not repeated:
+            places[kept, 0], places[kept, 1], places[kept, 2] = low, high, anchor
+            kept += 1
+        elif found and spans[found - 1, 1] >= low:
+            spans[found - 1, 1] = end
+        else:
+            spans[found, 0], spans[found, 1] = low, end
+            found += 1
+    return kept, found
+
+
+@kernel
+def hash_nodes(data, places, length, records, nodes):
+    """Write the records and the places of the nodes of anchors."""
+    found = 0
+    for number in range(len(places)):
+        low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
+        for node in range((anchor - low) // NODE, (anchor - high) // NODE - 1, -1):
+            last = anchor - node * NODE  # window of the node, whether it is owned or not
+            first = last - NODE + 1
+            own_low, own_high = max(first, low), min(last, high)
+            records[found, 0], _ = murmur3_x64_128(data, last, first + length)
+            records[found, 1], records[found, 2] = murmur3_x64_128(data, own_low, own_high + length)
+            nodes[found, 0], nodes[found, 1], nodes[found, 2] = own_low, own_high, anchor
+            found += 1
+
+
+@kernel
+def hash_windows(data, places, length, records, windows):
+    """Write the hashes and the places of the windows of nodes."""
+    found = 0
+    for number in range(len(places)):
+        for window in range(places[number, 0], places[number, 1] + 1):
+            records[found, 0], records[found, 1] = murmur3_x64_128(data, window, window + length)
+            windows[found, 0], windows[found, 1], windows[found, 2] = window, window, window
+            found += 1
+
+
+@kernel
+def judge(records, is_whole, verdicts):
+    """Write the verdicts of `judge_records`. A slot of a table has the high half of a hash and the number of the first
+    record with it, from 1: most other records differ in the first."""
+    mask = table_mask(len(records))
+    slots = np.zeros(np.int64(mask) + 1, np.uint64)
+    part_slots = np.zeros(np.int64(mask) + 1 if is_whole else 0, np.uint64)
+    high, low = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
+    for row in range(len(records)):
+        hashed = records[row, 1]
+        slot = hashed & mask
+        while slots[slot] != np.uint64(0):
+            if (slots[slot] ^ hashed) & high == np.uint64(0):
+                other = np.int64(slots[slot] & low) - 1
+                equal = records[other, 0] == records[row, 0] and records[other, 1] == hashed
+                if equal and records[other, -1] == records[row, -1]:
+                    break
+            slot = (slot + np.uint64(1)) & mask
+        if slots[slot] != np.uint64(0):
+            verdicts[row] = REPEATED
+            continue
+        slots[slot] = hashed & high | np.uint64(row + 1)
+        if not is_whole:
+            verdicts[row] = CLOSER
+            continue
+        hashed = mix64(records[row, 0])
+        slot = hashed & mask
+        while part_slots[slot] != np.uint64(0):
+            if (part_slots[slot] ^ hashed) & high == np.uint64(0):
+                other = np.int64(part_slots[slot] & low) - 1
+                if records[other, 0] == records[row, 0]:
+                    verdicts[row] = verdicts[other] = CLOSER
+                    break
+            slot = (slot + np.uint64(1)) & mask
+        if part_slots[slot] == np.uint64(0):
+            part_slots[slot] = hashed & high | np.uint64(row + 1)
+
+
+@kernel
+def fill_spans(mask, starts, stops):
+    """Set the bytes of spans to 1."""
+    for number in range(len(starts)):
+        mask[at(starts[number]) : at(stops[number])] = 1
+
+
+@kernel
+def find_spans(mask, offsets, join, spans):
+    """Write the spans of `spans_of_mask`; return how many there are."""
+    found = 0
+    for row in range(len(offsets) - 1):
+        i, end = offsets[row], offsets[row + 1]
+        before = found
+        while i < end:
+            while i + 8 <= end and load64(mask, i) == np.uint64(0):
+                i += 8
+            while i < end and mask[at(i)] == 0:
+                i += 1
+            if i >= end:
+                break
+            start = i
+            while i < end and mask[at(i)] != 0:
+                i += 1
+            if found > before and start - spans[found - 1, 2] <= join:
+                spans[found - 1, 2] = i
+            else:
+                spans[found, 0], spans[found, 1], spans[found, 2] = row, start, i
+                found += 1
+    return found

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spans that `substring_dedup` cuts: from repeated bytes to whole characters, lines or sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from curation.arrays import sorted_unique
+from curation.kernels.spans import spans_of_mask
+from curation.stages.corpus.cutting import CONTINUES, FIRST_BITS
+from curation.stages.exact.span_runs import text_buffers
+from curation.stages.exact.unit_cuts import characters_of
+from curation.stages.exact.unit_keys import TextBuffers
+from curation.stages.outcome import Cuts
+
+if TYPE_CHECKING:
+    from curation.stages.outcome import Corpus
+
+CHARACTERS = "characters"
+BOUNDS = {CHARACTERS: "", "lines": "line", "sentences": "sentence"}  # -> unit
+
+
+class Found(NamedTuple):
+    """What a task cuts, in the report. `left` are the characters that removed documents had kept."""
+
+    spans: int = 0
+    bytes: int = 0
+    characters: int = 0
+    emptied: int = 0  # documents of which nothing is left
+    left: int = 0
+
+    def plus(self, other: Found) -> Found:
+        """Return the sums."""
+        return Found(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+class Share(NamedTuple):
+    """What is cut of some documents.
+
+    cuts     spans of the documents that stay
+    dropped  rows of the documents that keep too little
+    left     characters that each of them keeps
+    """
+
+    cuts: Cuts
+    dropped: np.ndarray
+    left: np.ndarray
+    found: Found
+
+
+def cut_documents(
+    documents: Corpus, mask: np.ndarray, length: int, bounds: str, join: int, min_kept: int
+) -> Iterator[Share]:  # fmt: skip
+    """Yield what is cut of the documents of a run, in order. `mask` has whether each of their bytes is repeated.
+
+    Texts without repeated bytes are not read."""
+    offsets = np.cumsum(np.append(0, documents.byte_lengths()))
+    spans = spans_of_mask(mask, offsets, length, join)
+    wanted, done = sorted_unique(spans[:, 0]), 0
+    for read in documents.texts(wanted):
+        texts = read()
+        buffers = text_buffers(texts)
+        own = wanted[done : done + len(texts)]
+        done += len(texts)
+        low, high = np.searchsorted(spans[:, 0], [own[0], own[-1] + 1])
+        text = np.searchsorted(own, spans[low:high, 0])
+        shift = (offsets[own] - buffers.offsets[:-1])[text]
+        start, stop = spans[low:high, 1] - shift, spans[low:high, 2] - shift
+        start, stop = _shrunk(buffers, text, start, stop, bounds)
+        whole = start < stop
+        text, start, stop = text[whole], start[whole], stop[whole]
+        sizes = characters_of(buffers.data, start, stop)
+        left = pc.utf8_length(texts).fill_null(0).to_numpy() - np.bincount(text, sizes, len(texts)).astype(np.int64)
+        is_cut = np.zeros(len(texts), bool)
+        is_cut[text] = True
+        dropped = is_cut & (left < min_kept)
+        stays = ~dropped[text]
+        text, start, stop, sizes = text[stays], start[stays], stop[stays], sizes[stays]
+        emptied = np.count_nonzero(is_cut & ~dropped & (left == 0))
+        sums = len(text), (stop - start).sum(), sizes.sum(), emptied, left[dropped].sum()
+        rows, first = documents.rows[own], buffers.offsets[text]
+        cuts = Cuts(rows[text].astype(np.int64), start - first, stop - first)
+        yield Share(cuts, rows[dropped].astype(np.int64), left[dropped], Found(*map(int, sums)))
+
+
+def _shrunk(
+    buffers: TextBuffers, text: np.ndarray, start: np.ndarray, stop: np.ndarray, bounds: str
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return spans without the characters (lines, sentences) that are not whole; some are empty or negative. `text` is
+    the number of the text of each span."""
+    if BOUNDS[bounds]:
+        units = buffers.units(BOUNDS[bounds])
+        begins, ends = np.append(units.spans[:, 0], 0), np.append(units.ends(buffers.offsets), 0)
+        first = np.searchsorted(begins[:-1], start)
+        last = np.searchsorted(ends[:-1], stop, side="right") - 1
+        return np.where(first <= last, begins[first], 0), np.where(first <= last, ends[last], 0)
+    data, end = buffers.data, buffers.offsets[1:][text]
+    for _ in range(3):  # a character has at most three bytes after its first
+        start = start + ((data[np.minimum(start, end - 1)] & FIRST_BITS) == CONTINUES)
+        stop = stop - ((stop < end) & ((data[np.minimum(stop, end - 1)] & FIRST_BITS) == CONTINUES))
+    return start, stop

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of records of windows (`curation.kernels.spans`), and the verdicts about them.
+
+Three levels follow each other: anchors, nodes, windows. At each, a task per slice group writes records by key range, a
+task per reducer writes a verdict about each record, and the places with the verdict CLOSER become the next level. A
+reducer sees the records with a hash in the order of the corpus, so the first of equal records is the earliest place.
+
+A task reads the texts of a slice group in order. It begins a new *run* of documents at RUN_RECORDS anchors or RUN_BYTES
+of text, so that memory depends on neither. A run has one file of anchors, and files of nodes and of windows of at most
+about RUN_RECORDS. A file has each record once, and the cells
+
+    0 to n - 1   records of the range (uint64): 24 bytes of an anchor or a node, 16 of a window
+    n            PLACE of each record, in their order: positions in the text of the run
+    n + 1        spans of windows that are repeated within the slice group, and have no record: uint32 (start, stop)
+
+A reducer holds at most PASS_RECORDS. A range with more takes passes: over parts of the first hash, and, if one value of
+it is that frequent, over parts of the second. Of such a part each first record is looked at more closely, which takes
+time and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.arrays import batches_by_size, sorted_unique
+from curation.contract import Engine
+from curation.errors import StageError
+from curation.kernels.spans import (
+    CLOSER,
+    REPEATED,
+    anchor_records,
+    fill_spans,
+    judge_records,
+    new_memory,
+    node_records,
+    window_records,
+)
+from curation.stages.base import Phase
+from curation.stages.corpus.key_ranges import (
+    cell_size,
+    division_of,
+    division_phase,
+    once,
+    range_of,
+    read_cell,
+    reducer_count,
+    slice_group,
+    slice_group_count,
+    text_starts,
+    write_cells,
+)
+from curation.stages.exact.unit_keys import TextBuffers, buffers_of
+from curation.system.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from curation.stages.outcome import Corpus
+
+RUN_RECORDS, RUN_BYTES = 1 << 21, 1 << 27
+PASS_RECORDS = 1 << 22  # 250 MB with the tables of a reducer
+PIECE_BYTES = PIECE_WINDOWS = 1 << 20  # of text, or windows, whose records are made at once: at most 75 MB
+RANGES_PER_KEYS = 8  # a range of `divide` has 2^19 keys, one of records 2^22
+MAX_TEXT_BYTES = (1 << 32) - 1  # of a document: positions have 32 bits
+PLACE = np.dtype([("low", np.uint32), ("more", np.uint16), ("back", np.uint16)])  # high and anchor, less `low`
+
+
+class Level(NamedTuple):
+    """A level: its name, the numbers of a record, and what makes its records from places of the level before."""
+
+    name: str
+    width: int
+    records: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]] | None
+
+
+LEVELS = (Level("anchors", 3, None), Level("nodes", 3, node_records), Level("windows", 2, window_records))
+
+
+class Run(NamedTuple):
+    """A run: its slice group, its number there, the documents of the slice group that it has, and its files of a level
+    with their numbers among those of all runs."""
+
+    group: int
+    number: int
+    first: int
+    last: int
+    files: Sequence[tuple[int, Path]]
+
+
+class Batch(NamedTuple):
+    """Records, their places, and spans without a record (int64 of shape (n, 2))."""
+
+    records: np.ndarray
+    places: np.ndarray
+    spans: np.ndarray
+
+
+def span_phases(length: int) -> tuple[Phase, ...]:
+    """Return the phases that find the repeated windows."""
+    record_bytes = RANGES_PER_KEYS * -(-length // 4)  # an anchor owns a half of its `length - length // 2` strings
+    phases = [division_phase(1, lambda corpus: text_starts(corpus, record_bytes))]
+    for number, level in enumerate(LEVELS):
+        write = (
+            partial(_write_closer, level=number, length=length) if number else partial(_write_anchors, length=length)
+        )
+        phases += [
+            Phase(level.name, slice_group_count, write, durable=True),
+            Phase(f"{level.name}_listed", once, partial(_list_runs, level=level), durable=True),
+            Phase(f"{level.name}_compared", reducer_count, partial(_compare, level=level), durable=True),
+        ]
+    return tuple(phases)
+
+
+def text_buffers(texts: pa.LargeStringArray) -> TextBuffers:
+    """Return the arrays of texts. A null is an empty text."""
+    return buffers_of(pc.fill_null(texts, "") if texts.null_count else texts)
+
+
+# Records of a slice group
+
+
+def _write_anchors(engine: Engine, corpus: Corpus, group: int, length: int) -> None:
+    """Write the runs of a slice group and their anchors."""
+    listed = []
+    for number, (first, last, batch) in enumerate(_read_runs(slice_group(corpus, group), length)):
+        _write_file(corpus, LEVELS[0], (group, number, 0), batch, length)
+        listed.append([first, last, 1, len(batch.records)])
+    write_json(_list_path(corpus, LEVELS[0], group), listed)
+
+
+def _read_runs(part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
+    """Yield the first document and the one after the last of each run, and its anchors."""
+    found: list[Batch] = []
+    memory, first, last, size = new_memory(), 0, 0, 0
+    for read in part.texts(np.arange(len(part.rows))):
+        buffers = text_buffers(read())
+        for texts in batches_by_size(buffers.offsets[1:] - buffers.offsets[0], PIECE_BYTES):
+            offsets = buffers.offsets[texts.start : texts.stop + 1]
+            records, places, spans = anchor_records(buffers.data, offsets, length, memory)
+            shift = size - int(offsets[0])
+            found.append(Batch(records, _stored(places + shift), spans + shift))
+            last, size = last + len(offsets) - 1, size + int(offsets[-1] - offsets[0])
+            if size > MAX_TEXT_BYTES:
+                raise StageError(
+                    f"a document has more than {MAX_TEXT_BYTES:,} bytes. Set max_document_bytes of the input: records "
+                    "with more are rejected"
+                )
+            if size >= RUN_BYTES or sum(len(batch.records) for batch in found) >= RUN_RECORDS:
+                yield first, last, _joined(found)
+                found, first, size = [], last, 0
+    if last > first:
+        yield first, last, _joined(found)
+
+
+def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length: int) -> None:
+    """Write the records of what a slice group has to look at more closely."""
+    part, listed = slice_group(corpus, group), []
+    for run in runs_of(corpus, LEVELS[level - 1], group):
+        found: list[Batch] = []
+        files = records = waiting = 0
+        for batch in _closer(corpus, part, run, level, length):
+            found.append(batch)
+            waiting += len(batch.records)
+            if waiting >= RUN_RECORDS:
+                _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
+                found, files, records, waiting = [], files + 1, records + waiting, 0
+        if waiting:
+            _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
+            files += 1
+            records += waiting
+        listed.append([run.first, run.last, files, records])
+    write_json(_list_path(corpus, LEVELS[level], group), listed)
+
+
+def _closer(
+    corpus: Corpus, part: Corpus, run: Run, level: int, length: int
+) -> Iterator[Batch]:  # fmt: skip
+    """Yield the records of `level` of the places in a run of the level before that have the verdict CLOSER."""
+    make = LEVELS[level].records
+    assert make
+    documents = part.of(part.rows[run.first : run.last])
+    offsets = np.cumsum(np.append(0, documents.byte_lengths()))
+    for places, verdicts, _ in read_places(corpus, LEVELS[level - 1], run):
+        chosen = places[verdicts == CLOSER]
+        chosen = chosen[np.argsort(chosen["low"])]
+        document = np.searchsorted(offsets, chosen["low"], side="right") - 1
+        wanted, done = sorted_unique(document), 0
+        for read in documents.texts(wanted):
+            buffers = text_buffers(read())
+            own = wanted[done : done + len(buffers.offsets) - 1]
+            done += len(own)
+            starts, shifts = buffers.offsets[:-1], offsets[own] - buffers.offsets[:-1]
+            low, high = np.searchsorted(document, [own[0], own[-1] + 1]).tolist()
+            for piece in batches_by_size(np.cumsum(chosen["more"][low:high] + 1, dtype=np.int64), PIECE_WINDOWS):
+                of_piece = slice(low + piece.start, low + piece.stop)
+                shift = shifts[np.searchsorted(own, document[of_piece])]
+                records, found = make(buffers.data, _positions(chosen[of_piece]) - shift[:, None], length)
+                shift = shifts[np.searchsorted(starts, found[:, 0], side="right") - 1]
+                yield Batch(records, _stored(found + shift[:, None]), np.zeros((0, 2), np.int64))
+
+
+def _are_repeated(records: np.ndarray) -> np.ndarray:
+    """Return whether an earlier one of the records is equal."""
+    return judge_records(records, False) == REPEATED
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    return Batch(*map(np.concatenate, zip(*batches, strict=True)))
+
+
+def _stored(places: np.ndarray) -> np.ndarray:
+    """Return places (int64 of shape (n, 3), positions in a run) as PLACE."""
+    out = np.empty(len(places), PLACE)
+    out["low"], out["more"], out["back"] = places[:, 0], places[:, 1] - places[:, 0], places[:, 2] - places[:, 0]
+    return out
+
+
+def _positions(places: np.ndarray) -> np.ndarray:
+    """Return places as int64 of shape (n, 3)."""
+    low = places["low"].astype(np.int64)
+    return np.stack([low, low + places["more"], low + places["back"]], 1)
+
+
+def _spans(places: np.ndarray, length: int) -> np.ndarray:
+    """Return the bytes of the windows of places: int64 (start, stop)."""
+    low = places["low"].astype(np.int64)
+    return np.stack([low, low + places["more"] + length], 1)
+
+
+# Verdicts
+
+
+def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level) -> None:
+    """Write the verdicts about the records of a reducer, by file."""
+    paths = [path for run in runs_of(corpus, level) for _, path in run.files]
+    found: list[list[np.ndarray]] = [[] for _ in paths]
+    for number in division_of(corpus).cells(reducer, 1):
+        for pieces, verdicts in zip(found, _verdicts(paths, number, level.width), strict=True):
+            pieces.append(verdicts)
+    write_cells(_verdicts_path(corpus, level, reducer), found, len(paths))
+
+
+def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray]:
+    """Return the verdicts (uint8) about the records of a range in each file."""
+    ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in paths)])
+    verdicts = np.empty(ends[-1], np.uint8)
+
+    def read() -> Iterator[tuple[np.ndarray, int]]:
+        for path, start in zip(paths, ends[:-1].tolist(), strict=True):
+            yield np.frombuffer(read_cell(path, number), np.uint64).reshape(-1, width), start
+
+    if ends[-1] <= PASS_RECORDS:
+        verdicts[:] = judge_records(np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), True)
+    else:
+        parts = int(-(-ends[-1] // PASS_RECORDS))
+        sizes = np.zeros(parts, np.int64)
+        for records, _ in read():
+            sizes += np.bincount(_part(records, 0, parts), minlength=parts)
+        for part, size in enumerate(sizes.tolist()):
+            pieces = -(-size // PASS_RECORDS)
+            for piece in range(pieces):
+                chosen, places = [], []
+                for records, start in read():
+                    own = np.flatnonzero((_part(records, 0, parts) == part) & (_part(records, 1, pieces) == piece))
+                    chosen.append(records[own])
+                    places.append(own + start)
+                verdicts[np.concatenate(places)] = judge_records(np.concatenate(chosen), pieces == 1)
+    return [verdicts[low:high] for low, high in pairwise(ends.tolist())]
+
+
+def _part(records: np.ndarray, column: int, parts: int) -> np.ndarray:
+    """Return the part of each record, by its hash in a column."""
+    return ((records[:, column] >> np.uint64(7)) % np.uint64(parts)).astype(np.int64)
+
+
+# Files
+
+
+def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch, length: int) -> None:
+    """Write a file of a run: `place` has the slice group, the number of the run and that of the file. Of equal nodes or
+    windows the first is a record, and the others are spans."""
+    ranges = division_of(corpus).ranges
+    numbers = range_of(batch.records[:, 0], ranges)
+    order, spans = np.argsort(numbers, kind="stable"), batch.spans
+    if level.records:
+        repeated = _are_repeated(batch.records)
+        spans = _spans(batch.places[repeated], length)
+        order, numbers = order[~repeated[order]], numbers[~repeated]
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=ranges))]).tolist()
+    records = batch.records[order]
+    cells = [[records[low:high]] for low, high in pairwise(bounds)]
+    cells += [[batch.places[order]], [spans.astype(np.uint32)]]
+    write_cells(_file_path(corpus, level, *place), cells, len(cells))
+
+
+def count_records(corpus: Corpus, level: Level) -> int:
+    """Return the number of records of a level that were made."""
+    return sum(records for listed in read_json(_all_path(corpus, level)) for _, _, _, records in listed)
+
+
+def _list_runs(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
+    """Write the runs of all slice groups, for tasks that need them."""
+    groups = range(slice_group_count(corpus))
+    write_json(_all_path(corpus, level), [read_json(_list_path(corpus, level, group)) for group in groups])
+
+
+def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[Run]:
+    """Return the runs of a slice group, or of all, in order, with their files of a level."""
+    runs, total = [], 0
+    for own, listed in enumerate(read_json(_all_path(corpus, level))):
+        for number, (first, last, files, _) in enumerate(listed):
+            if group in (None, own):
+                paths = [(total + k, _file_path(corpus, level, own, number, k)) for k in range(files)]
+                runs.append(Run(own, number, first, last, paths))
+            total += files
+    return runs
+
+
+def read_places(corpus: Corpus, level: Level, run: Run) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the places, verdicts and spans of each file of a run, in order."""
+    division = division_of(corpus)
+    reducers = [_verdicts_path(corpus, level, reducer) for reducer in range(division.reducers)]
+    for number, path in run.files:
+        places = np.frombuffer(read_cell(path, division.ranges), PLACE)
+        verdicts = np.frombuffer(b"".join(read_cell(reducer, number) for reducer in reducers), np.uint8)
+        yield places, verdicts, np.frombuffer(read_cell(path, division.ranges + 1), np.uint32).reshape(-1, 2)
+
+
+def repeated_mask(corpus: Corpus, runs: Sequence[Run], size: int, length: int) -> np.ndarray:
+    """Return whether each byte of a run is in a repeated window, uint8.
+
+    runs   the run, with its files of each level
+    size   number of its bytes
+    """
+    mask = np.zeros(size, np.uint8)
+    for level, run in zip(LEVELS, runs, strict=True):
+        for places, verdicts, spans in read_places(corpus, level, run):
+            fill_spans(mask, *spans.astype(np.int64).T)
+            fill_spans(mask, *_spans(places[verdicts == REPEATED], length).T)
+    return mask
+
+
+def _file_path(corpus: Corpus, level: Level, group: int, run: int, number: int) -> Path:
+    return corpus.scratch / level.name / f"{group:06d}-{run:06d}-{number:06d}.bin"
+
+
+def _list_path(corpus: Corpus, level: Level, group: int) -> Path:
+    return corpus.scratch / level.name / f"{group:06d}.json"
+
+
+def _all_path(corpus: Corpus, level: Level) -> Path:
+    return corpus.scratch / f"{level.name}_listed" / "runs.json"
+
+
+def _verdicts_path(corpus: Corpus, level: Level, reducer: int) -> Path:
+    return corpus.scratch / f"{level.name}_compared" / f"{reducer:06d}.bin"

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`substring_dedup`: cut spans of bytes that occurred before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from curation.arrays import load_mapped, save_array
+from curation.contract import Engine, Frame
+from curation.errors import counted, nearest
+from curation.stages.base import SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
+from curation.stages.corpus.cutting import store_cuts
+from curation.stages.corpus.key_ranges import slice_group, slice_group_count
+from curation.stages.corpus.stored_drops import stored_drops
+from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
+from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
+from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
+from curation.system.files import commit, read_json, write_json
+
+MIN_ANCHORS = 10_000  # of fewer no share says anything
+MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
+CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
+MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
+SCRATCH_BYTES = 400  # per `length` bytes of text; the estimate of the disk takes 0.65 of it
+
+
+class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedup"):
+    """Cut bytes of text that occurred before, wherever `length` of them repeat. The first copy stays.
+
+    length     bytes of UTF-8 that must repeat, from 32 to 65,535; 200 are about 50 tokens of English
+    bounds     `characters`: cut whole characters; `lines` or `sentences`: cut only lines or sentences of which all
+               bytes repeat, each with the line end or white space up to the next one
+    join       also cut up to so many bytes between two cuts; 0: none
+    min_kept   remove a document that is cut and keeps fewer characters; 0: none
+
+    A byte is cut if it is in `length` consecutive bytes of its document, and an equal sequence begins at an earlier
+    place of the corpus: in an earlier document, or earlier in the same one. Bytes are compared unchanged, by hashes of
+    128 bits. A document without a cut keeps every byte; one of which everything is cut has an empty text.
+    """
+
+    function: ClassVar[Function] = Function(
+        """Return all rows, without spans of text that occurred before; with `min_kept`, fewer rows.
+
+        On a Dask frame the call itself reads all text twice, and parts of it twice more. The rows stay lazy.
+
+            >>> licence = "Copies of this text are permitted if they are complete."
+            >>> frame = pandas.DataFrame({"text": [licence + " One.", "Two. " + licence]})
+            >>> curation.substring_dedup(frame, length=32)["text"].tolist()
+            ['Copies of this text are permitted if they are complete. One.', 'Two. ']
+        """,
+    )
+
+    length: int = 200
+    bounds: str = CHARACTERS
+    join: int = 0
+    min_kept: int = 0
+
+    finds_duplicates: ClassVar[bool] = False
+    cuts_text: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not MIN_LENGTH <= self.length <= MAX_LENGTH:
+            about = "Shorter sequences repeat by chance" if self.length < MIN_LENGTH else "Longer ones are rare"
+            raise ValueError(
+                f"length must be from {MIN_LENGTH} to {MAX_LENGTH:,} bytes, not {self.length}. {about}; 200 bytes are "
+                "about 50 tokens"
+            )
+        if self.bounds not in BOUNDS:
+            raise ValueError(
+                f"bounds must be one of {', '.join(BOUNDS)}, not {self.bounds!r}{nearest(self.bounds, BOUNDS)}"
+            )
+        if self.join < 0:
+            raise ValueError(f"join must be 0 (cut repeated bytes alone) or more bytes, not {self.join}")
+        if self.min_kept < 0:
+            raise ValueError(f"min_kept must be 0 (remove no document) or more characters, not {self.min_kept}")
+
+    def kernels(self) -> tuple[str, ...]:
+        return ("span_records", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
+
+    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of records and verdicts. Text of which most is cut may take three times as many."""
+        return text_bytes * SCRATCH_BYTES / self.length
+
+    def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        return {}
+
+    def phases(self) -> Sequence[Phase]:
+        return (*span_phases(self.length), Phase(CUTS, slice_group_count, self._store_cuts, durable=True))
+
+    def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Store the spans of a slice group, and write its rows to remove and what is cut."""
+        part, total = slice_group(corpus, task), Found()
+        cuts = [Cuts(*np.zeros((3, 0), np.int64))]
+        drops = [np.zeros((2, 0), np.int64)]
+        for runs in zip(*(runs_of(corpus, level, task) for level in LEVELS), strict=True):
+            documents = part.of(part.rows[runs[0].first : runs[0].last])
+            mask = repeated_mask(corpus, runs, int(documents.byte_lengths().sum()), self.length)
+            for share in cut_documents(documents, mask, self.length, self.bounds, self.join, self.min_kept):
+                cuts.append(share.cuts)
+                drops.append(np.stack([share.dropped, share.left]))
+                total = total.plus(share.found)
+        joined = Cuts(*map(np.concatenate, zip(*cuts, strict=True)))
+        store_cuts(part, joined)
+        with commit(_drops_path(corpus, task)) as path:
+            save_array(path, np.concatenate(drops, axis=1))
+        write_json(_counts_path(corpus, task), [list(total), _by_source(part, joined)])
+
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
+        groups = range(slice_group_count(corpus))
+
+        def removed() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            for group in groups:
+                rows, left = load_mapped(_drops_path(corpus, group))
+                yield rows, np.full(len(rows), -1), left
+
+        total, sources = Found(), dict[str, list[int]]()
+        for group in groups:
+            found, by_source = read_json(_counts_path(corpus, group))
+            total = total.plus(Found(*found))
+            for name, sizes in by_source.items():
+                sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]
+        details = total._asdict() | {"anchors": count_records(corpus, LEVELS[0]), "sources": sources}
+        drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
+        return Decision(drops, details=details)
+
+    def explain(self) -> list[str]:
+        whole = "" if self.bounds == CHARACTERS else f", in whole {self.bounds}"
+        joined = f", and up to {counted(self.join, 'byte')} between two cuts" if self.join else ""
+        lines = [f"cut what repeats an earlier {self.length:,} bytes or more{whole}{joined}; keep the first copy"]
+        if self.min_kept:
+            lines.append(f"remove a document that keeps fewer than {counted(self.min_kept, 'character')}")
+        return lines
+
+    def order_warnings(self, later: Sequence[Stage]) -> list[str]:
+        names = [stage.name or stage.kind for stage in later if stage.removes]
+        if not names:
+            return []
+        return [
+            f"{self.name or self.kind}: {', '.join(names)} after it may remove the only copy of a span that is left. "
+            "Put stages that remove documents before it"
+        ]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        details = count.details
+        share = details["bytes"] / count.bytes_in if count.bytes_in else 0
+        lines = [
+            f"{counted(details['bytes'], 'byte')} of {count.bytes_in:,} cut ({share:.1%}) in "
+            f"{counted(details['spans'], 'span')}, {counted(details['characters'], 'character')} in "
+            f"{counted(count.edited, 'document')}; {counted(details['emptied'], 'document')} without text now"
+        ]
+        if len(details["sources"]) > 1:
+            shares = {name: cut / size if size else 0 for name, (cut, size) in details["sources"].items()}
+            ranked = sorted(shares, key=lambda name: -shares[name])
+            shown = [f"{name} {shares[name]:.1%}" for name in ranked[:SHOWN_COUNTS]]
+            rest = [f"{len(ranked) - SHOWN_COUNTS:,} others"] if len(ranked) > SHOWN_COUNTS else []
+            lines.append(f"bytes cut by input: {', '.join(shown + rest)}")
+        if self.min_kept:
+            lines.append(
+                f"{counted(count.removed, 'document')} removed that kept fewer than {self.min_kept:,} characters, "
+                f"with the {counted(details['left'], 'character')} that were left"
+            )
+        return lines
+
+    def warnings(self, count: StageCount) -> list[str]:
+        anchors = count.details["anchors"]
+        if anchors < MIN_ANCHORS or anchors * self.length < MANY_ANCHORS * count.bytes_in:
+            return []
+        return [
+            f"{self.name or self.kind}: the text has a record per {count.bytes_in / anchors:.1f} bytes, expected one "
+            f"per {self.length / 4:.0f} or more. It may have been chosen to slow this stage. The cuts are exact; the "
+            "stage took more time and disk"
+        ]
+
+
+def _by_source(part: Corpus, cuts: Cuts) -> dict[str, list[int]]:
+    """Return the bytes that are cut of each input, and its bytes. Empty for a frame: its inputs may take another pass
+    over it, and no report shows them."""
+    sizes: dict[str, list[int]] = {}
+    for name, first, last in part.sources if isinstance(part.sources, list) else ():
+        own, spans = (slice(*np.searchsorted(rows, [first, last])) for rows in (part.rows, cuts.row))
+        if own.start < own.stop:
+            total = sizes.setdefault(name, [0, 0])
+            total[0] += int((cuts.stop[spans] - cuts.start[spans]).sum())
+            total[1] += int(part.of(part.rows[own]).byte_lengths().sum())
+    return sizes
+
+
+def _drops_path(corpus: Corpus, group: int) -> Path:
+    return corpus.scratch / CUTS / f"{group:06d}.npy"
+
+
+def _counts_path(corpus: Corpus, group: int) -> Path:
+    return corpus.scratch / CUTS / f"{group:06d}.json"

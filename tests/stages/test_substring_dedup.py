@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`substring_dedup` cuts what a dictionary of windows cuts, in tasks of any division."""
+
+import itertools
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import curation
+from curation.cli import main
+from curation.contract import TEXT
+from curation.errors import RecipeError
+from curation.finished.verify import verify
+from curation.recipes.recipe import convert_recipe
+from curation.running.run import run
+from curation.stages import SubstringDedup
+from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
+from curation.stages.corpus.key_ranges import division_of
+from curation.stages.exact import span_runs
+from curation.stages.exact.substring_dedup import REASON
+from curation.stages.invoke import decide
+from curation.stages.outcome import StageCount
+from tests.corpus import NASTY
+from tests.kernels.test_spans import made_corpus
+from tests.oracle.substring_dedup import substring_dedup
+from tests.runs import digests, records_of, report_of
+from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
+
+LENGTH = 32
+PIECES = [
+    "Home. News! ",
+    "漢字は。",
+    "\n",
+    "A licence permits copies of this text. ",
+    "é" * 9,
+    "x" * 40,
+    "\u2028",
+    "end.",
+]
+
+
+def made_pages(count: int, seed: int = 0) -> list[str]:
+    """Texts of few different pieces, which repeat within texts and between them, and of others."""
+    chance = random.Random(seed)
+    texts = []
+    for _ in range(count):
+        new = ["".join(chance.choices("abcdefgh \n", k=chance.randrange(60))) for _ in range(3)]
+        texts.append("".join(chance.choices(PIECES + new, k=chance.randrange(14))))
+    return texts
+
+
+PAGES = [*made_pages(60), *(text for text in NASTY if len(text) < 1000), "ab" * 700, "", "short"]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"length": 45, "join": 9},
+    {"bounds": "lines", "min_kept": 20},
+    {"bounds": "sentences", "join": 3},
+]
+
+
+@pytest.fixture(autouse=True)
+def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"RUN_RECORDS": 60, "RUN_BYTES": 3000, "PIECE_BYTES": 700, "PIECE_WINDOWS": 20}.items():
+        monkeypatch.setattr(span_runs, name, size)
+    monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 20)
+
+
+def cut_in_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], order: Order, engine: Any
+) -> tuple[list[str | None], dict[str, Any]]:  # fmt: skip
+    """The texts after the stage, None for removed ones, and its details."""
+    partitions = write_partitions(folder, {}, [25, 0, 1, 30, len(PAGES) - 56], PAGES)
+    corpus = corpus_of(partitions, np.ones(len(PAGES), bool))
+    decision = decide_in_order(monkeypatch, SubstringDedup(**{"length": LENGTH} | settings), corpus, order, engine)
+    texts: list[str | None] = []
+    for number, (low, high) in enumerate(itertools.pairwise(partitions.starts.tolist())):
+        spans = load_cuts(cuts_folder(corpus.scratch), number)
+        texts += cut_texts(pa.array(PAGES[low:high], pa.large_string()), spans, 0).to_pylist()
+    for drops in decision.drops:
+        assert drops.reason == REASON
+        for row in drops.row.tolist():
+            texts[row] = None
+    return texts, dict(decision.details)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_texts_are_those_of_a_dictionary(settings: dict[str, Any], tmp_path: Path, monkeypatch, engine):
+    expected = substring_dedup(PAGES, **{"length": LENGTH} | settings)
+    pairs = [(old, new) for old, new in zip(PAGES, expected, strict=True) if new is not None]
+    assert sum(old != new for old, new in pairs) > 9
+    for number, order in enumerate([Order(1, 5, 3, 1, 2)] if settings else ORDERS[1:3]):
+        texts, details = cut_in_order(tmp_path / str(number), monkeypatch, settings, order, engine)
+        assert texts == expected
+        assert details["characters"] == sum(len(old) - len(new) for old, new in pairs)
+        assert details["bytes"] == sum(len(old.encode()) - len(new.encode()) for old, new in pairs)
+        assert 0 < details["anchors"] < details["bytes"]
+        assert details["emptied"] == sum(bool(old) and not new for old, new in pairs)
+        assert (details["left"] > 0) == (None in expected) == ("min_kept" in settings)
+
+
+def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs with many repetitions within them, and of texts in several batches."""
+    cut = 0
+    for seed in range(8):
+        chance = random.Random(seed)
+        texts = [text.decode() for text in made_corpus(chance) + made_corpus(chance)]
+        rows = [3, 3, len(texts) - 6] if len(texts) > 6 else [len(texts)]
+        corpus = corpus_of(write_partitions(tmp_path / str(seed), {}, rows, texts), np.ones(len(texts), bool))
+        decide_in_order(monkeypatch, SubstringDedup(length=LENGTH), corpus, Order(3, 9, 2))
+        found: list[str] = []
+        for number, size in enumerate(rows):
+            part, spans = texts[len(found) : len(found) + size], load_cuts(cuts_folder(corpus.scratch), number)
+            found += cut_texts(pa.array(part, pa.large_string()), spans, 0).to_pylist()
+            cut += len(spans.row)
+        assert found == substring_dedup(texts, LENGTH), seed
+    assert cut > 20
+
+
+@pytest.mark.parametrize("limit", [3, 40])
+def test_a_large_range_takes_passes(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine):
+    """A reducer holds few records, those of one frequent hash too."""
+    monkeypatch.setattr(span_runs, "PASS_RECORDS", limit)
+    monkeypatch.setattr(span_runs, "_are_repeated", lambda records: np.zeros(len(records), bool))  # it judges, too
+    seen, real = [], span_runs.judge_records
+
+    def judge(records: np.ndarray, is_whole: bool) -> np.ndarray:
+        seen.append(len(records))
+        return real(records, is_whole)
+
+    monkeypatch.setattr(span_runs, "judge_records", judge)
+    texts, _ = cut_in_order(tmp_path / "in", monkeypatch, {}, Order(1, 2, 1), engine)
+    assert texts == substring_dedup(PAGES, LENGTH)
+    assert len(seen) > 99 and max(seen) < limit + 20
+
+
+# Runs
+
+
+SPANS: dict[str, Any] = {"kind": "substring_dedup", "length": LENGTH}
+
+
+def write_input(path: Path, texts: list[str]) -> Path:
+    path.write_bytes(records_of(texts))
+    return path
+
+
+def finish(folder: Path, source: Path, stages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    recipe = convert_recipe({"input": [{"path": str(source)}], "stages": stages, "output": {"formats": []}})
+    run(recipe, folder, engine="cpu", **{"workers": 2, "scheduler": "threads"} | more)
+    return report_of(folder)
+
+
+def test_a_run_counts_and_shows_what_it_cuts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, stages = write_input(tmp_path / "in.jsonl", PAGES), [SPANS | {"min_kept": 5}]
+    report = finish(tmp_path / "out", source, stages)
+    entry, no_warnings = report["stages"][0], report["warnings"]
+    assert not [line for line in no_warnings if "record per" in line]
+    expected = substring_dedup(PAGES, LENGTH, min_kept=5)
+    kept = [text for text in expected if text is not None]
+    assert pq.read_table(tmp_path / "out" / "documents")[TEXT].to_pylist() == kept
+    changed = sum(new not in (old, None) for old, new in zip(PAGES, expected, strict=True))
+    removed, details = expected.count(None), entry["details"]
+    assert (entry["edited"], entry["reasons"]) == (changed, {REASON: removed}) and removed > 3
+    share = details["bytes"] / entry["bytes_in"]
+    assert entry["lines"] == [
+        f"{details['bytes']:,} bytes of {entry['bytes_in']:,} cut ({share:.1%}) in {details['spans']} spans, "
+        f"{details['characters']:,} characters in {changed} documents; {details['emptied']} documents without text now",
+        f"{removed} documents removed that kept fewer than 5 characters, with the {details['left']} characters that "
+        "were left",
+    ]
+    assert verify(tmp_path / "out") == []
+    assert main(["show", str(tmp_path / "out"), "--what", "edited", "--sample", "30"]) == 0
+    assert "[[" in capsys.readouterr().out
+    whole = digests(tmp_path / "out")
+    finish(tmp_path / "small", source, stages, slice_bytes=2000)
+    found = digests(tmp_path / "small")
+    assert {file for file in whole if found[file] != whole[file]} <= {"report.json", "recipe.resolved.yaml"}
+
+
+def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One run, which stops again after each file that it writes."""
+    source = write_input(tmp_path / "in.jsonl", made_pages(20))
+    options = {"workers": 1, "slice_bytes": 2500}
+    finish(tmp_path / "whole", source, [SPANS | {"min_kept": 5}], **options)
+    real, seen = os.replace, []
+
+    class Stopped(BaseException):
+        """What no code of the project catches."""
+
+    def replace(source: Any, target: Any) -> None:
+        real(source, target)
+        name = str(Path(target).relative_to(tmp_path / "out"))
+        if name not in seen and any(part in name for part in ("stage-0", "decision-0")):
+            seen.append(name)
+            raise Stopped
+
+    monkeypatch.setattr(os, "replace", replace)
+    done = False
+    while not done:
+        with suppress(Stopped):
+            finish(tmp_path / "out", source, [SPANS | {"min_kept": 5}], **options)
+            done = True
+    for level in span_runs.LEVELS:
+        for folder in (level.name, f"{level.name}_listed", f"{level.name}_compared"):
+            assert any(f"{folder}/" in name for name in seen), folder
+    assert any("stage-0-cuts/" in name for name in seen)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_frames_as_a_run():
+    texts = [*PAGES, None]
+    frame = pd.DataFrame({TEXT: pd.Series(texts, dtype="str")})
+    found = curation.substring_dedup(frame, length=LENGTH, min_kept=9)[TEXT].tolist()
+    assert found[:-1] == [text for text in substring_dedup(PAGES, LENGTH, min_kept=9) if text is not None]
+    assert pd.isna(found[-1])
+
+
+def test_the_report_has_the_share_of_each_input(tmp_path: Path):
+    paths = [write_input(tmp_path / f"{name}.jsonl", texts) for name, texts in (("a", PAGES[:30]), ("b", PAGES[30:]))]
+    recipe = {"input": [{"path": str(path)} for path in paths], "stages": [SPANS], "output": {"formats": []}}
+    run(convert_recipe(recipe), tmp_path / "out", engine="cpu", workers=1, slice_bytes=2000)
+    expected = substring_dedup(PAGES, LENGTH)
+    sizes = [[sum(len(text.encode()) for text in texts) for texts in (PAGES[own], expected[own])]
+             for own in (slice(30), slice(30, None))]  # fmt: skip
+    entry = report_of(tmp_path / "out")["stages"][0]
+    assert entry["details"]["sources"] == {name: [a - b, a] for name, (a, b) in zip("ab", sizes, strict=True)}
+    shares = sorted(((1 - b / a, name) for name, (a, b) in zip("ab", sizes, strict=True)), reverse=True)
+    assert entry["lines"][1] == f"bytes cut by input: {', '.join(f'{name} {share:.1%}' for share, name in shares)}"
+
+
+def test_plan_warns_of_stages_that_may_remove_the_last_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, recipe = write_input(tmp_path / "in.jsonl", PAGES), tmp_path / "recipe.yaml"
+    told = "substring_dedup: filter, fuzzy_dedup after it may remove the only copy of a span that is left. Put stages"
+    stages = ["{kind: substring_dedup}", "{kind: redact}", "{kind: filter, rules: {words: {min: 1}}}", "fuzzy_dedup"]
+    for order, warns in ((stages, True), ([*stages[2:], *stages[:2]], False)):
+        recipe.write_text(f"input: [{{path: {source}}}]\nstages: [{', '.join(order)}]\noutput: {{formats: []}}\n")
+        assert main(["plan", str(recipe)]) == 0
+        assert (told in capsys.readouterr().err) == warns
+
+
+def test_text_that_was_chosen_against_the_hash_is_a_warning():
+    """An anchor per byte in place of one per 50."""
+    stage = SubstringDedup(length=200)
+    count = StageCount(kind=stage.kind, name="", bytes_in=1_000_000, details={"anchors": 80_000})
+    assert stage.warnings(count) == [
+        "substring_dedup: the text has a record per 12.5 bytes, expected one per 50 or more. It may have been chosen "
+        "to slow this stage. The cuts are exact; the stage took more time and disk"
+    ]
+    count.details["anchors"] = 79_999
+    assert stage.warnings(count) == []
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["a" * 31] * 3, ["a" * 5000], [None, "a" * 32, "a" * 32]], ids=range(5))
+def test_small_corpora(texts: list[str | None]):
+    """No window, one character, and copies of one window: a run of one character keeps `length` of it."""
+    frame = pd.DataFrame({TEXT: pd.Series(texts, dtype="str")})
+    expected = substring_dedup([text or "" for text in texts], LENGTH)
+    assert curation.substring_dedup(frame, length=LENGTH)[TEXT].fillna("").tolist() == expected
+
+
+def test_ranges_and_groups_are_divided_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A group has about as many bytes as another, whatever the number of its documents."""
+    texts = ["x"] * 300 + ["".join(random.Random(k).choices("abcd", k=4000)) for k in range(6)]
+    partitions = write_partitions(tmp_path / "in", {}, [300, 1, 1, 1, 1, 1, 1], texts)
+    corpus = corpus_of(partitions, np.ones(len(texts), bool))
+    decide(SubstringDedup(length=LENGTH), CPU, corpus)
+    assert division_of(corpus).slice_groups == [0, 4, 7]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"length": 31}, "length must be from 32 to 65,535 bytes, not 31. Shorter sequences repeat by chance"),
+        ({"length": 65_536}, "length must be from 32 to 65,535 bytes, not 65536. Longer ones are rare"),
+        ({"bounds": "line"}, "bounds must be one of characters, lines, sentences, not 'line'; did you mean lines?"),
+        ({"join": -1}, "join must be 0 (cut repeated bytes alone) or more bytes, not -1"),
+        ({"min_kept": -5}, "min_kept must be 0 (remove no document) or more characters, not -5"),
+    ],
+)  # fmt: skip
+def test_wrong_settings(settings: dict[str, Any], told: str):
+    with pytest.raises(RecipeError) as error:
+        convert_recipe({"input": [{"path": "x.jsonl"}], "stages": [SPANS | settings]})
+    assert told in str(error.value)
