@@ -304,7 +304,7 @@ class RuleSets(dict[str, RuleSet]):
     """Rule sets by name, with a short repr, and a table in notebooks."""
 
     def __repr__(self) -> str:
-        return f"<rule sets: {', '.join(f'{name} ({len(rules)} rules)' for name, rules in self.items())}>"
+        return f"<rule sets: {', '.join(f'{name} ({len(rules)})' for name, rules in self.items())}>"
 
     def _repr_html_(self) -> str:
         rows = [(name, len(rules), ", ".join(rule.name for rule in rules)) for name, rules in self.items()]

@@ -37,7 +37,7 @@ from tests.packing.byte_pairs import (
 )
 from tests.packing.token_loops import encoded, places_of
 
-STRINGS = int(os.environ.get("TOKEN_STRINGS", "4000"))  # `make tokens` sets a million
+STRINGS = int(os.environ.get("TOKEN_STRINGS", "2000"))  # `make tokens` sets a million
 
 
 @pytest.fixture(scope="module", params=NAMES, ids=NAMES.values())
