@@ -109,12 +109,15 @@ def compile_to_ptx(
 @cache
 def _digest_of_kernels() -> str:
     """All sources that kernels of the product are compiled from, and the compiler's versions."""
+    from numba import cuda
+
     import gpu_pipeline.kernels
 
     folder = Path(curation.kernels.__file__).parent
     sources = [*sorted(folder.glob("*.py")), *sorted(Path(gpu_pipeline.kernels.__file__).parent.glob("*.py"))]
+    own = str("numba_cuda" in Path(cuda.__file__).parts)  # Numba has a compiler of its own, which gives other code
     content = "\0".join(
-        [version("numba"), str(toolchain()), *(f"{path.name}\0{path.read_text('utf-8')}" for path in sources)]
+        [version("numba"), own, str(toolchain()), *(f"{path.name}\0{path.read_text('utf-8')}" for path in sources)]
     )
     return hashlib.sha256(content.encode()).hexdigest()
 
