@@ -77,7 +77,7 @@ class Cluster:
         options = "--no-nanny", "--nthreads", "1", "--local-directory", str(self.folder)
         alive = sum(worker.poll() is None for worker in self.workers)
         self.workers += [self._start(WORKER, *options) for _ in range(count - alive)]
-        while not self.file.exists():
+        while not self.file.exists() or not self.file.read_bytes().endswith(b"}"):  # the scheduler writes it in pieces
             assert self.scheduler.poll() is None, (self.folder / "log").read_text()
             time.sleep(0.02)
         address = json.loads(self.file.read_bytes())["address"]
