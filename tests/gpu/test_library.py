@@ -58,6 +58,7 @@ def chain(frame):
     return curation.measure(frame, ["words", "top_2gram_count"])
 
 
+@pytest.mark.slow("functions of the GPU engine over NumPy give the CPU engine's frames, lazily and at once")
 @pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # the corpus has a bad line
 def test_lazily_and_at_once_as_on_the_cpu(gpu, corpus, monkeypatch):
     expected = chain(curation.read(corpus, engine="cpu").compute()).reset_index(drop=True)

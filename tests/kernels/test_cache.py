@@ -86,6 +86,7 @@ def test_an_edited_callee_takes_effect(copy: Path):
     assert hash_in_new_process(copy) == (first, True)
 
 
+@pytest.mark.slow("a copy of the package with other file times finds its compiled kernels")
 def test_a_copy_with_other_file_times_finds_the_kernels(copy: Path):
     expected, _ = hash_in_new_process(copy)
     moved = copy.rename(copy.parent / "moved")

@@ -42,7 +42,10 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("schedulers", [["threads"] * 2, ["processes"]])
+@pytest.mark.parametrize(
+    "schedulers",
+    [["threads"] * 2, pytest.param(["processes"], marks=pytest.mark.slow("processes have the report of threads"))],
+)
 def test_any_division_has_the_same_report(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedulers: list[str]
 ):
