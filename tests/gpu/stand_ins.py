@@ -385,7 +385,15 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     for name, number in NO_WARPS.items():
         monkeypatch.setattr(token_kernels, name, number)
-    for name in ("measures", "columns", "models", "lines", "io"):
+    for name in (
+        "batches",
+        "word_kinds",
+        "measures",
+        "columns",
+        "models",
+        "lines",
+        "io",
+    ):  # after those that they import
         monkeypatch.setitem(sys.modules, f"gpu_pipeline.{name}", load(name))
         monkeypatch.setattr(gpu_pipeline, name, sys.modules[f"gpu_pipeline.{name}"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)
