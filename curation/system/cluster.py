@@ -24,7 +24,8 @@ from functools import partial
 from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
-from curation.system.interrupts import Interrupted, announce, cancelled_by, end, request_stop, wait_for
+from curation.system import interrupts
+from curation.system.interrupts import Interrupted, announce, cancelled_by, check, end, request_stop, wait_for
 from curation.system.pools import ThreadedProcesses, threaded_processes
 from curation.system.sessions import TaskSession
 from curation.system.steps import Every
@@ -36,24 +37,38 @@ MESSAGES, MAX_MESSAGE = 4, 256  # messages that fill a window: a thread still ha
 BATCHES_LEFT, MAX_BATCH = 2, 64  # a batch has half of the tasks left per thread: the last ones have one task
 BATCH_SECONDS = 0.0021  # from one batch to the next: processor time of the scheduler (docs/scale.md)
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
+START_SECONDS = 0.3  # below the time of a function that `at_end` registers
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
 CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
 RESUME_ADVICE = "Completed work is kept. Rerun the same command without --force to resume"
 
 log = logging.getLogger(__name__)
+_starting = threading.Lock()
 
 
 class _Process(multiprocessing.context.SpawnProcess):
     """A process that starts with the signals of the terminal blocked: one that came before `_begin_worker` ignores them
-    would end in a traceback."""
+    would end in a traceback. So would a process whose parent ends before it has sent the arguments."""
 
     def start(self) -> None:
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
-        try:
-            super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        with _starting:
+            check()
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+            try:
+                super().start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _end_processes() -> None:
+    """Ask the workers to end before this process does: at once before `_begin_worker`, with `_end_worker` after it."""
+    _starting.acquire(timeout=START_SECONDS)  # kept: no other process starts
+    for process in multiprocessing.active_children():
+        process.terminate()
+
+
+interrupts.at_end(_end_processes)
 
 
 class _SpawnContext(multiprocessing.context.SpawnContext):

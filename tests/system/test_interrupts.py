@@ -390,6 +390,42 @@ if __name__ == "__main__":
 """
 
 
+# Two signals come when a process is started and does not have its arguments yet.
+STARTING = """
+import os, signal, time
+from multiprocessing import util
+from curation.system import interrupts
+from curation.system.cluster import process_pool
+
+def spawn(path, arguments, passed, spawn=util.spawnv_passfds):
+    process = spawn(path, arguments, passed)
+    if "spawn_main" in str(arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+    return process
+
+if __name__ == "__main__":
+    util.spawnv_passfds = spawn
+    interrupts.install()
+    interrupts.begin_writing()
+    with process_pool(2) as pool:
+        list(pool.map(str, range(2)))
+"""
+
+
+def test_workers_that_start_end_with_their_parent_in_silence(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(STARTING)
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, preexec_fn=default_signals,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ended.returncode == 130 and "curate: interrupted" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def is_alive(process: int) -> bool:
     try:
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
