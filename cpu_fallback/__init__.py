@@ -27,8 +27,10 @@ from cpu_fallback.text import (
 from cpu_fallback.tokens import tokenize
 from cpu_fallback.units import join_units, split_units
 from cpu_fallback.vectors import close_vectors, fit_centroids, nearest_vectors
+from cpu_fallback.windows import anchor_records, judge_records, node_records, window_records
 
 __all__ = [
+    "anchor_records",
     "band_keys",
     "batch_bytes",
     "byte_lengths",
@@ -43,9 +45,11 @@ __all__ = [
     "hash_text",
     "intersection_sizes",
     "join_units",
+    "judge_records",
     "measure",
     "nearest_vectors",
     "ngram_hits",
+    "node_records",
     "open_session",
     "parquet_file",
     "read_slice",
@@ -57,5 +61,6 @@ __all__ = [
     "spread_bytes",
     "to_arrow",
     "tokenize",
+    "window_records",
     "with_columns",
 ]

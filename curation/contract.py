@@ -269,6 +269,31 @@ class Engine(Protocol):
         (left[k], right[k])."""
         ...
 
+    # windows.py; `curation.kernels.spans` says what places and records are
+
+    def anchor_records(
+        self, data: np.ndarray, offsets: np.ndarray, length: int, memory: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the records of the anchors of the texts data[offsets[k]:offsets[k + 1]], their places in ascending
+        order, and spans of windows that are repeated within these texts or earlier ones with the same `memory`: int64
+        (start, stop). The anchors of such windows have no record.
+
+        `data` is uint8, offsets are int64, `length` is 32 or more; `memory` begins as `new_memory()`, and changes."""
+        ...
+
+    def node_records(self, data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the records of the nodes of anchors, and their places, in the order of the anchors."""
+        ...
+
+    def window_records(self, data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the hashes of the windows of nodes, uint64 of shape (n, 2), and their places, in their order."""
+        ...
+
+    def judge_records(self, records: np.ndarray, is_whole: bool) -> np.ndarray:
+        """Return the verdict (uint8) about each record, in the order of their places. `is_whole`: there is no other
+        record with one of their first hashes."""
+        ...
+
     # vectors.py
 
     def nearest_vectors(self, vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
@@ -307,6 +332,7 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "units": ("split_units", "join_units"),
     "tokens": ("tokenize",),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
+    "windows": ("anchor_records", "node_records", "window_records", "judge_records"),
     "vectors": ("nearest_vectors", "close_vectors", "fit_centroids"),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ from curation.errors import InputError
 from curation.kernels.ngram_table import table_of
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
 from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
@@ -36,6 +37,7 @@ from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
 NUM_DOCUMENTS = 2500
 PARQUET = {"compression": "zstd", "compression_level": 1}
 NGRAM, PERMUTATIONS, BAND_ROWS = 5, 128, 6
+WINDOW = 100  # bytes
 
 STEPS = {
     "nfc": RewriteSteps(unicode="nfc"),
@@ -210,6 +212,31 @@ def _corpus_checks(engine: Engine) -> Iterator[Check]:
     yield "connected_components", lambda: [engine.connected_components(left[: rows // 2], right[: rows // 2], rows)]
 
 
+def _window_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[Check]:
+    """Records of windows of the documents, which are read twice; places are the CPU engine's."""
+    cpu, raw = load_engine("cpu"), [(text or "").encode() for text in documents]
+    data, offsets = np.frombuffer(b"".join(raw), np.uint8), np.cumsum([0, *map(len, raw)])
+
+    def anchors(of: Engine) -> list[np.ndarray]:
+        memory, half = new_memory(), len(documents) // 2
+        parts = (offsets[: half + 1], offsets[half:], offsets[: half + 1])
+        return [each for part in parts for each in (*of.anchor_records(data, part, WINDOW, memory), memory.copy())]
+
+    def verdicts() -> list[np.ndarray]:
+        records = np.concatenate([anchors(cpu)[0]] * 2)
+        records[::3, 1:] ^= np.uint64(1)
+        return [engine.judge_records(records, is_whole) for is_whole in (True, False)]
+
+    def windows() -> list[np.ndarray]:
+        _, nodes = cpu.node_records(data, anchors(cpu)[1], WINDOW)
+        return [*engine.window_records(data, nodes[::5].copy(), WINDOW)]
+
+    yield "anchor_records", lambda: anchors(engine)
+    yield "node_records", lambda: [*engine.node_records(data, anchors(cpu)[1], WINDOW)]
+    yield "window_records", windows
+    yield "judge_records", verdicts
+
+
 def _centroids(engine: Engine) -> list[np.ndarray]:
     """The centres of four clusters whose means are exact in any order of sums, so that engines agree."""
     corners = np.eye(4, 6, dtype=np.float32)
@@ -235,6 +262,7 @@ def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[C
     names = ["words", "lines", "duplicate_5gram_characters"]
     yield "measure of a part", lambda: [*engine.measure(part()[TEXT].iloc[7:], names).values()]
     yield from _corpus_checks(engine)
+    yield from _window_checks(engine, documents)
 
 
 def engine_results(engine: Engine, documents: Sequence[str | None]) -> dict[str, list[np.ndarray]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the windows of texts, by which `substring_dedup` finds equal ones. Both engines run this on the host.
+"""Records of the windows of texts, by which `substring_dedup` finds equal ones.
 
 A window is `length` consecutive bytes of one text. Its anchor is its rightmost string of `length // 2` bytes of least
 hash. Equal windows have their anchors at the same place. An anchor *owns* the consecutive windows of which it is the
@@ -30,36 +30,14 @@ def new_memory() -> np.ndarray:
     return np.zeros((SLOTS, 2), np.uint64)
 
 
-def anchor_records(
-    data: np.ndarray, offsets: np.ndarray, length: int, memory: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the records of the anchors of the texts data[offsets[k]:offsets[k + 1]], their places in ascending order,
-    and spans of windows that are repeated within these texts or earlier ones with the same `memory`: int64 (start,
-    stop). The anchors of such windows have no record."""
+def new_anchors(data: np.ndarray, offsets: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hashes of all anchors of the texts data[offsets[k]:offsets[k + 1]], and their places in ascending
+    order."""
     windows = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
     places, values = np.empty((windows, 3), np.int64), np.empty(windows, np.uint64)
     hashes = np.empty(CHUNK + length, np.uint64)
     found = find_anchors(data, offsets, length, length // 2, hashes, places, values)
-    records, spans = np.empty((found, 3), np.uint64), np.empty((found, 2), np.int64)
-    kept, repeated = hash_anchors(data, offsets, length, values[:found], memory, places, records, spans)
-    return records[:kept], places[:kept].copy(), spans[:repeated].copy()
-
-
-def node_records(data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the records of the nodes of anchors, and their places, in the order of the anchors."""
-    low, high, anchor = places.T
-    count = int(((anchor - low) // NODE - (anchor - high) // NODE + 1).sum())
-    records, nodes = np.empty((count, 3), np.uint64), np.empty((count, 3), np.int64)
-    hash_nodes(data, places, length, records, nodes)
-    return records, nodes
-
-
-def window_records(data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the windows of nodes, uint64 of shape (n, 2), and their places, in their order."""
-    count = int((places[:, 1] - places[:, 0] + 1).sum())
-    records, windows = np.empty((count, 2), np.uint64), np.empty((count, 3), np.int64)
-    hash_windows(data, places, length, records, windows)
-    return records, windows
+    return values[:found], places[:found]
 
 
 def spans_of_mask(mask: np.ndarray, offsets: np.ndarray, length: int, join: int) -> np.ndarray:
@@ -69,12 +47,28 @@ def spans_of_mask(mask: np.ndarray, offsets: np.ndarray, length: int, join: int)
     return spans[: find_spans(mask, offsets, join, spans)].copy()
 
 
-def judge_records(records: np.ndarray, is_whole: bool) -> np.ndarray:
-    """Return the verdict (uint8) about each record, in the order of their places. `is_whole`: there is no other record
-    with one of their first hashes."""
-    verdicts = np.zeros(len(records), np.uint8)
-    judge(records, is_whole, verdicts)
-    return verdicts
+@kernel
+def roll(rolled, added, dropped, drop):
+    """The rolling hash of a string, from that of the string one byte before. `drop`: BASE to the power of its size."""
+    return rolled * BASE + (np.uint64(added) - drop * np.uint64(dropped))
+
+
+@kernel
+def hash_node(data, low, high, anchor, node, length, records, nodes, number):
+    """Write the record and the place of a node of the anchor that owns the windows `low` to `high`."""
+    last = anchor - node * NODE  # window of the node, whether it is owned or not
+    first = last - NODE + 1
+    own_low, own_high = max(first, low), min(last, high)
+    records[number, 0], _ = murmur3_x64_128(data, last, first + length)
+    records[number, 1], records[number, 2] = murmur3_x64_128(data, own_low, own_high + length)
+    nodes[number, 0], nodes[number, 1], nodes[number, 2] = own_low, own_high, anchor
+
+
+@kernel
+def hash_window(data, window, length, records, windows, number):
+    """Write the hash and the place of a window."""
+    records[number, 0], records[number, 1] = murmur3_x64_128(data, window, window + length)
+    windows[number, 0], windows[number, 1], windows[number, 2] = window, window, window
 
 
 @kernel
@@ -103,7 +97,7 @@ def find_anchors(data, offsets, length, size, hashes, places, values):
             for i in range(filled, stop):
                 hashes[at(i - start)] = mix64(rolled)
                 if i + size < end:
-                    rolled = rolled * BASE + (np.uint64(data[at(i + size)]) - drop * np.uint64(data[at(i)]))
+                    rolled = roll(rolled, data[at(i + size)], data[at(i)], drop)
             filled = stop
             while window <= filled - strings:
                 newest = window + strings - 1
@@ -181,12 +175,7 @@ def hash_nodes(data, places, length, records, nodes):
     for number in range(len(places)):
         low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
         for node in range((anchor - low) // NODE, (anchor - high) // NODE - 1, -1):
-            last = anchor - node * NODE  # window of the node, whether it is owned or not
-            first = last - NODE + 1
-            own_low, own_high = max(first, low), min(last, high)
-            records[found, 0], _ = murmur3_x64_128(data, last, first + length)
-            records[found, 1], records[found, 2] = murmur3_x64_128(data, own_low, own_high + length)
-            nodes[found, 0], nodes[found, 1], nodes[found, 2] = own_low, own_high, anchor
+            hash_node(data, low, high, anchor, node, length, records, nodes, found)
             found += 1
 
 
@@ -196,8 +185,7 @@ def hash_windows(data, places, length, records, windows):
     found = 0
     for number in range(len(places)):
         for window in range(places[number, 0], places[number, 1] + 1):
-            records[found, 0], records[found, 1] = murmur3_x64_128(data, window, window + length)
-            windows[found, 0], windows[found, 1], windows[found, 2] = window, window, window
+            hash_window(data, window, length, records, windows, found)
             found += 1
 
 

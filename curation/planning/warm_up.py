@@ -104,16 +104,21 @@ def _unit_spans(engine: Engine) -> None:
 
 
 def _span_records(engine: Engine) -> None:
-    from curation.kernels import spans
+    from curation.kernels.spans import new_memory
 
     data, offsets = np.frombuffer(b"0123456789" * 40, np.uint8), np.array([0, 200, 400])
-    records, places, found = spans.anchor_records(data, offsets, 32, spans.new_memory())
-    spans.node_records(data, places, 32)
-    spans.judge_records(records, True)
-    spans.window_records(data, places, 32)
-    mask = np.zeros(len(data), np.uint8)
-    spans.fill_spans(mask, *found.T)
-    spans.spans_of_mask(mask, offsets, 32, 0)
+    records, places, _ = engine.anchor_records(data, offsets, 32, new_memory())
+    engine.node_records(data, places, 32)
+    engine.judge_records(records, True)
+    engine.window_records(data, places, 32)
+
+
+def _span_masks(engine: Engine) -> None:
+    from curation.kernels.spans import fill_spans, spans_of_mask
+
+    mask = np.zeros(8, np.uint8)
+    fill_spans(mask, *np.array([[0, 4], [6, 8]]).T)
+    spans_of_mask(mask, np.array([0, 5, 8]), 2, 0)
 
 
 def _leaders(engine: Engine) -> None:
@@ -218,6 +223,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "leaders": _leaders,
     "unit_spans": _unit_spans,
     "span_records": _span_records,
+    "span_masks": _span_masks,
     "hashes": _hashes,
     "ngram_dedup": _ngram_dedup,
     "language_model": _language_model,
@@ -231,7 +237,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
 HOST_GROUPS = (
     "json_lines",
     "unit_spans",
-    "span_records",
+    "span_masks",
     "utf8",
     "ngram_dedup",
     "packing",

@@ -8,18 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from curation.kernels.spans import (
-    CLOSER,
-    KEPT,
-    REPEATED,
-    anchor_records,
-    fill_spans,
-    judge_records,
-    new_memory,
-    node_records,
-    spans_of_mask,
-    window_records,
-)
+import cpu_fallback
+from cpu_fallback import anchor_records, judge_records
+from curation.contract import Engine
+from curation.kernels.spans import CLOSER, KEPT, REPEATED, fill_spans, new_memory, spans_of_mask
 from tests.oracle.substring_dedup import repeated_bytes
 
 
@@ -27,7 +19,9 @@ def buffers(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)], dtype=np.int64)
 
 
-def found_bytes(texts: Sequence[bytes], length: int, pieces: int = 1, bits: int = 64) -> np.ndarray:
+def found_bytes(
+    texts: Sequence[bytes], length: int, pieces: int = 1, bits: int = 64, engine: Engine = cpu_fallback
+) -> np.ndarray:
     """Whether each byte is repeated, by records. Texts are read in so many pieces, and only so many bits of the first
     number of a record count."""
     data, offsets = buffers(texts)
@@ -35,14 +29,14 @@ def found_bytes(texts: Sequence[bytes], length: int, pieces: int = 1, bits: int 
     parts = []
     bounds = np.linspace(0, len(texts), pieces + 1).astype(int).tolist()
     for first, last in pairwise(bounds):
-        records, places, spans = anchor_records(data, offsets[first : last + 1], length, memory)
+        records, places, spans = engine.anchor_records(data, offsets[first : last + 1], length, memory)
         assert (np.diff(places[:, 0]) > 0).all()
         fill_spans(mask, *spans.T)
         parts.append((records, places))
     records, places = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    for closer in (node_records, window_records, None):
+    for closer in (engine.node_records, engine.window_records, None):
         records[:, 0] &= np.uint64((1 << bits) - 1)
-        verdicts = judge_records(records, True)
+        verdicts = engine.judge_records(records, True)
         repeated = places[verdicts == REPEATED]
         fill_spans(mask, repeated[:, 0], repeated[:, 1] + length)
         if closer:

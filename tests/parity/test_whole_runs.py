@@ -10,7 +10,7 @@ import pytest
 
 from curation.engine import PACKAGES
 from curation.running.run import run
-from tests.runs import data_digests, made_texts, recipe_of, records_of, rejected_rows
+from tests.runs import data_digests, made_texts, recipe_of, records_of, rejected_rows, report_of
 
 STAGES = [
     {"kind": "rewrite", "unicode": "nfc", "whitespace": "lines"},
@@ -19,6 +19,7 @@ STAGES = [
     {"kind": "exact_dedup"},
     {"kind": "filter", "rules": "gopher_repetition"},
     {"kind": "fuzzy_dedup", "ngram": 3, "threshold": 0.5},
+    {"kind": "substring_dedup", "length": 32, "min_kept": 9},
 ]
 
 
@@ -46,6 +47,7 @@ def expected(inputs: list[dict[str, str]], tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("expected") / "out"
     found = run(recipe_of(*inputs, stages=STAGES), folder, engine="cpu", workers=1).report["documents"]
     assert min(found[name] for name in ("kept", "removed", "rejected", "edited")) > 0
+    assert report_of(folder)["stages"][-1]["details"]["bytes"] > 0
     return folder
 
 

@@ -29,6 +29,7 @@ OPERATION_MS = 0.0186  # of an operation of CuPy: pull request 8457 of CuPy (202
 WAIT_MS = 0.02  # until the host has a number or knows a size; assumed
 BATCH_BYTES = 256 << 20
 TOKEN_BATCH_BYTES = 16 << 20  # the text of a row group of `documents/`
+WINDOW_BATCH_BYTES = 8 << 20  # `curation.stages.exact.span_runs`
 GB = 1e9
 
 ASSUMPTIONS = f"""\
@@ -48,8 +49,8 @@ longer than the longest one of this input.
 of its own. The device time of CuPy's other operations is not in the model.
 - *Python* takes {LAUNCH_MS * 1e3:.1f} µs for a launch, {ARRAY_MS * 1e3:.1f} µs for each array of it, \
 {OPERATION_MS * 1e3:.1f} µs for an operation of CuPy, and {WAIT_MS * 1e3:.0f} µs for a wait of the host.
-- A *batch* has {BATCH_BYTES >> 20} MiB of text, and {TOKEN_BATCH_BYTES >> 20} MiB for tokens. Transfers are not in \
-these tables.
+- A *batch* has {BATCH_BYTES >> 20} MiB of text, {TOKEN_BATCH_BYTES >> 20} MiB for tokens and \
+{WINDOW_BATCH_BYTES >> 20} MiB for repeated spans. Transfers are not in these tables.
 
 The model has no waits for memory beyond the L1 cache: kernels that look up tables take longer."""
 

@@ -33,6 +33,7 @@ from numba import types
 from curation.contract import TEXT
 from curation.kernels.expressions import GPT2
 from curation.kernels.permutations import constants
+from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
 from curation.measures import Measure
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
@@ -70,6 +71,7 @@ FAMILIES = [
     ("data", r"(8 \* k|i) < data\.size", "zeros beyond the text have no bits"),
     ("low|middle|high|borders", r"_starts\(|count_runs|case_word", "a window beyond the last word is cut by a border"),
     ("offsets|item_starts", "", "a launch has documents"),
+    ("starts", r"def hash_(nodes|windows)", "a launch has places"),
     ("start", "if i < start", "equal ones leave no bit out"),
     ("end", r"end < i \+ 32|i < end", "what is beyond the batch follows all its own, and is left out later"),
     ("bits", r"while c < bits", "the mask after this one is of bytes that no document has"),
@@ -90,6 +92,7 @@ ENDS = [
 BY_TABLES = "hits", "overlap"  # CPU work between kernels
 OTHERS = ("read", "read JSON Lines", "measure long documents", "overlap")
 OF_TEXT = [name for name in workload.CALLS if name not in OTHERS]
+SIZES = range(32, 42)  # of texts, in bytes: their windows end at each byte of a chunk
 OUTCOMES = ("killed", "not needed", "not reached", "survived")
 ORDER = ("killed", "survived", "not reached")  # of copies
 KINDS = ("atomic", "barrier", "fence", "bound")
@@ -311,6 +314,7 @@ def all_calls() -> list[Call]:
     calls = [call_of(name, texts()) for name in workload.CALLS]
     calls += [call_of(name, [text]) for name in OF_TEXT for text in ENDS]
     calls.append(lambda loaded, folder: workload.classified_by_words(loaded, texts(), folder, RUN_OF_WORDS))
+    calls += [partial(windows_of, size) for size in SIZES]
     calls += [
         with_first_ids,
         by_characters,
@@ -363,6 +367,16 @@ def in_batches(name: str) -> Call:
             workload.CALLS[name](loaded, ENDS, folder)
 
     return run
+
+
+def windows_of(size: int, loaded: ModuleType, folder: Path) -> None:
+    """Records of windows of 32 bytes in a few texts, the first of so many bytes, with periods and copies."""
+    raw = [("abcdefghijklmnop qrstuvwxyz" * 9)[:size], "ab" * size, "xyz " * 3, ENDS[-1] * 3, "c" + "ab" * size]
+    data, offsets = np.frombuffer("".join(raw).encode(), np.uint8), np.cumsum([0, *map(len, raw)])
+    records, places, _ = loaded.anchor_records(data, offsets, 32, new_memory())
+    loaded.node_records(data, places, 32)
+    loaded.window_records(data, places[:3].copy(), 32)
+    loaded.judge_records(records, True)
 
 
 def lines_of(raw: bytes, loaded: ModuleType, folder: Path) -> None:

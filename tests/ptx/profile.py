@@ -31,6 +31,7 @@ from tests.ptx.model import (
     GB,
     SECTOR_BYTES,
     TOKEN_BATCH_BYTES,
+    WINDOW_BATCH_BYTES,
     Speeds,
     Times,
     batch_speeds,
@@ -44,6 +45,7 @@ from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 RECORDED = Path(__file__).with_name("recorded.json")
 PAGES = {"functions": PROJECT / "docs" / "gpu.md", "kernels": PROJECT / "docs" / "gpu_counts.md"}  # by mark
 ON_PAGE = "corpus"
+CALL_BYTES = {"tokens": TOKEN_BATCH_BYTES, "windows": WINDOW_BATCH_BYTES}  # of a batch, by the call's first word
 TOLERANCE = 0.05
 
 
@@ -215,7 +217,7 @@ def speeds_of(found: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Spee
     for name in workload.FUNCTIONS:
         call = Call(**found["calls"][name])
         times = [all_times[kernel] for kernel in call.kernels]
-        batch_bytes = TOKEN_BATCH_BYTES if name.startswith("tokens") else BATCH_BYTES
+        batch_bytes = CALL_BYTES.get(name.partition(" ")[0], BATCH_BYTES)
         speeds[name] = batch_speeds(times, call.sum_bytes / found["bytes"], call.python_ms, batch_bytes)
     return speeds
 

@@ -23,6 +23,7 @@ from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.ngram_table import table_of as ngram_table_of
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
 from curation.measures import OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
@@ -42,10 +43,12 @@ json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
 NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
 TABLE_NGRAM = 13  # of the table of evaluation texts
 MODEL_CHARACTERS = 2000
+WINDOW, CLOSER_SHARE = 200, 16  # of prose, a sixteenth of the anchors and of the nodes needs a closer look
 SETTINGS = (
     f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
     f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
-    "neighbours, GPT-2's tokens by its own expression, then by cl100k's and o200k's"
+    "neighbours, GPT-2's tokens by its own expression, then by cl100k's and o200k's, records of windows of "
+    f"{WINDOW} bytes, their verdicts, nodes and windows of every {CLOSER_SHARE}th anchor and node"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 KEYS = np.frombuffer(b"text", np.uint8), np.frombuffer(b"id", np.uint8)
@@ -204,6 +207,16 @@ def cut_units(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[An
     return results
 
 
+def window_records(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """Records of anchors, nodes and windows, and verdicts about the first."""
+    raw = [text.encode() for text in texts]
+    data, offsets = np.frombuffer(b"".join(raw), np.uint8), np.cumsum([0, *map(len, raw)])
+    records, places, spans = engine.anchor_records(data, offsets, WINDOW, new_memory())
+    nodes = engine.node_records(data, places[::CLOSER_SHARE].copy(), WINDOW)
+    windows = engine.window_records(data, nodes[1][::CLOSER_SHARE].copy(), WINDOW)
+    return [records, places, spans, engine.judge_records(records, True), *nodes, *windows]
+
+
 CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
     "read JSON Lines": lines_of,
@@ -224,6 +237,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "tokens": lambda engine, texts, folder: tokens(engine, texts, GPT2),
     "tokens by cl100k's expression": lambda engine, texts, folder: tokens(engine, texts, CL100K),
     "tokens by o200k's expression": lambda engine, texts, folder: tokens(engine, texts, O200K),
+    "windows": window_records,
     "units": cut_units,  # the last: it launches kernels of measures several times
 }
 
@@ -242,6 +256,7 @@ FUNCTIONS = {
     "tokens": "tokens, GPT-2's expression",
     "tokens by cl100k's expression": "tokens, cl100k's expression",
     "tokens by o200k's expression": "tokens, o200k's expression",
+    "windows": f"repeated spans: records and verdicts, {WINDOW} bytes",
 }
 
 

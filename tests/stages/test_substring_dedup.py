@@ -128,14 +128,14 @@ def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_large_range_takes_passes(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine):
     """A reducer holds few records, those of one frequent hash too."""
     monkeypatch.setattr(span_runs, "PASS_RECORDS", limit)
-    monkeypatch.setattr(span_runs, "_are_repeated", lambda records: np.zeros(len(records), bool))  # it judges, too
-    seen, real = [], span_runs.judge_records
+    monkeypatch.setattr(span_runs, "_are_repeated", lambda _, records: np.zeros(len(records), bool))  # it judges, too
+    seen, real = [], engine.judge_records
 
     def judge(records: np.ndarray, is_whole: bool) -> np.ndarray:
         seen.append(len(records))
         return real(records, is_whole)
 
-    monkeypatch.setattr(span_runs, "judge_records", judge)
+    monkeypatch.setattr(engine, "judge_records", judge)
     texts, _ = cut_in_order(tmp_path / "in", monkeypatch, {}, Order(1, 2, 1), engine)
     assert texts == substring_dedup(PAGES, LENGTH)
     assert len(seen) > 99 and max(seen) < limit + 20

@@ -20,7 +20,7 @@ time and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -33,16 +33,7 @@ import pyarrow.compute as pc
 from curation.arrays import batches_by_size, sorted_unique
 from curation.contract import Engine
 from curation.errors import StageError
-from curation.kernels.spans import (
-    CLOSER,
-    REPEATED,
-    anchor_records,
-    fill_spans,
-    judge_records,
-    new_memory,
-    node_records,
-    window_records,
-)
+from curation.kernels.spans import CLOSER, REPEATED, fill_spans, new_memory
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
     cell_size,
@@ -66,20 +57,22 @@ if TYPE_CHECKING:
 RUN_RECORDS, RUN_BYTES = 1 << 21, 1 << 27
 PASS_RECORDS = 1 << 22  # 250 MB with the tables of a reducer
 PIECE_BYTES = PIECE_WINDOWS = 1 << 20  # of text, or windows, whose records are made at once: at most 75 MB
+PIECE_BATCH = 1 << 25  # an engine takes a piece more for so many bytes of its batches: the GPU engine 8 at once
 RANGES_PER_KEYS = 8  # a range of `divide` has 2^19 keys, one of records 2^22
 MAX_TEXT_BYTES = (1 << 32) - 1  # of a document: positions have 32 bits
 PLACE = np.dtype([("low", np.uint32), ("more", np.uint16), ("back", np.uint16)])  # high and anchor, less `low`
 
 
 class Level(NamedTuple):
-    """A level: its name, the numbers of a record, and what makes its records from places of the level before."""
+    """A level: its name, the numbers of a record, and the function of the engine that makes its records from places of
+    the level before; "" for the first."""
 
     name: str
     width: int
-    records: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]] | None
+    records: str
 
 
-LEVELS = (Level("anchors", 3, None), Level("nodes", 3, node_records), Level("windows", 2, window_records))
+LEVELS = (Level("anchors", 3, ""), Level("nodes", 3, "node_records"), Level("windows", 2, "window_records"))
 
 
 class Run(NamedTuple):
@@ -128,21 +121,26 @@ def text_buffers(texts: pa.LargeStringArray) -> TextBuffers:
 def _write_anchors(engine: Engine, corpus: Corpus, group: int, length: int) -> None:
     """Write the runs of a slice group and their anchors."""
     listed = []
-    for number, (first, last, batch) in enumerate(_read_runs(slice_group(corpus, group), length)):
-        _write_file(corpus, LEVELS[0], (group, number, 0), batch, length)
+    for number, (first, last, batch) in enumerate(_read_runs(engine, slice_group(corpus, group), length)):
+        _write_file(engine, corpus, LEVELS[0], (group, number, 0), batch, length)
         listed.append([first, last, 1, len(batch.records)])
     write_json(_list_path(corpus, LEVELS[0], group), listed)
 
 
-def _read_runs(part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
+def pieces_at_once(engine: Engine) -> int:
+    """Return how many pieces the engine takes at once: 1 for the CPU engine."""
+    return max(engine.batch_bytes(1) // PIECE_BATCH, 1)
+
+
+def _read_runs(engine: Engine, part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
     """Yield the first document and the one after the last of each run, and its anchors."""
     found: list[Batch] = []
     memory, first, last, size = new_memory(), 0, 0, 0
     for read in part.texts(np.arange(len(part.rows))):
         buffers = text_buffers(read())
-        for texts in batches_by_size(buffers.offsets[1:] - buffers.offsets[0], PIECE_BYTES):
+        for texts in batches_by_size(buffers.offsets[1:] - buffers.offsets[0], pieces_at_once(engine) * PIECE_BYTES):
             offsets = buffers.offsets[texts.start : texts.stop + 1]
-            records, places, spans = anchor_records(buffers.data, offsets, length, memory)
+            records, places, spans = engine.anchor_records(buffers.data, offsets, length, memory)
             shift = size - int(offsets[0])
             found.append(Batch(records, _stored(places + shift), spans + shift))
             last, size = last + len(offsets) - 1, size + int(offsets[-1] - offsets[0])
@@ -164,14 +162,14 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
     for run in runs_of(corpus, LEVELS[level - 1], group):
         found: list[Batch] = []
         files = records = waiting = 0
-        for batch in _closer(corpus, part, run, level, length):
+        for batch in _closer(engine, corpus, part, run, level, length):
             found.append(batch)
             waiting += len(batch.records)
             if waiting >= RUN_RECORDS:
-                _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
+                _write_file(engine, corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
                 found, files, records, waiting = [], files + 1, records + waiting, 0
         if waiting:
-            _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
+            _write_file(engine, corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
             files += 1
             records += waiting
         listed.append([run.first, run.last, files, records])
@@ -179,11 +177,10 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
 
 
 def _closer(
-    corpus: Corpus, part: Corpus, run: Run, level: int, length: int
+    engine: Engine, corpus: Corpus, part: Corpus, run: Run, level: int, length: int
 ) -> Iterator[Batch]:  # fmt: skip
     """Yield the records of `level` of the places in a run of the level before that have the verdict CLOSER."""
-    make = LEVELS[level].records
-    assert make
+    make = getattr(engine, LEVELS[level].records)
     documents = part.of(part.rows[run.first : run.last])
     offsets = np.cumsum(np.append(0, documents.byte_lengths()))
     for places, verdicts, _ in read_places(corpus, LEVELS[level - 1], run):
@@ -197,7 +194,8 @@ def _closer(
             done += len(own)
             starts, shifts = buffers.offsets[:-1], offsets[own] - buffers.offsets[:-1]
             low, high = np.searchsorted(document, [own[0], own[-1] + 1]).tolist()
-            for piece in batches_by_size(np.cumsum(chosen["more"][low:high] + 1, dtype=np.int64), PIECE_WINDOWS):
+            ends = np.cumsum(chosen["more"][low:high] + 1, dtype=np.int64)
+            for piece in batches_by_size(ends, pieces_at_once(engine) * PIECE_WINDOWS):
                 of_piece = slice(low + piece.start, low + piece.stop)
                 shift = shifts[np.searchsorted(own, document[of_piece])]
                 records, found = make(buffers.data, _positions(chosen[of_piece]) - shift[:, None], length)
@@ -205,9 +203,9 @@ def _closer(
                 yield Batch(records, _stored(found + shift[:, None]), np.zeros((0, 2), np.int64))
 
 
-def _are_repeated(records: np.ndarray) -> np.ndarray:
+def _are_repeated(engine: Engine, records: np.ndarray) -> np.ndarray:
     """Return whether an earlier one of the records is equal."""
-    return judge_records(records, False) == REPEATED
+    return engine.judge_records(records, False) == REPEATED
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
@@ -241,12 +239,12 @@ def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level) -> None
     paths = [path for run in runs_of(corpus, level) for _, path in run.files]
     found: list[list[np.ndarray]] = [[] for _ in paths]
     for number in division_of(corpus).cells(reducer, 1):
-        for pieces, verdicts in zip(found, _verdicts(paths, number, level.width), strict=True):
+        for pieces, verdicts in zip(found, _verdicts(engine, paths, number, level.width), strict=True):
             pieces.append(verdicts)
     write_cells(_verdicts_path(corpus, level, reducer), found, len(paths))
 
 
-def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray]:
+def _verdicts(engine: Engine, paths: Sequence[Path], number: int, width: int) -> list[np.ndarray]:
     """Return the verdicts (uint8) about the records of a range in each file."""
     ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in paths)])
     verdicts = np.empty(ends[-1], np.uint8)
@@ -256,7 +254,8 @@ def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray
             yield np.frombuffer(read_cell(path, number), np.uint64).reshape(-1, width), start
 
     if ends[-1] <= PASS_RECORDS:
-        verdicts[:] = judge_records(np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), True)
+        records = np.concatenate([np.zeros((0, width), np.uint64), *(each for each, _ in read())])
+        verdicts[:] = engine.judge_records(records, True)
     else:
         parts = int(-(-ends[-1] // PASS_RECORDS))
         sizes = np.zeros(parts, np.int64)
@@ -270,7 +269,7 @@ def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray
                     own = np.flatnonzero((_part(records, 0, parts) == part) & (_part(records, 1, pieces) == piece))
                     chosen.append(records[own])
                     places.append(own + start)
-                verdicts[np.concatenate(places)] = judge_records(np.concatenate(chosen), pieces == 1)
+                verdicts[np.concatenate(places)] = engine.judge_records(np.concatenate(chosen), pieces == 1)
     return [verdicts[low:high] for low, high in pairwise(ends.tolist())]
 
 
@@ -282,14 +281,16 @@ def _part(records: np.ndarray, column: int, parts: int) -> np.ndarray:
 # Files
 
 
-def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch, length: int) -> None:
+def _write_file(
+    engine: Engine, corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch, length: int
+) -> None:  # fmt: skip
     """Write a file of a run: `place` has the slice group, the number of the run and that of the file. Of equal nodes or
     windows the first is a record, and the others are spans."""
     ranges = division_of(corpus).ranges
     numbers = range_of(batch.records[:, 0], ranges)
     order, spans = np.argsort(numbers, kind="stable"), batch.spans
     if level.records:
-        repeated = _are_repeated(batch.records)
+        repeated = _are_repeated(engine, batch.records)
         spans = _spans(batch.places[repeated], length)
         order, numbers = order[~repeated[order]], numbers[~repeated]
     bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=ranges))]).tolist()

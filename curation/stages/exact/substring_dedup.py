@@ -79,7 +79,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             raise ValueError(f"min_kept must be 0 (remove no document) or more characters, not {self.min_kept}")
 
     def kernels(self) -> tuple[str, ...]:
-        return ("span_records", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
+        return ("span_records", "span_masks", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return the bytes of records and verdicts. Text of which most is cut may take three times as many."""

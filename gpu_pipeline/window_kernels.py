@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA kernels of the windows of texts (`curation.kernels.spans`), and the functions that lay out their memory.
+
+Windows, strings and anchors of a whole batch are taken at once. The hashes of strings follow from prefix sums. The
+least hash of a window is that of the chunks between its ends, by doubling, and of the strings at its ends. The module
+imports neither cuDF nor CuPy.
+"""
+
+import numpy as np
+
+from curation.kernels.hashing import murmur3_x64_128
+from curation.kernels.spans import NODE, hash_node, hash_window
+from gpu_pipeline import kernels
+from gpu_pipeline.items import at
+from gpu_pipeline.spans import segment_of
+from gpu_pipeline.window_strings import CHUNK, CHUNK_SHIFT, anchor_of, are_equal, better, hash_chunk, sum_chunk
+
+from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
+
+
+@cuda.jit(cache=True)
+def sum_chunks(data, sums):
+    """Per chunk: `sum_chunk`."""
+    c = np.int64(cuda.grid(1))
+    while c < sums.size:
+        sums[at(c)] = sum_chunk(data, c)
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def hash_chunks(data, sums, size, values, least):
+    """Per chunk: the hashes of the strings that begin there, and the place of the least. `sums` are prefix sums."""
+    c = np.int64(cuda.grid(1))
+    while c < least.size:
+        least[at(c)] = hash_chunk(data, sums, size, c, values)
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def widen_minima(values, least, step, wider):
+    """Per chunk: the place of the least hash of `step` chunks becomes that of two times as many, or of all that are
+    left."""
+    c = np.int64(cuda.grid(1))
+    while c < wider.size:
+        place = np.int64(least[at(c)])
+        if c + step < wider.size:
+            place = better(values, place, np.int64(least[at(c + step)]))
+        wider[at(c)] = place
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def find_anchors(values, least, step, strings, distances):
+    """Per window, whether it ends in its text or not: the distance of its anchor."""
+    window = np.int64(cuda.grid(1))
+    while window < distances.size:
+        distances[at(window)] = anchor_of(values, least, step, strings, window) - window
+        window += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def mark_periods(data, offsets, rows, length, values, places, repeated):
+    """Per anchor: whether its hash is that of the anchor before it in its text, and the bytes of its windows are those
+    before them at the distance of the two."""
+    k = np.int64(cuda.grid(1))
+    while k < repeated.size:
+        found = False
+        if k > 0 and rows[at(k)] == rows[at(k - 1)] and values[at(k)] == values[at(k - 1)]:
+            low, before = places[k, 0], places[k, 0] - (places[k, 2] - places[k - 1, 2])
+            found = before >= offsets[at(rows[at(k)])] and are_equal(data, low, before, places[k, 1] + length - low)
+        repeated[at(k)] = found
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def hash_anchors(data, places, length, hashes):
+    """Per anchor: the hash of all bytes of its windows."""
+    k = np.int64(cuda.grid(1))
+    while k < hashes.shape[0]:
+        hashes[k, 0], hashes[k, 1] = murmur3_x64_128(data, places[k, 0], places[k, 1] + length)
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def hash_nodes(data, places, starts, length, records, nodes):
+    """Per node: its record and its place. Anchor k has the nodes from starts[k], the first windows first."""
+    k = np.int64(cuda.grid(1))
+    while k < records.shape[0]:
+        row = segment_of(starts, k)
+        low, high, anchor = places[row, 0], places[row, 1], places[row, 2]
+        node = (anchor - low) // NODE - (k - starts[at(row)])
+        hash_node(data, low, high, anchor, node, length, records, nodes, k)
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def hash_windows(data, places, starts, length, records, windows):
+    """Per window: its hash and its place. Node k has the windows from starts[k]."""
+    k = np.int64(cuda.grid(1))
+    while k < records.shape[0]:
+        row = segment_of(starts, k)
+        hash_window(data, places[row, 0] + k - starts[at(row)], length, records, windows, k)
+        k += cuda.gridsize(1)
+
+
+def _signatures():
+    i32, i64, u8, u16, u64, mask = (
+        kind[::1] for kind in (types.int32, types.int64, types.uint8, types.uint16, types.uint64, types.bool_)
+    )
+    number, places, records = types.int64, types.int64[:, ::1], types.uint64[:, ::1]
+    return {
+        sum_chunks: (u8, u64),
+        hash_chunks: (u8, u64, number, u64, i32),
+        widen_minima: (u64, i32, number, i32),
+        find_anchors: (u64, i32, number, number, u16),
+        mark_periods: (u8, i64, i64, number, u64, places, mask),
+        hash_anchors: (u8, places, number, records),
+        hash_nodes: (u8, places, i64, number, records, places),
+        hash_windows: (u8, places, i64, number, records, places),
+    }
+
+
+SIGNATURES = _signatures()
+
+
+def anchor_distances(data, length: int):
+    """The hash of each string of `length // 2` bytes (uint64), and the distance from each window to its anchor
+    (uint16). Texts count as one, of `length` bytes or more."""
+    size = length // 2
+    strings = length - size + 1  # of a window
+    sums = kernels.empty(data, np.uint64, -(-data.size // CHUNK))
+    kernels.launch(sum_chunks, sums.size, data, sums)
+    values = kernels.empty(data, np.uint64, data.size - size + 1)
+    least = kernels.empty(data, np.int32, -(-values.size // CHUNK))
+    kernels.launch(hash_chunks, least.size, data, kernels.starts_of(sums), size, values, least)
+    between, step = ((strings - 1) >> CHUNK_SHIFT) - 1, 1
+    while 2 * step <= between:
+        wider = kernels.empty(data, np.int32, least.size)
+        kernels.launch(widen_minima, least.size, values, least, step, wider)
+        least, step = wider, 2 * step
+    distances = kernels.empty(data, np.uint16, data.size - length + 1)
+    kernels.launch(find_anchors, distances.size, values, least, step, strings, distances)
+    return values, distances
