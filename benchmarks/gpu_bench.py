@@ -22,6 +22,10 @@ of `tests/data/corpus.jsonl.gz`: with other texts the ratio has their difference
 near-duplicates, GPT-2 and `.bin/.idx` with the GPU engine. It gives the seconds of each phase, its MB of input per
 second, and its idle share: the share of the time without a kernel, by NVML.
 
+Records of repeated spans are timed from texts on the host to records and verdicts there, as the stage works. Beside
+them is libcudf's suffix array of the same column and its duplicates, which are on the device before and after. It knows
+nothing of other columns, and finds strings across two documents.
+
 Without a device it says so and ends. `--dry` runs everything with the CPU engine on a little text instead: no number is
 one of a GPU.
 """
@@ -38,6 +42,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +53,13 @@ import pyarrow.parquet as pq
 from benchmarks import corpus, device_trace
 from benchmarks.device_trace import Trace
 from benchmarks.first_contact import write_whole
+from curation.arrays import batches_by_size
 from curation.contract import TEXT, Engine
 from curation.doctor import generate_documents
 from curation.engine import gpu_obstacle, load_engine
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.spans import CLOSER, new_memory
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
@@ -65,6 +72,8 @@ from curation.reading.slices import plan_slices
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run as run_recipe
 from curation.speeds import benchmark_file
+from curation.stages.exact.span_runs import PASS_RECORDS, PIECE_BYTES, pieces_at_once, text_buffers
+from curation.stages.exact.unit_keys import TextBuffers
 from curation.system.progress import Lines
 from curation.system.steps import Count
 
@@ -79,12 +88,13 @@ FILES = 16  # in a job's input
 DRY_MEGABYTES, DRY_JOB_BYTES = 1, 2_000_000
 PERCENTILES = (5, 50, 95, 100)
 TOKENIZER = "gpt2"
+SPAN_BYTES = 200  # `length` of substring_dedup
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 # Functions that the model has, and its name for each (tests/ptx/workload.py)
 MODELLED = {
     "read JSON Lines": "read JSON Lines", "rewrite every step": "rewrite", "measure all": "measure",
     "hash_text": "hash", "classify language": "classify", "score_text": "score", "band_keys 21 of 6 rows": "keys",
-    "tokenize gpt2": "tokens",
+    "tokenize gpt2": "tokens", "records of spans": "windows",
 }  # fmt: skip
 HEADER = ("function", "quantity", "measured", "modelled for an H200", "measured ÷ modelled")
 DRY_HEADER = ("function", "quantity", "CPU engine (dry run)", *HEADER[3:])
@@ -170,6 +180,11 @@ class DeviceClock:
             function()
             return rmm.statistics.get_statistics().peak_bytes
 
+    def of_libraries(self, text: Any) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Yield what libraries of the device do in place of a function of the engine."""
+        column, _ = text.to_pylibcudf()
+        yield "libcudf's suffix array", lambda: suffix_array(column)
+
     def copy_of(self, size: int) -> Callable[[], object]:
         import cupy as cp
 
@@ -193,6 +208,9 @@ class HostClock:
 
     def peak_bytes(self, function: Callable[[], object]) -> int:
         return 0
+
+    def of_libraries(self, text: Any) -> Iterator[tuple[str, Callable[[], object]]]:
+        return iter(())
 
     def copy_of(self, size: int) -> Callable[[], object]:
         source, target = np.zeros(size, np.uint8), np.empty(size, np.uint8)
@@ -228,6 +246,32 @@ def cases(engine: Engine, frame, path: Path) -> Iterator[tuple[str, Callable[[],
     yield "band_keys 10 of 12 rows", lambda: engine.band_keys(text, 5, False, *few, 12)
     yield "shingles 5 words", lambda: engine.shingles(text, 5, False)
     yield f"tokenize {TOKENIZER}", lambda: engine.tokenize(text, load_tokenizer(TOKENIZER))
+    yield "records of spans", partial(span_records, engine, text_buffers(engine.to_arrow(frame).column(TEXT).chunk(0)))
+
+
+def span_records(engine: Engine, buffers: TextBuffers) -> int:
+    """Make the records of all three levels, as tasks of `substring_dedup` do; return how many windows have one."""
+    memory, anchors, places = new_memory(), [], []
+    ends = buffers.offsets[1:] - buffers.offsets[0]
+    for texts in batches_by_size(ends, pieces_at_once(engine) * PIECE_BYTES):
+        offsets = buffers.offsets[texts.start : texts.stop + 1]
+        records, found, _ = engine.anchor_records(buffers.data, offsets, SPAN_BYTES, memory)
+        anchors.append(records)
+        places.append(found)
+    found, records = np.concatenate(places), np.concatenate(anchors)
+    for closer in (engine.node_records, engine.window_records):
+        parts = (records[start : start + PASS_RECORDS] for start in range(0, len(records), PASS_RECORDS))
+        verdicts = np.concatenate([engine.judge_records(part, True) for part in parts])
+        records, found = closer(buffers.data, found[verdicts == CLOSER], SPAN_BYTES)
+    engine.judge_records(records[:PASS_RECORDS], True)
+    return len(records)
+
+
+def suffix_array(column) -> object:
+    """The strings of SPAN_BYTES or more that occur twice in a column, by libcudf."""
+    from pylibcudf.nvtext import deduplicate
+
+    return deduplicate.resolve_duplicates(column, deduplicate.build_suffix_array(column, SPAN_BYTES), SPAN_BYTES)
 
 
 # The model beside it
@@ -308,7 +352,7 @@ def measure_functions(options: argparse.Namespace, engine: Engine, clock: Device
         path = Path(folder, "texts.jsonl")
         with path.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps({"id": str(k), "text": text}) + "\n" for k, text in enumerate(texts))
-        for name, function in cases(engine, frame, path):
+        for name, function in itertools.chain(cases(engine, frame, path), clock.of_libraries(frame[TEXT])):
             try:
                 rate = size / 1000 / median_time(clock, function, options.repeats)
                 trace = clock.trace(function)

@@ -52,6 +52,10 @@ METHODS = {  # of objects that the libraries return; other libraries may have me
 }  # fmt: skip
 
 
+# What `benchmarks.gpu_bench` calls beside the engine
+BENCHMARKED = tuple(f"pylibcudf.nvtext.deduplicate.{name}" for name in ("build_suffix_array", "resolve_duplicates"))
+
+
 class Call(NamedTuple):
     """A use of a name of a library, such as `cupy.zeros`, or of a method, such as `.to_arrow`."""
 
@@ -189,7 +193,7 @@ def guarded(name: str, stand_in: Callable[..., Any]) -> Callable[..., Any]:
 def needed() -> set[str]:
     """The names whose parameters `interface.json` must have."""
     used = {call.name for call in calls() if call.name[0] != "."}
-    return used | {f"{owner}.{method}" for owner, methods in METHODS.items() for method in methods}
+    return {*used, *BENCHMARKED} | {f"{owner}.{method}" for owner, methods in METHODS.items() for method in methods}
 
 
 def real_parameters(name: str) -> str | None:

@@ -10,12 +10,14 @@ import sys
 import threading
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import gpu_pipeline
+from benchmarks import gpu_bench
 from tests.gpu import interface, stand_ins
 from tests.gpu.test_vectors import KMeans
 from tests.needs import REMEDIES
@@ -115,6 +117,15 @@ def test_the_stand_in_of_k_means_has_the_real_parameters():
     assert [(each.name, each.kind, each.default) for each in stand_in] == [
         (each.name, each.kind, eval(each.default)) for each in real
     ]
+
+
+def test_libcudf_takes_the_calls_of_the_benchmark(monkeypatch):
+    functions = {
+        name.rpartition(".")[2]: interface.guarded(name, lambda *given: given) for name in interface.BENCHMARKED
+    }
+    for name in ("pylibcudf", "pylibcudf.nvtext"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(deduplicate=SimpleNamespace(**functions)))
+    assert gpu_bench.suffix_array("column") == ("column", ("column", 200), 200)
 
 
 @pytest.mark.skipif(

@@ -19,6 +19,7 @@ class Clock(gpu_bench.DeviceClock):
     milliseconds = gpu_bench.HostClock.milliseconds
     peak_bytes = gpu_bench.HostClock.peak_bytes
     copy_of = gpu_bench.HostClock.copy_of
+    of_libraries = gpu_bench.HostClock.of_libraries
 
     def trace(self, function):
         return None
