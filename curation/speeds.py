@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# MB of text per second of one processor, measured (docs/performance.md; language and decontaminate 2026-11-22)
+# MB of text per second of one processor, measured (docs/performance.md; language and decontaminate 2026-11-22;
+# substring_dedup 2026-11-24, records and verdicts of 20 MB of prose, under load)
 HOST_RATES = {
     "read": 898,
     "rewrite": 763,
@@ -20,6 +21,7 @@ HOST_RATES = {
     "filter": 172,
     "exact_dedup": 3383,
     "fuzzy_dedup": 328,
+    "substring_dedup": 88,
     "language": 94,
     "classify": 94,
     "decontaminate": 261,
@@ -44,6 +46,7 @@ DEVICE_RATES = {
     "language": 21_400,
     "classify": 21_400,
     "decontaminate": 102_000,
+    "substring_dedup": 10_000,
     "tokens": 24_700,
     "encode": 5_000,  # assumed
 }
@@ -59,6 +62,7 @@ BATCH_MILLISECONDS = {
     "language": 1.94,
     "classify": 1.94,
     "decontaminate": 2.18,
+    "substring_dedup": 2.76,
     "tokens": 1.65,
 }
 DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz
@@ -66,9 +70,12 @@ DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corp
 # of `documents/`
 BATCH_LIMITS = 256 << 20, 1 << 16
 TOKEN_BATCH_LIMITS = 16 << 20, 20_000
+SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_runs`
+OTHER_LIMITS = {"tokens": TOKEN_BATCH_LIMITS, "substring_dedup": SPAN_BATCH_LIMITS}
 BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
-ENCODED_TRANSFERS = 0.5  # more with "encode": a file has half of the text's bytes
+# More with a step: a file has half of the text's bytes; records are copied down, and up again for their verdicts
+MORE_TRANSFERS = {"encode": 0.5, "substring_dedup": 2.5}
 START_SECONDS = {"cpu": 1.2, "gpu": 15.0}  # imports and first use of kernels; of the GPU assumed
 # Rows of benchmarks.gpu_bench, which measures a device
 BENCHMARK_ROWS = {
@@ -77,6 +84,7 @@ BENCHMARK_ROWS = {
     "filter": "measure gopher",
     "exact_dedup": "hash_text",
     "fuzzy_dedup": "band_keys 21 of 6 rows",
+    "substring_dedup": "records of spans",
     "tokens": "tokenize gpt2",
 }
 COMPRESSED_EXPANSION = 3.0  # text bytes per stored byte; assumed
@@ -157,7 +165,7 @@ def python_seconds(work: Work, steps: Sequence[str]) -> float:
         BATCH_MILLISECONDS[step] / 1e3 * work.bytes / min(most_bytes, most_documents * work.document)
         for step in steps
         if step in BATCH_MILLISECONDS
-        for most_bytes, most_documents in [TOKEN_BATCH_LIMITS if step == "tokens" else BATCH_LIMITS]
+        for most_bytes, most_documents in [OTHER_LIMITS.get(step, BATCH_LIMITS)]
     )
 
 
@@ -171,7 +179,7 @@ def engine_times(engine: str, work: Work, measured: dict[str, float] | None = No
     if not on_device:
         return Times(host / work.processors)
     rates = DEVICE_RATES | (measured or {})
-    moved = megabytes * (TRANSFERS + ENCODED_TRANSFERS * ("encode" in on_device))
+    moved = megabytes * (TRANSFERS + sum(MORE_TRANSFERS.get(step, 0) for step in on_device))
     host += moved / COPY_RATE
     device = sum(megabytes / rates[step] for step in on_device)
     return Times(host / work.processors, moved / BUS_RATE, device, python_seconds(work, on_device))

@@ -10,8 +10,10 @@ import pytest
 
 from benchmarks import whole_runs
 from curation import speeds
+from curation.engine import load_engine
 from curation.planning.arguments import work_of
 from curation.speeds import Work, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
+from curation.stages.exact.span_runs import PIECE_BYTES, pieces_at_once
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens", "write")
@@ -64,6 +66,15 @@ def test_seconds_by_hand():
     assert engine_times("gpu", Work(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
 
 
+def test_records_of_spans_are_copied_both_ways():
+    times = engine_times("gpu", Work(10**9, ("substring_dedup",), 1))
+    host = 1e3 / 898 + 1e3 / 276 + 1e3 * 5.5 / 11_500
+    assert (times.host, times.bus) == pytest.approx((host, 1e3 * 5.5 / 25_000))
+    assert engine_times("cpu", Work(10**9, ("substring_dedup",), 1)).host == pytest.approx(
+        1e3 / 898 + 1e3 / 276 + 1e3 / 88
+    )
+
+
 def test_short_documents_make_small_batches():
     """65,536 documents make a batch of the map phase, 16 MiB or 20,000 documents one of tokens."""
     short, long = (engine_times("gpu", Work(10**9, ("filter", "tokens"), 99, document=size)) for size in (100, 10**4))
@@ -80,6 +91,9 @@ def test_limits_of_batches_are_those_of_the_code():
     assert f"MAX_BATCH_BYTES = 4 << 20, {speeds.BATCH_LIMITS[0] >> 20} << 20" in session
     assert speeds.BATCH_LIMITS[1] == LINES_AT_ONCE
     assert (ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS) == speeds.TOKEN_BATCH_LIMITS
+    engine = SimpleNamespace(batch_bytes=lambda workers: speeds.BATCH_LIMITS[0])
+    assert pieces_at_once(engine) * PIECE_BYTES == speeds.SPAN_BATCH_LIMITS[0]
+    assert pieces_at_once(load_engine("cpu")) == 1
 
 
 def test_a_device_that_parses_leaves_bytes_to_the_host():

@@ -95,7 +95,7 @@ def test_operations_and_waits_of_the_engine_are_tallied():
 STEP_CALLS = {
     "parse": "read JSON Lines", "rewrite": "rewrite", "measure": "measure", "filter": "measure",
     "exact_dedup": "hash", "language": "classify", "classify": "classify", "fuzzy_dedup": "keys",
-    "decontaminate": "hits", "tokens": "tokens",
+    "decontaminate": "hits", "substring_dedup": "windows", "tokens": "tokens",
 }  # fmt: skip
 
 
