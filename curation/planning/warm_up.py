@@ -114,11 +114,13 @@ def _span_records(engine: Engine) -> None:
 
 
 def _span_masks(engine: Engine) -> None:
+    from curation.kernels.span_keys import span_keys
     from curation.kernels.spans import fill_spans, spans_of_mask
 
-    mask = np.zeros(8, np.uint8)
-    fill_spans(mask, *np.array([[0, 4], [6, 8]]).T)
-    spans_of_mask(mask, np.array([0, 5, 8]), 2, 0)
+    mask, found = np.zeros(80, np.uint8), np.array([[0, 40], [42, 80]])
+    fill_spans(mask, *found.T)
+    spans_of_mask(mask, np.array([0, 41, 80]), 2, 0)
+    span_keys(mask, found[:, 0], found[:, 1], 32)
 
 
 def _leaders(engine: Engine) -> None:
