@@ -17,6 +17,7 @@ from curation.kernels.hashing import combine64, murmur3_x64_128
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
+from curation.kernels.word_breaks import find_unspaced, split_document
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
 
@@ -49,6 +50,31 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
             o = out_end
         ends[row + 1] = o
     return ends, edited
+
+
+@kernel
+def split_rows(data, offsets, valid, is_table, lists, scratch, out):
+    """Write the texts with a space between adjacent words; return the ends of the texts and whether each changed."""
+    ends = np.zeros(offsets.size, np.int64)
+    changed = np.zeros(offsets.size - 1, np.bool_)
+    o = 0
+    for row in range(offsets.size - 1):
+        start, end = offsets[row], offsets[row + 1]
+        if valid[row]:
+            first = o
+            o = split_document(data, start, end, is_table, lists, scratch, out, o)
+            changed[row] = o - first > end - start
+        ends[row + 1] = o
+    return ends, changed
+
+
+@kernel
+def find_unspaced_rows(data, offsets, valid):
+    found = np.zeros(offsets.size - 1, np.bool_)
+    for row in range(offsets.size - 1):
+        if valid[row]:
+            found[row] = find_unspaced(data, offsets[row], offsets[row + 1]) < offsets[row + 1]
+    return found
 
 
 @kernel

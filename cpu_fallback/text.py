@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cpu_fallback import flat_counts, kernels
-from cpu_fallback.buffers import buffers_of, series_of, string_array
+from cpu_fallback.buffers import STRING, buffers_of, series_of, string_array
 from cpu_fallback.repeated_strings import allocate_strings, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
@@ -18,6 +19,8 @@ from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, allocate_run
+from curation.kernels.word_lists import load_word_lists
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
@@ -55,6 +58,34 @@ def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray
         data, offsets, valid, form_row, form_data, form_offsets, out, plan, *unicode[:3], unicode.lower
     )
     return series_of(out[: ends[-1]], ends, text.index, nulls, text.name), edited
+
+
+def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
+    data, offsets, nulls = buffers_of(text)
+    valid = np.ones(len(text), bool) if nulls is None else nulls
+    if words == SCRIPTS:
+        valid = kernels.find_unspaced_rows(data, offsets, valid)
+    if words == SPACES or not valid.any():
+        return text, np.zeros(len(text), bool)
+    if words == SCRIPTS and not valid.all():
+        return _split_some(text, valid)
+    out = np.empty(2 * int(offsets[-1] - offsets[0]), np.uint8)  # at most a space per character
+    ends, changed = kernels.split_rows(
+        data, offsets, valid, words == TABLE, tuple(load_word_lists()), allocate_run(), out
+    )
+    return series_of(out[: ends[-1]], ends, text.index, nulls, text.name), changed
+
+
+def _split_some(text: pd.Series, wanted: np.ndarray) -> tuple[pd.Series, np.ndarray]:
+    """`split_words` by `scripts` of some of the texts."""
+    split, edited = split_words(text[wanted], SCRIPTS)
+    if not edited.any():
+        return text, np.zeros(len(text), bool)
+    changed = np.zeros(len(text), bool)
+    changed[wanted] = edited
+    array = string_array(text)
+    merged = pc.replace_with_mask(array, pa.array(wanted), string_array(split))
+    return pd.Series(STRING.__from_arrow__(merged), index=text.index, name=text.name, copy=False), changed
 
 
 def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:
