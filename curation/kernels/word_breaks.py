@@ -3,8 +3,8 @@
 
     spaces   a word is a maximal run of characters that are not white space
     scripts  as `spaces`, and a word also ends between two words of a script without spaces, and between such a script
-             and others: up to MAX_TAIL marks belong to the word of such a script before them, opening brackets and
-             quotation marks to the word after them
+             and others: up to MAX_TAIL marks belong to the word of such a script before them, up to MAX_TAIL opening
+             brackets and quotation marks to the one after them
     table    a word is a run of letters, marks of letters and numbers, in which one of - . ' ’ , : may be between two of
              them; or a word of a script without spaces; or a run of one other character, as FineWeb-2 has it
 
@@ -58,35 +58,51 @@ def class_of(pages, classes, code_point):
 
 
 @kernel
-def ends_word(is_table, second, first, tail, kind, is_same, following):
-    """Whether a word ends before a character that does not continue a run.
+def ends_word_of_table(second, first, kind, is_same, following):
+    """Whether a word of `table` ends before a character that does not continue a run.
 
     second, first  classes of the characters before it; SPACE before the text
-    tail           of the characters before it (`next_tail`)
     kind           its class
     is_same        whether it equals the character before it
     following      class of the character after it; SPACE after the text
     """
     if first == SPACE or kind == SPACE:
         return False
-    if is_table:
-        if kind == LETTER:
-            return first != LETTER and (first != INNER or second != LETTER)
-        if kind == INNER and first == LETTER:
-            return following != LETTER
-        return kind >= HAN or not is_same
-    if kind >= HAN:
-        return first != OPENING or not (second == SPACE or second == OPENING or second >= HAN)
-    return tail > 0 and (kind == LETTER or kind == OPENING)
+    if kind == LETTER:
+        return first != LETTER and (first != INNER or second != LETTER)
+    if kind == INNER and first == LETTER:
+        return following != LETTER
+    return kind >= HAN or not is_same
 
 
 @kernel
-def next_tail(tail, kind):
-    """1 after a character of a script without spaces, 1 more after each of MAX_TAIL marks that follow it, else 0."""
+def ends_word_of_scripts(first, kind, state):
+    """Whether a word of `scripts` ends before a character of class `kind` that does not continue a run, after one of
+    class `first`. `state` is that of the characters before (`next_state`)."""
+    if first == SPACE or kind == SPACE:
+        return False
+    if kind >= HAN:
+        return state >= 0
+    return state > 0 and (kind == LETTER or kind == OPENING)
+
+
+@kernel
+def next_state(state, first, kind, ends):
+    """What the rules of `scripts` need to know of the characters before: 1 after a character of a script without
+    spaces, 1 more after each of MAX_TAIL marks that follow it; -1 after an opening mark that begins a word, 1 less
+    after each of MAX_TAIL - 1 more; else 0.
+
+    first, kind  classes of the character before and of this one
+    ends         whether a word ends before this one
+    """
     if kind >= HAN:
         return 1
-    if (kind == OTHER or kind == INNER) and 0 < tail <= MAX_TAIL:
-        return tail + 1
+    if kind == OPENING:
+        if first == SPACE or ends:
+            return -1
+        return state - 1 if -MAX_TAIL < state < 0 else 0
+    if (kind == OTHER or kind == INNER) and 0 < state <= MAX_TAIL:
+        return state + 1
     return 0
 
 
@@ -222,7 +238,7 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
     """
     pages, classes, roots, edges, costs = lists
     codes, kinds, best, back, ends = scratch
-    i, second, first, tail, code_before = start, SPACE, SPACE, 0, -1
+    i, second, first, state, code_before = start, SPACE, SPACE, 0, -1
     while i < end:
         if is_table:
             while (first == LETTER or first == SPACE) and i + 8 <= end:
@@ -235,15 +251,20 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
                 o += count
                 second = class_of(pages, classes, byte_at(data, i - 2)) if count > 1 else first
                 first = class_of(pages, classes, byte_at(data, i - 1))
-                code_before, tail = -1, 0
+                code_before = -1
             if i == end:
                 break
         code, width = decode(data, i)
         kind = class_of(pages, classes, code)
-        following = SPACE
-        if is_table and kind == INNER and first == LETTER:
-            following = class_at(data, i + width, end, pages, classes)
-        if ends_word(is_table, second, first, tail, kind, code == code_before, following):
+        if is_table:
+            following = SPACE
+            if kind == INNER and first == LETTER:
+                following = class_at(data, i + width, end, pages, classes)
+            is_end = ends_word_of_table(second, first, kind, code == code_before, following)
+        else:
+            is_end = ends_word_of_scripts(first, kind, state)
+            state = next_state(state, first, kind, is_end)
+        if is_end:
             out[at(o)] = SEPARATOR
             o += 1
         if kind < HAN:
@@ -251,7 +272,7 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
                 out[at(o + k)] = data[at(i + k)]
             o += width
             i += width
-            second, first, tail, code_before = first, kind, next_tail(tail, kind), code
+            second, first, code_before = first, kind, code
             continue
         run, count = i, 0
         while True:
@@ -274,7 +295,7 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
                 out[at(o)] = data[at(run)]
                 o += 1
                 run += 1
-        tail, code_before = 1, -1
+        code_before = -1
     return o
 
 
