@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cpu_fallback import flat_counts, kernels
-from cpu_fallback.buffers import STRING, buffers_of, series_of, string_array
+from cpu_fallback.buffers import buffers_of, series_of, string_array
 from cpu_fallback.repeated_strings import allocate_strings, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
@@ -62,30 +61,14 @@ def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray
 
 def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
     data, offsets, nulls = buffers_of(text)
-    valid = np.ones(len(text), bool) if nulls is None else nulls
+    wanted = np.full(len(text), words != SPACES) if nulls is None else nulls & (words != SPACES)
+    lists = load_word_lists()
     if words == SCRIPTS:
-        valid = kernels.find_unspaced_rows(data, offsets, valid)
-    if words == SPACES or not valid.any():
-        return text, np.zeros(len(text), bool)
-    if words == SCRIPTS and not valid.all():
-        return _split_some(text, valid)
-    out = np.empty(2 * int(offsets[-1] - offsets[0]), np.uint8)  # at most a space per character
-    ends, changed = kernels.split_rows(
-        data, offsets, valid, words == TABLE, tuple(load_word_lists()), allocate_run(), out
-    )
-    return series_of(out[: ends[-1]], ends, text.index, nulls, text.name), changed
-
-
-def _split_some(text: pd.Series, wanted: np.ndarray) -> tuple[pd.Series, np.ndarray]:
-    """`split_words` by `scripts` of some of the texts."""
-    split, edited = split_words(text[wanted], SCRIPTS)
-    if not edited.any():
-        return text, np.zeros(len(text), bool)
-    changed = np.zeros(len(text), bool)
-    changed[wanted] = edited
-    array = string_array(text)
-    merged = pc.replace_with_mask(array, pa.array(wanted), string_array(split))
-    return pd.Series(STRING.__from_arrow__(merged), index=text.index, name=text.name, copy=False), changed
+        wanted = kernels.find_unspaced_rows(data, offsets, wanted, lists.pages, lists.classes)
+    rows = np.flatnonzero(wanted)
+    out = np.empty(2 * int(np.diff(offsets)[rows].sum()), np.uint8)  # at most a space per character
+    ends = kernels.split_rows(data, offsets, rows, words == TABLE, tuple(lists), allocate_run(), out)
+    return series_of(out[: ends[-1]], ends, text.index[rows], None, text.name), wanted
 
 
 def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:

@@ -161,8 +161,10 @@ class Engine(Protocol):
         ...
 
     def split_words(self, text: Text, words: str) -> tuple[Text, np.ndarray]:
-        """Return the texts with a space between adjacent words, and a bool per document: true if its text changed.
-        `words` is one of `curation.kernels.word_breaks.WORDS`. Nulls stay nulls."""
+        """Return texts with a space between adjacent words, and a bool per document: true if its text is among them.
+
+        They are all texts that may change, in order. `words` is one of `curation.kernels.word_breaks.WORDS`. A null and
+        a text without characters of scripts without spaces (`scripts`) never change."""
         ...
 
     def measure(self, text: Text, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -22,7 +22,6 @@ from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
-from curation.kernels.word_breaks import SPACES
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 from gpu_pipeline import columns, document_kernels, kernels, measures, models, text_kernels
@@ -117,14 +116,10 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndarray]:
     """On the host: a run of a script without spaces is cut from its start to its end, by one probe of a table of 17 MB
     per character."""
-    if words == SPACES or len(text) == 0:
-        return text, np.zeros(len(text), bool)
     engine = load_engine("cpu")
-    split, changed = engine.split_words(engine.from_arrow(pa.table({TEXT: string_array(text)}))[TEXT], words)
-    if not changed.any():
-        return text, changed
+    split, wanted = engine.split_words(engine.from_arrow(pa.table({TEXT: string_array(text)}))[TEXT], words)
     array = engine.to_arrow(split.to_frame()).column(0).combine_chunks()
-    return uploaded(array, text.index, text.name), changed
+    return uploaded(array, text.index[: len(array)], text.name), wanted
 
 
 # Measures

@@ -182,11 +182,11 @@ def find_unspaced(data, i, end):
     `end` if there is none."""
     while i < end:
         if i + 8 <= end:
-            place = first_mark(mark_leads(load64(data, i)))
-            if place == 8:
+            leads = mark_leads(load64(data, i))
+            if leads == np.uint64(0):
                 i += 8
                 continue
-            i += place
+            i += first_mark(leads)
         byte = byte_at(data, i)
         if byte >= 0xE0 and may_begin_unspaced(byte, byte_at(data, i + 1)):
             return i

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from curation.contract import Engine, Text
+from curation.contract import TEXT, Engine, Text
 from curation.errors import nearest
 from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, WORDS
 from curation.stages.base import Stage
@@ -46,7 +47,15 @@ def with_words(stage: AnyStage, words: str) -> AnyStage:
 
 def split_words(engine: Engine, text: Text, words: str) -> Text:
     """Return the texts with a space between adjacent words. `words` is one of WORDS, or "" for `spaces`."""
-    return text if words in ("", SPACES) else engine.split_words(text, words)[0]
+    if words in ("", SPACES):
+        return text
+    parts, wanted = engine.split_words(text, words)
+    if wanted.all() or not wanted.any():
+        return parts if wanted.any() else text
+    whole, split = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
+    places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
+    merged = pa.chunked_array([*whole.chunks, *split.chunks]).combine_chunks().take(pa.array(places))
+    return engine.from_arrow(pa.table({TEXT: merged}))[TEXT]
 
 
 def measure_words(engine: Engine, text: Text, names: Collection[str], words: str) -> dict[str, np.ndarray]:
@@ -54,27 +63,20 @@ def measure_words(engine: Engine, text: Text, names: Collection[str], words: str
 
     Sentences of `table` are those of `scripts`: a closing bracket is a word there, and would begin a sentence.
     """
-    if words in ("", SPACES) or not names:
-        return engine.measure(text, tuple(names)) if names else {}
-    split, changed = engine.split_words(text, words)
-    rows = np.flatnonzero(changed)
-    if not len(rows):
-        return engine.measure(text, tuple(names))
-    is_most = 2 * len(rows) > len(changed)  # then the split texts have the measures of all
+    if not names:
+        return {}
+    parts, wanted = (text, np.zeros(0, bool)) if words in ("", SPACES) else engine.split_words(text, words)
+    rows = np.flatnonzero(wanted)
     of_split = tuple(name for name in names if name not in OF_UNSPLIT and (name != "sentences" or words != TABLE))
-    of_text = tuple(name for name in names if not is_most or name not in of_split)
+    of_text = tuple(name for name in names if len(rows) < len(wanted) or not len(rows) or name not in of_split)
     values = engine.measure(text, of_text) if of_text else {}
-    if of_split:
-        parts, own = (split, text) if is_most else (split.take(rows), text.take(rows))
+    if len(rows) and of_split:
         found = engine.measure(parts, of_split)
         if {*WITH_SPACES} & {*of_split}:
-            added = engine.byte_lengths(parts) - engine.byte_lengths(own)
+            added = engine.byte_lengths(parts) - engine.byte_lengths(text)[rows]
             found |= {name: found[name] - added for name in WITH_SPACES if name in found}
         for name, counts in found.items():
-            if is_most:
-                values[name] = counts
-            else:
-                values[name][rows] = counts
+            values.setdefault(name, np.zeros(len(wanted), np.int64))[rows] = counts
     if "sentences" in names and words == TABLE:
         values |= measure_words(engine, text, ("sentences",), SCRIPTS)
     return {name: values[name] for name in names}

@@ -9,7 +9,7 @@ from hypothesis import given
 from curation.contract import TEXT
 from curation.kernels.word_breaks import MAX_RUN, WORDS
 from curation.measures import Measure
-from curation.stages.words import measure_words
+from curation.stages.words import measure_words, split_words
 from tests.conftest import frame_of
 from tests.corpus import NASTY, document_lists, real_documents
 from tests.oracle.measures import measure_document
@@ -24,9 +24,14 @@ SAMPLES = (
 
 
 def split(engine, texts: list[str | None], words: str) -> list[str | None]:
-    text, changed = engine.split_words(frame_of(engine, texts)[TEXT], words)
-    found = engine.to_arrow(frame_of(engine, ["x"] * len(texts)).assign(text=text)).column(TEXT).to_pylist()
-    assert changed.tolist() == [a != b for a, b in zip(texts, found, strict=True)]
+    """The texts with a space between adjacent words, and the same from the function of the stages."""
+    text = frame_of(engine, texts)[TEXT]
+    parts, wanted = engine.split_words(text, words)
+    split = iter(engine.to_arrow(parts.to_frame(TEXT)).column(TEXT).to_pylist())
+    found = [next(split) if is_split else whole for is_split, whole in zip(wanted.tolist(), texts, strict=True)]
+    assert next(split, None) is None
+    whole = engine.to_arrow(split_words(engine, text, words).to_frame(TEXT)).column(TEXT)
+    assert whole.to_pylist() == found
     return found
 
 
