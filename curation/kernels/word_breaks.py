@@ -136,7 +136,7 @@ def cut_run(codes, kinds, base, count, roots, edges, costs, best, back, ends):
                 code = codes[base + k]
                 if code > 0xFFFF:
                     break
-                node = np.int64(roots[code]) if k == first else next_node(edges, node, code)
+                node = int(roots[code]) if k == first else next_node(edges, node, code)
                 if node == 0:
                     break
                 k += 1
