@@ -95,6 +95,16 @@ def test_a_recipe_sets_the_words_of_its_stages(tmp_path: Path):
     assert [stage.words for stage in plain.stages] == ["", "", "spaces"]
 
 
+def test_a_setting_changes_the_words_or_the_measure():
+    recipe = load_recipe(
+        "default", settings=["stages.filter.words=table", "stages.filter.words.min=20", "words=scripts"]
+    )
+    stages = {stage.kind: stage for stage in recipe.stages}
+    assert (stages["filter"].words, stages["fuzzy_dedup"].words) == ("table", "scripts")
+    rules = stages["filter"].rules_on_measures()
+    assert [rule.min for rule in rules if rule.measure == "words"] == [20]
+
+
 def test_marks_are_of_these_words():
     stage = Filter(rules=[Rule(measure="top_2gram_count", max=1, reason="top")], words="table")
     text = "中国人民，中国人民。"
