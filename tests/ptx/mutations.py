@@ -63,14 +63,14 @@ MOST_LAUNCHES = 2  # of a kernel by one call
 PATIENCE = 1 << 25  # basic blocks; launches here need fewer
 # Why a weakened atomic or barrier changes nothing: by kernel, kind, and line of the kernel that it comes from; and how
 # many there are at most.
-UNROLLED = "the compiler has a loop of its own for n = 1, in which nothing is counted"
+OWN_LOOP = "the compiler has a loop of its own for n = 1, in which nothing is counted"
 NOT_NEEDED = {
     ("repeat_words_small", "atomic", "count_document("): (
         1,
         "followers: a block of one warp has one lane that adds; larger blocks have more",
     ),
-    ("claim_ngrams", "atomic", "cuda.atomic.add(lowest, base + other, cuda.popc(same))"): (1, UNROLLED),
-    ("claim_ngrams", "atomic", "cuda.atomic.add(lowest, base + other, 1)"): (1, UNROLLED),
+    ("claim_ngrams", "atomic", "cuda.atomic.add(lowest, base + other, cuda.popc(same))"): (1, OWN_LOOP),
+    ("claim_ngrams", "atomic", "cuda.atomic.add(lowest, base + other, 1)"): (1, OWN_LOOP),
 }
 
 
