@@ -112,6 +112,7 @@ def _unit_spans(engine: Engine) -> None:
 
 def _span_records(engine: Engine) -> None:
     from curation.kernels import spans
+    from curation.kernels.span_keys import span_keys
 
     data, offsets = np.frombuffer(b"0123456789" * 40, np.uint8), np.array([0, 200, 400])
     records, places, found = spans.anchor_records(data, offsets, 32, spans.new_memory())
@@ -121,6 +122,7 @@ def _span_records(engine: Engine) -> None:
     mask = np.zeros(len(data), np.uint8)
     spans.fill_spans(mask, *found.T)
     spans.spans_of_mask(mask, offsets, 32, 0)
+    span_keys(data, found[:, 0], found[:, 1], 32)
 
 
 def _leaders(engine: Engine) -> None:
