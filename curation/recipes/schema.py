@@ -140,6 +140,11 @@ def _forms_of(definitions: dict[str, Any], stage: str, prefix: str, measures: tu
     keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys((*Measure.__members__, TOKENS, *measures), bound)
     names = (f"{prefix}Rule", f"{prefix}KeyedRules")
     one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in names)]
+    if not prefix:
+        groups = {"anyOf": [*one, {"type": "string"}, {"type": "array", "items": {"anyOf": one}}]}
+        properties["rules"] = {"type": "object", "minProperties": 1, "additionalProperties": groups}
+    else:
+        del properties["rules"]
     properties["any"] = {"type": "array", "minItems": 2, "items": {"anyOf": one[1:]}}
     definitions[stage]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
     return {

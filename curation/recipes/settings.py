@@ -25,7 +25,7 @@ from curation.stages.base import stage_names
 
 FILTER, LINES = "filter", "lines"
 RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
-SUBJECTS = ("measure", "ratio", "column", "set", "override", "any")
+SUBJECTS = ("measure", "ratio", "column", "set", "override", "any", "rules")
 FORMS = frozenset((*SUBJECTS, "matches", "listed"))  # a rule that is written out has one of these
 EXAMPLE = "{min: 50}"
 
@@ -92,12 +92,22 @@ def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
             )
     if not RULE_FIELDS & rule.keys():
         return _keyed(rule, path, more)
+    if isinstance(rule.get("rules"), dict):
+        return [{**rule, "rules": _expanded_groups(rule["rules"], f"{path}.rules", more)}]
     if "any" not in rule:
         return [rule]
     entries = expand_rule_shorthands(rule["any"], f"{path}.any", more)
     if isinstance(entries, list):  # `Rule` refuses a set, in words that a name alone would not get
         entries = [{"set": entry} if isinstance(entry, str) else entry for entry in entries]
     return [{**rule, "any": entries}]
+
+
+def _expanded_groups(groups: dict[Any, Any], path: str, more: Set[str]) -> dict[str, Any]:
+    """The rules of each value of a column, with mappings written out."""
+    for value in groups:
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} is no text. Quote it: YAML reads no, yes, on and off as truth - at `{path}`")
+    return {value: expand_rule_shorthands(rules, f"{path}.{value}", more) for value, rules in groups.items()}
 
 
 def _keyed(rules: dict[Any, Any], path: str, more: Set[str]) -> list[dict[str, Any]]:
@@ -408,7 +418,10 @@ def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, Rule]:
         raise ValueError(f"no rule named {key!r}{nearest(key, keys_of(known))}")
     if len(fits) > 1:
         raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
-    return places[fits[0]]
+    number, rule = places[fits[0]]
+    if isinstance(rules[number], dict) and "rules" in rules[number]:
+        raise ValueError(f"{key!r} differs per {rules[number]['per']}; change the rules of each value in the recipe")
+    return number, rule
 
 
 def _change(rules: list[Any], key: str, condition: str, bound: Any) -> None:

@@ -3,8 +3,8 @@
 
 A rule bounds a measure, a ratio of two measures, a number in a column, the matches of a regular expression or the
 entries of a file that are found, or it lists values of a column. Another form has several rules, of which one must
-hold. All bounds are inclusive. A denominator counts as at least 1: ratios of an empty document are
-0.
+hold, and another one has rules for each value of a column. All bounds are inclusive. A denominator counts as at least
+1: ratios of an empty document are 0.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ from curation.rules.columns import (
 from curation.rules.listed import Listed, check_listed, count_listed
 
 OFF = "off"
+OTHER, KEEP, REMOVE = (
+    "other",
+    "keep",
+    "remove",
+)  # values of a column without rules of their own, and what becomes of them
 SHOWN_CHARACTERS = 60  # of a pattern or a value in a message
 NOT_GIVEN: dict[str, float | None] = {  # the conditions of a rule
     "min": -math.inf, "max": math.inf,
@@ -81,6 +86,8 @@ class Rule(
     any_ (`any`)            rules of which at least one must hold; no sets, and no `any` inside
     set, override           the rules of a set, by its name; `override` maps a rule, by reason or measure, to the bounds
                             to replace, or to `off`, which removes the rule
+    per, rules              rules for each value of the column `per`: `rules` maps a value, or `other` for all others
+                            and nulls, to rules, `keep`, `remove`, or the value whose rules it takes
 
     reason                  name of the rule in `removed/` and in the report; default: the measure, `a_per_b` for a
                             ratio, the column, `<column>_matches`, `<column>_listed`, or the names in `any` with `_or_`
@@ -106,14 +113,15 @@ class Rule(
     any_: tuple[Rule, ...] | None = None
     set: str | None = None
     override: dict[str, Bounds | str | bool] | None = None
+    rules: dict[str, str | list[str | Rule]] | None = None
 
     def __post_init__(self) -> None:
         on_column = self.column is not None or self.matches is not None or self.listed is not None
-        others = (self.set is not None) + (self.any_ is not None)
+        others = sum(form is not None for form in (self.set, self.any_, self.rules))
         if (self.measure != "") + bool(self.ratio) + on_column + others != 1:  # a `Measure` may be 0
             raise ValueError(
                 "give one of measure: NAME, ratio: [NAME, NAME], column: NAME, matches: PATTERN, listed: {file: FILE}, "
-                "any: [RULE, RULE] and set: NAME"
+                "any: [RULE, RULE], set: NAME, and per: COLUMN with rules"
             )
         if self.override is not None and self.set is None:
             raise ValueError("override needs a set: {set: gopher, override: {words: {min: 100}}}")
@@ -121,6 +129,8 @@ class Rule(
             self._check_set()
         elif self.any_ is not None:
             self._check_any()
+        elif self.rules is not None:
+            self._check_groups()
         elif on_column:
             self._check_column()
         else:
@@ -231,8 +241,8 @@ class Rule(
         if len(self.any_) < 2:
             raise ValueError(f"any needs two rules or more, not {len(self.any_)}; a rule alone needs no any")
         for rule in self.any_:
-            if rule.set is not None or rule.any_ is not None:
-                kind = f"the set {rule.set}" if rule.set is not None else "any"
+            if rule.set is not None or rule.any_ is not None or rule.rules is not None:
+                kind = f"the set {rule.set}" if rule.set is not None else "any" if rule.any_ else "rules per column"
                 raise ValueError(f"any takes single rules, not {kind}. Write the rules of a set one by one")
             if rule.reason:
                 raise ValueError(f"reason {rule.reason!r} has no meaning inside any; give any a reason")
@@ -247,6 +257,20 @@ class Rule(
         if self.override is not None:
             changes = {key: _checked_change(key, change) for key, change in self.override.items()}
             _put(self, "override", changes)
+
+    def _check_groups(self) -> None:
+        self._allow("rules per column", "per")
+        if self.reason:
+            raise ValueError("the rules of a column have reasons of their own; remove reason")
+        if not isinstance(self.per, str) or self.per in ("", TEXT):
+            raise ValueError(f"rules for each value of a column need per: COLUMN, not {self.per!r}")
+        groups = self.rules if isinstance(self.rules, dict) else {}
+        if not groups.keys() - {OTHER}:
+            raise ValueError("rules of per: COLUMN map a value of the column to rules: {deu_Latn: {words: {min: 50}}}")
+        for value, entries in groups.items():
+            for entry in [] if isinstance(entries, str) else entries:
+                if isinstance(entry, Rule) and entry.rules is not None:
+                    raise ValueError(f"the rules of {value!r} are single rules and sets, not rules per column")
 
     def _allow(self, subject: str, *names: str) -> None:
         """Raise ValueError for a condition that a rule on this subject cannot have."""
@@ -281,6 +305,8 @@ class Rule(
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the rule needs on the host; none for a rule on measures."""
+        if self.rules is not None:
+            return (str(self.per),)
         return tuple(dict.fromkeys(rule.column for rule in self.parts if rule.column is not None))
 
     @property
@@ -399,6 +425,8 @@ def _advice(subject: str, name: str) -> str:
         return "Change a rule of the set with override: {words: {min: 100}}"
     if subject == "any":
         return "Give it in each rule"
+    if subject == "rules per column":
+        return "Give it in the rules of a value"
     if name == "per":
         return "It divides the count of matches: PATTERN"
     if subject == "per":
