@@ -30,7 +30,7 @@ from curation.rules.columns import (
     pattern_problem,
     written_numbers,
 )
-from curation.rules.listed import Listed, check_listed, count_listed
+from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words
 
 OFF = "off"
 OTHER, KEEP, REMOVE = (
@@ -83,6 +83,8 @@ class Rule(
     column, listed, min_count, max_count
                             bounds on the number of different entries of a file that are found, in `text` by default; a
                             null has none
+    listed, per, min, max   bounds on the number of words in `text` that a list has as `stop_word`, divided by the
+                            measure `per`, at least 1
     any_ (`any`)            rules of which at least one must hold; no sets, and no `any` inside
     set, override           the rules of a set, by its name; `override` maps a rule, by reason or measure, to the bounds
                             to replace, or to `off`, which removes the rule
@@ -182,9 +184,14 @@ class Rule(
             self._allow("matches", "matches", "min_count", "max_count")
             self._check_counts("matches", "documents that match")
         elif self.listed is not None:
-            self._allow("listed", "listed", "min_count", "max_count")
             if isinstance(self.listed, dict):
                 _put(self, "listed", msgspec.convert(self.listed, Listed))
+            if self.per is not None:
+                if self.listed.as_ != STOP_WORD:
+                    raise ValueError(f"per divides the count of words, as: {STOP_WORD}, not as: {self.listed.as_}")
+                self._check_per()
+                return
+            self._allow("listed", "listed", "min_count", "max_count")
             self._check_counts("listed", "documents with an entry")
         elif self.in_ is not None:
             self._allow("in", "in_")
@@ -197,9 +204,10 @@ class Rule(
             self._check_numbers()
 
     def _check_per(self) -> None:
-        self._allow("per", "matches", "per", "min", "max")
+        self._allow("per", "matches", "listed", "per", "min", "max")
         if self.column != TEXT:
-            raise ValueError(f"per is a measure of {TEXT}, and matches are counted in column {self.column!r}")
+            what = "matches" if self.matches is not None else "words"
+            raise ValueError(f"per is a measure of {TEXT}, and {what} are counted in column {self.column!r}")
         _put(self, "per", name_of(self.per))
         self._check_bounds("min", "max")
         if self.max < 0 or (self.min <= 0 and self.max == math.inf):
@@ -316,9 +324,9 @@ class Rule(
             return self.reason or "_or_".join(rule.name for rule in self.any_)
         if self.reason or self.column is None:
             return self.reason or "_per_".join(self.measures)
-        if self.listed is not None:
-            return f"{self.column}_listed"
         per = f"_per_{self.per}" if self.per else ""
+        if self.listed is not None:
+            return f"{self.column}_listed{per}"
         return self.column if self.matches is None else f"{self.column}_matches{per}"
 
     @property
@@ -348,7 +356,8 @@ class Rule(
             place = f"per {self.per}" if self.per else f"in column {self.column}"
             return f"{self.name}: matches of {shortened(self.matches)} {place} {within}"
         if self.listed is not None:
-            return f"{self.name}: {self.listed.describe()} in column {self.column} {within}"
+            place = f"per {self.per}" if self.per else f"in column {self.column}"
+            return f"{self.name}: {self.listed.describe()} {place} {within}"
         if self.in_ is None and self.not_in is None:
             return f"{self.name}: column {self.column} {within}"
         values, word = (self.in_, "in") if self.in_ is not None else (self.not_in or (), "not in")
@@ -406,6 +415,8 @@ class Rule(
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
         column = columns[str(self.column)]
+        if self.listed is not None and self.per is not None:
+            return count_stop_words(column, {0: self.listed})[1]
         if self.listed is not None:
             return count_listed(column, self.listed)
         return count_matches(column, str(self.matches))
@@ -428,7 +439,7 @@ def _advice(subject: str, name: str) -> str:
     if subject == "rules per column":
         return "Give it in the rules of a value"
     if name == "per":
-        return "It divides the count of matches: PATTERN"
+        return "It divides the count of matches: PATTERN, or of words of a list"
     if subject == "per":
         return f"Use {name.removesuffix('_count')}, of the count divided by the measure"
     if name in ("min_count", "max_count"):

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from curation.errors import RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
 from curation.rules.grammar import KEEP, OTHER, REMOVE, Rule
+from curation.rules.listed import STOP_WORD, Listed, count_stop_words
 
 SHOWN_VALUES = 5  # of a column, in a message
 BOUND_FIELDS = ("min", "max", "min_count", "max_count")
@@ -145,10 +146,13 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
 
     def describe(self) -> str:
         name = self.template.describe().rpartition(" in [")[0] if self.has_bounds else self.template.describe()
+        return f"{name} {self._range()}"
+
+    def _range(self) -> str:
         sides = (("at least", self.low), ("at most", self.high)) if self.has_bounds else ()
         found = [f"{word} {_range_of(side)}" for word, side in sides if np.isfinite(side).any()]
         groups = counted(int(np.count_nonzero(self.member)), "group")
-        return f"{' '.join([name, ' and '.join(found)]).strip()}, per {self.groups.column} ({groups})"
+        return f"{' and '.join(found)}, per {self.groups.column} ({groups})".removeprefix(", ")
 
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
@@ -177,6 +181,42 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         numbers = self.groups.numbers_of(columns[self.groups.column])
         low, high = self.low[numbers], self.high[numbers]
         return np.where(values < low, low, np.where(values > high, high, np.nan))
+
+
+class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
+    """A rule on stop words, of which each group has a list of its own.
+
+    lists    group -> its list
+    """
+
+    lists: Mapping[int, Listed]
+
+    @property
+    def parts(self) -> tuple[Rule, ...]:
+        """A rule for each list, so that all of them are found."""
+        return tuple(msgspec.structs.replace(self.template, listed=listed) for listed in self.lists.values())
+
+    def describe(self) -> str:
+        if len({*self.lists.values()}) == 1:
+            return GroupedRule.describe(self)
+        return f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
+
+    def judge(
+        self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        column = columns[str(self.column)]
+        self.template.check_type(column.type)
+        values = self.counts(columns)
+        if self.per is not None:
+            values = values / np.maximum(measures[self.per].astype(np.float64), 1.0)
+        numbers = self.groups.numbers_of(columns[self.groups.column])
+        within = (values >= self.low[numbers]) & (values <= self.high[numbers])
+        return values, ~within & self.member[numbers]
+
+    def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        numbers = self.groups.numbers_of(columns[self.groups.column])
+        found = count_stop_words(columns[str(self.column)], self.lists, numbers)
+        return found[self.per is not None]
 
 
 class RemovedOthers(GroupedRule, frozen=True, kw_only=True, eq=False):
@@ -261,6 +301,8 @@ def _key_of(rule: Rule) -> bytes:
     content = msgspec.to_builtins(rule)
     bounded = not rule.any_ and rule.in_ is None and rule.not_in is None
     left_out = BOUND_FIELDS if bounded else ()
+    if rule.listed is not None and rule.listed.as_ == STOP_WORD:  # one table has the words of all groups
+        content["listed"] = STOP_WORD
     return msgspec.json.encode({name: value for name, value in content.items() if name not in left_out}, order="sorted")
 
 
@@ -270,7 +312,11 @@ def _merged(groups: Groups, by_group: Mapping[int, Rule]) -> GroupedRule:
     for number, rule in by_group.items():
         low[number], high[number] = rule.bounds
         member[number] = True
-    return rule_of_groups(GroupedRule, groups, next(iter(by_group.values())), low, high, member)
+    template = next(iter(by_group.values()))
+    if template.listed is not None and template.listed.as_ == STOP_WORD:
+        lists = {number: rule.listed for number, rule in by_group.items() if rule.listed is not None}
+        return rule_of_groups(GroupedStopWords, groups, template, low, high, member, lists=lists)
+    return rule_of_groups(GroupedRule, groups, template, low, high, member)
 
 
 def _removed(groups: Groups, places: Iterable[int | None]) -> list[Rule]:
@@ -283,8 +329,14 @@ def _removed(groups: Groups, places: Iterable[int | None]) -> list[Rule]:
 
 
 def rule_of_groups(
-    kind: type[GroupedRule], groups: Groups, template: Rule, low: np.ndarray, high: np.ndarray, member: np.ndarray
+    kind: type[GroupedRule],
+    groups: Groups,
+    template: Rule,
+    low: np.ndarray,
+    high: np.ndarray,
+    member: np.ndarray,
+    **more: Any,
 ) -> GroupedRule:
     """Return a rule of groups that has the subject of a template."""
     fields = {name: getattr(template, name) for name in Rule.__struct_fields__}
-    return kind(**fields, groups=groups, template=template, low=low, high=high, member=member)
+    return kind(**fields, groups=groups, template=template, low=low, high=high, member=member, **more)
