@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from curation.errors import nearest
 from curation.rules.grammar import OFF, Bounds, Rule
-from curation.rules.groups import GroupedRule, grouped_rules, groups_in
+from curation.rules.groups import GroupedRule, grouped_rules, groups_in, with_groups
 from curation.system.html_table import html_table
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
@@ -338,6 +338,9 @@ RULES_BY_NAME: dict[str, tuple[Rule, ...]] = {
 }
 RULE_SETS = RuleSets({name: RuleSet(name, rules) for name, rules in RULES_BY_NAME.items()})
 
+GROUP_SETS = ("fineweb2",)  # sets whose rules differ per language
+SET_NAMES = (*RULE_SETS, *GROUP_SETS)
+
 
 def expand_rules(rules: str | Sequence[str | Rule]) -> tuple[Rule, ...]:
     """Return the rules of a set's name, or of a list of names and rules. ValueError for anything else."""
@@ -358,7 +361,7 @@ def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
     """Return the rules of one entry of `rules`."""
     if isinstance(entry, str):
         return _named(entry)
-    if entry.rules is not None:
+    if entry.rules is not None or entry.set in GROUP_SETS:
         return _of_groups(msgspec.msgpack.encode(entry))
     return [entry] if entry.set is None else rules_of_set(entry)
 
@@ -366,18 +369,53 @@ def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
 @lru_cache(GROUPS_KEPT)
 def _of_groups(content: bytes) -> tuple[Rule, ...]:
     """Rules of groups, which each frame needs several times."""
-    return grouped_rules(msgspec.msgpack.decode(content, type=Rule), RULE_SETS, rules_of_entry)
+    entry = msgspec.msgpack.decode(content, type=Rule)
+    return grouped_rules(entry, SET_NAMES, rules_of_entry) if entry.set is None else _of_group_set(entry)
+
+
+def _of_group_set(entry: Rule) -> tuple[Rule, ...]:
+    """The rules of a set of groups, with its changes, first those of all groups."""
+    rules = [*_named(str(entry.set))]
+    for value, override in [("", entry.override or {}), *(entry.group_override or {}).items()]:
+        for key, change in override.items():
+            for condition in change.given if isinstance(change, Bounds) else [""]:
+                given = {condition: change.given[condition]} if isinstance(change, Bounds) else None
+                for rule in _fitting_groups(rules, key, condition, value, str(entry.set)):
+                    rules[rules.index(rule)] = rule.changed(key, given, value)
+    return with_groups([rule for rule in rules if isinstance(rule, GroupedRule)], entry.per, entry.other)
+
+
+def _fitting_groups(rules: Sequence[Rule], key: str, condition: str, value: str, name: str) -> list[GroupedRule]:
+    """The rules with a key, of which each group has one. ValueError for none, and for several of a group."""
+    known = [rule for rule in rules if isinstance(rule, GroupedRule) and rule.has(value)]
+    fits = [known[number] for number in fitting(known, key, condition)]
+    if fits and np.sum([rule.member for rule in fits], axis=0).max() == 1:
+        return fits
+    return [known[_only_fit(known, key, condition, f"{name}{' of ' * bool(value)}{value}")]]
 
 
 def _named(name: str) -> tuple[Rule, ...]:
+    if name in GROUP_SETS:
+        return _fineweb2()
     if name not in RULE_SETS:
         advice = "" if name.isidentifier() else ". Write a rule as a mapping: {words: {min: 50}}"
-        raise ValueError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}{advice}")
+        raise ValueError(f"no rule set named {name!r}{nearest(name, SET_NAMES)}{advice}")
     return RULE_SETS[name]
+
+
+@lru_cache(1)
+def _fineweb2() -> tuple[Rule, ...]:
+    from curation.rules.fineweb2 import grouped_by_language
+
+    return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY)
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:
     """Return the rules of `entry.set`, changed by `entry.override`. ValueError for a key without exactly one rule."""
+    for name in ("per", "other", "group_override"):
+        if getattr(entry, name) is not None:
+            where = f"override of {next(iter(entry.group_override or {}))}" if name == "group_override" else name
+            raise ValueError(f"{where} has no meaning with {entry.set}: only the rules of {GROUP_SETS[0]} have groups")
     rules = list(_named(str(entry.set)))
     for key, change in (entry.override or {}).items():
         for condition in change.given if isinstance(change, Bounds) else [""]:
@@ -424,6 +462,6 @@ def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
 
 
 __all__ = [
-    "OFF", "RULE_SETS", "Bounds", "Rule", "Verdict", "decide", "expand_rules", "fitting", "keys_of", "reasons_of",
-    "rules_of_entry",
+    "OFF", "RULE_SETS", "SET_NAMES", "Bounds", "Rule", "Verdict", "decide", "expand_rules", "fitting", "keys_of",
+    "reasons_of", "rules_of_entry",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ hold, and another one has rules for each value of a column. All bounds are inclu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -88,6 +88,9 @@ class Rule(
     any_ (`any`)            rules of which at least one must hold; no sets, and no `any` inside
     set, override           the rules of a set, by its name; `override` maps a rule, by reason or measure, to the bounds
                             to replace, or to `off`, which removes the rule
+    set, per, other, group_override
+                            the same for a set whose rules differ per language: `per` is the column, `other` what
+                            becomes of values without rules, `group_override` an `override` of single values
     per, rules              rules for each value of the column `per`: `rules` maps a value, or `other` for all others
                             and nulls, to rules, `keep`, `remove`, or the value whose rules it takes
 
@@ -116,6 +119,8 @@ class Rule(
     set: str | None = None
     override: dict[str, Bounds | str | bool] | None = None
     rules: dict[str, str | list[str | Rule]] | None = None
+    other: str | None = None
+    group_override: dict[str, dict[str, Bounds | str | bool]] | None = None
 
     def __post_init__(self) -> None:
         on_column = self.column is not None or self.matches is not None or self.listed is not None
@@ -127,6 +132,8 @@ class Rule(
             )
         if self.override is not None and self.set is None:
             raise ValueError("override needs a set: {set: gopher, override: {words: {min: 100}}}")
+        if self.set is None and (self.other is not None or self.group_override is not None):
+            raise ValueError("other and group_override need a set: {set: fineweb2, other: keep}")
         if self.set is not None:
             self._check_set()
         elif self.any_ is not None:
@@ -259,12 +266,20 @@ class Rule(
     def _check_set(self) -> None:
         if self.reason:
             raise ValueError("a set uses the reasons of its rules; remove reason")
-        self._allow("a set")
+        self._allow("a set", "per")
         if not isinstance(self.override, dict | None):
             raise ValueError(f"override must map rules to bounds, not {self.override!r}")
         if self.override is not None:
-            changes = {key: _checked_change(key, change) for key, change in self.override.items()}
-            _put(self, "override", changes)
+            own, by_value = divided_override(self.override)
+            _put(self, "override", {key: _checked_change(key, change) for key, change in own.items()})
+            if by_value:
+                _put(self, "group_override", {**(self.group_override or {}), **by_value})
+        if self.group_override is not None:
+            changes = {
+                value: {key: _checked_change(key, change) for key, change in rules.items()}
+                for value, rules in self.group_override.items()
+            }
+            _put(self, "group_override", changes)
 
     def _check_groups(self) -> None:
         self._allow("rules per column", "per")
@@ -464,6 +479,18 @@ def _checked_values(name: str, values: object) -> tuple[Any, ...]:
         hint = f". {UNQUOTED}" if "truth" in kinds else ""
         raise ValueError(f"{name} takes values of one kind, not {shown}{hint}")
     return tuple(values)
+
+
+def divided_override(override: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Divide an override into changes of rules, and changes of rules of single values of the column of groups."""
+    of_values = {key for key, change in override.items() if isinstance(change, dict) and _are_changes(change.values())}
+    own = {key: change for key, change in override.items() if key not in of_values}
+    return own, {key: override[key] for key in of_values}
+
+
+def _are_changes(values: Iterable[Any]) -> bool:
+    found = [*values]
+    return bool(found) and all(isinstance(value, dict | Bounds) or value is False or value == OFF for value in found)
 
 
 def _checked_change(key: str, change: object) -> Bounds | str:

@@ -182,6 +182,32 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         low, high = self.low[numbers], self.high[numbers]
         return np.where(values < low, low, np.where(values > high, high, np.nan))
 
+    def has(self, value: str) -> bool:
+        """Whether a value of the column has the rule; "" for any of them. ValueError for an unknown value."""
+        if not value:
+            return True
+        if value not in self.groups.numbers:
+            raise ValueError(f"override: no rules of {value!r}{near_or_nothing(value, [*self.groups.numbers])}")
+        return bool(self.member[self.groups.numbers[value]])
+
+    def changed(self, key: str, bounds: Mapping[str, float] | None, value: str = "") -> GroupedRule:
+        """Return the rule with other bounds, or without any (None), for the group of a value of the column, or for all
+        groups (""). ValueError for bounds without an effect."""
+        at = self.member if not value else np.arange(len(self.member)) == self.groups.numbers[value]
+        sides = {"min": self.low, "max": self.high}
+        if bounds is None:
+            return msgspec.structs.replace(self, member=self.member & ~at)
+        counts = self.template.min_count is not None or self.template.max_count is not None
+        try:
+            fields = {f"{name}_count" * counts or name: bound for name, bound in bounds.items()}
+            msgspec.structs.replace(self.template, **fields)
+        except ValueError as error:
+            raise ValueError(f"override of {value or key}: {error}") from None
+        sides |= {name: np.where(at, bound, sides[name]) for name, bound in bounds.items()}
+        if (sides["min"] > sides["max"]).any():
+            raise ValueError(f"override of {value or key}: the bounds of {key} would remove everything")
+        return msgspec.structs.replace(self, low=sides["min"], high=sides["max"])
+
 
 class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
     """A rule on stop words, of which each group has a list of its own.
@@ -234,6 +260,16 @@ class RemovedOthers(GroupedRule, frozen=True, kw_only=True, eq=False):
         return np.full(len(numbers), np.nan), self.member[numbers]
 
 
+def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | None) -> tuple[Rule, ...]:
+    """Return the rules of a set for another column, and with what becomes of other values: `keep`, `remove` or a value.
+    Rules that no group has any more are left out."""
+    before = rules[0].groups
+    place = None if other is None else _place(OTHER, other, before.numbers, before.count)
+    groups = Groups(column or before.column, before.numbers, before.count, place)
+    found = [msgspec.structs.replace(rule, groups=groups) for rule in rules if rule.member.any()]
+    return (*_removed(groups, {place}), *found)
+
+
 def groups_in(rules: Iterable[Rule]) -> list[Groups]:
     """Return the groups of rules, each once."""
     return list(dict.fromkeys(rule.groups for rule in rules if isinstance(rule, GroupedRule)))
@@ -263,7 +299,7 @@ def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple
     numbers = {value: number for number, value in enumerate(own)}
     places: dict[str, int] = {}
     for value, entries in rules.items():
-        places[value] = numbers[value] if value in numbers else _place(value, str(entries), numbers, sets)
+        places[value] = numbers[value] if value in numbers else _place(value, str(entries), numbers, len(own))
     other = places.pop(OTHER, None)
     groups = Groups(str(entry.per), places, len(own), other)
     found: dict[bytes, dict[int, Rule]] = {}
@@ -282,17 +318,16 @@ def _is_set(name: str, values: Container[str], sets: Container[str]) -> bool:
     return name in sets and name not in values
 
 
-def _place(value: str, target: str, numbers: Mapping[str, int], sets: Container[str]) -> int:
+def _place(value: str, target: str, numbers: Mapping[str, int], count: int) -> int:
     if target == KEEP:
-        return len(numbers)
+        return count
     if target == REMOVE:
-        return len(numbers) + 1
+        return count + 1
     if target in numbers:
         return numbers[target]
     hint = near_or_nothing(target, [*numbers, KEEP, REMOVE])
     raise ValueError(
-        f"rules: {value!r} is {target!r}, which is no listed value with rules, no rule set, and neither {KEEP} nor "
-        f"{REMOVE}{hint}"
+        f"{value!r} is {target!r}, which is no value with rules, no rule set, and neither {KEEP} nor {REMOVE}{hint}"
     )
 
 

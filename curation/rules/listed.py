@@ -97,7 +97,8 @@ class Entries(NamedTuple):
     keys      uint64, ascending: a hash of each different entry
     starts    uint32: by the first bits of a key, the place of the first key with them
     lengths   int64, ascending: the numbers of words, or of bytes, that entries have; none for domains and values
-    filters   uint64[6, 65536] for parts, else empty: see `curation.kernels.lists.hash_folded`
+    filters   uint64[6, 65536] for parts: see `curation.kernels.lists.hash_folded`; uint64[lists, 8] for stop words of
+              several lists: see `curation.kernels.stop_words.mix_numbers`; else empty
     """
 
     keys: np.ndarray
@@ -305,7 +306,7 @@ def count_stop_words(
         data, offsets = text_buffers(chunk)
         rows = slice(start, start + len(chunk))
         stamps = np.zeros(len(entries.keys), np.uint32)
-        keyed = entries.keys, entries.starts, entries.shift, stamps
+        keyed = entries.filters, entries.keys, entries.starts, entries.shift, stamps
         stop_words.count_stop_words(
             data, offsets, numbers[rows], *_spaces(), *keyed, different[rows], occurrences[rows]
         )
@@ -320,15 +321,16 @@ def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
     parts = [_load(listed, digest)[0].keys for _, listed, digest in lists if listed.file]
     given = pa.array([word for _, listed, _ in lists for word in listed.words], pa.large_string())  # thousands of lists
     keys = np.zeros(len(given), np.uint64)
-    stop_words.hash_words(*text_buffers(given), *_spaces(), keys, np.zeros(len(given), np.int64))
+    data, offsets = text_buffers(given)
+    stop_words.hash_words(data, offsets, *_spaces(), keys, np.zeros(len(given), np.int64))
     words = np.concatenate([*parts, keys])
     numbers = [number for number, listed, _ in lists if listed.file]
     numbers += [number for number, listed, _ in lists for _ in listed.words]
     sizes = [*map(len, parts), *[1] * len(given)]
     keys = np.empty(len(words), np.uint64)
-    stop_words.mix_numbers(words, np.repeat(np.array(numbers, np.int64), sizes), keys)
-    keys = np.unique(keys)
-    return _indexed(keys, np.zeros(0, np.int64), np.zeros((0, 0), np.uint64))
+    filters = np.zeros((max(numbers) + 1, stop_words.FILTER_WORDS), np.uint64)
+    stop_words.mix_numbers(words, np.repeat(np.array(numbers, np.int64), sizes), keys, filters)
+    return _indexed(np.unique(keys), np.zeros(0, np.int64), filters)
 
 
 def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
