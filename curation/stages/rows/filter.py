@@ -17,6 +17,7 @@ from curation.errors import RecipeError, nearest
 from curation.kernels.word_breaks import SPACES
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
+from curation.rules.groups import groups_in
 from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
@@ -78,12 +79,20 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         check_lists(expand_rules(self.rules))
         check_tokenizer(self.measures, self.tokenizer)
 
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """RecipeError for a value without rules that an earlier stage can write into the column of groups. Other values
+        are known when the documents are read: the frame with the first one ends the run, before it has written any."""
+        for groups in groups_in(expand_rules(self.rules)):
+            by = next((stage for stage in reversed(earlier) if groups.column in stage.writes()), None)
+            if by is not None:
+                groups.check_values(by.values_of(groups.column), by.name or by.kind)
+
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
-        rules = expand_rules(self.rules)
-        if not lists_in(rules):
+        if not lists_in(expand_rules(self.rules)):
             return self
-        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder)))
+        entries = [self.rules] if isinstance(self.rules, str) else self.rules
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder)))
 
     def rules_on_measures(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
