@@ -30,7 +30,7 @@ from curation.rules.columns import (
     pattern_problem,
     written_numbers,
 )
-from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words
+from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words, split_column
 
 OFF = "off"
 OTHER, KEEP, REMOVE = (
@@ -431,9 +431,10 @@ class Rule(
         """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
         column = columns[str(self.column)]
         if self.listed is not None and self.per is not None:
-            return count_stop_words(column, {0: self.listed})[1]
+            return count_stop_words(split_column(columns, str(self.column)), {0: self.listed})[1]
         if self.listed is not None:
-            return count_listed(column, self.listed)
+            split = self.listed.as_ == STOP_WORD
+            return count_listed(split_column(columns, str(self.column)) if split else column, self.listed)
         return count_matches(column, str(self.matches))
 
     @staticmethod

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from curation.errors import RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
 from curation.rules.grammar import KEEP, OTHER, REMOVE, Rule
-from curation.rules.listed import STOP_WORD, Listed, count_stop_words
+from curation.rules.listed import STOP_WORD, Listed, count_stop_words, split_column
 
 SHOWN_VALUES = 5  # of a column, in a message
 BOUND_FIELDS = ("min", "max", "min_count", "max_count")
@@ -241,7 +241,7 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         numbers = self.groups.numbers_of(columns[self.groups.column])
-        found = count_stop_words(columns[str(self.column)], self.lists, numbers)
+        found = count_stop_words(split_column(columns, str(self.column)), self.lists, numbers)
         return found[self.per is not None]
 
 

@@ -17,12 +17,13 @@ from curation.errors import RecipeError, nearest
 from curation.kernels.word_breaks import SPACES
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
-from curation.rules.groups import groups_in
+from curation.rules.groups import GroupedStopWords, groups_in
+from curation.rules.listed import SPLIT, STOP_WORD
 from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, kernels_of
+from curation.stages.words import check_words, kernels_of, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 SHOWN = 5  # reasons, below the funnel
@@ -123,7 +124,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the number of matches of each of `patterns` in every row, int64."""
         found = self.patterns
-        columns = _columns(engine, frame, tuple(found.values()))
+        columns = _columns(engine, frame, tuple(found.values()), self.words)
         return {name: rule.counts(columns).astype(np.int64) for name, rule in found.items()}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -142,7 +143,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
         rules = expand_rules(self.rules)
-        return decide(rules, measures, len(frame), _columns(engine, frame, rules))
+        return decide(rules, measures, len(frame), _columns(engine, frame, rules, self.words))
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return one line with the reasons that removed most documents."""
@@ -154,14 +155,25 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules))]
 
 
-def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
-    """Return the columns that the rules need, on the host; none if all rules are on measures."""
+def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule], words: str) -> dict[str, pa.ChunkedArray]:
+    """Return the columns that the rules need, on the host; none if all rules are on measures. `words` is the setting of
+    the stage."""
     columns = {}
     for rule in rules:
         for name in rule.columns:
             if name not in columns:
                 columns[name] = _column(engine, frame, name, rule)
+    if TEXT in columns and words not in ("", SPACES) and any(map(_has_stop_words, rules)):
+        split = split_words(engine, frame[TEXT], words)
+        columns[SPLIT] = engine.to_arrow(split.to_frame(TEXT)).column(0)
     return columns
+
+
+def _has_stop_words(rule: Rule) -> bool:
+    """Whether a rule looks up stop words."""
+    if isinstance(rule, GroupedStopWords):
+        return True
+    return any(part.listed is not None and part.listed.as_ == STOP_WORD for part in rule.parts)
 
 
 def _column(engine: Engine, frame: Frame, name: str, rule: Rule) -> pa.ChunkedArray:
