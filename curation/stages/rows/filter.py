@@ -14,12 +14,16 @@ import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
+from curation.kernels.word_breaks import SPACES
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
+from curation.rules.groups import GroupedStopWords, groups_in
+from curation.rules.listed import SPLIT, STOP_WORD
 from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
+from curation.stages.words import check_words, kernels_of, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 SHOWN = 5  # reasons, below the funnel
@@ -30,6 +34,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     rules      name of a rule set, or a list of names and rules; a document's first broken rule is its reason
     tokenizer  tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
+    words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
     Sets with their sources (Gopher, FineWeb): `curation.rules.decide.RULE_SETS`. Grammar: `docs/rules.md`. A null
     measures as an empty text.
@@ -52,8 +57,10 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     rules: str | list[str | Rule]
     tokenizer: str = ""
+    words: str = ""
 
     def __post_init__(self) -> None:
+        check_words(self.words)
         if not expand_rules(self.rules):
             raise ValueError("rules is empty; name a rule set, such as gopher, or give a rule")
         check_use(self.measures, self.tokenizer)
@@ -64,7 +71,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures", *(("lists",) if lists_in(expand_rules(self.rules)) else ()))
+        return ("measures", *kernels_of(self.words), *(("lists",) if lists_in(expand_rules(self.rules)) else ()))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
@@ -73,12 +80,20 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         check_lists(expand_rules(self.rules))
         check_tokenizer(self.measures, self.tokenizer)
 
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """RecipeError for a value without rules that an earlier stage can write into the column of groups. Other values
+        are known when the documents are read: the frame with the first one ends the run, before it has written any."""
+        for groups in groups_in(expand_rules(self.rules)):
+            by = next((stage for stage in reversed(earlier) if groups.column in stage.writes()), None)
+            if by is not None:
+                groups.check_values(by.values_of(groups.column), by.name or by.kind)
+
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
-        rules = expand_rules(self.rules)
-        if not lists_in(rules):
+        if not lists_in(expand_rules(self.rules)):
             return self
-        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder)))
+        entries = [self.rules] if isinstance(self.rules, str) else self.rules
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder)))
 
     def rules_on_measures(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
@@ -109,12 +124,12 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the number of matches of each of `patterns` in every row, int64."""
         found = self.patterns
-        columns = _columns(engine, frame, tuple(found.values()))
+        columns = _columns(engine, frame, tuple(found.values()), self.words)
         return {name: rule.counts(columns).astype(np.int64) for name, rule in found.items()}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
-        counted = COUNTED if names else ()
+        counted = COUNTED if names and self.words in ("", SPACES) else ()
         measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
         details = {name: int(measures[name].sum()) for name in counted}
         verdict = self.judge(engine, frame, measures)
@@ -123,12 +138,12 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def measure(self, engine: Engine, frame: Frame, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return these measures of the rows of a frame, int64."""
-        return measured(engine, frame[TEXT], names, self.tokenizer)
+        return measured(engine, frame[TEXT], names, self.tokenizer, self.words)
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
         rules = expand_rules(self.rules)
-        return decide(rules, measures, len(frame), _columns(engine, frame, rules))
+        return decide(rules, measures, len(frame), _columns(engine, frame, rules, self.words))
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return one line with the reasons that removed most documents."""
@@ -140,14 +155,25 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules))]
 
 
-def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
-    """Return the columns that the rules need, on the host; none if all rules are on measures."""
+def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule], words: str) -> dict[str, pa.ChunkedArray]:
+    """Return the columns that the rules need, on the host; none if all rules are on measures. `words` is the setting of
+    the stage."""
     columns = {}
     for rule in rules:
         for name in rule.columns:
             if name not in columns:
                 columns[name] = _column(engine, frame, name, rule)
+    if TEXT in columns and words not in ("", SPACES) and any(map(_has_stop_words, rules)):
+        split = split_words(engine, frame[TEXT], words)
+        columns[SPLIT] = engine.to_arrow(split.to_frame(TEXT)).column(0)
     return columns
+
+
+def _has_stop_words(rule: Rule) -> bool:
+    """Whether a rule looks up stop words."""
+    if isinstance(rule, GroupedStopWords):
+        return True
+    return any(part.listed is not None and part.listed.as_ == STOP_WORD for part in rule.parts)
 
 
 def _column(engine: Engine, frame: Frame, name: str, rule: Rule) -> pa.ChunkedArray:
