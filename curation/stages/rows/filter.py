@@ -17,7 +17,15 @@ from curation.errors import RecipeError, nearest
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.rules.groups import groups_in
-from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
+from curation.rules.rule_lists import (
+    check_lists,
+    list_files,
+    list_kernels,
+    list_warnings,
+    lists_in,
+    sizes_of,
+    with_stored_lists,
+)
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
@@ -65,7 +73,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures", *(("lists",) if lists_in(expand_rules(self.rules)) else ()))
+        return ("measures", *list_kernels(expand_rules(self.rules)))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
