@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from curation.errors import RecipeError, near_or_nothing, nearest
+from curation.kernels.word_breaks import WORDS
 from curation.measures import is_measure, near_measure
 from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.yaml_text import parse_yaml
@@ -354,7 +355,8 @@ def _put_in_stage(content: dict[str, Any], path: list[str], value: Any) -> None:
     if not rest:
         raise ValueError(f"name a field of the stage: {'.'.join(where)}.name")
     kind = STAGES.get(stage["kind"])  # None for a kind outside the package
-    if kind is Filter and rest[0] not in Filter.__struct_fields__:
+    is_measure_words = rest[0] == "words" and not (len(rest) == 1 and value in WORDS)  # `words` is a field, too
+    if kind is Filter and (is_measure_words or rest[0] not in Filter.__struct_fields__):
         _put_rule(stage, rest, value, ".".join(where))
     else:
         _put_field(stage, None if kind is None else (kind,), where, rest, value)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from curation.errors import RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
-from curation.rules.grammar import KEEP, OTHER, REMOVE, Rule
+from curation.rules.grammar import DIVIDED, KEEP, OTHER, REMOVE, Rule
 from curation.rules.languages import near_language, parse_label, same_language
 from curation.rules.listed import STOP_WORD, Listed, count_stop_words
 
@@ -191,7 +191,8 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
             values, breaks = self.template.judge(measures, columns)
         else:  # patterns and lists take time
             at = np.flatnonzero(own)
-            part = {name: columns[name].take(pa.array(at)) for name in self.template.columns}
+            names = [*self.template.columns, *({DIVIDED} & {*columns})]
+            part = {name: columns[name].take(pa.array(at)) for name in names}
             judged = self.template.judge({name: measures[name][at] for name in self.measures}, part)
             values, breaks = np.full(len(numbers), np.nan), np.zeros(len(numbers), bool)
             values[at], breaks[at] = judged
@@ -270,7 +271,8 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         numbers = self.groups.numbers_of(columns[self.groups.column])
-        found = count_stop_words(columns[str(self.column)], self.lists, numbers)
+        column = columns[str(self.column)]
+        found = count_stop_words(columns.get(DIVIDED, column) if self.counts_words else column, self.lists, numbers)
         return found[self.per is not None]
 
 

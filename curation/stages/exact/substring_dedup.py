@@ -16,6 +16,15 @@ from curation.stages.base import SHOWN_COUNTS, CorpusStage, Function, Phase, Sta
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
 from curation.stages.corpus.stored_drops import stored_drops
+from curation.stages.exact.span_counts import (
+    add_lengths,
+    count_by_length,
+    entries_path,
+    frequent_phase,
+    frequent_spans,
+    length_names,
+    write_entries,
+)
 from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
 from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
@@ -24,6 +33,7 @@ from curation.system.files import commit, read_json, write_json
 MIN_ANCHORS = 10_000  # of fewer no share says anything
 MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
 CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
+SHOWN_SPANS, SHOWN_CHARACTERS = 3, 80  # in the lines of the report: frequent spans, and characters of each
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
 SCRATCH_BYTES = 400  # per `length` bytes of text; the estimate of the disk takes 0.65 of it
 
@@ -89,25 +99,31 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return {}
 
     def phases(self) -> Sequence[Phase]:
-        return (*span_phases(self.length), Phase(CUTS, slice_group_count, self._store_cuts, durable=True))
+        cuts = Phase(CUTS, slice_group_count, self._store_cuts, durable=True)
+        return (*span_phases(self.length), cuts, frequent_phase(CUTS))
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Store the spans of a slice group, and write its rows to remove and what is cut."""
         part, total = slice_group(corpus, task), Found()
-        cuts = [Cuts(*np.zeros((3, 0), np.int64))]
+        cuts, keys = [Cuts(*np.zeros((3, 0), np.int64))], [np.zeros(0, np.uint64)]
         drops = [np.zeros((2, 0), np.int64)]
         for runs in zip(*(runs_of(corpus, level, task) for level in LEVELS), strict=True):
             documents = part.of(part.rows[runs[0].first : runs[0].last])
             mask = repeated_mask(corpus, runs, int(documents.byte_lengths().sum()), self.length)
             for share in cut_documents(documents, mask, self.length, self.bounds, self.join, self.min_kept):
                 cuts.append(share.cuts)
+                keys.append(share.keys)
                 drops.append(np.stack([share.dropped, share.left]))
                 total = total.plus(share.found)
         joined = Cuts(*map(np.concatenate, zip(*cuts, strict=True)))
-        store_cuts(part, joined)
+        if self.cuts_text:
+            store_cuts(part, joined)
+        write_entries(corpus, entries_path(corpus, CUTS, task), joined, np.concatenate(keys))
         with commit(_drops_path(corpus, task)) as path:
             save_array(path, np.concatenate(drops, axis=1))
-        write_json(_counts_path(corpus, task), [list(total), _by_source(part, joined)])
+        write_json(
+            _counts_path(corpus, task), [list(total), _by_source(part, joined), count_by_length(joined, self.length)]
+        )
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         groups = range(slice_group_count(corpus))
@@ -117,13 +133,15 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 rows, left = load_mapped(_drops_path(corpus, group))
                 yield rows, np.full(len(rows), -1), left
 
-        total, sources = Found(), dict[str, list[int]]()
+        total, sources, lengths = Found(), dict[str, list[int]](), list[list[int]]()
         for group in groups:
-            found, by_source = read_json(_counts_path(corpus, group))
-            total = total.plus(Found(*found))
+            found, by_source, by_length = read_json(_counts_path(corpus, group))
+            total, lengths = total.plus(Found(*found)), add_lengths(lengths, by_length)
             for name, sizes in by_source.items():
                 sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]
         details = total._asdict() | {"anchors": count_records(corpus, LEVELS[0]), "sources": sources}
+        details["lengths"] = dict(zip(length_names(self.length, len(lengths)), lengths, strict=True))
+        details["frequent"] = frequent_spans(corpus) if _has_report(corpus) else []
         drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
         return Decision(drops, details=details)
 
@@ -158,6 +176,12 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             shown = [f"{name} {shares[name]:.1%}" for name in ranked[:SHOWN_COUNTS]]
             rest = [f"{len(ranked) - SHOWN_COUNTS:,} others"] if len(ranked) > SHOWN_COUNTS else []
             lines.append(f"bytes cut by input: {', '.join(shown + rest)}")
+        if details["bytes"]:
+            found = [f"{name} {size / count.bytes_in:.1%}" for name, (_, size) in details["lengths"].items() if size]
+            lines.append(f"bytes cut by length of span: {', '.join(found)}")
+        for entry in details["frequent"][:SHOWN_SPANS]:
+            text = f": {' '.join(entry['text'].split())[:SHOWN_CHARACTERS]}" if "text" in entry else ""
+            lines.append(f"cut {entry['count']:,} times, {counted(entry['bytes'], 'byte')}{text}")
         if self.min_kept:
             lines.append(
                 f"{counted(count.removed, 'document')} removed that kept fewer than {self.min_kept:,} characters, "
@@ -176,11 +200,15 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         ]
 
 
+def _has_report(corpus: Corpus) -> bool:
+    """Return whether a report shows the counts. None does for a frame, and texts may take another pass over it."""
+    return isinstance(corpus.sources, list)
+
+
 def _by_source(part: Corpus, cuts: Cuts) -> dict[str, list[int]]:
-    """Return the bytes that are cut of each input, and its bytes. Empty for a frame: its inputs may take another pass
-    over it, and no report shows them."""
+    """Return the bytes that are cut of each input, and its bytes; empty without a report."""
     sizes: dict[str, list[int]] = {}
-    for name, first, last in part.sources if isinstance(part.sources, list) else ():
+    for name, first, last in part.sources if _has_report(part) else ():
         own, spans = (slice(*np.searchsorted(rows, [first, last])) for rows in (part.rows, cuts.row))
         if own.start < own.stop:
             total = sizes.setdefault(name, [0, 0])
