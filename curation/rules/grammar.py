@@ -30,9 +30,10 @@ from curation.rules.columns import (
     pattern_problem,
     written_numbers,
 )
-from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words, split_column
+from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words
 
 OFF = "off"
+DIVIDED = "text divided into words"  # in place of the column `text`, for stop words; no column has spaces in its name
 OTHER, KEEP, REMOVE = (
     "other",
     "keep",
@@ -317,6 +318,11 @@ class Rule(
         return bool(self.measure or self.ratio)
 
     @property
+    def counts_words(self) -> bool:
+        """Whether the rule counts the words of `text` that a list has, as the measure `words` divides them."""
+        return self.column == TEXT and self.listed is not None and self.listed.as_ == STOP_WORD
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """The measures that the rule needs."""
         if self.any_:
@@ -430,11 +436,10 @@ class Rule(
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
         column = columns[str(self.column)]
-        if self.listed is not None and self.per is not None:
-            return count_stop_words(split_column(columns, str(self.column)), {0: self.listed})[1]
+        if self.counts_words and self.listed is not None:
+            return count_stop_words(columns.get(DIVIDED, column), {0: self.listed})[self.per is not None]
         if self.listed is not None:
-            split = self.listed.as_ == STOP_WORD
-            return count_listed(split_column(columns, str(self.column)) if split else column, self.listed)
+            return count_listed(column, self.listed)
         return count_matches(column, str(self.matches))
 
     @staticmethod

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from curation.arrays import text_buffers
 from curation.errors import InputError, RecipeError, counted, near_or_nothing
-from curation.records import TEXT
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
 from curation.rules.list_files import MAX_SHOWN, Batch, read_entries, shown_line
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STOP_WORD = "stop_word"
-SPLIT = "text, a space between words"  # the column that stop words are looked up in, where words are not by spaces
 WAYS = ("domain", "word", "value", "part", STOP_WORD)
 STORED = ".entries"  # suffix of a list that a run has stored
 LISTS_KEPT = 64  # in memory
@@ -288,11 +286,6 @@ def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
         else:
             lists.count_values(data, offsets, listed.as_ == "domain", *keyed, out)
     return counts.astype(np.float64)
-
-
-def split_column(columns: Mapping[str, pa.ChunkedArray], name: str) -> pa.ChunkedArray:
-    """Return the column `name` with a space between adjacent words, if it is the text and a stage has split it."""
-    return columns[SPLIT] if name == TEXT and SPLIT in columns else columns[name]
 
 
 def count_stop_words(
