@@ -32,7 +32,7 @@ _COLUMN, _PARQUET = "pylibcudf.Column", "pylibcudf.io.parquet"
 _OPTIONS = f"{_PARQUET}.ChunkedParquetWriterOptionsBuilder"
 METHODS = {  # of objects that the libraries return; other libraries may have methods of these names
     "cudf.DataFrame": ("copy", "sort_values", "to_arrow"),
-    "cudf.Series": ("fillna", "notna", "take", "to_pylibcudf"),
+    "cudf.Series": ("fillna", "notna", "take", "to_frame", "to_pylibcudf"),
     "cuml.cluster.KMeans": ("fit",),
     "cupy.cuda.Event": ("record",),
     "cupy.cuda.MemoryPointer": ("copy_from_host_async", "copy_to_host_async"),
