@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -83,13 +83,14 @@ LEVELS = (Level("anchors", 3, None), Level("nodes", 3, node_records), Level("win
 
 
 class Run(NamedTuple):
-    """A run: its slice group, its number there, the documents of the slice group that it has, and its files of a level
-    with their numbers among those of all runs."""
+    """A run: its slice group, its number there, the documents of the slice group that it has, the bytes of their texts,
+    and its files of a level with their numbers among those of all runs."""
 
     group: int
     number: int
     first: int
     last: int
+    bytes: int
     files: Sequence[tuple[int, Path]]
 
 
@@ -101,18 +102,36 @@ class Batch(NamedTuple):
     spans: np.ndarray
 
 
-def span_phases(length: int) -> tuple[Phase, ...]:
-    """Return the phases that find the repeated windows."""
+class Known(Protocol):
+    """Windows that are repeated whatever this corpus has (`span_index.SpanIndex`)."""
+
+    def known_spans(
+        self, data: np.ndarray, offsets: np.ndarray, records: np.ndarray, places: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return such spans of the texts data[offsets[k]:offsets[k + 1]], int64 (start, stop), and whether all windows
+        of each place are such."""
+        ...
+
+
+def span_phases(
+    length: int,
+    open_index: Callable[[], Known] | None = None,
+    compare: Callable[..., None] | None = None,
+) -> tuple[Phase, ...]:
+    """Return the phases that find the repeated windows, those of an index among them. `compare` takes what a task does
+    and the `level`; by default it writes the verdicts of a reducer."""
     record_bytes = RANGES_PER_KEYS * -(-length // 4)  # an anchor owns a half of its `length - length // 2` strings
     phases = [division_phase(1, lambda corpus: text_starts(corpus, record_bytes))]
     for number, level in enumerate(LEVELS):
         write = (
-            partial(_write_closer, level=number, length=length) if number else partial(_write_anchors, length=length)
+            partial(_write_closer, level=number, length=length)
+            if number
+            else partial(_write_anchors, length=length, open_index=open_index)
         )
         phases += [
             Phase(level.name, slice_group_count, write, durable=True),
             Phase(f"{level.name}_listed", once, partial(_list_runs, level=level), durable=True),
-            Phase(f"{level.name}_compared", reducer_count, partial(_compare, level=level), durable=True),
+            Phase(f"{level.name}_compared", reducer_count, partial(compare or _compare, level=level), durable=True),
         ]
     return tuple(phases)
 
@@ -125,17 +144,19 @@ def text_buffers(texts: pa.LargeStringArray) -> TextBuffers:
 # Records of a slice group
 
 
-def _write_anchors(engine: Engine, corpus: Corpus, group: int, length: int) -> None:
+def _write_anchors(
+    engine: Engine, corpus: Corpus, group: int, length: int, open_index: Callable[[], Known] | None
+) -> None:
     """Write the runs of a slice group and their anchors."""
-    listed = []
-    for number, (first, last, batch) in enumerate(_read_runs(slice_group(corpus, group), length)):
+    listed, known = [], open_index() if open_index else None
+    for number, (first, last, size, batch) in enumerate(_read_runs(slice_group(corpus, group), length, known)):
         _write_file(corpus, LEVELS[0], (group, number, 0), batch, length)
-        listed.append([first, last, 1, len(batch.records)])
+        listed.append([first, last, size, 1, len(batch.records)])
     write_json(_list_path(corpus, LEVELS[0], group), listed)
 
 
-def _read_runs(part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
-    """Yield the first document and the one after the last of each run, and its anchors."""
+def _read_runs(part: Corpus, length: int, known: Known | None) -> Iterator[tuple[int, int, int, Batch]]:
+    """Yield the first document and the one after the last of each run, its bytes, and its anchors."""
     found: list[Batch] = []
     memory, first, last, size = new_memory(), 0, 0, 0
     for read in part.texts(np.arange(len(part.rows))):
@@ -143,6 +164,9 @@ def _read_runs(part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
         for texts in batches_by_size(buffers.offsets[1:] - buffers.offsets[0], PIECE_BYTES):
             offsets = buffers.offsets[texts.start : texts.stop + 1]
             records, places, spans = anchor_records(buffers.data, offsets, length, memory)
+            if known:
+                more, is_known = known.known_spans(buffers.data, offsets, records, places)
+                records, places, spans = records[~is_known], places[~is_known], np.concatenate([spans, more])
             shift = size - int(offsets[0])
             found.append(Batch(records, _stored(places + shift), spans + shift))
             last, size = last + len(offsets) - 1, size + int(offsets[-1] - offsets[0])
@@ -152,10 +176,10 @@ def _read_runs(part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
                     "with more are rejected"
                 )
             if size >= RUN_BYTES or sum(len(batch.records) for batch in found) >= RUN_RECORDS:
-                yield first, last, _joined(found)
+                yield first, last, size, _joined(found)
                 found, first, size = [], last, 0
     if last > first:
-        yield first, last, _joined(found)
+        yield first, last, size, _joined(found)
 
 
 def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length: int) -> None:
@@ -174,7 +198,7 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
             _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
             files += 1
             records += waiting
-        listed.append([run.first, run.last, files, records])
+        listed.append([run.first, run.last, run.bytes, files, records])
     write_json(_list_path(corpus, LEVELS[level], group), listed)
 
 
@@ -239,15 +263,21 @@ def _spans(places: np.ndarray, length: int) -> np.ndarray:
 def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level) -> None:
     """Write the verdicts about the records of a reducer, by file."""
     paths = [path for run in runs_of(corpus, level) for _, path in run.files]
-    found: list[list[np.ndarray]] = [[] for _ in paths]
-    for number in division_of(corpus).cells(reducer, 1):
-        for pieces, verdicts in zip(found, _verdicts(paths, number, level.width), strict=True):
-            pieces.append(verdicts)
-    write_cells(_verdicts_path(corpus, level, reducer), found, len(paths))
+    numbers = division_of(corpus).cells(reducer, 1)
+    found = [range_verdicts(paths, number, level.width) for number in numbers]
+    write_verdicts(corpus, level, reducer, found, len(paths))
 
 
-def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray]:
-    """Return the verdicts (uint8) about the records of a range in each file."""
+def write_verdicts(
+    corpus: Corpus, level: Level, reducer: int, found: Sequence[Sequence[np.ndarray]], files: int
+) -> None:
+    """Write the verdicts of a reducer by file. `found` has them by range and file."""
+    write_cells(_verdicts_path(corpus, level, reducer), zip(*found, strict=True), files)
+
+
+def range_verdicts(paths: Sequence[Path], number: int, width: int, is_whole: bool = True) -> list[np.ndarray]:
+    """Return the verdicts (uint8) about the records of a range in each file. `is_whole`: records that differ from all
+    with the same first hash may be KEPT."""
     ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in paths)])
     verdicts = np.empty(ends[-1], np.uint8)
 
@@ -256,7 +286,9 @@ def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray
             yield np.frombuffer(read_cell(path, number), np.uint64).reshape(-1, width), start
 
     if ends[-1] <= PASS_RECORDS:
-        verdicts[:] = judge_records(np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), True)
+        verdicts[:] = judge_records(
+            np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), is_whole
+        )
     else:
         parts = int(-(-ends[-1] // PASS_RECORDS))
         sizes = np.zeros(parts, np.int64)
@@ -270,7 +302,7 @@ def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray
                     own = np.flatnonzero((_part(records, 0, parts) == part) & (_part(records, 1, pieces) == piece))
                     chosen.append(records[own])
                     places.append(own + start)
-                verdicts[np.concatenate(places)] = judge_records(np.concatenate(chosen), pieces == 1)
+                verdicts[np.concatenate(places)] = judge_records(np.concatenate(chosen), is_whole and pieces == 1)
     return [verdicts[low:high] for low, high in pairwise(ends.tolist())]
 
 
@@ -301,7 +333,7 @@ def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch
 
 def count_records(corpus: Corpus, level: Level) -> int:
     """Return the number of records of a level that were made."""
-    return sum(records for listed in read_json(_all_path(corpus, level)) for _, _, _, records in listed)
+    return sum(records for listed in read_json(_all_path(corpus, level)) for *_, records in listed)
 
 
 def _list_runs(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
@@ -314,10 +346,10 @@ def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[Run]
     """Return the runs of a slice group, or of all, in order, with their files of a level."""
     runs, total = [], 0
     for own, listed in enumerate(read_json(_all_path(corpus, level))):
-        for number, (first, last, files, _) in enumerate(listed):
+        for number, (first, last, size, files, _) in enumerate(listed):
             if group in (None, own):
                 paths = [(total + k, _file_path(corpus, level, own, number, k)) for k in range(files)]
-                runs.append(Run(own, number, first, last, paths))
+                runs.append(Run(own, number, first, last, size, paths))
             total += files
     return runs
 

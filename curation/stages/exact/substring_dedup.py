@@ -3,25 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from curation.arrays import load_mapped, save_array
 from curation.contract import Engine, Frame
 from curation.errors import counted, nearest
-from curation.stages.base import SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
+from curation.stages.base import PATH, SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
+from curation.stages.corpus.saved_index import DESCRIPTION, write_index
 from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
+from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTINGS, SpanIndex, span_index_phases
+from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
 from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 from curation.system.files import commit, read_json, write_json
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MIN_ANCHORS = 10_000  # of fewer no share says anything
+ANCHORS = 4  # per `length` bytes of text, about
 MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
 CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
@@ -36,6 +43,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                bytes repeat, each with the line end or white space up to the next one
     join       also cut up to so many bytes between two cuts; 0: none
     min_kept   remove a document that is cut and keeps fewer characters; 0: none
+    index      folder `index` of an earlier run with `output: {index: true}` and the same `length`. The documents that
+               reached its stage precede those of this run; "" for none
 
     A byte is cut if it is in `length` consecutive bytes of its document, and an equal sequence begins at an earlier
     place of the corpus: in an earlier document, or earlier in the same one. Bytes are compared unchanged, by hashes of
@@ -52,15 +61,20 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             >>> curation.substring_dedup(frame, length=32)["text"].tolist()
             ['Copies of this text are permitted if they are complete. One.', 'Two. ']
         """,
+        types={"index": PATH},
     )
 
     length: int = 200
     bounds: str = CHARACTERS
     join: int = 0
     min_kept: int = 0
+    index: str = ""
 
     finds_duplicates: ClassVar[bool] = False
     cuts_text: ClassVar[bool] = True
+    indexes: ClassVar[bool] = True
+    indexes_removed: ClassVar[bool] = True
+    index_folder: ClassVar[str] = SPAN_INDEX
 
     def __post_init__(self) -> None:
         if not MIN_LENGTH <= self.length <= MAX_LENGTH:
@@ -81,6 +95,40 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
     def kernels(self) -> tuple[str, ...]:
         return ("span_records", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
 
+    def check(self, inputs: Sequence[str]) -> None:
+        """RecipeError for an index that is missing or has another length."""
+        if self.index:
+            self.open_index()
+
+    def files(self) -> dict[str, str]:
+        if not self.index:
+            return {}
+        index = self.open_index().saved
+        return {str(index.folder / DESCRIPTION): index.digest}
+
+    def open_index(self) -> SpanIndex:
+        """Return the saved index. RecipeError if it is missing or has another length."""
+        index = SpanIndex(self.index)
+        index.saved.check(self.index_settings())
+        return index
+
+    def index_settings(self) -> dict[str, Any]:
+        """Return the settings that a saved index depends on."""
+        return {**SETTINGS, "length": self.length}
+
+    def index_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of texts, of anchors and of where documents begin."""
+        return text_bytes * (1 + RECORD_BYTES * ANCHORS / self.length) + DOCUMENT_BYTES * documents
+
+    def index_phases(self) -> Sequence[Phase]:
+        return span_index_phases(self.length)
+
+    def write_index(
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    ) -> None:
+        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
+        write_index(folder, self.index_settings(), corpus, ids_of)
+
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return the bytes of records and verdicts. Text of which most is cut may take three times as many."""
         return text_bytes * SCRATCH_BYTES / self.length
@@ -89,7 +137,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return {}
 
     def phases(self) -> Sequence[Phase]:
-        return (*span_phases(self.length), Phase(CUTS, slice_group_count, self._store_cuts, durable=True))
+        phases = span_phases(self.length, self.open_index if self.index else None)
+        return (*phases, Phase(CUTS, slice_group_count, self._store_cuts, durable=True))
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Store the spans of a slice group, and write its rows to remove and what is cut."""
@@ -124,6 +173,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             for name, sizes in by_source.items():
                 sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]
         details = total._asdict() | {"anchors": count_records(corpus, LEVELS[0]), "sources": sources}
+        if self.index:
+            details["index_documents"] = self.open_index().saved.documents
         drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
         return Decision(drops, details=details)
 
@@ -158,6 +209,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             shown = [f"{name} {shares[name]:.1%}" for name in ranked[:SHOWN_COUNTS]]
             rest = [f"{len(ranked) - SHOWN_COUNTS:,} others"] if len(ranked) > SHOWN_COUNTS else []
             lines.append(f"bytes cut by input: {', '.join(shown + rest)}")
+        if "index_documents" in details:
+            lines.append(f"compared with the index of {counted(details['index_documents'], 'document')} too")
         if self.min_kept:
             lines.append(
                 f"{counted(count.removed, 'document')} removed that kept fewer than {self.min_kept:,} characters, "
