@@ -487,6 +487,7 @@ def substring_dedup(
     bounds: str = "characters",
     join: int = 0,
     min_kept: int = 0,
+    verify: str = "hash",
     index: str | os.PathLike[str] = "",
     text_column: str = "text",
 ) -> AnyFrame:

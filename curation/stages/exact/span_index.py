@@ -35,15 +35,21 @@ from curation.stages.corpus.index_tasks import JOINED, index_files
 from curation.stages.corpus.key_ranges import (
     cell_bounds,
     division_of,
-    read_bytes,
-    read_cell,
     slice_group,
     slice_group_count,
     write_cells,
 )
 from curation.stages.corpus.saved_index import DESCRIPTION, SavedIndex, missing_index
 from curation.stages.exact import span_runs
-from curation.stages.exact.span_runs import LEVELS, PLACE, Level, runs_of, span_phases, text_buffers
+from curation.stages.exact.span_runs import (
+    LEVELS,
+    Files,
+    Level,
+    range_verdicts,
+    span_phases,
+    text_buffers,
+    write_verdicts,
+)
 from curation.stages.outcome import Corpus
 
 FOLDER = "spans"
@@ -186,39 +192,36 @@ def _equal(known: np.ndarray, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 # Writing
 
 
-def span_index_phases(length: int) -> Sequence[Phase]:
+def span_index_phases(length: int, verify: bool) -> Sequence[Phase]:
     """Return the phases that write the files of an index."""
     join = Phase(JOINED, lambda corpus: len(LEVELS) + 1, _join, durable=True)
-    return (*span_phases(length, compare=_compare_and_sort), join)
+    return (*span_phases(length, verify, compare=_compare_and_sort), join)
 
 
-def _compare_and_sort(engine: Engine, corpus: Corpus, reducer: int, level: Level) -> None:
+def _compare_and_sort(
+    engine: Engine, corpus: Corpus, reducer: int, level: Level, length: int, verify: bool
+) -> None:  # fmt: skip
     """Write the verdicts about the records of a reducer, by file, and the different ones in ascending order."""
-    runs, bases, before = runs_of(corpus, level), list[int](), 0
-    for run in runs:
-        bases += [before] * len(run.files)
-        before += run.bytes
-    paths = [path for run in runs for _, path in run.files]
-    numbers = division_of(corpus).cells(reducer, 1)
-    found = [span_runs.range_verdicts(paths, number, level.width, is_whole=False) for number in numbers]
+    files, numbers = Files.of(corpus, level, length, verify), division_of(corpus).cells(reducer, 1)
+    found = [range_verdicts(engine, files, number, is_whole=False) for number in numbers]
     for number, verdicts in zip(numbers, found, strict=True):
-        _keep_few(paths, number, level.width, verdicts)
+        _keep_few(files, number, verdicts)
 
     def cells() -> Iterator[Iterator[np.ndarray]]:
         for number, verdicts in zip(numbers, found, strict=True):
-            yield _ascending(partial(_entries, corpus, level, number, paths, bases, verdicts))
+            yield _ascending(partial(_entries, files, number, verdicts))
 
     write_cells(_sorted_path(corpus, level, reducer), cells(), len(numbers))
-    span_runs.write_verdicts(corpus, level, reducer, found, len(paths))
+    write_verdicts(corpus, level, reducer, found, len(files.paths))
 
 
-def _keep_few(paths: Sequence[Path], number: int, width: int, verdicts: Sequence[np.ndarray]) -> None:
+def _keep_few(files: Files, number: int, verdicts: Sequence[np.ndarray]) -> None:
     """Change CLOSER to KEPT for the records of a range of which at most FEW different ones share the first hash.
     `verdicts` has REPEATED for the others, by file."""
 
     def hashes() -> Iterator[np.ndarray]:
-        for path, own in zip(paths, verdicts, strict=True):
-            yield np.frombuffer(read_cell(path, number), np.uint64).reshape(-1, width)[:, 0][own != REPEATED]
+        for file, own in enumerate(verdicts):
+            yield files.records(file, number)[:, 0][own != REPEATED]
 
     known, counts, waiting = np.zeros(0, np.uint64), np.zeros(0, np.int64), list[np.ndarray]()
     for found in chain(hashes(), [None]):
@@ -233,19 +236,12 @@ def _keep_few(paths: Sequence[Path], number: int, width: int, verdicts: Sequence
         own[np.flatnonzero(own != REPEATED)[counts[np.searchsorted(known, found)] <= FEW]] = KEPT
 
 
-def _entries(
-    corpus: Corpus, level: Level, number: int, paths: Sequence[Path], bases: Sequence[int],
-    verdicts: Sequence[np.ndarray],
-) -> Iterator[np.ndarray]:  # fmt: skip
+def _entries(files: Files, number: int, verdicts: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield the entries of the different records of a range, of one file after the other."""
-    ranges, size = division_of(corpus).ranges, 8 * level.width
-    for path, base, own in zip(paths, bases, verdicts, strict=True):
-        first, low, places = (cell_bounds(path, cell)[0] for cell in (0, number, ranges))
-        done = places + (low - first) // size * PLACE.itemsize
-        place = np.frombuffer(read_bytes(path, done, len(own) * PLACE.itemsize), PLACE)
+    for file, own in enumerate(verdicts):
         entries = np.empty(len(own), ENTRY)
-        entries["hash"] = _mixed(np.frombuffer(read_cell(path, number), np.uint64).reshape(-1, level.width)[:, 0])
-        entries["place"] = place["low"].astype(np.int64) + place["back"] + base
+        entries["hash"] = _mixed(files.records(file, number)[:, 0])
+        entries["place"] = files.places(file, number)[:, 2] + files.starts[file]
         yield entries[own != REPEATED]
 
 

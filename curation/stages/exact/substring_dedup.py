@@ -31,7 +31,9 @@ MIN_ANCHORS = 10_000  # of fewer no share says anything
 ANCHORS = 4  # per `length` bytes of text, about
 MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
 CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
+HASH, BYTES = VERIFY = ("hash", "bytes")
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
+VERIFIED_BYTES = 1.8  # per byte of text, more with `verify: bytes`; the estimate takes 0.65 of it, too
 SCRATCH_BYTES = 400  # per `length` bytes of text; the estimate of the disk takes 0.65 of it
 
 
@@ -43,6 +45,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                bytes repeat, each with the line end or white space up to the next one
     join       also cut up to so many bytes between two cuts; 0: none
     min_kept   remove a document that is cut and keeps fewer characters; 0: none
+    verify     `hash`: two sequences are equal if hashes of 128 bits of them are; `bytes`: if their bytes are, for text
+               that somebody may have chosen against the hashes
     index      folder `index` of an earlier run with `output: {index: true}` and the same `length`. The documents that
                reached its stage precede those of this run; "" for none
 
@@ -68,6 +72,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
     bounds: str = CHARACTERS
     join: int = 0
     min_kept: int = 0
+    verify: str = HASH
     index: str = ""
 
     finds_duplicates: ClassVar[bool] = False
@@ -89,6 +94,10 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             )
         if self.join < 0:
             raise ValueError(f"join must be 0 (cut repeated bytes alone) or more bytes, not {self.join}")
+        if self.verify not in VERIFY:
+            raise ValueError(
+                f"verify must be one of {', '.join(VERIFY)}, not {self.verify!r}{nearest(self.verify, VERIFY)}"
+            )
         if self.min_kept < 0:
             raise ValueError(f"min_kept must be 0 (remove no document) or more characters, not {self.min_kept}")
 
@@ -121,7 +130,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return text_bytes * (1 + RECORD_BYTES * ANCHORS / self.length) + DOCUMENT_BYTES * documents
 
     def index_phases(self) -> Sequence[Phase]:
-        return span_index_phases(self.length)
+        return span_index_phases(self.length, self.verify == BYTES)
 
     def write_index(
         self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
@@ -131,13 +140,13 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return the bytes of records and verdicts. Text of which most is cut may take three times as many."""
-        return text_bytes * SCRATCH_BYTES / self.length
+        return text_bytes * (SCRATCH_BYTES / self.length + VERIFIED_BYTES * (self.verify == BYTES))
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {}
 
     def phases(self) -> Sequence[Phase]:
-        phases = span_phases(self.length, self.open_index if self.index else None)
+        phases = span_phases(self.length, self.verify == BYTES, self.open_index if self.index else None)
         return (*phases, Phase(CUTS, slice_group_count, self._store_cuts, durable=True))
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
