@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_in, inputs_of, share, split_names
-from curation.cli.parsing import Command, Parser
-from curation.system.terminal import print_line
+from curation.cli.parsing import Command, Parser, UsageError
+from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 BLOCKS, BOUND = "▁▂▃▄▅▆▇█", "│"
 ASCII_BLOCKS, ASCII_BOUND = ".:-=+*%@", "|"
 GAP = "  "
+SPAN_COUNTS = ("bytes", "spans", "documents", "emptied", "sources", "lengths", "frequent")
+SHOWN_SPANS, SPAN_CHARACTERS = 10, 80
 LEGEND = (
     "alone: breaks no other rule; +10%: with the bound raised by 10 %; in a histogram the bound is the upright line"
 )
@@ -38,6 +40,10 @@ def _add_measure(parser: Parser) -> None:
         "--names", default="", metavar="A,B",
         help="compute these measures, and ratios as a/b (default: all of curation.Measure, or those of the rules)",
     )  # fmt: skip
+    parser.add_argument(
+        "--spans", default="", metavar="N,M",
+        help="show what substring_dedup would cut at these lengths in bytes, such as 100,200,500",
+    )  # fmt: skip
     share(parser, "recipe", dest="recipe", help="show what each rule of this recipe would remove")
     share(parser, "rules", help="show what each rule of these sets would remove")
     share(parser, "stages", help="run these stages before the measures (default: none)")
@@ -47,6 +53,8 @@ def _add_measure(parser: Parser) -> None:
 
 
 def measure(options: argparse.Namespace) -> int:
+    if options.spans:
+        _check_spans(options)
     prepare_memory()
     if options.output:
         return _measure_in(options.output, options)
@@ -54,7 +62,62 @@ def measure(options: argparse.Namespace) -> int:
         return _measure_in(folder, options)
 
 
+def _check_spans(options: argparse.Namespace) -> None:
+    for name in ("names", "recipe", "rules", "output"):
+        if getattr(options, name):
+            raise UsageError(f"measure --spans prints shares alone: leave --{name} out")
+
+
+def _lengths_of(options: argparse.Namespace) -> list[int]:
+    lengths = split_names(options.spans)
+    if wrong := [name for name in lengths if not name.isdecimal()]:
+        raise UsageError(f"measure --spans takes lengths in bytes, such as 100,200,500, not {wrong[0]!r}")
+    return sorted({int(name) for name in lengths})
+
+
+def _measure_spans(folder: str, options: argparse.Namespace) -> int:
+    """Run the stages of `--stages` and count the repeated spans of each length, in one run over the inputs."""
+    import msgspec
+
+    from curation.errors import RecipeError
+    from curation.finished.results import open_finished
+    from curation.stages.exact.span_shares import SpanShares
+
+    lengths = _lengths_of(options)
+    recipe = recipes.build("measure", _content(options, recipes.stages_of(options)), options)
+    try:
+        stages = [SpanShares(name=f"{length:,} bytes", length=length) for length in lengths]
+    except ValueError as error:
+        raise RecipeError(f"measure --spans: {error}") from None
+    finished = run_recipe(msgspec.structs.replace(recipe, stages=[*recipe.stages, *stages]), folder, options)
+    shown = open_finished(folder).report["stages"][-len(lengths) :]
+    if options.console.is_for_people:
+        print_spans(shown)
+        return conclude(finished, folder, options)
+    spans = [{"length": length, "bytes_in": stage["bytes_in"]} | {name: stage["details"][name] for name in SPAN_COUNTS}
+             for length, stage in zip(lengths, shown, strict=True)]  # fmt: skip
+    return conclude(finished, folder, options, spans=spans)
+
+
+def print_spans(stages: Sequence[dict[str, Any]]) -> None:
+    """Print what would be cut at each length to standard output, and the most frequent spans of the shortest one."""
+    names = [*stages[0]["details"]["sources"]]
+    rows = [["repeats", "cut", "share", "spans", "documents", "left empty", *(names if len(names) > 1 else ())]]
+    for stage in stages:
+        details = stage["details"]
+        counts = [f"{details[name]:,}" for name in SPAN_COUNTS[:4]]
+        sizes = [(details["bytes"], stage["bytes_in"]), *(details["sources"].values() if len(names) > 1 else ())]
+        share, *shares = (f"{cut / max(size, 1):.2%}" for cut, size in sizes)
+        rows.append([stage["name"], counts[0], share, *counts[1:], *shares])
+    print_table([list(column) for column in zip(*rows, strict=True)])
+    for entry in stages[0]["details"]["frequent"][:SHOWN_SPANS]:
+        text = " ".join(entry["text"].split())[:SPAN_CHARACTERS]
+        print_line(printable_line(f"repeats {entry['count']:,} times, {entry['bytes']:,} bytes: {text}"))
+
+
 def _measure_in(folder: str, options: argparse.Namespace) -> int:
+    if options.spans:
+        return _measure_spans(folder, options)
     from curation.finished.measured import RANKS, MeasuredDocuments, percentiles
     from curation.rules.effects import rule_effects
 

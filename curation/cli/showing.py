@@ -19,6 +19,7 @@ from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
 from curation.system.terminal import as_json_line, print_escaped, print_line, printable, printable_line, stdout_is_lost
 
 if TYPE_CHECKING:
+    from curation.finished.first_copies import FirstCopy
     from curation.finished.results import FinishedRun
     from curation.report.marks import Span
 
@@ -33,6 +34,8 @@ MIN_WIDTH = 40
 GUTTER = " | "
 SPACE = "\u00b7"
 MAX_WORD = 50  # characters; an excerpt may begin inside a longer word
+COPIES = "first_copies"
+MAX_COPIES, COPY_CHARACTERS = 10, 60  # of a document, and of the text of each
 CONTEXT = 15  # words before and after a difference of a pair
 
 
@@ -54,6 +57,7 @@ def _add_show(parser: Parser) -> None:
 
 def show(options: argparse.Namespace) -> int:
     from curation.errors import counted
+    from curation.finished.first_copies import first_copies
     from curation.finished.results import open_finished, run_documents
 
     if options.characters < 1:
@@ -63,7 +67,9 @@ def show(options: argparse.Namespace) -> int:
         options.folder, options.what, stage=options.stage, reason=options.reason, where=options.where,
         sample=options.sample, seed=options.seed,
     )  # fmt: skip
-    rows = ({name: table.column(name)[k].as_py() for name in table.column_names} for k in range(len(table)))
+    copies = first_copies(run, table, options.what)
+    rows = ({name: table.column(name)[k].as_py() for name in table.column_names} | ({COPIES: copies[k]} if copies[k]
+            else {}) for k in range(len(table)))  # fmt: skip
     console = options.console
     if not console.is_for_people:
         for row in rows:
@@ -106,8 +112,34 @@ def _page(lines: Iterator[str], end: str) -> None:
 def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
     from curation.report.marks import removing_spans
 
+    if COPIES in row:
+        return _characters(row["text"], row[COPIES])
     stage = run.judging_stage(row["stage"]) if "stage" in row else None
     return removing_spans(stage, row.get("reason", ""), row.get("text") or "")
+
+
+def _characters(text: str, copies: list[FirstCopy]) -> list[Span]:
+    """Return the spans of bytes as spans of characters, joined where they touch."""
+    data = text.encode()
+    spans: list[Span] = []
+    for copy in copies:
+        start, stop = (len(data[:place].decode(errors="ignore")) for place in (copy.start, copy.stop))
+        if spans and spans[-1][1] >= start:
+            start = spans.pop()[0]
+        spans.append((start, stop))
+    return spans
+
+
+def _copy_lines(row: dict[str, Any]) -> Iterator[str]:
+    """The places of the first copies of the spans that were cut."""
+    copies = row.get(COPIES, [])
+    data = (row["text_before"] if "text_before" in row else row["text"]).encode() if copies else b""
+    for copy in copies[:MAX_COPIES]:
+        text = " ".join(data[copy.start : copy.stop].decode(errors="ignore").split())[:COPY_CHARACTERS]
+        place = f"in {copy.id} at byte {copy.first:,}" if copy.id != row["id"] else f"here at byte {copy.first:,}"
+        yield printable_line(f"bytes {copy.start:,} to {copy.stop:,} are first {place}: {text}")
+    if len(copies) > MAX_COPIES:
+        yield f"({len(copies) - MAX_COPIES:,} more spans)"
 
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:
@@ -115,6 +147,8 @@ def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str
     from curation.report.marks import excerpt
 
     content = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+    if COPIES in row:
+        content[COPIES] = [copy._asdict() for copy in row[COPIES]]
     if "text_before" in row:
         content["text_start"] = start = _difference(row["text_before"], row["text"], characters)
         content |= {name: row[name][start : start + characters] for name in ("text_before", "text")}
@@ -136,6 +170,7 @@ def _lines(run: FinishedRun, row: dict[str, Any], characters: int) -> Iterator[s
         yield from _marked(row, _spans(run, row), characters)
     elif "error" not in row:
         yield "(the run stored no texts of removed documents: output: {removed: ids})"
+    yield from _copy_lines(row)
     yield ""
 
 

@@ -30,18 +30,25 @@ def new_memory(slots: int = SLOTS) -> np.ndarray:
     return np.zeros((slots, 2), np.uint64)
 
 
+def new_anchors(data: np.ndarray, offsets: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hashes of all anchors of the texts data[offsets[k]:offsets[k + 1]], and their places in ascending
+    order."""
+    windows = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
+    places, values = np.empty((windows, 3), np.int64), np.empty(windows, np.uint64)
+    hashes = np.empty(CHUNK + length, np.uint64)
+    found = find_anchors(data, offsets, length, length // 2, hashes, places, values)
+    return values[:found], places[:found]
+
+
 def anchor_records(
     data: np.ndarray, offsets: np.ndarray, length: int, memory: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the records of the anchors of the texts data[offsets[k]:offsets[k + 1]], their places in ascending order,
     and spans of windows that are repeated within these texts or earlier ones with the same `memory`: int64 (start,
     stop). The anchors of such windows have no record."""
-    windows = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
-    places, values = np.empty((windows, 3), np.int64), np.empty(windows, np.uint64)
-    hashes = np.empty(CHUNK + length, np.uint64)
-    found = find_anchors(data, offsets, length, length // 2, hashes, places, values)
-    records, spans = np.empty((found, 3), np.uint64), np.empty((found, 2), np.int64)
-    kept, repeated = hash_anchors(data, offsets, length, values[:found], memory, places, records, spans)
+    values, places = new_anchors(data, offsets, length)
+    records, spans = np.empty((len(values), 3), np.uint64), np.empty((len(values), 2), np.int64)
+    kept, repeated = hash_anchors(data, offsets, length, values, memory, places, records, spans)
     return records[:kept], places[:kept].copy(), spans[:repeated].copy()
 
 

@@ -108,6 +108,7 @@ def measure(
     listed_words: str | Sequence[str] = "",
     personal_data: str | Sequence[str] = (),
     tokenizer: str = "",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with one int64 column per measure.
@@ -133,6 +134,7 @@ def filter(
     rules: str | Rule | Mapping[str, Any] | Sequence[str | Rule | Mapping[str, Any]] | Filter,
     *,
     tokenizer: str = "",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows that break none of `rules`.
@@ -166,6 +168,7 @@ def lines(
     strip: bool = False,
     cut: bool = True,
     tokenizer: str = "",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     r"""Return the frame without the lines, paragraphs or sentences that break one of `rules`.
@@ -353,6 +356,7 @@ def decontaminate(
     ngram: int = 13,
     min_ngrams: int = 1,
     compare: str = "folded",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows that share fewer than `min_ngrams` word n-grams with the evaluation texts.
@@ -516,6 +520,7 @@ def fuzzy_dedup(
     *,
     ngram: int = 5,
     unit: str = "word",
+    words: str = "",
     compare: str = "lowercase",
     permutations: int = 128,
     seed: int = 1,
@@ -535,6 +540,7 @@ def fuzzy_dedup(
     *,
     ngram: int = 5,
     unit: str = "word",
+    words: str = "",
     compare: str = "lowercase",
     permutations: int = 128,
     seed: int = 1,
@@ -554,6 +560,7 @@ def fuzzy_dedup(
     *,
     ngram: int = 5,
     unit: str = "word",
+    words: str = "",
     compare: str = "lowercase",
     permutations: int = 128,
     seed: int = 1,
@@ -597,6 +604,7 @@ def ngram_dedup(
     ngram: int = 5,
     min_seen: float = 0.9,
     compare: str = "exact",
+    words: str = "",
     max_memory_bytes: int = 8000000000,
     text_column: str = "text",
 ) -> AnyFrame:

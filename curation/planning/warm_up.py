@@ -81,6 +81,13 @@ def _measures(engine: Engine) -> None:
     engine.measure(_text(engine, ("a", "b")), ("words", "max_word_characters"))  # of short texts
 
 
+def _words(engine: Engine) -> None:
+    from curation.kernels.word_breaks import SCRIPTS, TABLE
+
+    for words in (SCRIPTS, TABLE):
+        engine.split_words(_text(engine), words)
+
+
 def _units(engine: Engine) -> None:
     from curation.kernels.units import UNITS, count_repeats
 
@@ -105,6 +112,7 @@ def _unit_spans(engine: Engine) -> None:
 
 def _span_records(engine: Engine) -> None:
     from curation.kernels import span_matches, spans
+    from curation.kernels.span_keys import span_keys
 
     data, offsets = np.frombuffer(b"0123456789" * 40, np.uint8), np.array([0, 200, 400])
     records, places, found = spans.anchor_records(data, offsets, 32, spans.new_memory())
@@ -116,6 +124,7 @@ def _span_records(engine: Engine) -> None:
     mask = np.zeros(len(data), np.uint8)
     spans.fill_spans(mask, *found.T)
     spans.spans_of_mask(mask, offsets, 32, 0)
+    span_keys(data, found[:, 0], found[:, 1], 32)
 
 
 def _leaders(engine: Engine) -> None:
@@ -222,6 +231,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "span_records": _span_records,
     "hashes": _hashes,
     "ngram_dedup": _ngram_dedup,
+    "words": _words,
     "language_model": _language_model,
     "packing": _packing,
     "utf8": _utf8,
@@ -236,6 +246,7 @@ HOST_GROUPS = (
     "span_records",
     "utf8",
     "ngram_dedup",
+    "words",
     "packing",
     "file_ranges",
     "listed",

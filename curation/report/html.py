@@ -15,6 +15,7 @@ from curation.report.page.facts import data_card, lines, outputs, recipe, times
 from curation.report.page.funnel import funnel, tiles, warnings
 from curation.report.page.parts import MAX_CHARACTERS, section, shown, size
 from curation.report.page.rules import rules
+from curation.report.page.spans import spans
 from curation.report.page.style import STYLE
 from curation.report.page.texts import pairs, samples
 from curation.report.text import funnel_line, shown_numbers, stage_lines
@@ -32,6 +33,7 @@ def as_html(content: dict[str, Any]) -> str:
         ("Rules and their bounds", rules(content), "rules"),
         ("Documents before and after", before_and_after(content), "documents"),
         ("Groups of duplicates", groups(content), "groups"),
+        ("Repeated spans", spans(content), "spans"),
         ("Clusters", clusters(content), "clusters"),
         ("Samples of removed and kept documents", samples(content), "samples"),
         ("Pairs of duplicates", pairs(content), "pairs"),

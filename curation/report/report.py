@@ -33,6 +33,7 @@ from curation.rules.tallies import SHARES, Tally
 from curation.stages import RowStage, Stage
 from curation.stages.outcome import StageCount
 from curation.system.files import commit, write_json
+from curation.system.terminal import short_number
 
 if TYPE_CHECKING:
     from curation.planning.stored_plan import Plan
@@ -71,6 +72,7 @@ def build(
     if "megatron" in plan.recipe.output.formats:
         digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
     digests |= form_digests(forms, folder)
+    lines = [[*own, *before_and_after(count, tokens)] for own, count in zip(lines, stages, strict=True)]
     rejected = folder / "rejected.jsonl"
     return {
         "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),
@@ -179,7 +181,7 @@ def warnings(stages: Sequence[StageCount]) -> list[str]:
         if share > MAX_UNSPACED_SHARE:
             messages.append(
                 f"{stage.name}: {share:.0%} of the characters are of scripts written without spaces; rules on words, "
-                "and n-grams of words, mean little for such text"
+                "and n-grams of words, mean little for such text. Set words: scripts in the recipe"
             )
     return messages
 
@@ -208,6 +210,17 @@ def _token_report(plan: Plan, parts: Sequence[dict[str, Any]]) -> dict[str, Any]
             "versions": tokenizer.versions,
         },
     }
+
+
+def before_and_after(stage: StageCount, tokens: Mapping[str, Any]) -> list[str]:
+    """Return a line with the text before and after a stage that cuts repeated spans: in tokens, estimated by those of
+    the kept text, or in bytes without tokens. An empty list for another stage."""
+    if "frequent" not in stage.details or not stage.edited:
+        return []
+    if not tokens:
+        return [f"{stage.bytes_in:,} bytes of text before, {stage.bytes_out:,} after"]
+    before, after = (short_number(round(size * tokens["per_byte"])) for size in (stage.bytes_in, stage.bytes_out))
+    return [f"about {before} tokens before, {after} after, at {tokens['per_byte']:.3f} per byte of the kept text"]
 
 
 def _pair_digests(pairs: Sequence[TrainingPair], folder: Path) -> dict[str, str]:

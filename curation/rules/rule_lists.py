@@ -27,16 +27,28 @@ def lists_in(rules: Iterable[Rule]) -> list[Listed]:
 
 def list_files(rules: Iterable[Rule]) -> dict[str, str]:
     """Return the files of lists: path -> SHA-256. InputError for a missing file."""
-    return {listed.file: digest_of(listed) for listed in lists_in(rules)}
+    return {listed.file: digest_of(listed) for listed in lists_in(rules) if listed.file}
 
 
-def with_stored_lists(rules: Iterable[Rule], folder: Path) -> Iterator[Rule]:
-    """Yield the rules, with each list in a file of `folder` that all processes of a machine map."""
+def with_stored_lists(rules: Iterable[str | Rule], folder: Path) -> Iterator[str | Rule]:
+    """Yield the entries of `rules`, with each list in a file of `folder` that all processes of a machine map."""
     for rule in rules:
-        if rule.any_:
+        if isinstance(rule, str):
+            yield rule
+        elif rule.rules:
+            groups = {
+                value: entries if isinstance(entries, str) else [*with_stored_lists(entries, folder)]
+                for value, entries in rule.rules.items()
+            }
+            yield msgspec.structs.replace(rule, rules=groups)
+        elif rule.any_:
             yield msgspec.structs.replace(rule, any_=tuple(with_stored_lists(rule.any_, folder)))
         else:
-            yield rule if rule.listed is None else msgspec.structs.replace(rule, listed=store(rule.listed, folder))
+            yield (
+                rule
+                if rule.listed is None or rule.listed.words
+                else msgspec.structs.replace(rule, listed=store(rule.listed, folder))
+            )
 
 
 def sizes_of(rules: Iterable[Rule]) -> list[str]:

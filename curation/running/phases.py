@@ -296,5 +296,8 @@ def _conclude(
         "repaired": sum(record.repaired for record in records),
     }
     check_ledger(documents, counts)
+    if not context.plan.recipe.report.samples:
+        for count in counts:
+            count.hide_texts()
     lines = [stage.report_lines(count) for stage, count in zip(context.plan.recipe.stages, counts, strict=True)]
     return build(context, documents, (counts, lines), totals, output_records, digests)

@@ -301,6 +301,13 @@ class StageCount(msgspec.Struct, kw_only=True):
         for tally, more in zip(self.tallies, other.tallies, strict=False):  # a slice without documents has none
             tally.add(more)
 
+    def hide_texts(self) -> None:
+        """Remove the texts from the entries of lists in the details."""
+        for entries in self.details.values():
+            for entry in entries if isinstance(entries, list) else ():
+                if isinstance(entry, dict):
+                    entry.pop("text", None)
+
     def add_details(self, details: Mapping[str, int]) -> None:
         """Add the details of a row stage's outcome."""
         for name, number in details.items():

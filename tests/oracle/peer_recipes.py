@@ -11,6 +11,7 @@ from tests.oracle.line_dedup import line_dedup
 from tests.oracle.pipelines import Chain, Language, Outcome, drop_near_duplicates, first_of
 from tests.oracle.rewriting import compared, put_sentences_on_lines
 from tests.oracle.rules import Verdict
+from tests.oracle.substring_dedup import substring_dedup
 
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 CITATION = re.compile(r"\[[0-9]*\]|\[edit\]|\[citation needed\]")
@@ -197,6 +198,14 @@ def dolma(texts: Sequence[str], language: Language) -> Outcome:
     _emptied(chain)
     for name, pattern in DOLMA_DATA.items():
         chain.change(lambda text, n=name, p=pattern: re.sub(p, f" |||{n}||| ", text, flags=re.ASCII))
+    return chain.outcome()
+
+
+def dolma3(texts: Sequence[str]) -> Outcome:
+    chain = Chain(texts)
+    chain.drop("exact_dedup", first_of(lambda text: text))
+    drop_near_duplicates(chain, "fuzzy_dedup", 5, 0.8, str.lower)
+    chain.change_all(lambda texts: [text or "" for text in substring_dedup(texts, 500, join=50)])
     return chain.outcome()
 
 

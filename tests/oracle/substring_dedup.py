@@ -41,6 +41,30 @@ def kept_text(text: str, mask: Sequence[bool], bounds: str, join: int) -> str:
     return "".join(kept) if pieces else text
 
 
+def span_key(span: bytes, length: int) -> bytes:
+    """The `length` bytes of least hash in a span; of equal hashes the first. A shorter span is its key."""
+
+    def hashed(window: bytes) -> int:
+        value = 0
+        for byte in window:
+            value = (value * 0x9E3779B97F4A7C15 + byte) % 2**64
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 1):
+            value = (value ^ value >> 33) * factor % 2**64
+        return value
+
+    return min((span[k : k + length] for k in range(max(len(span) - length, 0) + 1)), key=hashed)
+
+
+def frequent_spans(spans: Sequence[bytes], length: int) -> dict[bytes, tuple[int, bytes]]:
+    """Key -> how many spans have it, and the shortest of them; of equal lengths the first."""
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for span in spans:
+        key = span_key(span, length)
+        count, shortest = found.get(key, (0, span))
+        found[key] = count + 1, min(shortest, span, key=len)
+    return found
+
+
 def substring_dedup(
     texts: Sequence[str], length: int, bounds: str = "characters", join: int = 0, min_kept: int = 0
 ) -> list[str | None]:

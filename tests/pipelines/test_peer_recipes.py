@@ -16,7 +16,7 @@ from tests.oracle import peer_recipes
 from tests.pipelines.made import GERMAN, WORDS, as_jsonl, assert_outcome, fasttext_language, made_texts, run_recipe
 from tests.runs import records_of, removed_rows
 
-NAMES = ("c4", "curator_english", "datajuicer_redpajama", "dclm_baseline", "dolma", "fineweb", "refinedweb")
+NAMES = ("c4", "curator_english", "datajuicer_redpajama", "dclm_baseline", "dolma", "dolma3", "fineweb", "refinedweb")
 ODD = (
     "12k likes", "1,024 views", "5 downloads", "HOME | NEWS | ABOUT US", "Imprint", "2024", "Sign-in", "items in cart",
     "Sign-in to the shop", "The rest of the story is here. Read more...", "Read more!!!", "\u00a0", "- of the list",
@@ -56,7 +56,10 @@ def texts() -> list[str]:
     chance = random.Random(6)
     data = ["\n".join(f"{sentence(chance)} {word}@mail.example." for word in WORDS[:8])]
     policy = ["\n\n".join([*pages(2), *(f"The privacy policy of page {k}." for k in range(4))])]
-    return [*(text[:3000] for text in real_documents(40)), *made_texts(70), *pages(70), *german, *data, *policy]
+    notice = "\n".join(sentence(chance) for _ in range(9))  # of more than 500 bytes
+    notices = [f"{page}\n{notice}" for page in pages(3)]
+    real = (text[:3000] for text in real_documents(40))
+    return [*real, *made_texts(70), *pages(70), *german, *data, *policy, *notices]
 
 
 @cache
@@ -66,7 +69,7 @@ def language(text: str) -> tuple[str, float]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_does_what_plain_python_says(name: str, tmp_path: Path):
-    arguments = [] if name == "curator_english" else [language]
+    arguments = [] if name in ("curator_english", "dolma3") else [language]
     expected = getattr(peer_recipes, name)(texts(), *arguments)
     run_recipe(name, as_jsonl(texts(), tmp_path / "docs.jsonl"), tmp_path / "out")
     assert_outcome(tmp_path / "out", expected, [f"docs/{number}" for number in range(len(texts()))])

@@ -2,6 +2,7 @@
 """`substring_dedup` cuts what a dictionary of windows cuts, in tasks of any division."""
 
 import itertools
+import json
 import os
 import random
 from contextlib import suppress
@@ -18,6 +19,8 @@ import curation
 from curation.cli import main
 from curation.contract import TEXT
 from curation.errors import RecipeError
+from curation.finished.first_copies import first_copies
+from curation.finished.results import open_finished, run_documents
 from curation.finished.verify import verify
 from curation.kernels.hashing import FMIX_1, FMIX_2
 from curation.kernels.spans import BASE
@@ -32,7 +35,7 @@ from curation.stages.invoke import decide
 from curation.stages.outcome import StageCount
 from tests.corpus import NASTY
 from tests.kernels.test_spans import made_corpus
-from tests.oracle.substring_dedup import substring_dedup
+from tests.oracle.substring_dedup import frequent_spans, substring_dedup
 from tests.runs import digests, records_of, report_of
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
 
@@ -105,7 +108,36 @@ def test_texts_are_those_of_a_dictionary(settings: dict[str, Any], tmp_path: Pat
         assert details["bytes"] == sum(len(old.encode()) - len(new.encode()) for old, new in pairs)
         assert 0 < details["anchors"] < details["bytes"]
         assert details["emptied"] == sum(bool(old) and not new for old, new in pairs)
+        assert details["documents"] == sum(old != new for old, new in pairs)
         assert (details["left"] > 0) == (None in expected) == ("min_kept" in settings)
+
+
+@pytest.mark.parametrize("settings", SETTINGS[1:3], ids=str)
+def test_spans_are_counted_by_key_and_length(settings: dict[str, Any], tmp_path: Path, monkeypatch):
+    length, shown = settings.get("length", LENGTH), {}
+    for number, order in enumerate(ORDERS[:3]):
+        partitions = write_partitions(tmp_path / str(number), {}, [25, 0, 1, 30, len(PAGES) - 56], PAGES)
+        corpus = corpus_of(partitions, np.ones(len(PAGES), bool), sources=[("a", 0, len(PAGES))])
+        decision = decide_in_order(monkeypatch, SubstringDedup(**{"length": LENGTH} | settings), corpus, order)
+        spans = []
+        for part, first in enumerate(partitions.starts[:-1].tolist()):
+            rows = zip(*load_cuts(cuts_folder(corpus.scratch), part), strict=True)
+            spans += [PAGES[first + row].encode()[start:stop] for row, start, stop in rows]
+        shown[number] = decision.details["frequent"], decision.details["lengths"]
+    assert shown[0] == shown[1] == shown[2]
+    frequent, lengths = shown[0]
+    expected = frequent_spans(spans, length)
+    assert [entry["count"] for entry in frequent] == sorted((n for n, _ in expected.values()), reverse=True)[:50]
+    assert frequent[0]["count"] > 1 and max(map(len, spans)) > 2 * length
+    for entry in frequent:
+        counted = (entry["count"], entry["bytes"], entry["text"])
+        assert counted in [(n, len(span), span.decode()[:200]) for n, span in expected.values()]
+    sizes = [len(span) for span in spans]
+    for name, (count, size) in lengths.items():
+        low, high = (0, length - 1) if name.startswith("below") else map(int, name.replace(",", "").split(" to "))
+        own = [each for each in sizes if low <= each <= high]
+        assert (count, size) == (len(own), sum(own)), name
+    assert sum(count for count, _ in lengths.values()) == len(spans)
 
 
 def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -172,7 +204,12 @@ def test_a_run_counts_and_shows_what_it_cuts(tmp_path: Path, capsys: pytest.Capt
     removed, details = expected.count(None), entry["details"]
     assert (entry["edited"], entry["reasons"]) == (changed, {REASON: removed}) and removed > 3
     share = details["bytes"] / entry["bytes_in"]
-    assert entry["lines"] == [
+    assert entry["lines"][1].startswith("bytes cut by length of span: 32 to 63 15.4%, 64 to 127 ")
+    assert entry["lines"][2] == "cut 15 times, 39 bytes: A licence permits copies of this text."
+    assert entry["lines"][-1] == f"{entry['bytes_in']:,} bytes of text before, {entry['bytes_out']:,} after"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "most frequent spans" in page and "A licence permits copies of this text." in page
+    assert [entry["lines"][0], entry["lines"][-2]] == [
         f"{details['bytes']:,} bytes of {entry['bytes_in']:,} cut ({share:.1%}) in {details['spans']} spans, "
         f"{details['characters']:,} characters in {changed} documents; {details['emptied']} documents without text now",
         f"{removed} documents removed that kept fewer than 5 characters, with the {details['left']} characters that "
@@ -236,6 +273,85 @@ def test_the_report_has_the_share_of_each_input(tmp_path: Path):
     assert entry["details"]["sources"] == {name: [a - b, a] for name, (a, b) in zip("ab", sizes, strict=True)}
     shares = sorted(((1 - b / a, name) for name, (a, b) in zip("ab", sizes, strict=True)), reverse=True)
     assert entry["lines"][1] == f"bytes cut by input: {', '.join(f'{name} {share:.1%}' for share, name in shares)}"
+
+
+def test_a_report_without_samples_has_no_text_of_a_span(tmp_path: Path):
+    source = write_input(tmp_path / "in.jsonl", PAGES)
+    recipe = {"input": [{"path": str(source)}], "stages": [SPANS], "output": {"formats": [], "removed": "ids"}}
+    run(convert_recipe(recipe | {"report": {"samples": 0}}), tmp_path / "out", engine="cpu", workers=1)
+    entry = report_of(tmp_path / "out")["stages"][0]
+    assert entry["lines"][2] == "cut 15 times, 39 bytes"
+    assert {*entry["details"]["frequent"][0]} == {"count", "bytes"}
+    for name in ("report.json", "report.html"):
+        assert "licence permits" not in (tmp_path / "out" / name).read_text()
+
+
+def test_show_names_the_first_copy_of_each_span(tmp_path: Path):
+    """Bytes that are cut have their first copy in the kept documents or in their own text, but for those whose first
+    copy was cut in part itself."""
+    texts = [*made_pages(60, seed=5), "é" * 60, "short", "漢字は。" * 30]
+    source = write_input(tmp_path / "in.jsonl", texts)
+    stage = SPANS | {"min_kept": 3}
+    recipe = {"input": [{"path": str(source)}], "stages": [stage], "output": {"formats": [], "removed": "text"}}
+    run(convert_recipe(recipe), tmp_path / "out", engine="cpu", workers=1)
+    finished = open_finished(tmp_path / "out")
+    kept = pq.read_table(tmp_path / "out" / "documents")
+    after = dict(zip(kept["id"].to_pylist(), kept[TEXT].to_pylist(), strict=True))
+    expected = dict(zip((str(k) for k in range(len(texts))), substring_dedup(texts, LENGTH), strict=True))
+    spans, cut, missed = 0, 0, 0
+    for what, column in (("edited", "text_before"), ("removed", TEXT)):
+        rows = run_documents(tmp_path / "out", what)
+        assert len(rows) > 2
+        found = first_copies(finished, rows, what)
+        names = ("id", "doc", column)
+        for id_, doc, text, copies in zip(*(rows[name].to_pylist() for name in names), found, strict=True):
+            data = text.encode()
+            left = bytearray(data)
+            for copy in reversed(copies):
+                del left[copy.start : copy.stop]
+                other = data if copy.id == id_ else after[copy.id].encode()
+                assert other[copy.first : copy.first + copy.stop - copy.start] == data[copy.start : copy.stop]
+                assert copy.first < copy.start or copy.id != id_
+                window = data[copy.start : copy.start + LENGTH]
+                docs = zip(kept["doc"].to_pylist(), kept[TEXT].to_pylist(), kept["id"].to_pylist(), strict=True)
+                before = [other for number, text, other in docs if number < doc and window in text.encode()]
+                assert len(window) < LENGTH or copy.stop - copy.start < LENGTH or before[:1] in ([], [copy.id])
+                spans += 1
+            new = (expected[str(doc)] or "").encode() if what == "edited" else b""
+            cut, missed = cut + len(data) - len(new), missed + max(len(left) - len(new), 0)
+    assert spans > 40 and missed < 0.1 * cut
+
+
+def test_measure_counts_what_several_lengths_would_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    paths = [write_input(tmp_path / f"{name}.jsonl", texts) for name, texts in (("a", PAGES[:30]), ("b", PAGES[30:]))]
+    command = ["measure", *map(str, paths), "--spans", "80,32", "--engine", "cpu", "--workers", "1"]
+    assert main([*command, "--log", "json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["documents"]["kept"] == len(PAGES) and found["documents"]["edited"] == 0
+    for entry, length in zip(found["spans"], (32, 80), strict=True):
+        pairs = [(len(old.encode()), len((new or "").encode()))
+                 for old, new in zip(PAGES, substring_dedup(PAGES, length), strict=True)]  # fmt: skip
+        assert (entry["length"], entry["bytes_in"]) == (length, sum(old for old, _ in pairs))
+        assert entry["bytes"] == sum(old - new for old, new in pairs) > 0
+        assert entry["documents"] == sum(old != new for old, new in pairs)
+        assert entry["sources"]["a"][0] == sum(old - new for old, new in pairs[:30])
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert f"32 bytes  {found['spans'][0]['bytes']:,}  " in out
+    assert "repeats 15 times, 39 bytes: A licence permits copies of this text.\n" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--spans", "20"], "measure --spans: length must be from 32 to 65,535 bytes, not 20"),
+        (["--spans", "100,2x"], "measure --spans takes lengths in bytes, such as 100,200,500, not '2x'"),
+        (["--spans", "100", "--names", "words"], "measure --spans prints shares alone: leave --names out"),
+    ],
+)
+def test_wrong_lengths_to_measure(options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["measure", str(write_input(tmp_path / "in.jsonl", ["one"])), *options]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_plan_warns_of_stages_that_may_remove_the_last_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from curation.arrays import sorted_unique
+from curation.kernels.span_keys import span_keys
 from curation.kernels.spans import spans_of_mask
 from curation.stages.corpus.cutting import CONTINUES, FIRST_BITS
 from curation.stages.exact.span_runs import text_buffers
@@ -32,6 +33,7 @@ class Found(NamedTuple):
     characters: int = 0
     emptied: int = 0  # documents of which nothing is left
     left: int = 0
+    documents: int = 0  # with a span
 
     def plus(self, other: Found) -> Found:
         """Return the sums."""
@@ -44,11 +46,13 @@ class Share(NamedTuple):
     cuts     spans of the documents that stay
     dropped  rows of the documents that keep too little
     left     characters that each of them keeps
+    keys     of the spans: `span_keys`
     """
 
     cuts: Cuts
     dropped: np.ndarray
     left: np.ndarray
+    keys: np.ndarray
     found: Found
 
 
@@ -70,7 +74,7 @@ def cut_documents(
         text = np.searchsorted(own, spans[low:high, 0])
         shift = (offsets[own] - buffers.offsets[:-1])[text]
         start, stop = spans[low:high, 1] - shift, spans[low:high, 2] - shift
-        start, stop = _shrunk(buffers, text, start, stop, bounds)
+        start, stop = shrunk(buffers, text, start, stop, bounds)
         whole = start < stop
         text, start, stop = text[whole], start[whole], stop[whole]
         sizes = characters_of(buffers.data, start, stop)
@@ -81,13 +85,14 @@ def cut_documents(
         stays = ~dropped[text]
         text, start, stop, sizes = text[stays], start[stays], stop[stays], sizes[stays]
         emptied = np.count_nonzero(is_cut & ~dropped & (left == 0))
-        sums = len(text), (stop - start).sum(), sizes.sum(), emptied, left[dropped].sum()
+        sums = len(text), (stop - start).sum(), sizes.sum(), emptied, left[dropped].sum(), (is_cut & ~dropped).sum()
         rows, first = documents.rows[own], buffers.offsets[text]
         cuts = Cuts(rows[text].astype(np.int64), start - first, stop - first)
-        yield Share(cuts, rows[dropped].astype(np.int64), left[dropped], Found(*map(int, sums)))
+        keys = span_keys(buffers.data, start, stop, length)
+        yield Share(cuts, rows[dropped].astype(np.int64), left[dropped], keys, Found(*map(int, sums)))
 
 
-def _shrunk(
+def shrunk(
     buffers: TextBuffers, text: np.ndarray, start: np.ndarray, stop: np.ndarray, bounds: str
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Return spans without the characters (lines, sentences) that are not whole; some are empty or negative. `text` is

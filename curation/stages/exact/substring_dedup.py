@@ -17,6 +17,15 @@ from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
 from curation.stages.corpus.saved_index import DESCRIPTION, write_index
 from curation.stages.corpus.stored_drops import stored_drops
+from curation.stages.exact.span_counts import (
+    add_lengths,
+    count_by_length,
+    entries_path,
+    frequent_phase,
+    frequent_spans,
+    length_names,
+    write_entries,
+)
 from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
 from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTINGS, SpanIndex, span_index_phases
 from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
@@ -32,6 +41,7 @@ ANCHORS = 4  # per `length` bytes of text, about
 MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
 CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
 HASH, BYTES = VERIFY = ("hash", "bytes")
+SHOWN_SPANS, SHOWN_CHARACTERS = 3, 80  # in the lines of the report: frequent spans, and characters of each
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
 VERIFIED_BYTES = 1.8  # per byte of text, more with `verify: bytes`; the estimate takes 0.65 of it, too
 SCRATCH_BYTES = 400  # per `length` bytes of text; the estimate of the disk takes 0.65 of it
@@ -102,7 +112,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             raise ValueError(f"min_kept must be 0 (remove no document) or more characters, not {self.min_kept}")
 
     def kernels(self) -> tuple[str, ...]:
-        return ("span_records", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
+        verified = ("leaders", "file_ranges") if self.verify == BYTES else ()
+        return ("span_records", *verified, *(("unit_spans",) if BOUNDS[self.bounds] else ()))
 
     def check(self, inputs: Sequence[str]) -> None:
         """RecipeError for an index that is missing or has another length."""
@@ -147,25 +158,31 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
 
     def phases(self) -> Sequence[Phase]:
         phases = span_phases(self.length, self.verify == BYTES, self.open_index if self.index else None)
-        return (*phases, Phase(CUTS, slice_group_count, self._store_cuts, durable=True))
+        cuts = Phase(CUTS, slice_group_count, self._store_cuts, durable=True)
+        return (*phases, cuts, frequent_phase(CUTS))
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Store the spans of a slice group, and write its rows to remove and what is cut."""
         part, total = slice_group(corpus, task), Found()
-        cuts = [Cuts(*np.zeros((3, 0), np.int64))]
+        cuts, keys = [Cuts(*np.zeros((3, 0), np.int64))], [np.zeros(0, np.uint64)]
         drops = [np.zeros((2, 0), np.int64)]
         for runs in zip(*(runs_of(corpus, level, task) for level in LEVELS), strict=True):
             documents = part.of(part.rows[runs[0].first : runs[0].last])
             mask = repeated_mask(corpus, runs, int(documents.byte_lengths().sum()), self.length)
             for share in cut_documents(documents, mask, self.length, self.bounds, self.join, self.min_kept):
                 cuts.append(share.cuts)
+                keys.append(share.keys)
                 drops.append(np.stack([share.dropped, share.left]))
                 total = total.plus(share.found)
         joined = Cuts(*map(np.concatenate, zip(*cuts, strict=True)))
-        store_cuts(part, joined)
+        if self.cuts_text:
+            store_cuts(part, joined)
+        write_entries(corpus, entries_path(corpus, CUTS, task), joined, np.concatenate(keys))
         with commit(_drops_path(corpus, task)) as path:
             save_array(path, np.concatenate(drops, axis=1))
-        write_json(_counts_path(corpus, task), [list(total), _by_source(part, joined)])
+        write_json(
+            _counts_path(corpus, task), [list(total), _by_source(part, joined), count_by_length(joined, self.length)]
+        )
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         groups = range(slice_group_count(corpus))
@@ -175,15 +192,17 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 rows, left = load_mapped(_drops_path(corpus, group))
                 yield rows, np.full(len(rows), -1), left
 
-        total, sources = Found(), dict[str, list[int]]()
+        total, sources, lengths = Found(), dict[str, list[int]](), list[list[int]]()
         for group in groups:
-            found, by_source = read_json(_counts_path(corpus, group))
-            total = total.plus(Found(*found))
+            found, by_source, by_length = read_json(_counts_path(corpus, group))
+            total, lengths = total.plus(Found(*found)), add_lengths(lengths, by_length)
             for name, sizes in by_source.items():
                 sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]
         details = total._asdict() | {"anchors": count_records(corpus, LEVELS[0]), "sources": sources}
         if self.index:
             details["index_documents"] = self.open_index().saved.documents
+        details["lengths"] = dict(zip(length_names(self.length, len(lengths)), lengths, strict=True))
+        details["frequent"] = frequent_spans(corpus) if _has_report(corpus) else []
         drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
         return Decision(drops, details=details)
 
@@ -220,6 +239,12 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             lines.append(f"bytes cut by input: {', '.join(shown + rest)}")
         if "index_documents" in details:
             lines.append(f"compared with the index of {counted(details['index_documents'], 'document')} too")
+        if details["bytes"]:
+            found = [f"{name} {size / count.bytes_in:.1%}" for name, (_, size) in details["lengths"].items() if size]
+            lines.append(f"bytes cut by length of span: {', '.join(found)}")
+        for entry in details["frequent"][:SHOWN_SPANS]:
+            text = f": {' '.join(entry['text'].split())[:SHOWN_CHARACTERS]}" if "text" in entry else ""
+            lines.append(f"cut {entry['count']:,} times, {counted(entry['bytes'], 'byte')}{text}")
         if self.min_kept:
             lines.append(
                 f"{counted(count.removed, 'document')} removed that kept fewer than {self.min_kept:,} characters, "
@@ -238,11 +263,15 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         ]
 
 
+def _has_report(corpus: Corpus) -> bool:
+    """Return whether a report shows the counts. None does for a frame, and texts may take another pass over it."""
+    return isinstance(corpus.sources, list)
+
+
 def _by_source(part: Corpus, cuts: Cuts) -> dict[str, list[int]]:
-    """Return the bytes that are cut of each input, and its bytes. Empty for a frame: its inputs may take another pass
-    over it, and no report shows them."""
+    """Return the bytes that are cut of each input, and its bytes; empty without a report."""
     sizes: dict[str, list[int]] = {}
-    for name, first, last in part.sources if isinstance(part.sources, list) else ():
+    for name, first, last in part.sources if _has_report(part) else ():
         own, spans = (slice(*np.searchsorted(rows, [first, last])) for rows in (part.rows, cuts.row))
         if own.start < own.stop:
             total = sizes.setdefault(name, [0, 0])

@@ -86,6 +86,9 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
 
+    def values_of(self, column: str) -> tuple[str, ...]:
+        return (*(self.keep or label_names(self.model)),) if column == self.column else ()
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         model = load_classifier(self.model)
         label, score = engine.classify(frame[TEXT], model, self.max_characters)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of spans of text. Spans whose ends differ by a few bytes mostly have equal keys. Both engines run this on the
+host."""
+
+import numpy as np
+
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import at, mix64, murmur3_x64_128
+from curation.kernels.spans import BASE
+
+
+def span_keys(data: np.ndarray, starts: np.ndarray, stops: np.ndarray, length: int) -> np.ndarray:
+    """Return a hash (uint64) of each span data[start:stop]: of the `length` bytes in it that have the least hash, or of
+    all bytes of a shorter span."""
+    keys = np.empty(len(starts), np.uint64)
+    hash_least_windows(data, starts, stops, length, keys)
+    return keys
+
+
+@kernel
+def hash_least_windows(data, starts, stops, length, keys):
+    """Write the hashes of `span_keys`. Of equal least hashes the first counts: their bytes are equal, too."""
+    drop = np.uint64(1)
+    for _ in range(length):
+        drop *= BASE
+    for number in range(len(starts)):
+        start, stop = starts[number], stops[number]
+        rolled = np.uint64(0)
+        for i in range(start, min(start + length, stop)):
+            rolled = rolled * BASE + np.uint64(data[at(i)])
+        least, place = mix64(rolled), start
+        for i in range(start + length, stop):
+            rolled = rolled * BASE + (np.uint64(data[at(i)]) - drop * np.uint64(data[at(i - length)]))
+            value = mix64(rolled)
+            if value < least:
+                least, place = value, i - length + 1
+        keys[number], _ = murmur3_x64_128(data, place, min(place + length, stop))

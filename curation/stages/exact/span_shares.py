@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate measure --spans`: what `substring_dedup` would cut, counted without a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from curation.stages.base import Function, Stage
+from curation.stages.exact.substring_dedup import SubstringDedup
+from curation.stages.outcome import StageCount
+
+
+class SpanShares(SubstringDedup, frozen=True, kw_only=True, tag="curation.stages.exact.span_shares:SpanShares"):
+    """Count what `substring_dedup` would cut, and leave all documents as they are. Several such stages with different
+    lengths see the same text."""
+
+    function: ClassVar[Function] = Function("")
+    removes: ClassVar[bool] = False
+    cuts_text: ClassVar[bool] = False
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        return []
+
+    def order_warnings(self, later: Sequence[Stage]) -> list[str]:
+        return []
