@@ -9,17 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from curation.arrays import batches_by_size, read_pieces, seeded_hashes
 from curation.contract import Engine
 
-if TYPE_CHECKING:
-    from curation.stages.exact.span_runs import Files
-
 BYTES_AT_ONCE = 1 << 21  # that are compared: 70 MB
+
+
+class Files(Protocol):
+    """Files of records (`span_runs.Files`): the length of windows, and of each file that of the text of its run."""
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def texts(self) -> list[Path]: ...
+
+    def places(self, file: int, number: int) -> np.ndarray:
+        """Return the places of the records of a range in a file, int64 of shape (n, 3)."""
+        ...
 
 
 def verified(
