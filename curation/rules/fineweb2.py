@@ -1,35 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rule set `fineweb2`: bounds and stop words of 1,929 languages, and those of Gopher and FineWeb for English.
 
-Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), of which `fineweb2.json.xz` is a
-compressed copy: https://github.com/huggingface/fineweb-2, folder `configs`, Apache License 2.0.
-`tests/tools/make_fineweb2.py` writes it. Bounds that all languages share are those of its `fineweb-2-pipeline.py`.
+Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), in
+`curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`.
 """
 
 from __future__ import annotations
 
-import json
-import lzma
 import math
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from curation.measures import GOPHER_STOP_WORDS
+from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups
 from curation.rules.listed import STOP_WORD, Listed
 
-NAME, COLUMN, ENGLISH = "fineweb2", "language", "eng_Latn"
-STORED = Path(__file__).with_name("fineweb2.json.xz")
-COLUMNS = (
-    "dup_line_frac", "top_2_grams", "top_3_grams", "top_4_grams", "dup_5_grams", "dup_6_grams", "dup_7_grams",
-    "dup_8_grams", "dup_9_grams", "dup_10_grams", "line_punct_thr", "new_line_ratio", "min_avg_word_length",
-    "max_avg_word_length", "max_non_alpha_words_ratio",
-)  # fmt: skip
+COLUMN = "language"
 REASONS = {  # of the bounds by language; the other rules of Gopher and FineWeb have one bound, or are of English alone
     "duplicate_lines": "dup_line_frac",
     **{f"top_{size}gram": f"top_{size}_grams" for size in (2, 3, 4)},
@@ -57,27 +46,6 @@ FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-110
 1173C-1173E 11944 11946 11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5
 16B37-16B38 16B44 16E98 1BC9F 1DA88
 """
-
-
-class Configuration(NamedTuple):
-    """The bounds and stop words of all languages: names, float64[languages, COLUMNS], and a list per language."""
-
-    languages: list[str]
-    bounds: np.ndarray
-    stop_words: list[list[str]]
-
-
-@cache
-def configuration() -> Configuration:
-    """Return the stored configuration."""
-    content = json.loads(lzma.decompress(STORED.read_bytes()))
-    return Configuration(content["languages"], np.array(content["bounds"]), content["stop_words"])
-
-
-@cache
-def languages() -> dict[str, int]:
-    """Return the number of the group of each language; English is the last."""
-    return {name: number for number, name in enumerate([*configuration().languages, ENGLISH])}
 
 
 def grouped_by_language(english: Sequence[Rule]) -> tuple[GroupedRule, ...]:

@@ -33,6 +33,7 @@ from curation.rules.columns import (
 from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words
 
 OFF = "off"
+DIVIDED = "text divided into words"  # in place of the column `text`, for stop words; no column has spaces in its name
 OTHER, KEEP, REMOVE = (
     "other",
     "keep",
@@ -317,6 +318,11 @@ class Rule(
         return bool(self.measure or self.ratio)
 
     @property
+    def counts_words(self) -> bool:
+        """Whether the rule counts the words of `text` that a list has, as the measure `words` divides them."""
+        return self.column == TEXT and self.listed is not None and self.listed.as_ == STOP_WORD
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """The measures that the rule needs."""
         if self.any_:
@@ -430,8 +436,8 @@ class Rule(
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
         column = columns[str(self.column)]
-        if self.listed is not None and self.per is not None:
-            return count_stop_words(column, {0: self.listed})[1]
+        if self.counts_words and self.listed is not None:
+            return count_stop_words(columns.get(DIVIDED, column), {0: self.listed})[self.per is not None]
         if self.listed is not None:
             return count_listed(column, self.listed)
         return count_matches(column, str(self.matches))

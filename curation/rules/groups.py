@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,9 +20,11 @@ import pyarrow.compute as pc
 
 from curation.errors import RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
-from curation.rules.grammar import KEEP, OTHER, REMOVE, Rule
+from curation.rules.grammar import DIVIDED, KEEP, OTHER, REMOVE, Rule
+from curation.rules.languages import near_language, parse_label, same_language
 from curation.rules.listed import STOP_WORD, Listed, count_stop_words
 
+LANGUAGE = "lang"  # in the name of a column of languages
 SHOWN_VALUES = 5  # of a column, in a message
 BOUND_FIELDS = ("min", "max", "min_count", "max_count")
 ADVICE = f"List each in rules, or give {OTHER}: {KEEP}, {REMOVE}, a listed value, or rules"
@@ -41,11 +44,30 @@ class Groups:
 
     def __init__(self, column: str, numbers: Mapping[str, int], count: int, other: int | None) -> None:
         self.column, self.numbers, self.count, self.other = column, numbers, count, other
+        self.has_languages = LANGUAGE in column.lower()
         self._last = EMPTY  # rules judge the same column one after another
 
     def place(self, value: str | None) -> int | None:
         """Return the group of a value; None for one without."""
-        return self.other if value is None else self.numbers.get(value, self.other)
+        found = None if value is None else self.find(value)
+        return self.other if found is None else found
+
+    def find(self, value: str) -> int | None:
+        """Return the group that lists a value, in a column of languages in any form of its label; None without one."""
+        if value in self.numbers or not self.has_languages or (language := parse_label(value)) is None:
+            return self.numbers.get(value)
+        return self._languages.get((language.code, language.script), self._languages.get((language.code, "")))
+
+    @cached_property
+    def _languages(self) -> dict[tuple[str, str], int]:
+        """(code, script) -> group; also (code, "") of a language that is listed without a script."""
+        found = {}
+        for value, number in self.numbers.items():
+            if language := parse_label(value):
+                found[language.code, language.script] = number
+                if not language.names_script:
+                    found[language.code, ""] = number
+        return found
 
     def numbers_of(self, column: pa.ChunkedArray) -> np.ndarray:
         """Return the group of each row. RecipeError for values without one."""
@@ -76,7 +98,13 @@ class Groups:
             )
 
     def check_values(self, values: Sequence[str], stage: str) -> None:
-        """Raise RecipeError for values without rules among those that a stage can write."""
+        """Raise RecipeError for values without rules among those that a stage can write, and if it can write none of
+        those with rules."""
+        if values and not any(self.find(value) is not None for value in values):
+            raise RecipeError(
+                f"rules per {self.column}: the stage {stage} writes {_first([*map(repr, values)])}, and no group lists "
+                f"any of these{' languages' * self.has_languages}. List them in rules, or name another column in per"
+            )
         lost = [repr(value) for value in values if self.place(value) is None]
         if lost:
             raise RecipeError(
@@ -163,7 +191,8 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
             values, breaks = self.template.judge(measures, columns)
         else:  # patterns and lists take time
             at = np.flatnonzero(own)
-            part = {name: columns[name].take(pa.array(at)) for name in self.template.columns}
+            names = [*self.template.columns, *({DIVIDED} & {*columns})]
+            part = {name: columns[name].take(pa.array(at)) for name in names}
             judged = self.template.judge({name: measures[name][at] for name in self.measures}, part)
             values, breaks = np.full(len(numbers), np.nan), np.zeros(len(numbers), bool)
             values[at], breaks[at] = judged
@@ -186,14 +215,14 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         """Whether a value of the column has the rule; "" for any of them. ValueError for an unknown value."""
         if not value:
             return True
-        if value not in self.groups.numbers:
+        if self.groups.find(value) is None:
             raise ValueError(f"override: no rules of {value!r}{near_or_nothing(value, [*self.groups.numbers])}")
-        return bool(self.member[self.groups.numbers[value]])
+        return bool(self.member[self.groups.find(value)])
 
     def changed(self, key: str, bounds: Mapping[str, float] | None, value: str = "") -> GroupedRule:
         """Return the rule with other bounds, or without any (None), for the group of a value of the column, or for all
         groups (""). ValueError for bounds without an effect."""
-        at = self.member if not value else np.arange(len(self.member)) == self.groups.numbers[value]
+        at = self.member if not value else np.arange(len(self.member)) == self.groups.find(value)
         sides = {"min": self.low, "max": self.high}
         if bounds is None:
             return msgspec.structs.replace(self, member=self.member & ~at)
@@ -219,8 +248,9 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
 
     @property
     def parts(self) -> tuple[Rule, ...]:
-        """A rule for each list, so that all of them are found."""
-        return tuple(msgspec.structs.replace(self.template, listed=listed) for listed in self.lists.values())
+        """A rule for each list in a file, so that all of them are found."""
+        files = [listed for listed in self.lists.values() if listed.file]
+        return tuple(msgspec.structs.replace(self.template, listed=listed) for listed in files) or (self.template,)
 
     def describe(self) -> str:
         if len({*self.lists.values()}) == 1:
@@ -241,7 +271,8 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         numbers = self.groups.numbers_of(columns[self.groups.column])
-        found = count_stop_words(columns[str(self.column)], self.lists, numbers)
+        column = columns[str(self.column)]
+        found = count_stop_words(columns.get(DIVIDED, column) if self.counts_words else column, self.lists, numbers)
         return found[self.per is not None]
 
 
@@ -264,8 +295,9 @@ def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | N
     """Return the rules of a set for another column, and with what becomes of other values: `keep`, `remove` or a value.
     Rules that no group has any more are left out."""
     before = rules[0].groups
-    place = None if other is None else _place(OTHER, other, before.numbers, before.count)
+    place = None if other is None else _place(OTHER, other, before)
     groups = Groups(column or before.column, before.numbers, before.count, place)
+    groups.has_languages = before.has_languages
     found = [msgspec.structs.replace(rule, groups=groups) for rule in rules if rule.member.any()]
     return (*_removed(groups, {place}), *found)
 
@@ -297,9 +329,13 @@ def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple
     rules = entry.rules or {}
     own = [value for value, entries in rules.items() if not isinstance(entries, str) or _is_set(entries, rules, sets)]
     numbers = {value: number for number, value in enumerate(own)}
+    listed = Groups(
+        str(entry.per), {value: number for value, number in numbers.items() if value != OTHER}, len(own), None
+    )
+    _check_languages(listed, rules)
     places: dict[str, int] = {}
     for value, entries in rules.items():
-        places[value] = numbers[value] if value in numbers else _place(value, str(entries), numbers, len(own))
+        places[value] = numbers[value] if value in numbers else _place(value, str(entries), listed)
     other = places.pop(OTHER, None)
     groups = Groups(str(entry.per), places, len(own), other)
     found: dict[bytes, dict[int, Rule]] = {}
@@ -318,14 +354,24 @@ def _is_set(name: str, values: Container[str], sets: Container[str]) -> bool:
     return name in sets and name not in values
 
 
-def _place(value: str, target: str, numbers: Mapping[str, int], count: int) -> int:
+def _check_languages(groups: Groups, values: Iterable[str]) -> None:
+    """Raise ValueError for two labels of one language, and for a label that is nearly one of a language."""
+    named = [value for value in values if value != OTHER] if groups.has_languages else []
+    if same := same_language(named):
+        raise ValueError(f"rules: {same[0]!r} and {same[1]!r} are the same language. List it once")
+    for value in named:
+        if parse_label(value) is None and "_" in value and (hint := near_language(value)):
+            raise ValueError(f"rules: no language {value!r}{hint}")
+
+
+def _place(value: str, target: str, groups: Groups) -> int:
     if target == KEEP:
-        return count
+        return groups.count
     if target == REMOVE:
-        return count + 1
-    if target in numbers:
-        return numbers[target]
-    hint = near_or_nothing(target, [*numbers, KEEP, REMOVE])
+        return groups.count + 1
+    if (found := groups.find(target)) is not None:
+        return found
+    hint = near_or_nothing(target, [*groups.numbers, KEEP, REMOVE])
     raise ValueError(
         f"{value!r} is {target!r}, which is no value with rules, no rule set, and neither {KEEP} nor {REMOVE}{hint}"
     )

@@ -21,13 +21,19 @@ def check_lists(rules: Iterable[Rule]) -> None:
 
 
 def lists_in(rules: Iterable[Rule]) -> list[Listed]:
-    """Return the lists of rules, also of those in `any`, each once."""
-    return list(dict.fromkeys(part.listed for rule in rules for part in rule.parts if part.listed is not None))
+    """Return the lists of rules that are in files, also of those in `any`, each once."""
+    found = (part.listed for rule in rules for part in rule.parts)
+    return list(dict.fromkeys(listed for listed in found if listed is not None and listed.file))
+
+
+def list_kernels(rules: Iterable[Rule]) -> tuple[str, ...]:
+    """Return the groups of kernels that rules on lists need."""
+    return ("lists",) if any(part.listed is not None for rule in rules for part in rule.parts) else ()
 
 
 def list_files(rules: Iterable[Rule]) -> dict[str, str]:
     """Return the files of lists: path -> SHA-256. InputError for a missing file."""
-    return {listed.file: digest_of(listed) for listed in lists_in(rules) if listed.file}
+    return {listed.file: digest_of(listed) for listed in lists_in(rules)}
 
 
 def with_stored_lists(rules: Iterable[str | Rule], folder: Path) -> Iterator[str | Rule]:

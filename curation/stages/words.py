@@ -55,7 +55,9 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
     whole, split = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
     places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
     merged = pa.chunked_array([*whole.chunks, *split.chunks]).combine_chunks().take(pa.array(places))
-    return engine.from_arrow(pa.table({TEXT: merged}))[TEXT]
+    column = engine.from_arrow(pa.table({TEXT: merged}))[TEXT]
+    column.index = text.index
+    return column
 
 
 def measure_words(engine: Engine, text: Text, names: Collection[str], words: str) -> dict[str, np.ndarray]:

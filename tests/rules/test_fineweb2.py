@@ -13,33 +13,23 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from curation.cli.measuring import print_effects
 from curation.recipes.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules.decide import Rule, expand_rules
-from curation.rules.fineweb2 import COLUMNS, STORED, configuration, languages
+from curation.rules.effects import rule_effects
+from curation.rules.fineweb2_file import COLUMNS, STORED, configuration, languages
 from curation.stages import Filter
 from curation.stages.invoke import apply_stage
+from curation.stages.outcome import StageCount
 from tests.conftest import table_of
 from tests.corpus import DATA, real_documents
 from tests.runs import assert_refused
 from tests.tools.make_fineweb2 import pack
 
 GERMAN_WORDS = (
-    "der",
-    "und",
-    "die",
-    "in",
-    "von",
-    "im",
-    "den",
-    "des",
-    "mit",
-    "das",
-    "er",
-    "dem",
-    "als",
-    "wurde",
-    "für",
-)  # codespell:ignore als
+    "der", "und", "die", "in", "von", "im", "den", "des", "mit", "das", "er", "dem", "wurde", "für",
+    "als",  # codespell:ignore als
+)  # fmt: skip
 GERMAN = [  # of configs/deu_Latn.yml, by hand
     Rule(ratio=("duplicate_lines", "text_lines"), max=0.263, reason="duplicate_lines"),
     *(
@@ -119,7 +109,7 @@ def test_lines_end_in_marks_of_all_scripts(engine: ModuleType):
 def test_the_stored_configuration():
     names, bounds, words = configuration()
     assert len(names) == 1929 and bounds.shape == (1929, 15) and sum(map(len, words)) == 37_294
-    assert (tuple(words[names.index("deu_Latn")]), languages()["eng_Latn"]) == (GERMAN_WORDS, 1929)
+    assert ({*words[names.index("deu_Latn")]}, languages()["eng_Latn"]) == ({*GERMAN_WORDS}, 1929)
     assert all(len(word.split()) == 1 for own in words for word in own)
     assert b"Apache-2.0" in lzma.decompress(STORED.read_bytes())[:200]
 
@@ -195,3 +185,13 @@ def test_wrong_changes_are_refused(rule: str):
 def test_lines_have_no_language():
     told = ["duplicate_paragraphs differs per language, and a unit has no columns. Put it into a filter"]
     assert_refused("stages: [{kind: lines, rules: fineweb2}]", told)
+
+
+def test_what_a_filter_says_of_the_set(capsys: pytest.CaptureFixture[str]):
+    stage = Filter(rules="fineweb2")
+    lines = stage.explain()
+    assert len(lines) == 28 and stage.files() == {} and stage.warnings(StageCount(kind="filter", name="filter")) == []
+    assert "top_2gram: top_2gram_characters / characters at most 0.033 to 3.919, per language (1,930 groups)" in lines
+    assert stage.kernels() == ("measures", "lists") and stage.reads() == ("language",)
+    print_effects(rule_effects(expand_rules("fineweb2"), {}, 3))
+    assert "or differ between groups: duplicate_paragraphs, dup" in " ".join(capsys.readouterr().out.split())

@@ -183,7 +183,7 @@ def test_a_run(tmp_path: Path):
 
 def test_values_that_a_stage_can_write_are_checked_before_the_run(tmp_path: Path):
     (tmp_path / "in.jsonl").write_bytes(b'{"text": "a"}\n')
-    stages = [{"kind": "language", "keep": ["de", "en"]}, {"kind": "filter", "rules": grouped(de="gopher")}]
+    stages = [{"kind": "language", "keep": ["de", "en"]}, {"kind": "filter", "rules": grouped()}]
     told = "rules per language: the stage language can write 1 value without rules: 'en'. List each in rules, or give"
     with pytest.raises(RecipeError, match=re.escape(told)):
         run(recipe_of(tmp_path / "in.jsonl", stages=stages), tmp_path / "out")

@@ -157,3 +157,17 @@ def test_a_column_of_numbers_has_no_words(tmp_path: Path):
     for rules in (rule, {"per": "language", "rules": {"a": [rule]}}):
         with pytest.raises(RecipeError, match=re.escape(told)):
             curation.filter(frame, rules)
+
+
+@pytest.mark.parametrize(("words", "kept"), [("spaces", [2]), ("scripts", [0, 2]), ("table", [0, 1, 2])])
+def test_words_are_those_of_the_filter(engine: ModuleType, words: str, kept: list[int]):
+    """`的` is a word in the first text by the table, and `book` in the second one without its marks."""
+    texts = ["我们的书", "(book)", "的 book"]
+    listed = {"listed": {"words": ["的", "book"], "as": "stop_word"}, "min_count": 1}
+    either = {"any": [listed, {"measure": "words", "min": 99}]}
+    column = pa.array(["zh"] * 3, pa.large_string())
+    frame = engine.from_arrow(table_of(texts).append_column("language", column))
+    for rules in ([listed], [either], *([{"per": "language", "rules": {"zh": rule}}] for rule in ([listed], [either]))):
+        stage = convert_recipe({"stages": [{"kind": "filter", "words": words, "rules": rules}]}).stages[0]
+        found, _ = apply_stage(engine, frame, stage)
+        assert engine.to_arrow(found).column("row").to_pylist() == kept, rules

@@ -96,6 +96,20 @@ def test_a_recipe_sets_the_words_of_its_stages(tmp_path: Path):
     assert [stage.words for stage in plain.stages] == ["", "", "spaces"]
 
 
+def test_rows_of_any_index_keep_their_words(tmp_path: Path):
+    """A selection of rows keeps the index of the whole frame."""
+    quiz = tmp_path / "quiz.txt"
+    quiz.write_text("高质量的文本对训练语言模型")
+    chosen = frame("left out", "two words", CHINESE, "one", NEAR).iloc[[1, 2, 4]]
+    left = curation.decontaminate(chosen, quiz, ngram=6, words="scripts")
+    assert left["text"].tolist() == ["two words"] and left.index.tolist() == [1]
+    rule = {"listed": {"words": ["文本", "数据"], "as": "stop_word"}, "min_count": 2}
+    assert curation.filter(chosen, rule, words="table").index.tolist() == [2, 4]
+    rule["min_count"] = 1  # a mark belongs to the word before it
+    assert curation.filter(chosen, rule, words="scripts").index.tolist() == [2, 4]
+    assert curation.filter(chosen, rule).index.tolist() == []
+
+
 def test_a_setting_changes_the_words_or_the_measure():
     recipe = load_recipe(
         "default", settings=["stages.filter.words=table", "stages.filter.words.min=20", "words=scripts"]

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from curation.rules.fineweb2 import COLUMNS, STORED
+from curation.rules.fineweb2_file import COLUMNS, STORED
 
 SOURCE = "configs/ of https://github.com/huggingface/fineweb-2, Apache-2.0"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -17,12 +17,21 @@ from curation.errors import RecipeError, nearest
 from curation.kernels.word_breaks import SPACES
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
+from curation.rules.grammar import DIVIDED
 from curation.rules.groups import groups_in
-from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
+from curation.rules.rule_lists import (
+    check_lists,
+    list_files,
+    list_kernels,
+    list_warnings,
+    lists_in,
+    sizes_of,
+    with_stored_lists,
+)
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, kernels_of
+from curation.stages.words import check_words, kernels_of, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 SHOWN = 5  # reasons, below the funnel
@@ -70,7 +79,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures", *kernels_of(self.words), *(("lists",) if lists_in(expand_rules(self.rules)) else ()))
+        return ("measures", *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
@@ -123,7 +132,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the number of matches of each of `patterns` in every row, int64."""
         found = self.patterns
-        columns = _columns(engine, frame, tuple(found.values()))
+        columns = self._columns(engine, frame, tuple(found.values()))
         return {name: rule.counts(columns).astype(np.int64) for name, rule in found.items()}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -142,7 +151,15 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
         rules = expand_rules(self.rules)
-        return decide(rules, measures, len(frame), _columns(engine, frame, rules))
+        return decide(rules, measures, len(frame), self._columns(engine, frame, rules))
+
+    def _columns(self, engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
+        """Return the columns that the rules need, on the host, and the texts divided into words for stop words."""
+        columns = _columns(engine, frame, rules)
+        if self.words not in ("", SPACES) and any(part.counts_words for rule in rules for part in rule.parts):
+            parts = split_words(engine, frame[TEXT], self.words)
+            columns[DIVIDED] = engine.to_arrow(parts.to_frame(TEXT)).column(TEXT)
+        return columns
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return one line with the reasons that removed most documents."""

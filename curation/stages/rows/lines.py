@@ -17,7 +17,15 @@ from curation.contract import TEXT, Engine, Frame, UnitFrame
 from curation.kernels.units import UNITS, count_repeats
 from curation.rules.decide import Verdict
 from curation.rules.grammar import Rule
-from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
+from curation.rules.rule_lists import (
+    check_lists,
+    list_files,
+    list_kernels,
+    list_warnings,
+    lists_in,
+    sizes_of,
+    with_stored_lists,
+)
 from curation.rules.units import DOCUMENT, REPEATS, UnitRule, expand_unit_rules, first_broken, values_of
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
@@ -86,13 +94,12 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         check_use(self.measures, self.tokenizer)
 
     def kernels(self) -> tuple[str, ...]:
-        lists = ("lists",) if lists_in(expand_unit_rules(self.rules)) else ()
         return (
             "units",
             "measures",
             *kernels_of(self.words),
             *(("hashes",) if REPEATS in self.measures else ()),
-            *lists,
+            *list_kernels(expand_unit_rules(self.rules)),
         )
 
     def files(self) -> dict[str, str]:
