@@ -95,8 +95,8 @@ def _find_anchors(text: cp.ndarray, offsets: cp.ndarray, length: int) -> tuple[c
 def _are_known(hashes: cp.ndarray, memory: cp.ndarray) -> cp.ndarray:
     """Whether the last record before each one, of those with its slot of `memory`, is equal. `memory` then has the last
     record of each slot."""
-    if len(hashes) == 0:
-        return cp.zeros(0, bool)
+    if len(hashes) == 0 or len(memory) == 0:
+        return cp.zeros(len(hashes), bool)
     slot = (hashes[:, 0] & np.uint64(SLOTS - 1)).astype(np.int64)
     order = cp.argsort(slot, kind="stable")
     slot, ordered = slot[order], hashes[order]

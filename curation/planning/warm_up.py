@@ -122,12 +122,15 @@ def _span_records(engine: Engine) -> None:
 
 def _span_masks(engine: Engine) -> None:
     from curation.kernels.span_keys import span_keys
+    from curation.kernels.span_matches import matching_spans
     from curation.kernels.spans import fill_spans, spans_of_mask
 
     mask, found = np.zeros(80, np.uint8), np.array([[0, 40], [42, 80]])
     fill_spans(mask, *found.T)
     spans_of_mask(mask, np.array([0, 41, 80]), 2, 0)
     span_keys(mask, found[:, 0], found[:, 1], 32)
+    no_places = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    matching_spans(mask, np.zeros((1, 3), np.int64), 32, *no_places, np.frombuffer(bytes(8), np.uint64), mask)
 
 
 def _leaders(engine: Engine) -> None:

@@ -110,6 +110,17 @@ def test_records_find_what_a_dictionary_finds(engine):
     assert found_bytes(texts, 100, 2, engine=engine).tolist() == expected and sum(expected) > 9000
 
 
+def test_a_memory_without_slots_remembers_nothing(engine):
+    """Equal texts have equal records."""
+    texts = [noise(random.Random(4), 900)] * 2
+    results = [each.anchor_records(*buffers(texts), 40, new_memory(0)) for each in (engine, cpu_fallback)]
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, wanted, strict=True)
+    records, _, spans = results[0]
+    assert len(records) > 50 and len(spans) == 0
+    assert records[: len(records) // 2].tolist() == records[len(records) // 2 :].tolist()
+
+
 @pytest.mark.parametrize("texts", [[], [b""], [b"a" * 199, b""], [b"a" * 150] * 3], ids=range(4))
 def test_texts_without_windows(engine, texts):
     """Together they are longer than a window."""
