@@ -35,7 +35,9 @@ MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
 CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
 SHOWN_SPANS, SHOWN_CHARACTERS = 3, 80  # in the lines of the report: frequent spans, and characters of each
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
-SCRATCH_BYTES = 400  # per `length` bytes of text; the estimate of the disk takes 0.65 of it
+# Bytes of files per byte of text that is full of copies with a changed byte here and there: for a short, any and a
+# long `length`. Other text needs a third. The estimate of the disk takes 0.65 of what a stage announces
+MOST_SCRATCH, SCRATCH_BYTES, LEAST_SCRATCH, ESTIMATED = 13, 560, 1.1, 0.65
 
 
 class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedup"):
@@ -92,8 +94,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return ("span_records", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of records and verdicts. Text of which most is cut may take three times as many."""
-        return text_bytes * SCRATCH_BYTES / self.length
+        """Return a bound on the bytes of records and verdicts, for any text that was not chosen against the hash."""
+        return text_bytes * min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) / ESTIMATED
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {}
