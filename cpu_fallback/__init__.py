@@ -22,6 +22,7 @@ from cpu_fallback.text import (
     score_text,
     shingles,
     signatures,
+    split_words,
     spread_bytes,
 )
 from cpu_fallback.tokens import tokenize
@@ -54,6 +55,7 @@ __all__ = [
     "shingles",
     "signatures",
     "split_units",
+    "split_words",
     "spread_bytes",
     "to_arrow",
     "tokenize",

@@ -18,6 +18,8 @@ from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, allocate_run
+from curation.kernels.word_lists import load_word_lists
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
@@ -55,6 +57,18 @@ def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray
         data, offsets, valid, form_row, form_data, form_offsets, out, plan, *unicode[:3], unicode.lower
     )
     return series_of(out[: ends[-1]], ends, text.index, nulls, text.name), edited
+
+
+def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
+    data, offsets, nulls = buffers_of(text)
+    wanted = np.full(len(text), words != SPACES) if nulls is None else nulls & (words != SPACES)
+    lists = load_word_lists()
+    if words == SCRIPTS:
+        wanted = kernels.find_unspaced_rows(data, offsets, wanted, lists.pages, lists.classes)
+    rows = np.flatnonzero(wanted)
+    out = np.empty(2 * int(np.diff(offsets)[rows].sum()), np.uint8)  # at most a space per character
+    ends = kernels.split_rows(data, offsets, rows, words == TABLE, tuple(lists), allocate_run(), out)
+    return series_of(out[: ends[-1]], ends, text.index[rows], None, text.name), wanted
 
 
 def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:

@@ -160,6 +160,13 @@ class Engine(Protocol):
         """Return the rewritten text and a bool per document: true if its text changed. Nulls stay nulls."""
         ...
 
+    def split_words(self, text: Text, words: str) -> tuple[Text, np.ndarray]:
+        """Return texts with a space between adjacent words, and a bool per document: true if its text is among them.
+
+        They are all texts that may change, in order. `words` is one of `curation.kernels.word_breaks.WORDS`. A null and
+        a text without characters of scripts without spaces (`scripts`) never change."""
+        ...
+
     def measure(self, text: Text, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return one int64 array per name; `names` are those of `curation.measures.Measure`."""
         ...
@@ -299,10 +306,8 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "parquet": ("parquet_file",),
     "text": (
-        "rewrite", "measure", "byte_lengths", "spread_bytes", "hash_text", "classify", "score_text", "signatures",
-        "band_keys",
-        "shingles",
-        "ngram_hits",
+        "rewrite", "split_words", "measure", "byte_lengths", "spread_bytes", "hash_text", "classify", "score_text",
+        "signatures", "band_keys", "shingles", "ngram_hits",
     ),
     "units": ("split_units", "join_units"),
     "tokens": ("tokenize",),

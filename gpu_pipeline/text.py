@@ -26,7 +26,7 @@ from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 from gpu_pipeline import columns, document_kernels, kernels, measures, models, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
-from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
+from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array, uploaded
 from gpu_pipeline.columns import NO_LIMIT, Column, device_tables, documents_of, in_batches, load_column, pieces_of
 from gpu_pipeline.device import on_device, shared
 
@@ -107,6 +107,19 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
     in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
     out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
     return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), cp.asnumpy(edited)
+
+
+# Words
+
+
+@on_device()
+def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndarray]:
+    """On the host: a run of a script without spaces is cut from its start to its end, by one probe of a table of 17 MB
+    per character."""
+    engine = load_engine("cpu")
+    split, wanted = engine.split_words(engine.from_arrow(pa.table({TEXT: string_array(text)}))[TEXT], words)
+    array = engine.to_arrow(split.to_frame()).column(0).combine_chunks()
+    return uploaded(array, text.index[: len(array)], text.name), wanted
 
 
 # Measures

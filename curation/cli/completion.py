@@ -41,7 +41,7 @@ def _names() -> dict[str, Callable[[], Iterable[str]]]:
     from curation.packing.forms import OUTPUT_FORMATS
     from curation.packing.tokenizer_training import KINDS
     from curation.recipes.recipe import shipped_recipes
-    from curation.rules.decide import RULE_SETS
+    from curation.rules.decide import SET_NAMES
     from curation.stages import STAGES
 
     return {
@@ -49,7 +49,7 @@ def _names() -> dict[str, Callable[[], Iterable[str]]]:
         "recipe_option": shipped_recipes,
         "name": shipped_recipes,
         "formats": lambda: OUTPUT_FORMATS,
-        "rules": lambda: RULE_SETS,
+        "rules": lambda: SET_NAMES,
         "stages": lambda: STAGES,
         "names": lambda: (measure.name for measure in Measure),
         "kind": lambda: KINDS,

@@ -206,6 +206,9 @@ def print_effects(effects: Effects) -> None:
     from curation.errors import counted
     from curation.rules.effects import MOVES, RANKS
 
+    if not effects.effects:
+        _print_skipped(effects)
+        return
     documents = max(effects.documents, 1)
     shown = effects.effects
     names = ["rule", *(effect.rule.name for effect in shown)]
@@ -227,8 +230,13 @@ def print_effects(effects: Effects) -> None:
     ]
     histograms = ["histogram", *map(histogram_line, shown)]
     print_table([names, bounds, histograms, *ranks], left=(0, 2), optional=(4, 8, 10, 5, 7, 3, 9))
+    _print_skipped(effects)
+
+
+def _print_skipped(effects: Effects) -> None:
     if effects.skipped:
-        print_line(f"not measured, since they are on columns or patterns: {', '.join(effects.skipped)}")
+        names = ", ".join(dict.fromkeys(effects.skipped))
+        print_line(f"not measured, since they are on columns or patterns, or differ between groups: {names}")
 
 
 def stages_of_units(folder: str | Path) -> list[dict[str, Any]]:

@@ -194,4 +194,6 @@ def explain(
     Raises RecipeError for a wrong rule, and the errors of `curation.apply`.
     """
     stage = stage_of(Filter, rules, locals())
-    return apply(frame, Explain(rules=stage.rules, tokenizer=stage.tokenizer), text_column=text_column)
+    return apply(
+        frame, Explain(rules=stage.rules, tokenizer=stage.tokenizer, words=stage.words), text_column=text_column
+    )

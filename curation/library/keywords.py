@@ -70,7 +70,11 @@ def _is_entry(value: object, kind: Any) -> bool:
     """Whether a value is one entry for a setting that takes lists, and takes no such value itself."""
     union = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     kinds = {typing.get_origin(each) or each for each in union}
-    return isinstance(value, str | dict | msgspec.Struct) and bool(kinds & {list, tuple}) and type(value) not in kinds
+    return (
+        isinstance(value, str | dict | msgspec.Struct | os.PathLike)
+        and bool(kinds & {list, tuple})
+        and type(value) not in kinds
+    )
 
 
 def _without_measures(value: Any) -> Any:

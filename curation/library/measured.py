@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import Engine, Frame
+from curation.kernels.word_breaks import SPACES
 from curation.measures import TOKENS
 from curation.rules.decide import Rule, Verdict
 from curation.stages import Filter, MeasureStage, RowStage, Stage
@@ -30,6 +31,7 @@ class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
 
     rules      as in `curation.Filter`
     tokenizer  as in `curation.Filter`
+    words      as in `curation.Filter`
     measured   whether the frame has the measures
     """
 
@@ -37,12 +39,13 @@ class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
 
     rules: str | list[str | Rule]
     tokenizer: str = ""
+    words: str = ""
     measured: bool = False
 
     @property
     def filter(self) -> Filter:
         """The filter with these rules."""
-        return Filter(rules=self.rules, tokenizer=self.tokenizer)
+        return Filter(rules=self.rules, tokenizer=self.tokenizer, words=self.words)
 
     def reads(self) -> tuple[str, ...]:
         return self.filter.reads()
@@ -94,7 +97,7 @@ def on_measures(stage: RowStage, frame: Frame, text_column: str) -> RowStage:
     if not isinstance(stage, Filter | Explain):
         return stage
     wanted = (stage if isinstance(stage, Filter) else stage.filter).measures
-    if TOKENS in wanted:  # the frame's may be another tokenizer's
+    if TOKENS in wanted or stage.words not in ("", SPACES):  # the frame's may be of another tokenizer, or other words
         return stage
     if not wanted or not {*wanted} <= {*_noted(frame, text_column)}:
         return stage
@@ -110,6 +113,8 @@ def note_measures(frame: Frame, stage: Stage, text_column: str, changed: bool) -
     names = _noted(frame, text_column)
     added = (*stage.writes(),) if isinstance(stage, MeasureStage) else ()
     added = stage.filter.measures if isinstance(stage, Explain) else added
+    if getattr(stage, "words", "") not in ("", SPACES):
+        added = ()
     known = [] if changed else [name for name in names if name not in stage.writes()]
     if {*known, *added} != {*names}:
         frame.attrs[NOTE] = {**frame.attrs.get(NOTE, {}), text_column: sorted({*known, *added})}

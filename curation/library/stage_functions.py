@@ -108,6 +108,7 @@ def measure(
     listed_words: str | Sequence[str] = "",
     personal_data: str | Sequence[str] = (),
     tokenizer: str = "",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with one int64 column per measure.
@@ -133,6 +134,7 @@ def filter(
     rules: str | Rule | Mapping[str, Any] | Sequence[str | Rule | Mapping[str, Any]] | Filter,
     *,
     tokenizer: str = "",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows that break none of `rules`.
@@ -166,6 +168,7 @@ def lines(
     strip: bool = False,
     cut: bool = True,
     tokenizer: str = "",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     r"""Return the frame without the lines, paragraphs or sentences that break one of `rules`.
@@ -199,9 +202,10 @@ def language(
     """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability`
     (float64).
 
-    keep                 language codes of the model: ISO 639-1, else 639-3 (`en`, `de`, `ceb`). Default: none; the
-                         stage only adds the columns, and keeps all documents. Or a whole `curation.Language` in place
-                         of the keywords, which are its fields
+    keep                 languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model stands for
+                         itself, a language without a script for all its scripts. Default, and `any`: the stage only
+                         adds the columns, and keeps all documents. Or a whole `curation.Language` in place of the
+                         keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
     Existing columns of these two names are replaced.
@@ -353,6 +357,7 @@ def decontaminate(
     ngram: int = 13,
     min_ngrams: int = 1,
     compare: str = "folded",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows that share fewer than `min_ngrams` word n-grams with the evaluation texts.
@@ -514,6 +519,7 @@ def fuzzy_dedup(
     *,
     ngram: int = 5,
     unit: str = "word",
+    words: str = "",
     compare: str = "lowercase",
     permutations: int = 128,
     seed: int = 1,
@@ -533,6 +539,7 @@ def fuzzy_dedup(
     *,
     ngram: int = 5,
     unit: str = "word",
+    words: str = "",
     compare: str = "lowercase",
     permutations: int = 128,
     seed: int = 1,
@@ -552,6 +559,7 @@ def fuzzy_dedup(
     *,
     ngram: int = 5,
     unit: str = "word",
+    words: str = "",
     compare: str = "lowercase",
     permutations: int = 128,
     seed: int = 1,
@@ -595,6 +603,7 @@ def ngram_dedup(
     ngram: int = 5,
     min_seen: float = 0.9,
     compare: str = "exact",
+    words: str = "",
     max_memory_bytes: int = 8000000000,
     text_column: str = "text",
 ) -> AnyFrame:

@@ -23,6 +23,7 @@ from curation.kernels.fasttext import SCORE_UNITS
 from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
 from curation.rules.decide import expand_rules
+from curation.rules.groups import GroupedRule
 from curation.stages import Filter, Stage
 from curation.stages.rows.language import MIN_PROBABILITY, REASONS, Language
 from curation.stages.shares.mix import Mix
@@ -121,7 +122,8 @@ def _wanted_languages(stages: Mapping[str, Stage]) -> set[Reason]:
     chosen = {(name, REASONS[0]) for name, stage in stages.items() if isinstance(stage, Language)}
     for name, stage in stages.items():
         if isinstance(stage, Filter):
-            chosen |= {(name, rule.name) for rule in expand_rules(stage.rules) if columns & {*rule.columns}}
+            rules = [rule for rule in expand_rules(stage.rules) if not isinstance(rule, GroupedRule) or rule.chooses]
+            chosen |= {(name, rule.name) for rule in rules if columns & {*rule.columns}}
     return chosen
 
 

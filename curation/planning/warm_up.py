@@ -81,6 +81,13 @@ def _measures(engine: Engine) -> None:
     engine.measure(_text(engine, ("a", "b")), ("words", "max_word_characters"))  # of short texts
 
 
+def _words(engine: Engine) -> None:
+    from curation.kernels.word_breaks import SCRIPTS, TABLE
+
+    for words in (SCRIPTS, TABLE):
+        engine.split_words(_text(engine), words)
+
+
 def _units(engine: Engine) -> None:
     from curation.kernels.units import UNITS, count_repeats
 
@@ -222,6 +229,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "span_records": _span_records,
     "hashes": _hashes,
     "ngram_dedup": _ngram_dedup,
+    "words": _words,
     "language_model": _language_model,
     "packing": _packing,
     "utf8": _utf8,
@@ -236,6 +244,7 @@ HOST_GROUPS = (
     "span_records",
     "utf8",
     "ngram_dedup",
+    "words",
     "packing",
     "file_ranges",
     "listed",

@@ -18,6 +18,7 @@ import msgspec
 from curation.contract import ID
 from curation.engine import PACKAGES
 from curation.errors import RecipeError, nearest
+from curation.kernels.word_breaks import SPACES
 from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import Forms
 from curation.packing.joining import DEFAULT_MAX_BYTES
@@ -40,6 +41,7 @@ from curation.stages import CorpusStage, Stage
 from curation.stages.base import added_columns, stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
 from curation.stages.rows.token_counts import with_tokenizer
+from curation.stages.words import check_words, with_words
 from curation.system.html_table import html_table
 from curation.system.os_errors import explain
 from curation.system.path_advice import advice
@@ -186,6 +188,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     input, budget   inputs to read; the budget limits all inputs together
     stages          stages that each document passes, in this order; `[]` keeps all documents as they are
+    words           what a word is, for all stages that speak of words: `spaces`, `scripts` or `table`
     seed            seed of the `sample` of inputs, of `output.splits` and of `output.shuffle`
     report          contents of the report
     left_out        optional stages that a `when` has left out, and the settings that they need; the program writes it
@@ -195,6 +198,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str = ""
     stages: Stages = []
     tokenizer: TokenizerSpec = TokenizerSpec()
+    words: str = SPACES
     output: Output = Output()
     seed: int = 1234
     budget: Budget = Budget()
@@ -207,7 +211,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for stage in self.stages:
             if not isinstance(stage, Stage):
                 raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
-        msgspec.structs.force_setattr(self, "stages", [with_tokenizer(s, self.tokenizer.name) for s in self.stages])
+        check_words(self.words)
+        stages = [with_words(with_tokenizer(s, self.tokenizer.name), self.words) for s in self.stages]
+        msgspec.structs.force_setattr(self, "stages", stages)
         for name in self.stage_names:
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")

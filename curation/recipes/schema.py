@@ -27,7 +27,7 @@ from curation.recipes.exports import PATTERN as EXPORT
 from curation.recipes.optional import PATTERN as SETTING
 from curation.recipes.optional import WHEN
 from curation.recipes.settings import RULE_FIELDS, SUBJECTS
-from curation.rules.decide import RULE_SETS
+from curation.rules.decide import RULE_SETS, SET_NAMES
 from curation.rules.units import REPEATS
 from curation.stages import STAGES
 from curation.stages.corpus.similarity import COMPARISONS
@@ -61,6 +61,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
 KIND = "kind"
 OWN = ":"  # in the kind of a stage outside the package, MODULE:CLASS
 INPUTS = ("FilesInput", "HubInput")
+OF_GROUPS = ("other", "group_override")  # keys of a set whose rules have groups
 OPENAPI_ONLY = "discriminator"
 
 
@@ -134,12 +135,22 @@ def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _forms_of(definitions: dict[str, Any], stage: str, prefix: str, measures: tuple[str, ...]) -> dict[str, Any]:
     properties = definitions[f"{prefix}Rule"]["properties"]
-    conditions = {name: entry for name, entry in properties.items() if name not in SUBJECTS}
+    conditions = {name: entry for name, entry in properties.items() if name not in (*SUBJECTS, *OF_GROUPS)}
+    sets = RULE_SETS if prefix else SET_NAMES  # units have no columns, and hence no groups
+    changes = next(form for form in properties["override"]["anyOf"] if form.get("type") == "object")
+    one_rule = changes["additionalProperties"]
+    by_language = {"type": "object", "additionalProperties": one_rule}  # of a set whose rules have groups
+    changes["additionalProperties"] = {"anyOf": [one_rule, by_language]}
     override = {"anyOf": [{"type": "null"}, *properties["override"]["anyOf"]]}
     bound = {"$ref": TEMPLATE.format(name=f"{prefix}Conditions")}
-    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys((*Measure.__members__, TOKENS, *measures), bound)
+    keyed = dict.fromkeys(sets, override) | dict.fromkeys((*Measure.__members__, TOKENS, *measures), bound)
     names = (f"{prefix}Rule", f"{prefix}KeyedRules")
-    one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in names)]
+    one = [{"enum": list(sets)}, *({"$ref": TEMPLATE.format(name=name)} for name in names)]
+    if not prefix:
+        groups = {"anyOf": [*one, {"type": "string"}, {"type": "array", "items": {"anyOf": one}}]}
+        properties["rules"] = {"type": "object", "minProperties": 1, "additionalProperties": groups}
+    else:
+        del properties["rules"]
     properties["any"] = {"type": "array", "minItems": 2, "items": {"anyOf": one[1:]}}
     definitions[stage]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
     return {

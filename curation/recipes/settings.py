@@ -15,17 +15,19 @@ from typing import Any
 import msgspec
 
 from curation.errors import RecipeError, near_or_nothing, nearest
+from curation.kernels.word_breaks import WORDS
 from curation.measures import is_measure, near_measure
 from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.yaml_text import parse_yaml
-from curation.rules.decide import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
+from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, reasons_of, rules_of_entry
+from curation.rules.grammar import divided_override
 from curation.rules.units import REPEATS
 from curation.stages import STAGES, Filter
 from curation.stages.base import stage_names
 
 FILTER, LINES = "filter", "lines"
 RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
-SUBJECTS = ("measure", "ratio", "column", "set", "override", "any")
+SUBJECTS = ("measure", "ratio", "column", "set", "override", "any", "rules")
 FORMS = frozenset((*SUBJECTS, "matches", "listed"))  # a rule that is written out has one of these
 EXAMPLE = "{min: 50}"
 
@@ -92,12 +94,34 @@ def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
             )
     if not RULE_FIELDS & rule.keys():
         return _keyed(rule, path, more)
+    if isinstance(rule.get("rules"), dict):
+        return [{**rule, "rules": _expanded_groups(rule["rules"], f"{path}.rules", more)}]
     if "any" not in rule:
-        return [rule]
+        return [_divided(rule)]
     entries = expand_rule_shorthands(rule["any"], f"{path}.any", more)
     if isinstance(entries, list):  # `Rule` refuses a set, in words that a name alone would not get
         entries = [{"set": entry} if isinstance(entry, str) else entry for entry in entries]
     return [{**rule, "any": entries}]
+
+
+def _divided(rule: dict[str, Any]) -> dict[str, Any]:
+    """A rule set whose `override` of single values of the column of groups is in `group_override`."""
+    if not isinstance(rule.get("override"), dict):
+        return rule
+    own, by_value = divided_override(rule["override"])
+    if not by_value:
+        return rule
+    rest = {name: value for name, value in rule.items() if name != "override"}
+    by_value = {**(rule.get("group_override") or {}), **by_value}
+    return {**rest, **({"override": own} if own else {}), "group_override": by_value}
+
+
+def _expanded_groups(groups: dict[Any, Any], path: str, more: Set[str]) -> dict[str, Any]:
+    """The rules of each value of a column, with mappings written out."""
+    for value in groups:
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} is no text. Quote it: YAML reads no, yes, on and off as truth - at `{path}`")
+    return {value: expand_rule_shorthands(rules, f"{path}.{value}", more) for value, rules in groups.items()}
 
 
 def _keyed(rules: dict[Any, Any], path: str, more: Set[str]) -> list[dict[str, Any]]:
@@ -107,13 +131,15 @@ def _keyed(rules: dict[Any, Any], path: str, more: Set[str]) -> list[dict[str, A
 def _keyed_rule(key: Any, conditions: Any, path: str, more: Set[str]) -> dict[str, Any]:
     if not isinstance(key, str):
         raise ValueError(f"{key!r} is not the name of a measure or column. Quote it if it is - at `{path}`")
-    named_set = key in RULE_SETS
+    named_set = key in SET_NAMES
     if conditions is None and named_set:
         conditions = {}
     if not isinstance(conditions, dict) or not (conditions or named_set):
         raise ValueError(f"{key!r} needs conditions, such as {key}: {EXAMPLE}, not {conditions!r} - at `{path}`")
     if named_set:
-        return {"set": key, **({"override": conditions} if conditions else {})}
+        others = {name: conditions[name] for name in ("per", "other") if isinstance(conditions.get(name), str)}
+        override = {name: change for name, change in conditions.items() if name not in others}
+        return _divided({"set": key, **others, **({"override": override} if override else {})})
     for name in SUBJECTS:
         if name in conditions:
             raise ValueError(f"leave {name} out: the key {key!r} already names the value to bound - at `{path}`")
@@ -168,9 +194,9 @@ def rules_setting(text: str) -> str:
     (`{words: {min: 50}}`); RecipeError for an unknown rule set."""
     listed = _listed(text, "rules", f"gopher, or {{words: {EXAMPLE}}}")
     for name in listed[1:-1].split(", ") if listed != text.strip() else ():
-        if name not in RULE_SETS:
+        if name not in SET_NAMES:
             advice = f"Give names of rule sets, or rules in YAML: {{words: {EXAMPLE}}}"
-            raise RecipeError(f"no rule set named {name!r}{near_or_nothing(name, RULE_SETS) or '.'} {advice}")
+            raise RecipeError(f"no rule set named {name!r}{near_or_nothing(name, SET_NAMES) or '.'} {advice}")
     return f"stages.{FILTER}.rules={listed}"
 
 
@@ -329,7 +355,8 @@ def _put_in_stage(content: dict[str, Any], path: list[str], value: Any) -> None:
     if not rest:
         raise ValueError(f"name a field of the stage: {'.'.join(where)}.name")
     kind = STAGES.get(stage["kind"])  # None for a kind outside the package
-    if kind is Filter and rest[0] not in Filter.__struct_fields__:
+    is_measure_words = rest[0] == "words" and not (len(rest) == 1 and value in WORDS)  # `words` is a field, too
+    if kind is Filter and (is_measure_words or rest[0] not in Filter.__struct_fields__):
         _put_rule(stage, rest, value, ".".join(where))
     else:
         _put_field(stage, None if kind is None else (kind,), where, rest, value)
@@ -380,6 +407,8 @@ def _bound_of(rules: list[Any], key: str) -> str:
     """An example of a setting: a bound that the first rule of this name has, such as `max=0.1`."""
     known = [rule for entry in rules for rule in _expanded(entry)]
     low, high = known[fitting(known, key)[0]].bounds
+    if low == -high == -math.inf:  # they differ between groups
+        return "max=0.1"
     return f"min={low:g}" if low > -math.inf else f"max={high:g}"
 
 
@@ -408,7 +437,10 @@ def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, Rule]:
         raise ValueError(f"no rule named {key!r}{nearest(key, keys_of(known))}")
     if len(fits) > 1:
         raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
-    return places[fits[0]]
+    number, rule = places[fits[0]]
+    if isinstance(rules[number], dict) and "rules" in rules[number]:
+        raise ValueError(f"{key!r} differs per {rules[number]['per']}; change the rules of each value in the recipe")
+    return number, rule
 
 
 def _change(rules: list[Any], key: str, condition: str, bound: Any) -> None:
@@ -442,5 +474,5 @@ def _set_override(rules: list[Any], number: int, reason: str, change: Any) -> No
     """Set a change as the last one, which wins."""
     entry = rules[number]
     others = {key: other for key, other in _override(entry).items() if key != reason}
-    name = entry if isinstance(entry, str) else entry["set"]
-    rules[number] = {"set": name, "override": {**others, reason: change}}
+    written = {"set": entry} if isinstance(entry, str) else entry
+    rules[number] = {**written, "override": {**others, reason: change}}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a text that break a rule, where they are simple to find: for people who look at removed documents.
 
-The measures of an engine decide. Marks only show: they read words as `str.split()`, and the start of a long text.
+The measures of an engine decide. Marks only show: they read the start of a long text.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.rules.decide import Rule, expand_rules
 from curation.stages import Filter, Lines, Stage
+from curation.stages.words import split_words
 
 MAX_CHARACTERS = 200_000  # of a text that are searched
 MAX_WORDS = 2_000  # of two texts that are compared: the time of a comparison grows with their product
@@ -40,13 +41,14 @@ def removing_spans(stage: Stage | None, reason: str, text: str) -> list[Span]:
     if isinstance(stage, Lines):
         return stage.broken_units(load_engine("cpu"), text[:MAX_CHARACTERS], reason)
     rules = expand_rules(stage.rules) if isinstance(stage, Filter) else ()
-    return broken_spans(next((rule for rule in rules if rule.name == reason), None), text)
+    rule = next((rule for rule in rules if rule.name == reason), None)
+    return broken_spans(rule, text, stage.words if isinstance(stage, Filter) else "")
 
 
-def broken_spans(rule: Rule | None, text: str) -> list[Span]:
+def broken_spans(rule: Rule | None, text: str, words: str = "") -> list[Span]:
     """Return the parts of a text that a rule counts: (start, stop) in characters, ascending, not overlapping.
 
-    Empty for rules of which no single part is the cause, such as a number of words.
+    Empty for rules of which no single part is the cause, such as a number of words. `words` is the stage's setting.
     """
     text = text[:MAX_CHARACTERS]
     rule = rule and rule.parts[0]
@@ -56,13 +58,13 @@ def broken_spans(rule: Rule | None, text: str) -> list[Span]:
         return _matches(rule.matches, text)
     measure = rule.measures[0] if rule.measures else ""
     if measure == "words_with_letter":
-        return [match.span() for match in WORD.finditer(text) if not any(map(str.isalpha, match[0]))]
+        return [span for span in _words(text, words) if not any(map(str.isalpha, text[slice(*span)]))]
     if measure in LINES:
         return [match.span() for match in LINE.finditer(text) if LINES[measure].match(match[0])]
     if measure in SIGNS:
         return [match.span() for match in SIGNS[measure].finditer(text)]
     if found := NGRAM.fullmatch(measure):
-        return _joined(_ngrams(found[1] == "top", int(found[2]), text))
+        return _joined(_ngrams(found[1] == "top", int(found[2]), text, _words(text, words)))
     unit = next((unit for name, unit in REPEATED.items() if measure.startswith(name)), None)
     return _repeated(unit.finditer(text)) if unit else []
 
@@ -83,11 +85,23 @@ def _matches(pattern: str, text: str) -> list[Span]:
     return spans
 
 
-def _ngrams(is_top: bool, size: int, text: str) -> list[Span]:
+def _words(text: str, words: str) -> list[Span]:
+    """The places of the words of a text."""
+    engine = load_engine("cpu")
+    column = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
+    split = engine.to_arrow(engine.with_columns(column, {TEXT: split_words(engine, column[TEXT], words)}))
+    places, place = [], 0
+    for match in WORD.finditer(str(split.column(TEXT)[0])):
+        start = text.index(match[0], place)
+        place = start + len(match[0])
+        places.append((start, place))
+    return places
+
+
+def _ngrams(is_top: bool, size: int, text: str, words: Sequence[Span]) -> list[Span]:
     """The copies of the most common n-gram, or the n-grams that occur earlier."""
-    words = list(WORD.finditer(text))
     found = [
-        (tuple(word[0] for word in words[k : k + size]), (words[k].start(), words[k + size - 1].end()))
+        (tuple(text[slice(*word)] for word in words[k : k + size]), (words[k][0], words[k + size - 1][1]))
         for k in range(len(words) - size + 1)
     ]
     if is_top:

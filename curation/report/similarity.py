@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine
 from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.words import split_words
 
 VECTOR_STAGE = "semantic_dedup"  # the kind of stage whose values are cosines
 CHAIN_STAGE = "fuzzy_dedup"  # the kind of stage whose groups may hold chains
@@ -39,6 +40,7 @@ def _similarities(
     """The similarity of pairs of texts, by their positions; NaN for two texts without n-grams."""
     text = engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))[TEXT]
     text, _ = engine.rewrite(text, COMPARISONS[settings.get("compare", "lowercase")])
+    text = split_words(engine, text, settings.get("words", ""))
     hashes, offsets = engine.shingles(text, settings.get("ngram", 5), settings.get("unit") == "character")
     shared, sizes = engine.intersection_sizes(hashes, offsets, left, right), np.diff(offsets)
     with np.errstate(invalid="ignore"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,9 +18,11 @@ import pyarrow as pa
 
 from curation.errors import nearest
 from curation.rules.grammar import OFF, Bounds, Rule
+from curation.rules.groups import GroupedRule, grouped_rules, groups_in, with_groups
 from curation.system.html_table import html_table
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
+GROUPS_KEPT = 64  # entries of rules with groups, in memory
 BLOCK_ROWS = 1 << 16  # arrays fit the cache: 64 instead of 95 ms CPU for 23 rules on a million documents
 
 
@@ -32,6 +35,8 @@ class Verdict(NamedTuple):
     bounds   lowest and highest value that each reason keeps, both inclusive and infinite if there is none; () if no
              reason has bounds
     notes    columns for `removed/`: name -> one value per removed row, in their order; those of the stage's `notes`
+    broken   bounds that rows break, for reasons whose bounds differ between rows: float64, one per row, NaN for other
+             rows; None if there are no such reasons
     """
 
     reason: np.ndarray
@@ -39,6 +44,7 @@ class Verdict(NamedTuple):
     value: np.ndarray
     bounds: tuple[tuple[float, float], ...] = ()
     notes: Mapping[str, Any] = MappingProxyType({})
+    broken: np.ndarray | None = None
 
     @classmethod
     def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:
@@ -53,12 +59,12 @@ class Verdict(NamedTuple):
 
     def broken_bounds(self) -> np.ndarray:
         """Return the bound that each value breaks: float64, NaN for kept rows and reasons without bounds."""
-        broken = np.full(len(self.reason), np.nan)
+        broken = np.full(len(self.reason), np.nan) if self.broken is None else self.broken.copy()
         if self.bounds:
             gone = np.flatnonzero(self.reason >= 0)
             low, high = np.array(self.bounds, np.float64)[self.reason[gone]].T
             value = self.value[gone]
-            broken[gone] = np.where(value < low, low, np.where(value > high, high, np.nan))
+            broken[gone] = np.where(value < low, low, np.where(value > high, high, broken[gone]))
         return broken
 
     def counts(self) -> dict[str, int]:
@@ -83,17 +89,21 @@ def decide(
     rows      number of rows
     columns   name -> values of every column in the rules
 
-    RecipeError for a column whose type does not fit its rule.
+    RecipeError for a column whose type does not fit its rule, and for a value of a column that no group of rules lists.
     """
     reason = np.full(rows, -1, np.int16)
     value = np.full(rows, np.nan)
+    for groups in (found := groups_in(rules)):
+        groups.check(columns[groups.column])
+    bound = np.full(rows, np.nan) if found else None
     wanted = {name: measures[name] for name in dict.fromkeys(name for rule in rules for name in rule.measures)}
     for start in range(0, max(rows, 1), BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
         measured = {name: values[block] for name, values in wanted.items()}
         cut = {name: column.slice(start, BLOCK_ROWS) for name, column in columns.items()}
-        _decide_block(rules, measured, cut, reason[block], value[block])
-    return Verdict(reason, tuple(rule.name for rule in rules), value, tuple(rule.bounds for rule in rules))
+        _decide_block(rules, measured, cut, reason[block], value[block], None if bound is None else bound[block])
+    names, bounds = tuple(rule.name for rule in rules), tuple(rule.bounds for rule in rules)
+    return Verdict(reason, names, value, bounds, broken=bound)
 
 
 def _decide_block(
@@ -102,14 +112,17 @@ def _decide_block(
     columns: Mapping[str, pa.ChunkedArray],
     reason: np.ndarray,
     value: np.ndarray,
+    bound: np.ndarray | None,
 ) -> None:
-    """Fill `reason` and `value` for rows whose arrays fit the cache of the processor."""
+    """Fill `reason`, `value` and `bound` for rows whose arrays fit the cache of the processor."""
     for number, rule in enumerate(rules):
         values, breaks = rule.judge(measures, columns)
         if breaks.any():
             broken = breaks & (reason < 0)
             reason[broken] = number
             value[broken] = values[broken]
+            if bound is not None and isinstance(rule, GroupedRule):
+                bound[broken] = rule.broken_bounds(columns, values)[broken]
 
 
 def _bound(measure: str | tuple[str, str], reason: str, min: float = -math.inf, max: float = math.inf) -> Rule:
@@ -325,6 +338,9 @@ RULES_BY_NAME: dict[str, tuple[Rule, ...]] = {
 }
 RULE_SETS = RuleSets({name: RuleSet(name, rules) for name, rules in RULES_BY_NAME.items()})
 
+GROUP_SETS = ("fineweb2",)  # sets whose rules differ per language
+SET_NAMES = (*RULE_SETS, *GROUP_SETS)
+
 
 def expand_rules(rules: str | Sequence[str | Rule]) -> tuple[Rule, ...]:
     """Return the rules of a set's name, or of a list of names and rules. ValueError for anything else."""
@@ -345,18 +361,61 @@ def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
     """Return the rules of one entry of `rules`."""
     if isinstance(entry, str):
         return _named(entry)
+    if entry.rules is not None or entry.set in GROUP_SETS:
+        return _of_groups(msgspec.msgpack.encode(entry))
     return [entry] if entry.set is None else rules_of_set(entry)
 
 
+@lru_cache(GROUPS_KEPT)
+def _of_groups(content: bytes) -> tuple[Rule, ...]:
+    """Rules of groups, which each frame needs several times."""
+    entry = msgspec.msgpack.decode(content, type=Rule)
+    return grouped_rules(entry, SET_NAMES, rules_of_entry) if entry.set is None else _of_group_set(entry)
+
+
+def _of_group_set(entry: Rule) -> tuple[Rule, ...]:
+    """The rules of a set of groups, with its changes, first those of all groups."""
+    rules = [*_named(str(entry.set))]
+    for value, override in [("", entry.override or {}), *(entry.group_override or {}).items()]:
+        for key, change in override.items():
+            for condition in change.given if isinstance(change, Bounds) else [""]:
+                given = {condition: change.given[condition]} if isinstance(change, Bounds) else None
+                for rule in _fitting_groups(rules, key, condition, value, str(entry.set)):
+                    rules[rules.index(rule)] = rule.changed(key, given, value)
+    return with_groups([rule for rule in rules if isinstance(rule, GroupedRule)], entry.per, entry.other)
+
+
+def _fitting_groups(rules: Sequence[Rule], key: str, condition: str, value: str, name: str) -> list[GroupedRule]:
+    """The rules with a key, of which each group has one. ValueError for none, and for several of a group."""
+    known = [rule for rule in rules if isinstance(rule, GroupedRule) and rule.has(value)]
+    fits = [known[number] for number in fitting(known, key, condition)]
+    if fits and np.sum([rule.member for rule in fits], axis=0).max() == 1:
+        return fits
+    return [known[_only_fit(known, key, condition, f"{name}{' of ' * bool(value)}{value}")]]
+
+
 def _named(name: str) -> tuple[Rule, ...]:
+    if name in GROUP_SETS:
+        return _fineweb2()
     if name not in RULE_SETS:
         advice = "" if name.isidentifier() else ". Write a rule as a mapping: {words: {min: 50}}"
-        raise ValueError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}{advice}")
+        raise ValueError(f"no rule set named {name!r}{nearest(name, SET_NAMES)}{advice}")
     return RULE_SETS[name]
+
+
+@lru_cache(1)
+def _fineweb2() -> tuple[Rule, ...]:
+    from curation.rules.fineweb2 import grouped_by_language
+
+    return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY)
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:
     """Return the rules of `entry.set`, changed by `entry.override`. ValueError for a key without exactly one rule."""
+    for name in ("per", "other", "group_override"):
+        if getattr(entry, name) is not None:
+            where = f"override of {next(iter(entry.group_override or {}))}" if name == "group_override" else name
+            raise ValueError(f"{where} has no meaning with {entry.set}: only the rules of {GROUP_SETS[0]} have groups")
     rules = list(_named(str(entry.set)))
     for key, change in (entry.override or {}).items():
         for condition in change.given if isinstance(change, Bounds) else [""]:
@@ -403,6 +462,6 @@ def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
 
 
 __all__ = [
-    "OFF", "RULE_SETS", "Bounds", "Rule", "Verdict", "decide", "expand_rules", "fitting", "keys_of", "reasons_of",
-    "rules_of_entry",
+    "OFF", "RULE_SETS", "SET_NAMES", "Bounds", "Rule", "Verdict", "decide", "expand_rules", "fitting", "keys_of",
+    "reasons_of", "rules_of_entry",
 ]  # fmt: skip

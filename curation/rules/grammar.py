@@ -3,14 +3,14 @@
 
 A rule bounds a measure, a ratio of two measures, a number in a column, the matches of a regular expression or the
 entries of a file that are found, or it lists values of a column. Another form has several rules, of which one must
-hold. All bounds are inclusive. A denominator counts as at least 1: ratios of an empty document are
-0.
+hold, and another one has rules for each value of a column. All bounds are inclusive. A denominator counts as at least
+1: ratios of an empty document are 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -30,9 +30,15 @@ from curation.rules.columns import (
     pattern_problem,
     written_numbers,
 )
-from curation.rules.listed import Listed, check_listed, count_listed
+from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words
 
 OFF = "off"
+DIVIDED = "text divided into words"  # in place of the column `text`, for stop words; no column has spaces in its name
+OTHER, KEEP, REMOVE = (
+    "other",
+    "keep",
+    "remove",
+)  # values of a column without rules of their own, and what becomes of them
 SHOWN_CHARACTERS = 60  # of a pattern or a value in a message
 NOT_GIVEN: dict[str, float | None] = {  # the conditions of a rule
     "min": -math.inf, "max": math.inf,
@@ -78,9 +84,16 @@ class Rule(
     column, listed, min_count, max_count
                             bounds on the number of different entries of a file that are found, in `text` by default; a
                             null has none
+    listed, per, min, max   bounds on the number of words in `text` that a list has as `stop_word`, divided by the
+                            measure `per`, at least 1
     any_ (`any`)            rules of which at least one must hold; no sets, and no `any` inside
     set, override           the rules of a set, by its name; `override` maps a rule, by reason or measure, to the bounds
                             to replace, or to `off`, which removes the rule
+    set, per, other, group_override
+                            the same for a set whose rules differ per language: `per` is the column, `other` what
+                            becomes of values without rules, `group_override` an `override` of single values
+    per, rules              rules for each value of the column `per`: `rules` maps a value, or `other` for all others
+                            and nulls, to rules, `keep`, `remove`, or the value whose rules it takes
 
     reason                  name of the rule in `removed/` and in the report; default: the measure, `a_per_b` for a
                             ratio, the column, `<column>_matches`, `<column>_listed`, or the names in `any` with `_or_`
@@ -106,21 +119,28 @@ class Rule(
     any_: tuple[Rule, ...] | None = None
     set: str | None = None
     override: dict[str, Bounds | str | bool] | None = None
+    rules: dict[str, str | list[str | Rule]] | None = None
+    other: str | None = None
+    group_override: dict[str, dict[str, Bounds | str | bool]] | None = None
 
     def __post_init__(self) -> None:
         on_column = self.column is not None or self.matches is not None or self.listed is not None
-        others = (self.set is not None) + (self.any_ is not None)
+        others = sum(form is not None for form in (self.set, self.any_, self.rules))
         if (self.measure != "") + bool(self.ratio) + on_column + others != 1:  # a `Measure` may be 0
             raise ValueError(
                 "give one of measure: NAME, ratio: [NAME, NAME], column: NAME, matches: PATTERN, listed: {file: FILE}, "
-                "any: [RULE, RULE] and set: NAME"
+                "any: [RULE, RULE], set: NAME, and per: COLUMN with rules"
             )
         if self.override is not None and self.set is None:
             raise ValueError("override needs a set: {set: gopher, override: {words: {min: 100}}}")
+        if self.set is None and (self.other is not None or self.group_override is not None):
+            raise ValueError("other and group_override need a set: {set: fineweb2, other: keep}")
         if self.set is not None:
             self._check_set()
         elif self.any_ is not None:
             self._check_any()
+        elif self.rules is not None:
+            self._check_groups()
         elif on_column:
             self._check_column()
         else:
@@ -172,9 +192,14 @@ class Rule(
             self._allow("matches", "matches", "min_count", "max_count")
             self._check_counts("matches", "documents that match")
         elif self.listed is not None:
-            self._allow("listed", "listed", "min_count", "max_count")
             if isinstance(self.listed, dict):
                 _put(self, "listed", msgspec.convert(self.listed, Listed))
+            if self.per is not None:
+                if self.listed.as_ != STOP_WORD:
+                    raise ValueError(f"per divides the count of words, as: {STOP_WORD}, not as: {self.listed.as_}")
+                self._check_per()
+                return
+            self._allow("listed", "listed", "min_count", "max_count")
             self._check_counts("listed", "documents with an entry")
         elif self.in_ is not None:
             self._allow("in", "in_")
@@ -187,9 +212,10 @@ class Rule(
             self._check_numbers()
 
     def _check_per(self) -> None:
-        self._allow("per", "matches", "per", "min", "max")
+        self._allow("per", "matches", "listed", "per", "min", "max")
         if self.column != TEXT:
-            raise ValueError(f"per is a measure of {TEXT}, and matches are counted in column {self.column!r}")
+            what = "matches" if self.matches is not None else "words"
+            raise ValueError(f"per is a measure of {TEXT}, and {what} are counted in column {self.column!r}")
         _put(self, "per", name_of(self.per))
         self._check_bounds("min", "max")
         if self.max < 0 or (self.min <= 0 and self.max == math.inf):
@@ -231,8 +257,8 @@ class Rule(
         if len(self.any_) < 2:
             raise ValueError(f"any needs two rules or more, not {len(self.any_)}; a rule alone needs no any")
         for rule in self.any_:
-            if rule.set is not None or rule.any_ is not None:
-                kind = f"the set {rule.set}" if rule.set is not None else "any"
+            if rule.set is not None or rule.any_ is not None or rule.rules is not None:
+                kind = f"the set {rule.set}" if rule.set is not None else "any" if rule.any_ else "rules per column"
                 raise ValueError(f"any takes single rules, not {kind}. Write the rules of a set one by one")
             if rule.reason:
                 raise ValueError(f"reason {rule.reason!r} has no meaning inside any; give any a reason")
@@ -241,12 +267,34 @@ class Rule(
     def _check_set(self) -> None:
         if self.reason:
             raise ValueError("a set uses the reasons of its rules; remove reason")
-        self._allow("a set")
+        self._allow("a set", "per")
         if not isinstance(self.override, dict | None):
             raise ValueError(f"override must map rules to bounds, not {self.override!r}")
         if self.override is not None:
-            changes = {key: _checked_change(key, change) for key, change in self.override.items()}
-            _put(self, "override", changes)
+            own, by_value = divided_override(self.override)
+            _put(self, "override", {key: _checked_change(key, change) for key, change in own.items()})
+            if by_value:
+                _put(self, "group_override", {**(self.group_override or {}), **by_value})
+        if self.group_override is not None:
+            changes = {
+                value: {key: _checked_change(key, change) for key, change in rules.items()}
+                for value, rules in self.group_override.items()
+            }
+            _put(self, "group_override", changes)
+
+    def _check_groups(self) -> None:
+        self._allow("rules per column", "per")
+        if self.reason:
+            raise ValueError("the rules of a column have reasons of their own; remove reason")
+        if not isinstance(self.per, str) or self.per in ("", TEXT):
+            raise ValueError(f"rules for each value of a column need per: COLUMN, not {self.per!r}")
+        groups = self.rules if isinstance(self.rules, dict) else {}
+        if not groups.keys() - {OTHER}:
+            raise ValueError("rules of per: COLUMN map a value of the column to rules: {deu_Latn: {words: {min: 50}}}")
+        for value, entries in groups.items():
+            for entry in [] if isinstance(entries, str) else entries:
+                if isinstance(entry, Rule) and entry.rules is not None:
+                    raise ValueError(f"the rules of {value!r} are single rules and sets, not rules per column")
 
     def _allow(self, subject: str, *names: str) -> None:
         """Raise ValueError for a condition that a rule on this subject cannot have."""
@@ -270,6 +318,11 @@ class Rule(
         return bool(self.measure or self.ratio)
 
     @property
+    def counts_words(self) -> bool:
+        """Whether the rule counts the words of `text` that a list has, as the measure `words` divides them."""
+        return self.column == TEXT and self.listed is not None and self.listed.as_ == STOP_WORD
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """The measures that the rule needs."""
         if self.any_:
@@ -281,6 +334,8 @@ class Rule(
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the rule needs on the host; none for a rule on measures."""
+        if self.rules is not None:
+            return (str(self.per),)
         return tuple(dict.fromkeys(rule.column for rule in self.parts if rule.column is not None))
 
     @property
@@ -290,9 +345,9 @@ class Rule(
             return self.reason or "_or_".join(rule.name for rule in self.any_)
         if self.reason or self.column is None:
             return self.reason or "_per_".join(self.measures)
-        if self.listed is not None:
-            return f"{self.column}_listed"
         per = f"_per_{self.per}" if self.per else ""
+        if self.listed is not None:
+            return f"{self.column}_listed{per}"
         return self.column if self.matches is None else f"{self.column}_matches{per}"
 
     @property
@@ -322,7 +377,8 @@ class Rule(
             place = f"per {self.per}" if self.per else f"in column {self.column}"
             return f"{self.name}: matches of {shortened(self.matches)} {place} {within}"
         if self.listed is not None:
-            return f"{self.name}: {self.listed.describe()} in column {self.column} {within}"
+            place = f"per {self.per}" if self.per else f"in column {self.column}"
+            return f"{self.name}: {self.listed.describe()} {place} {within}"
         if self.in_ is None and self.not_in is None:
             return f"{self.name}: column {self.column} {within}"
         values, word = (self.in_, "in") if self.in_ is not None else (self.not_in or (), "not in")
@@ -380,6 +436,8 @@ class Rule(
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
         column = columns[str(self.column)]
+        if self.counts_words and self.listed is not None:
+            return count_stop_words(columns.get(DIVIDED, column), {0: self.listed})[self.per is not None]
         if self.listed is not None:
             return count_listed(column, self.listed)
         return count_matches(column, str(self.matches))
@@ -399,8 +457,10 @@ def _advice(subject: str, name: str) -> str:
         return "Change a rule of the set with override: {words: {min: 100}}"
     if subject == "any":
         return "Give it in each rule"
+    if subject == "rules per column":
+        return "Give it in the rules of a value"
     if name == "per":
-        return "It divides the count of matches: PATTERN"
+        return "It divides the count of matches: PATTERN, or of words of a list"
     if subject == "per":
         return f"Use {name.removesuffix('_count')}, of the count divided by the measure"
     if name in ("min_count", "max_count"):
@@ -425,6 +485,18 @@ def _checked_values(name: str, values: object) -> tuple[Any, ...]:
         hint = f". {UNQUOTED}" if "truth" in kinds else ""
         raise ValueError(f"{name} takes values of one kind, not {shown}{hint}")
     return tuple(values)
+
+
+def divided_override(override: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Divide an override into changes of rules, and changes of rules of single values of the column of groups."""
+    of_values = {key for key, change in override.items() if isinstance(change, dict) and _are_changes(change.values())}
+    own = {key: change for key, change in override.items() if key not in of_values}
+    return own, {key: override[key] for key in of_values}
+
+
+def _are_changes(values: Iterable[Any]) -> bool:
+    found = [*values]
+    return bool(found) and all(isinstance(value, dict | Bounds) or value is False or value == OFF for value in found)
 
 
 def _checked_change(key: str, change: object) -> Bounds | str:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,10 +20,14 @@ from curation.arrays import text_buffers
 from curation.errors import InputError, RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
-from curation.rules.list_files import MAX_SHOWN, read_entries, shown_line
+from curation.rules.list_files import MAX_SHOWN, Batch, read_entries, shown_line
 from curation.system.files import commit, known_sha256
 
-WAYS = ("domain", "word", "value", "part")
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STOP_WORD = "stop_word"
+WAYS = ("domain", "word", "value", "part", STOP_WORD)
 STORED = ".entries"  # suffix of a list that a run has stored
 LISTS_KEPT = 64  # in memory
 BUCKET_BITS = 2  # 2^2 keys have the same first bits
@@ -34,20 +38,27 @@ class Listed(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True,
     rename={"as_": "as"},
 ):  # fmt: skip
-    """The entries of a file, for a rule.
+    """The entries of a file, for a rule, or some words.
 
     file      text with an entry per line, plain or compressed (gzip, zstd, bzip2, xz), or a tar archive of such files
     as_       (`as`) what an entry is: `domain`, the host of a URL or a parent of it; `word`, runs of letters and
               digits, in lower case; `value`, the whole value; `part`, anywhere, in lower case and without all but
-              letters and digits
+              letters and digits; `stop_word`, a word as the measure `words` counts it, by case
     member    the file in the archive, such as `adult/domains`; several names make one list
+    words     the entries themselves, for `stop_word`, in place of a file
     """
 
-    file: str
     as_: str
+    file: str = ""
     member: str | tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.words and not self.file:
+            self._check_words()
+            return
+        if self.words:
+            raise ValueError(f"listed takes a file or words, not both: {self.file} and {self.words[0]!r}")
         if not isinstance(self.file, str) or not self.file:
             raise ValueError(f"file of listed must be the path of a file, not {self.file!r}")
         if "://" in self.file:
@@ -59,6 +70,14 @@ class Listed(
             raise ValueError(f"member must name a file of the archive, such as adult/domains, not {self.member!r}")
         msgspec.structs.force_setattr(self, "member", names)
 
+    def _check_words(self) -> None:
+        if self.as_ != STOP_WORD or self.member:
+            raise ValueError(f"words of listed are for as: {STOP_WORD} without member; put other entries into a file")
+        wrong = [word for word in self.words if not isinstance(word, str) or len(word.split()) != 1]
+        if wrong:
+            raise ValueError(f"words of listed are single words without white space, not {wrong[0]!r}")
+        msgspec.structs.force_setattr(self, "words", tuple(self.words))
+
     @property
     def members(self) -> tuple[str, ...]:
         """The files in the archive; none for a file that is no archive."""
@@ -66,6 +85,8 @@ class Listed(
 
     def describe(self) -> str:
         """Return the list for people: `entries of bad.txt as domain`."""
+        if self.words:
+            return f"{counted(len(self.words), 'word')} as {self.as_} ({', '.join(self.words[:SHOWN_ENTRIES])}...)"
         where = f"{', '.join(self.members)} in {self.file}" if self.members else self.file
         return f"entries of {where} as {self.as_}"
 
@@ -76,7 +97,8 @@ class Entries(NamedTuple):
     keys      uint64, ascending: a hash of each different entry
     starts    uint32: by the first bits of a key, the place of the first key with them
     lengths   int64, ascending: the numbers of words, or of bytes, that entries have; none for domains and values
-    filters   uint64[6, 65536] for parts, else empty: see `curation.kernels.lists.hash_folded`
+    filters   uint64[6, 65536] for parts: see `curation.kernels.lists.hash_folded`; uint64[lists, 8] for stop words of
+              several lists: see `curation.kernels.stop_words.mix_numbers`; else empty
     """
 
     keys: np.ndarray
@@ -106,7 +128,7 @@ class Notes(NamedTuple):
 
 def digest_of(listed: Listed) -> str:
     """Return the SHA-256 of the file of a list. InputError if it cannot be opened."""
-    return known_sha256(listed.file)
+    return known_sha256(listed.file) if listed.file else ""
 
 
 def entries_of(listed: Listed) -> Entries:
@@ -128,7 +150,7 @@ def _load(listed: Listed, digest: str) -> tuple[Entries, Notes]:
     single: list[str] = []
     counts = np.zeros(2, np.int64)
     found = _Builder(listed.as_)
-    for batch in read_entries(listed.file, listed.members, listed.as_):
+    for batch in [_given(listed)] if listed.words else read_entries(listed.file, listed.members, listed.as_):
         wrong = [*batch.bad, *found.add(batch.entries, batch.lines)]
         counts += len(wrong), batch.single
         bad += wrong[: MAX_SHOWN - len(bad)]
@@ -138,6 +160,10 @@ def _load(listed: Listed, digest: str) -> tuple[Entries, Notes]:
         what = f"; {counted(int(counts[0]), 'line')} without one, the first: {bad[0]}" if bad else ""
         raise InputError(f"{listed.describe()}: there are none{what}. Expected one per line")
     return entries, Notes(len(entries.keys), int(counts[0]), tuple(bad), int(counts[1]), tuple(single))
+
+
+def _given(listed: Listed) -> Batch:
+    return Batch(pa.array(listed.words, pa.large_string()), np.arange(1, len(listed.words) + 1), [])
 
 
 class _Builder:
@@ -159,6 +185,13 @@ class _Builder:
             lists.hash_values(data, offsets, keys)
             self.keys.append(keys)
             return []
+        if self.way == STOP_WORD:
+            from curation.kernels import stop_words
+
+            stop_words.hash_words(data, offsets, *_spaces(), keys, sizes)
+            good = sizes == 1
+            self.keys.append(keys[good])
+            return [shown_line(int(lines[k]), entries[k].as_py()) for k in np.flatnonzero(~good).tolist()]
         separated = self.way == "word"
         lists.hash_folded(data, offsets, separated, _buffer(offsets), _unicode(), keys, sizes, self.filters)
         good = (sizes > 0) & ((sizes <= lists.MAX_WORDS) | (self.way == "part"))
@@ -235,6 +268,8 @@ def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
     The column has strings, or integers for `value`."""
     from curation.kernels import lists
 
+    if listed.as_ == STOP_WORD:
+        return count_stop_words(column, {0: listed})[0]
     entries = entries_of(listed)
     keyed = entries.keys, entries.starts, entries.shift
     counts = np.zeros(len(column), np.int64)
@@ -253,6 +288,51 @@ def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
     return counts.astype(np.float64)
 
 
+def count_stop_words(
+    column: pa.ChunkedArray, by_number: Mapping[int, Listed], numbers: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many different words of a list each row of a column of strings holds, and how many words are listed;
+    float64, 0 for a null.
+
+    by_number  number of a list -> the list
+    numbers    int32, the number of the list of each row; default: 0
+    """
+    from curation.kernels import stop_words
+
+    entries = _table((*((number, listed, digest_of(listed)) for number, listed in by_number.items()),))
+    numbers = np.zeros(len(column), np.int32) if numbers is None else numbers
+    different, occurrences = np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
+    for start, chunk in _chunks(column):
+        data, offsets = text_buffers(chunk)
+        rows = slice(start, start + len(chunk))
+        stamps = np.zeros(len(entries.keys), np.uint32)
+        keyed = entries.filters, entries.keys, entries.starts, entries.shift, stamps
+        stop_words.count_stop_words(
+            data, offsets, numbers[rows], *_spaces(), *keyed, different[rows], occurrences[rows]
+        )
+    return different.astype(np.float64), occurrences.astype(np.float64)
+
+
+@functools.lru_cache(LISTS_KEPT)
+def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
+    """The words of several lists in one table, by the word and the number of its list."""
+    from curation.kernels import stop_words
+
+    parts = [_load(listed, digest)[0].keys for _, listed, digest in lists if listed.file]
+    given = pa.array([word for _, listed, _ in lists for word in listed.words], pa.large_string())  # thousands of lists
+    keys = np.zeros(len(given), np.uint64)
+    data, offsets = text_buffers(given)
+    stop_words.hash_words(data, offsets, *_spaces(), keys, np.zeros(len(given), np.int64))
+    words = np.concatenate([*parts, keys])
+    numbers = [number for number, listed, _ in lists if listed.file]
+    numbers += [number for number, listed, _ in lists for _ in listed.words]
+    sizes = [*map(len, parts), *[1] * len(given)]
+    keys = np.empty(len(words), np.uint64)
+    filters = np.zeros((max(numbers) + 1, stop_words.FILTER_WORDS), np.uint64)
+    stop_words.mix_numbers(words, np.repeat(np.array(numbers, np.int64), sizes), keys, filters)
+    return _indexed(np.unique(keys), np.zeros(0, np.int64), filters)
+
+
 def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
     """The chunks of a column as large strings, nulls as "", with the row of the first value of each."""
     if pa.types.is_dictionary(column.type):
@@ -261,6 +341,14 @@ def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]
     for chunk in column.cast(pa.large_string()).fill_null("").chunks:
         yield start, chunk
         start += len(chunk)
+
+
+def _spaces() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The tables that find white space: pages, records and flags of `UnicodeTables`."""
+    from curation.kernels import tables
+
+    unicode = tables.load_tables()
+    return unicode.pages, unicode.records, unicode.flags
 
 
 def _buffer(offsets: np.ndarray) -> np.ndarray:

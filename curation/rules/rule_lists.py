@@ -21,8 +21,14 @@ def check_lists(rules: Iterable[Rule]) -> None:
 
 
 def lists_in(rules: Iterable[Rule]) -> list[Listed]:
-    """Return the lists of rules, also of those in `any`, each once."""
-    return list(dict.fromkeys(part.listed for rule in rules for part in rule.parts if part.listed is not None))
+    """Return the lists of rules that are in files, also of those in `any`, each once."""
+    found = (part.listed for rule in rules for part in rule.parts)
+    return list(dict.fromkeys(listed for listed in found if listed is not None and listed.file))
+
+
+def list_kernels(rules: Iterable[Rule]) -> tuple[str, ...]:
+    """Return the groups of kernels that rules on lists need."""
+    return ("lists",) if any(part.listed is not None for rule in rules for part in rule.parts) else ()
 
 
 def list_files(rules: Iterable[Rule]) -> dict[str, str]:
@@ -30,13 +36,25 @@ def list_files(rules: Iterable[Rule]) -> dict[str, str]:
     return {listed.file: digest_of(listed) for listed in lists_in(rules)}
 
 
-def with_stored_lists(rules: Iterable[Rule], folder: Path) -> Iterator[Rule]:
-    """Yield the rules, with each list in a file of `folder` that all processes of a machine map."""
+def with_stored_lists(rules: Iterable[str | Rule], folder: Path) -> Iterator[str | Rule]:
+    """Yield the entries of `rules`, with each list in a file of `folder` that all processes of a machine map."""
     for rule in rules:
-        if rule.any_:
+        if isinstance(rule, str):
+            yield rule
+        elif rule.rules:
+            groups = {
+                value: entries if isinstance(entries, str) else [*with_stored_lists(entries, folder)]
+                for value, entries in rule.rules.items()
+            }
+            yield msgspec.structs.replace(rule, rules=groups)
+        elif rule.any_:
             yield msgspec.structs.replace(rule, any_=tuple(with_stored_lists(rule.any_, folder)))
         else:
-            yield rule if rule.listed is None else msgspec.structs.replace(rule, listed=store(rule.listed, folder))
+            yield (
+                rule
+                if rule.listed is None or rule.listed.words
+                else msgspec.structs.replace(rule, listed=store(rule.listed, folder))
+            )
 
 
 def sizes_of(rules: Iterable[Rule]) -> list[str]:

@@ -16,6 +16,7 @@ from curation.records import TEXT
 from curation.rules.columns import pattern_problem
 from curation.rules.decide import BLOCK_ROWS, expand_rules, rules_of_entry
 from curation.rules.grammar import Rule
+from curation.rules.groups import GroupedRule
 
 REPEATS = "repeats"
 DOCUMENT = "document"
@@ -68,6 +69,10 @@ def expand_unit_rules(rules: str | Sequence[str | Rule]) -> tuple[UnitRule, ...]
 def _on_units(rule: Rule, entry: str | Rule) -> UnitRule:
     if isinstance(rule, UnitRule):
         return rule
+    if isinstance(rule, GroupedRule):
+        raise ValueError(
+            f"{rule.name} differs per {rule.groups.column}, and a unit has no columns. Put it into a filter"
+        )
     fields = {name: getattr(rule, name) for name in Rule.__struct_fields__}
     return UnitRule(**fields, removes=getattr(entry, "removes", ""))
 

@@ -52,7 +52,14 @@ FLOORS: list[set[str]] = [
     {"cli"},
 ]
 # The rooms of `curation/stages`, in the same order.
-STAGE_FLOORS: list[set[str]] = [{"outcome"}, {"base"}, {"corpus"}, {"exact", "near", "rows", "shares"}, {"vectors"}]
+STAGE_FLOORS: list[set[str]] = [
+    {"outcome"},
+    {"base"},
+    {"words"},
+    {"corpus"},
+    {"exact", "near", "rows", "shares"},
+    {"vectors"},
+]
 LOAD_BY_NAME = {"__init__.py", "engine.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 

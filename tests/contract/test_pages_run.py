@@ -50,6 +50,8 @@ NOT_RUN = {
     "--allow-code mypackage": "tests/stages/test_own_stages.py installs the package of the page",
     "web.yaml": "tests/reading/test_pages.py has the pages",
     "lists.yaml": "tests/rules/test_lists_page.py has the lists",
+    "languages.yaml": "tests/rules/test_groups_page.py has the documents",
+    "by_language": "tests/rules/test_groups_page.py has the documents",
     "train classifier": "needs the package fasttext that trains; tests/library/test_classifier_training.py runs it",
 }
 # Pages with Python -> what runs it
@@ -59,7 +61,7 @@ PYTHON = {
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
     "pipelines.md": "this file",
-    "rules.md": "tests/rules/test_lists_page.py",
+    "rules.md": "tests/rules/test_lists_page.py and test_groups_page.py",
     "training.md": "this file, with PyTorch",
 }
 STANDS_FOR = {

@@ -10,6 +10,9 @@ has. A mutation is reached if a launch executes it; that of a bound, if it gives
 
 The launches are those of the calls of `workload`, repeated from the memory before each. A mutation is killed if the
 executor finds a fault in one of them, or if a byte differs that several orders of threads leave the same.
+
+The program ends with 1 if a mutation is neither killed nor not needed for a reason of REASONS or NOT_NEEDED, or if a
+reason there has another number of them than it was written for.
 """
 
 import argparse
@@ -31,10 +34,11 @@ import pytest
 from numba import types
 
 from curation.contract import TEXT
-from curation.kernels.expressions import GPT2
+from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.permutations import constants
 from curation.kernels.units import UNITS
 from curation.measures import Measure
+from curation.models.fasttext import load_classifier
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
@@ -44,8 +48,11 @@ from tests.ptx.arrays import regions_of
 from tests.ptx.build import CAPABILITY, source_lines
 from tests.ptx.execute import Executable, KernelError, executable_of
 from tests.ptx.flow import bounds_of, weakenable
-from tests.ptx.test_json_lines import BLOCKS
+from tests.ptx.test_json_lines import BLOCKS, LIMITED
 from tests.ptx.test_measures import CUTS
+from tests.ptx.test_models import WITHOUT_HASH
+from tests.ptx.test_text import arrays_of, byte_documents
+from tests.ptx.test_tokens import CONTRACTIONS
 from tests.ptx.workload import shifted_column
 from tests.reading.test_jsonl import BAD, GOOD
 
@@ -56,29 +63,110 @@ MOST_LAUNCHES = 2  # of a kernel by one call
 PATIENCE = 1 << 25  # basic blocks; launches here need fewer
 # Why a weakened atomic or barrier changes nothing: by kernel, kind, and line of the kernel that it comes from; and how
 # many there are at most.
+OWN_LOOP = "the compiler has a loop of its own for n = 1, in which nothing is counted"
 NOT_NEEDED = {
     ("repeat_words_small", "atomic", "count_document("): (
         1,
         "followers: a block of one warp has one lane that adds; larger blocks have more",
     ),
+    ("claim_ngrams", "atomic", "cuda.atomic.add(lowest, base + other, cuda.popc(same))"): (1, OWN_LOOP),
+    ("claim_ngrams", "atomic", "cuda.atomic.add(lowest, base + other, 1)"): (1, OWN_LOOP),
 }
-SLICE = "the slice fits in its array, with whose size the compiler compares its ends"
-# Why no launch shows that a bound is weakened: its parameter, the line of the kernel, and the reason
-FAMILIES = [
-    ("(form_)?(data|blocks)", r"block|_bits\(|_word\(|hash_span|lane_bytes|find_token|elif by_character|solid\[",
-     "eight bytes at the end of the text are read as a block or one by one, with zeros beyond it"),
-    ("data", r"(8 \* k|i) < data\.size", "zeros beyond the text have no bits"),
-    ("low|middle|high|borders", r"_starts\(|count_runs|case_word", "a window beyond the last word is cut by a border"),
-    ("offsets|item_starts", "", "a launch has documents"),
-    ("start", "if i < start", "equal ones leave no bit out"),
-    ("end", r"end < i \+ 32|i < end", "what is beyond the batch follows all its own, and is left out later"),
-    ("bits", r"while c < bits", "the mask after this one is of bytes that no document has"),
-    ("entries", r"while g < entries", "a thread beyond has no functions"),
-    ("max_characters", "prefix_end", "a text of so many bytes keeps all of them"),
-    ("longest", "find_token", "a longer pre-token is looked up, and not found"),
-    ("n|measure|ngram|size", r"", "a number of the host: the compiler asks for a sign or a value that it never has"),
+
+
+class Reason(NamedTuple):
+    """Why no launch shows that bounds are weakened.
+
+    pattern   of "kind, parameter: line of the kernel"
+    numbers   how many mutations of each kernel have it and are not killed. Where the number is another one, the reason
+              does not count: it was not written for one of them.
+    """
+
+    pattern: str
+    why: str
+    numbers: dict[str, int]
+
+
+REASONS = [
+    Reason(
+        r"(off by one|always true), ((\w+): .*\b\3\[[\w\[\]]* ?:|hashes: first, count =)",
+        "the slice fits in its array, with whose size the compiler compares its ends",
+        {"sign_pieces": 6, "repeat_words_small": 4, "repeat_words_medium": 4, "repeat_words_large": 14,
+         "repeat_items_small": 4, "claim_ngrams": 8, "find_tops": 2, "prepare_ngrams": 6, "note_visits": 2,
+         "note_seen": 6, "add_duplicates": 6, "add_covered": 4, "write_long_tops": 2, "repeat_long_items": 4},
+    ),
+    Reason(
+        r", (form_)?(data|blocks): .*(block|_bits\(|_word\(|hash_span|lane_bytes|find_token|elif by_char|solid\[)",
+        "eight bytes at the end of the text are read as a block or one by one, with zeros beyond it",
+        {"mark_bytes": 2, "hash_items": 3, "mark_text": 3, "count_classes": 1, "measure_pieces": 3, "hash_pieces": 1,
+         "mark_word_cases": 1, "check_bytes": 1, "copy_pieces": 1, "compare_pieces": 1, "mark_steps": 2,
+         "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1, "split_strings": 2, "mark_tokens": 1},
+    ),
+    Reason(
+        r"(off by one|never true), data: .*(8 \* k|i) < data\.size",
+        "zeros beyond the text have no bits",
+        {"mark_word_cases": 2, "mark_classes": 1, "mark_json": 2},
+    ),
+    Reason(
+        r"always true, (low|middle|high|borders): .*(_starts\(|count_runs|case_word)",
+        "a window beyond the last word is cut by a border",
+        {"mark_runs": 4, "mark_gpt2": 1, "mark_cl100k": 3, "mark_cases": 3, "mark_o200k": 3},
+    ),
+    Reason(
+        r", (offsets|item_starts): ",
+        "a launch has documents",
+        {"count_urls": 2, "measure_lines": 4, "check_bytes": 2, "find_unnormalised": 2, "find_lines": 2,
+         "mark_sentence_starts": 2},
+    ),
+    Reason(
+        r"off by one, start: if i < start",
+        "equal ones leave no bit out",
+        {"mark_items": 1},
+    ),
+    Reason(
+        r"(off by one|never true), end: .*(end < i \+ 32|i < end)",
+        "what is beyond the batch follows all its own, and is left out later",
+        {"mark_items": 2, "mark_steps": 2, "mark_bounds": 2},
+    ),
+    Reason(
+        r"off by one, bits: while c < bits",
+        "the mask after this one is of bytes that no document has",
+        {"count_urls": 1},
+    ),
+    Reason(
+        r"(off by one|never true), entries: while g < entries",
+        "a thread beyond has no functions",
+        {"enter_functions": 2},
+    ),
+    Reason(
+        r"off by one, max_characters: .*(prefix_end|> max_characters)",
+        "a text of so many bytes keeps all of them",
+        {"hash_rows": 1, "find_prefixes": 1},
+    ),
+    Reason(
+        r"never true, longest: .*find_token",
+        "a longer pre-token is looked up, and not found",
+        {"find_ids": 1},
+    ),
+    Reason(
+        r"(off by one|never true), data: .*(written_before|escaped_bytes|escape)\(",
+        "an escape that a character replaces is whole: the end of its string is in the text",
+        {"scan_lines": 8, "copy_texts": 4, "copy_ids": 2},
+    ),
+    Reason(
+        r"never true, most_bytes: stop = end_of_item",
+        "a longer token is read to its end in vain: a test of `look_up_tokens` counts the instructions",
+        {"look_up_tokens": 1},
+    ),
+    Reason(
+        r", (n|measure|ngram|size): ",
+        "a number of the host: the compiler asks for a sign or a value that it never has",
+        {"repeat_items_small": 2, "claim_ngrams": 1, "find_tops": 1, "prepare_ngrams": 4, "leave_chunks": 2,
+         "compose_functions": 2, "add_duplicates": 2, "add_covered": 2, "repeat_long_items": 2, "hash_strings": 2},
+    ),
 ]  # fmt: skip
 RUN_OF_WORDS = 4  # more rows than a warp's queue has room for
+LONGEST_TOKEN = "ÃÂ" * 32  # of GPT-2
 # Texts whose end a kernel could read beyond, and names of calls with each of them
 ENDS = [
     "", "a", "a " * 16, "a" * 31, "a" * 32, "a" * 33, "é" * 16, "漢" * 11, "😀" * 8, "x\r", "x" * 31 + "\r\n",
@@ -278,19 +366,25 @@ def mutations_of(name: str, launches: Sequence[Launch], kinds: Sequence[str] = K
         yield min(copies, key=lambda each: ORDER.index(each.outcome))._replace(copies=len(copies))
 
 
-def reason_of_bound(size: str, line: str) -> str:
-    """Why no launch shows that a bound is weakened; "" where that is open."""
-    if re.search(rf"\b{size}\[[\w\[\]]* ?:", line):
-        return SLICE
-    return next((why for sizes, of, why in FAMILIES if re.fullmatch(sizes, size) and re.search(of, line)), "")
+def reason_of(bound: Mutation) -> Reason | None:
+    """The first reason whose pattern it has, unless it is killed."""
+    if bound.outcome == "killed" or not bound.size:
+        return None
+    described = f"{bound.kind}, {bound.size}: {bound.line}"
+    return next((each for each in REASONS if re.search(each.pattern, described)), None)
 
 
-def with_reasons(found: Iterable[Mutation]) -> Iterator[Mutation]:
-    """Those that are not killed for a reason that is known are not needed."""
+def with_reasons(found: Sequence[Mutation]) -> Iterator[Mutation]:
+    """All mutations of a kernel. Those that are not killed for a reason that is known are not needed."""
     used: Counter[tuple[str, str, str]] = Counter()
+    numbers = Counter(reason.why for each in found if (reason := reason_of(each)))
     for each in found:
-        if each.size and each.outcome != "killed" and (why := reason_of_bound(each.size, each.line)):
-            each = each._replace(outcome="not needed", shown=why)
+        if reason := reason_of(each):
+            number, expected = numbers[reason.why], reason.numbers.get(each.kernel, 0)
+            if number == expected:
+                each = each._replace(outcome="not needed", shown=reason.why)
+            else:
+                each = each._replace(shown=f"{number} instead of {expected} have the reason: {reason.why}")
         most, why = NOT_NEEDED.get(each.reason, (0, ""))
         if each.outcome in ("survived", "not reached") and used[each.reason] < most:
             used[each.reason] += 1
@@ -300,7 +394,12 @@ def with_reasons(found: Iterable[Mutation]) -> Iterator[Mutation]:
 
 def texts() -> list[str]:
     made = [*workload.made_texts(10, 3), workload.several_pieces()]
-    made += [" ".join(f"{workload.UNKNOWN_WORD}{k}" for k in range(40)), "<b>text</b>" * 40, "a </s> b </s> c"]
+    made += [
+        " ".join(f"{workload.UNKNOWN_WORD}{k}" for k in range(40)),
+        "<b>text</b>" * 40,
+        "a </s> b </s> c",
+        LONGEST_TOKEN,
+    ]
     made.append("\n".join(["long line " * 300] * 30))
     made.append("\n".join(["• a…", "* b...", '- "c"', "d: e", "{f}"] * 40))
     return [*made, *CUTS, *(text for text in NASTY if len(text) < 3000)]
@@ -311,12 +410,17 @@ def all_calls() -> list[Call]:
     calls = [call_of(name, texts()) for name in workload.CALLS]
     calls += [call_of(name, [text]) for name in OF_TEXT for text in ENDS]
     calls.append(lambda loaded, folder: workload.classified_by_words(loaded, texts(), folder, RUN_OF_WORDS))
+    calls.append(call_of("classify by words", WITHOUT_HASH))
     calls += [
         with_first_ids,
         by_characters,
         under_nulls,
+        checked_bytes,
+        with_many_permutations,
+        lines_above_the_limit,
         *(in_batches(name) for name in OF_TEXT if name not in BY_TABLES),
     ]
+    calls += [partial(tokens_at_the_end, pattern, text) for pattern in (GPT2, CL100K, O200K) for text in CONTRACTIONS]
     return [*calls, *(partial(lines_of, raw) for raw in (b"\n".join([*GOOD, *BAD]), *GOOD, *BAD, *BLOCKS))]
 
 
@@ -348,8 +452,24 @@ def under_nulls(loaded: ModuleType, folder: Path) -> None:
         for by_character in (False, True):
             loaded.shingles(text, 2, by_character)
         loaded.rewrite(text, workload.ALL_STEPS)
+        loaded.classify(text, load_classifier(""), 1)
         for unit in UNITS:
             loaded.split_units(text, unit, True)
+
+
+def checked_bytes(loaded: ModuleType, folder: Path) -> None:
+    """Documents that are no UTF-8, some of them nulls."""
+    sys.modules["gpu_pipeline.text_kernels"].sound_documents(*arrays_of(byte_documents(1), range(0, 100, 7), 0))
+
+
+def with_many_permutations(loaded: ModuleType, folder: Path) -> None:
+    """More than a block has threads."""
+    loaded.band_keys(frame_of(loaded, texts())[TEXT], workload.NGRAM, False, *constants(300), 6)
+
+
+def tokens_at_the_end(pattern: int, text: str, loaded: ModuleType, folder: Path) -> None:
+    """Tokens of a text that ends where the array does."""
+    loaded.tokenize(frame_of(loaded, [text])[TEXT], tokenizer_of(pattern))
 
 
 def in_batches(name: str) -> Call:
@@ -369,6 +489,10 @@ def lines_of(raw: bytes, loaded: ModuleType, folder: Path) -> None:
     workload.find_lines(raw)
 
 
+def lines_above_the_limit(loaded: ModuleType, folder: Path) -> None:
+    workload.find_lines(*LIMITED)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="only these")
@@ -378,22 +502,28 @@ def main() -> None:
     launches = recorded(all_calls(), names)
     kinds = options.kind or KINDS
     counts: Counter[tuple[str, str]] = Counter()
-    used: set[tuple[str, str, str]] = set()
+    used: set[tuple[str, ...]] = set()
     for name in names:
-        found = list(with_reasons(mutations_of(name, launches[name], kinds)))
+        found = list(with_reasons([*mutations_of(name, launches[name], kinds)]))
         for each in found:
             counts[each.kind, each.outcome] += 1
-            used |= {each.reason} if each.outcome == "not needed" else set()
-            if each.outcome not in ("killed", "not needed"):
-                size = f", {each.size}" if each.size else ""
-                print(f"{each.outcome}: {name}, {each.kind}{size}, {each.copies} times: {each.line}")
+            if each.outcome == "not needed":
+                used |= {each.reason, (name, "bound", each.shown)}
+            elif each.outcome != "killed":
+                size, shown = (
+                    f"{text}{part}" if part else "" for text, part in ((", ", each.size), ("; ", each.shown))
+                )
+                print(f"{each.outcome}: {name}, {each.kind}{size}, {each.copies} times: {each.line}{shown}")
         of_kernel = Counter(each.outcome for each in found)
         print(f"{name}: " + ", ".join(f"{of_kernel[each]} {each}" for each in OUTCOMES), flush=True)
     for kind in dict.fromkeys(kind for kind, _ in counts):
         print(f"{kind}: " + ", ".join(f"{counts[kind, each]} {each}" for each in OUTCOMES))
-    for key in NOT_NEEDED.keys() - used:
-        if key[0] in names and key[1] in kinds:
-            print(f"now killed, or not there: {key}: remove it from NOT_NEEDED")
+    known = {*NOT_NEEDED, *((name, "bound", reason.why) for reason in REASONS for name in reason.numbers)}
+    unused = [key for key in known - used if key[0] in names and key[1] in kinds]
+    for key in unused:
+        print(f"now killed, not there, or of another number: {key}")
+    open_ones = sum(number for (_, outcome), number in counts.items() if outcome in ("survived", "not reached"))
+    sys.exit(int(bool(unused or open_ones)))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,12 @@ def test_borders_and_runs(monkeypatch, seed):
     assert {*same} >= {size for size in RUNS if size < 512 or size % 2} and not {*same} & {544, 546, 700, 5000}
 
 
-BLOCKS = [b"\n", b"\n\n", b" ", b"{", b'{"text":""}', b'"', b'{"text":"a"}\n{"text":"b']
+BLOCKS = [
+    b"\n", b"\n\n", b" ", b"{", b'{"text":""}', b'"', b'{"text":"a"}\n{"text":"b',
+    b'{"text":"%s"}"\n' % (b"a" * 19),  # 32 bytes, and a string that is not closed
+    rb'{"a":"\u00e9","text":"b"}', rb'{"id":"\u00e9","text":"a"}', rb'{"id":"\"","text":"\n"}',
+]  # fmt: skip
+LIMITED = b'{"text":"a"}\n{"text":"ab"}\r\n{"text":"ab"}\n', 13  # lines, and the bytes that one may have
 
 
 @pytest.mark.parametrize("raw", BLOCKS)
@@ -115,7 +120,7 @@ def test_short_blocks(monkeypatch, raw):
 
 def test_lines_above_the_limit_are_for_the_host(monkeypatch):
     install_engine(monkeypatch, 1)
-    found, expected = assert_equal_lines(b'{"text":"a"}\n{"text":"ab"}\r\n{"text":"ab"}\n', 13)
+    found, expected = assert_equal_lines(*LIMITED)
     assert found.tolist() == [jsonl.PLAIN, jsonl.UNUSUAL, jsonl.PLAIN]
     assert expected.tolist() == [jsonl.PLAIN] * 3
 

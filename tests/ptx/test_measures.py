@@ -20,7 +20,8 @@ from tests.ptx.workload import shifted_column
 
 NAMES = tuple(measure.name for measure in Measure)
 # Without three of the nine walks of repeated n-grams: for all, a thread of a block takes 123,550 instructions on 2,048
-# equal words. `test_threads_of_blocks_are_bounded_for_the_densest_documents` bounds them.
+# equal words. That number has a bound: documents of more than LARGE_WORDS words take no block, and
+# `test_threads_of_blocks_are_bounded_for_the_densest_documents` has the densest ones of blocks.
 FEWER_WALKS = tuple(name for name in NAMES if not re.fullmatch("duplicate_[234]gram_characters", name))
 OF_REPETITION = tuple(name for name in NAMES if re.search("gram|distinct|duplicate", name))
 SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 15  # bytes of a long document; `make ptx` sets it

@@ -65,3 +65,22 @@ def test_a_removed_barrier_is_noticed():
     launch = mutations.Launch(1, THREADS, (np.arange(THREADS), np.zeros(THREADS, np.int64)))
     outcome, shown = mutations.Cases(executable, [launch]).outcome_of(number)
     assert outcome == "killed" and "no barrier is between" in shown
+
+
+def outcomes_of(name, *lines, kind="bound off by one"):
+    found = [mutations.Mutation(name, kind, line, "start", "survived", "") for line in lines]
+    return [each.outcome for each in mutations.with_reasons(found)]
+
+
+def test_a_reason_that_another_bound_has_does_not_count():
+    assert outcomes_of("mark_items", "if i < start:") == ["not needed"]
+    assert outcomes_of("mark_items", "if i < start:", "if i < start and k:") == ["survived", "survived"]
+    assert outcomes_of("mark_runs", "if i < start:") == ["survived"]
+    assert outcomes_of("mark_items", "if start < i:") == ["survived"]
+    assert outcomes_of("mark_items", "if i < start:", kind="bound never true") == ["survived"]
+
+
+def test_bounds_that_are_killed_have_no_number():
+    killed = mutations.Mutation("mark_items", "bound off by one", "if i < start and k:", "start", "killed", "")
+    open_one = killed._replace(line="if i < start:", outcome="not reached")
+    assert [each.outcome for each in mutations.with_reasons([killed, open_one])] == ["killed", "not needed"]

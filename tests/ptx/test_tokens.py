@@ -39,6 +39,17 @@ def test_ids_in_every_order_of_threads(monkeypatch, seed, capability):
         assert_equal_tokens(engine, [*adversarial_texts(200, seed), *long_texts()], tokenizer_of(pattern))
 
 
+# Texts that end in or after a contraction
+CONTRACTIONS = ["it's", "it'", "I'LL", "we'v", "it'sx", "I'LLx'l", "y'", "it'\u017f", "\U00010400'r"]
+
+
+@pytest.mark.parametrize("pattern", [GPT2, CL100K, O200K], ids=["gpt2", "cl100k", "o200k"])
+def test_contractions_at_the_end(monkeypatch, pattern):
+    engine, _ = install_engine(monkeypatch, 1)
+    for text in CONTRACTIONS:
+        assert_equal_tokens(engine, [text], tokenizer_of(pattern))
+
+
 @pytest.mark.parametrize("pattern", [CL100K, O200K], ids=["cl100k", "o200k"])
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_real_documents(monkeypatch, seed, pattern):

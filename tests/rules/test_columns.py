@@ -137,7 +137,7 @@ LISTS = "takes values of one kind, not"
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({}, "column: NAME, matches: PATTERN, listed: {file: FILE}, any: [RULE, RULE] and set: NAME"),
+        ({}, "column: NAME, matches: PATTERN, listed: {file: FILE}, any: [RULE, RULE], set: NAME, and per"),
         ({"measure": "words", "column": "c", "min": 1}, "give one of measure: NAME"),
         ({"measure": "words", "matches": "a", "min_count": 1}, "give one of measure: NAME"),
         ({"set": "gopher", "column": "c"}, "give one of measure: NAME"),

@@ -189,7 +189,7 @@ def test_a_missing_list_and_a_pipe_are_refused(tmp_path: Path):
     [
         (
             {"file": "x", "as_": "domains"},
-            "as must be one of domain, word, value, part, not 'domains'; did you mean domain",
+            "as must be one of domain, word, value, part, stop_word, not 'domains'; did you mean domain",
         ),
         ({"file": "", "as_": "word"}, "file of listed must be the path of a file, not ''"),
         ({"file": "https://a.org/x", "as_": "word"}, "listed takes a local file, not https://a.org/x; download it"),

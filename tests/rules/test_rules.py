@@ -338,7 +338,7 @@ HASH = {"matches": "#", "per": "words"}
         (HASH | {"min": 0}, "min: 0 can never remove anything: a count is never below 0"),
         (HASH | {"column": "url", "max": 1}, "per is a measure of text, and matches are counted in column 'url'"),
         ({"measure": "words", "per": "lines", "max": 2},
-         "per has no meaning with a measure. It divides the count of matches: PATTERN"),
+         "per has no meaning with a measure. It divides the count of matches: PATTERN, or of words of a list"),
         ({"matches": "#", "max": 2}, "max has no meaning with matches. Use max_count, or add per: MEASURE"),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ import pyarrow as pa
 from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, write_array
 from curation.contract import TEXT, Engine, Result, Text
 from curation.kernels.rewrite import RewriteSteps
+from curation.stages.words import split_words
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -39,6 +40,7 @@ class ShingleSettings(NamedTuple):
     steps: RewriteSteps
     ngram: int
     by_character: bool
+    words: str = ""
 
 
 class Similarity(Protocol):
@@ -75,7 +77,7 @@ class ExactJaccard:
         """Write the files of `documents`, with one read of their text."""
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-            text = _compared_text(engine, texts, settings)
+            text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
             return engine.shingles(text, settings.ngram, settings.by_character)
 
         total = 0
@@ -156,7 +158,7 @@ class SignatureJaccard:
         """Write the files of `documents`, with one read of their text."""
 
         def sign(texts: pa.LargeStringArray) -> np.ndarray:
-            text = _compared_text(engine, texts, settings)
+            text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
             return engine.signatures(text, settings.ngram, settings.by_character, *constants)
 
         with open(folder / SIGNATURES, "wb") as file:
@@ -196,8 +198,9 @@ def _append_files(sources: Sequence[Path], path: Path) -> None:
                 shutil.copyfileobj(piece, file, COPIED_AT_ONCE)
 
 
-def _compared_text(engine: Engine, texts: pa.LargeStringArray, settings: ShingleSettings) -> Text:
-    return engine.rewrite(engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings.steps)[0]
+def compared_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
+    """Return the texts whose words, or characters, are compared."""
+    return split_words(engine, engine.rewrite(text, settings.steps)[0], settings.words)
 
 
 def for_texts(

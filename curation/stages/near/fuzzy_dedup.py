@@ -14,6 +14,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
+from curation.kernels.word_breaks import SPACES
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import Compared, index_phases
 from curation.stages.corpus.keep_orders import (
@@ -50,10 +51,12 @@ from curation.stages.corpus.similarity import (
     SignatureJaccard,
     Similarity,
     Unchecked,
+    compared_text,
 )
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.stages.words import check_words, kernels_of
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
@@ -78,7 +81,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     words or characters than `ngram` has one n-gram, all of them. A document without words is never a near-duplicate.
 
     ngram         number of units in an n-gram
-    unit          `word` (`str.split()`) or `character`
+    unit          `word` or `character`
+    words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
     compare       `lowercase`: compare `text.lower()`; `exact`: the text unchanged; `folded`: lower case, decimal digits
                   replaced by 0, punctuation (categories P*) by a space
     permutations  number of components of the MinHash signature; 4 bytes each per candidate with `verify: signature`
@@ -119,6 +123,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     ngram: int = 5
     unit: str = "word"
+    words: str = ""
     compare: str = "lowercase"
     permutations: int = 128
     seed: int = 1
@@ -133,6 +138,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     revision: ClassVar[int] = 2  # 2: groups of more than 16 are divided by keys before any comparison
 
     def __post_init__(self) -> None:
+        check_words(self.words)
+        if self.words and self.unit == "character":
+            raise ValueError(f"words: {self.words} has no use with unit: character. Leave one of them out")
         for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field} must be one of {', '.join(allowed)}, not {getattr(self, field)!r}")
@@ -170,7 +178,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def kernels(self) -> tuple[str, ...]:
         by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
         rewriting = () if self.compare == "exact" else ("rewrite",)
-        return ("band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
+        return (*kernels_of(self.words), "band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
 
     def check(self, inputs: Sequence[str]) -> None:
         """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
@@ -212,11 +220,11 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     @property
     def settings(self) -> ShingleSettings:
         """The settings of n-grams."""
-        return ShingleSettings(COMPARISONS[self.compare], self.ngram, self.unit == "character")
+        return ShingleSettings(COMPARISONS[self.compare], self.ngram, self.unit == "character", self.words)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         bands, rows = self.banding
-        text, _ = engine.rewrite(frame[TEXT], self.settings.steps)
+        text = compared_text(engine, frame[TEXT], self.settings)
         a, b = constants(bands * rows, self.seed)
         keys = engine.band_keys(text, self.ngram, self.settings.by_character, a, b, rows)
         named = {name: keys[:, band] for band, name in enumerate(self._columns())}
@@ -230,6 +238,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         bands, rows = self.banding
         names = ("ngram", "unit", "compare", "permutations", "seed", "threshold", "verify")
         chosen = {name: getattr(self, name) for name in names}
+        if self.words not in ("", SPACES):  # an index of an earlier version has no such key
+            chosen["words"] = self.words
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 
     def open_index(self) -> SavedIndex:

@@ -19,6 +19,7 @@ from curation.stages.corpus.key_ranges import divide, once, row_type
 from curation.stages.corpus.similarity import COMPARISONS, for_texts
 from curation.stages.corpus.stored_drops import read_drops, write_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
+from curation.stages.words import check_words, kernels_of, measure_words, split_words
 from curation.system.files import read_json, write_json
 
 COMPARED, REASON = "compared", "seen_ngrams"  # phase; in `removed/`
@@ -32,9 +33,10 @@ BYTES_PER_WORD = 6  # of text, for `explain`
 class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     """Remove a document if earlier kept documents contain a share of at least `min_seen` of its distinct word n-grams.
 
-    ngram             number of words (`str.split()`) in an n-gram; at least 1
+    ngram             number of words in an n-gram; at least 1
     min_seen          share of n-grams, in (0, 1]
     compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`; `folded`: as in `fuzzy_dedup`
+    words             what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
     max_memory_bytes  upper bound of the n-gram table in bytes: 18 per n-gram, about one n-gram per word. The table
                       is sized for all documents that reach the stage, before it reads their texts. A corpus that
                       needs more is a RecipeError
@@ -64,11 +66,13 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     ngram: int = 5
     min_seen: float = 0.9
     compare: str = "exact"
+    words: str = ""
     max_memory_bytes: int = 8_000_000_000
 
     revision: ClassVar[int] = 2  # 2: documents without n-grams are kept
 
     def __post_init__(self) -> None:
+        check_words(self.words)
         if self.ngram < 1:
             raise ValueError(f"ngram must be at least 1, not {self.ngram}")
         if not 0 < self.min_seen <= 1:
@@ -81,10 +85,10 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
 
     def kernels(self) -> tuple[str, ...]:
         rewriting = () if self.compare == "exact" else ("rewrite",)
-        return ("measures", "shingles", "ngram_dedup", *rewriting)
+        return ("measures", *kernels_of(self.words), "shingles", "ngram_dedup", *rewriting)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        return {"words": engine.measure(frame[TEXT], ("words",))["words"]}
+        return {"words": measure_words(engine, frame[TEXT], ("words",), self.words)["words"]}
 
     def phases(self) -> Sequence[Phase]:
         return (Phase(COMPARED, once, self._compare, durable=True),)
@@ -96,7 +100,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
             text = engine.from_arrow(pa.table({TEXT: texts}))[TEXT]
-            return engine.shingles(engine.rewrite(text, COMPARISONS[self.compare])[0], self.ngram, False)
+            text, _ = engine.rewrite(text, COMPARISONS[self.compare])
+            return engine.shingles(split_words(engine, text, self.words), self.ngram, False)
 
         def removed() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for part in _parts(corpus):

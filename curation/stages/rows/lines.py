@@ -17,11 +17,20 @@ from curation.contract import TEXT, Engine, Frame, UnitFrame
 from curation.kernels.units import UNITS, count_repeats
 from curation.rules.decide import Verdict
 from curation.rules.grammar import Rule
-from curation.rules.rule_lists import check_lists, list_files, list_warnings, lists_in, sizes_of, with_stored_lists
+from curation.rules.rule_lists import (
+    check_lists,
+    list_files,
+    list_kernels,
+    list_warnings,
+    lists_in,
+    sizes_of,
+    with_stored_lists,
+)
 from curation.rules.units import DOCUMENT, REPEATS, UnitRule, expand_unit_rules, first_broken, values_of
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
+from curation.stages.words import check_words, kernels_of
 
 TOO_MUCH = "too_much_removed"
 SHARES = ("words", "lines", "characters")
@@ -40,6 +49,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     strip        true strips white space at both ends of units before the rules, and of those that are kept
     cut          false cuts nothing: only `max_removed` and `removes: document` count
     tokenizer    tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
+    words        what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
     A unit is cut with its line end, a paragraph with the blank lines after it, a sentence with the white space after
     it. What is before the first unit belongs to that unit. Other bytes stay as they are. Rules on columns belong into a
@@ -62,8 +72,10 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     strip: bool = False
     cut: bool = True
     tokenizer: str = ""
+    words: str = ""
 
     def __post_init__(self) -> None:
+        check_words(self.words)
         if self.unit not in UNITS:
             raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
         rules = expand_unit_rules(self.rules)
@@ -82,8 +94,13 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         check_use(self.measures, self.tokenizer)
 
     def kernels(self) -> tuple[str, ...]:
-        lists = ("lists",) if lists_in(expand_unit_rules(self.rules)) else ()
-        return ("units", "measures", *(("hashes",) if REPEATS in self.measures else ()), *lists)
+        return (
+            "units",
+            "measures",
+            *kernels_of(self.words),
+            *(("hashes",) if REPEATS in self.measures else ()),
+            *list_kernels(expand_unit_rules(self.rules)),
+        )
 
     def files(self) -> dict[str, str]:
         return list_files(expand_unit_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
@@ -142,7 +159,8 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         names += ["words"] * (REPEATS in self.measures or "words" in self.max_removed)
         measures: dict[str, np.ndarray] = {}
         if names or texts is None:
-            measures = measured(engine, units.frame[TEXT], dict.fromkeys([*names, "characters"]), self.tokenizer)
+            names = [*dict.fromkeys([*names, "characters"])]
+            measures = measured(engine, units.frame[TEXT], names, self.tokenizer, self.words)
         else:
             measures["characters"] = pc.utf8_length(texts).to_numpy()
         if REPEATS in self.measures:

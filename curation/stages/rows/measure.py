@@ -16,7 +16,8 @@ from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.redact import Redact
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.rows.word_list import COLUMN, check_words, list_files, load_words, word_rates
+from curation.stages.rows.word_list import COLUMN, check_listed_words, list_files, load_words, word_rates
+from curation.stages.words import check_words, kernels_of
 
 
 class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
@@ -30,6 +31,7 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     personal_data  types of `redact`, such as `email` or `secret`. The column `email_count` (int64) is the number of
                    replacements that `redact` would make with these types. `filter` takes it as a column
     tokenizer      tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
+    words          what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
     Measures describe the text at this stage; later changes of the text do not update them. If two `measure` stages
     share a name, the later one overwrites the column. Measures of a null are 0. ValueError for an unknown name.
@@ -51,9 +53,11 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     listed_words: str | tuple[str, ...] = ""
     personal_data: tuple[str, ...] = ()
     tokenizer: str = ""
+    words: str = ""
 
     def __post_init__(self) -> None:
-        check_words(self.listed_words)
+        check_words(self.words)
+        check_listed_words(self.listed_words)
         if self.personal_data:
             Redact(types=self.personal_data)  # refuses unknown types
         msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
@@ -71,7 +75,11 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
 
     def kernels(self) -> tuple[str, ...]:
         measures = ("measures",) if self.measures or self.listed_words else ()
-        return (*measures, *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()))
+        return (
+            *measures,
+            *kernels_of(self.words),
+            *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()),
+        )
 
     def files(self) -> dict[str, str]:
         return list_files(self.listed_words) | tokenizer_files(self.names, self.tokenizer)
@@ -82,13 +90,13 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         check_tokenizer(self.names, self.tokenizer)
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        columns: dict[str, Any] = measured(engine, frame[TEXT], self.measures, self.tokenizer)
+        columns: dict[str, Any] = measured(engine, frame[TEXT], self.measures, self.tokenizer, self.words)
         if self.personal_data:
             counts = Redact(types=self.personal_data).count(engine, frame)
             columns |= {f"{name}_count": values for name, values in counts.items()}
         if not self.listed_words:
             return Outcome(columns=columns)
-        rates = word_rates(engine, frame[TEXT], self.listed_words)
+        rates = word_rates(engine, frame[TEXT], self.listed_words, self.words)
         return Outcome(columns=columns | {COLUMN: rates}, details={"listed": int(np.count_nonzero(rates))})
 
     def explain(self) -> list[str]:

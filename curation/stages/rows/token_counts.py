@@ -13,6 +13,7 @@ from curation.contract import Engine, Text
 from curation.errors import RecipeError
 from curation.measures import TOKENS
 from curation.stages.base import Stage
+from curation.stages.words import measure_words
 from curation.system.files import known_sha256
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 AnyStage = TypeVar("AnyStage", bound=Stage)
 
 
-def measured(engine: Engine, text: Text, names: Collection[str], tokenizer: str) -> dict[str, np.ndarray]:
-    """Return the measures `names` of each text, int64. `tokenizer` counts the tokens; a null text has none."""
-    counted = tuple(name for name in names if name != TOKENS)
-    measures = engine.measure(text, counted) if counted else {}
+def measured(
+    engine: Engine, text: Text, names: Collection[str], tokenizer: str, words: str = ""
+) -> dict[str, np.ndarray]:
+    """Return the measures `names` of each text by these `words`, int64. `tokenizer` counts the tokens; a null text has
+    none."""
+    measures = measure_words(engine, text, tuple(name for name in names if name != TOKENS), words)
     if TOKENS in names:
         measures[TOKENS] = engine.tokenize(text, _loaded(tokenizer))[1].astype(np.int64)
     return {name: measures[name] for name in names}

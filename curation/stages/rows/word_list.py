@@ -15,6 +15,7 @@ from curation.engine import load_engine
 from curation.errors import InputError
 from curation.kernels.ngram_table import NgramTable, table_of
 from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.words import split_words
 from curation.system.files import known_sha256
 
 COLUMN = "listed_words"
@@ -28,7 +29,7 @@ CLOSINGS = (
 WordList = str | tuple[str, ...]
 
 
-def check_words(words: WordList) -> None:
+def check_listed_words(words: WordList) -> None:
     """Raise ValueError for a list with something other than single words."""
     for word in words if isinstance(words, tuple) else ():
         if len(word.split()) != 1:
@@ -40,8 +41,10 @@ def list_files(words: WordList) -> dict[str, str]:
     return {words: known_sha256(words)} if isinstance(words, str) and words else {}
 
 
-def word_rates(engine: Engine, text: Text, words: WordList) -> np.ndarray:
-    """Return the number of listed words per word of each text, float64; 0 for a text without words."""
+def word_rates(engine: Engine, text: Text, words: WordList, kind: str = "") -> np.ndarray:
+    """Return the number of listed words per word of each text, float64; 0 for a text without words. `kind` is the
+    setting `words` of a stage."""
+    text = split_words(engine, text, kind)
     lowered, _ = engine.rewrite(text, COMPARISONS["lowercase"])
     hits, _ = engine.ngram_hits(lowered, load_words(words), 1)
     return np.divide(hits, np.maximum(engine.measure(text, ("words",))["words"], 1))

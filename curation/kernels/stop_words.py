@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words of lists, such as stop words, by language: a word costs one probe, whatever the number of lists. Host of both
+engines.
+
+A word is a maximal run of characters that are not white space, as in the measure `words`.
+"""
+
+import numpy as np
+
+from curation.kernels import tables, utf8
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import GOLDEN, combine64, load64, mix64
+from curation.kernels.lists import find
+from curation.kernels.words import HIGH_BITS, LOW_BITS, first_mark, low_bytes, mark_spaces
+
+at = np.uint64  # unsigned indices need no test for negatives
+FILTER_WORDS = 8  # uint64 per list: 512 bits, of which a list of 20 words sets 20
+C2, E1, E2, E3 = (np.uint64(0x0101010101010101 * byte) for byte in (0xC2, 0xE1, 0xE2, 0xE3))
+
+
+@kernel
+def _mark_byte(block, eight):
+    """Mark the bytes that equal the byte of `eight`; above the lowest one perhaps others."""
+    other = block ^ eight
+    return (other - LOW_BITS) & ~other & HIGH_BITS
+
+
+@kernel
+def _marks(block):
+    """Mark ASCII white space and the bytes with which other white space begins; above the lowest perhaps others."""
+    spaces = mark_spaces(block & ~HIGH_BITS) & ~block
+    if block & HIGH_BITS:
+        spaces |= _mark_byte(block, C2) | _mark_byte(block, E1) | _mark_byte(block, E2) | _mark_byte(block, E3)
+    return spaces
+
+
+@kernel
+def _space_width(data, i, pages, records, flags):
+    """The width of the character at a byte, negative if it is not white space."""
+    byte = data[at(i)]
+    if byte < 0x80:
+        return 1 if byte == 32 or 9 <= byte <= 13 or 28 <= byte <= 31 else -1
+    if byte == 0xC2 or 0xE1 <= byte <= 0xE3:
+        code_point, width = utf8.decode(data, i)
+        record = utf8.record_of(pages, records, code_point)
+        return width if int(flags[at(record)]) & tables.SPACE else -width
+    return -1
+
+
+@kernel
+def word_end(data, i, end, pages, records, flags):
+    """The end of the run of characters at a byte that are not white space."""
+    while i < end:
+        if i + 8 <= data.size:
+            marks = _marks(load64(data, i))
+            if marks == np.uint64(0):
+                i += 8
+                continue
+            i += first_mark(marks)
+        if i >= end:
+            break
+        width = _space_width(data, i, pages, records, flags)
+        if width > 0:
+            return i
+        i -= width
+    return end
+
+
+@kernel
+def _hash(data, i, end):
+    """The hash of data[i:end], which is not empty."""
+    state = at(end - i)
+    while end - i > 8:
+        state = combine64(state, load64(data, i))
+        i += 8
+    if i + 8 <= data.size:
+        return combine64(state, load64(data, i) & low_bytes(end - i))
+    last = np.uint64(0)
+    for k in range(end - i):
+        last |= np.uint64(data[at(i + k)]) << np.uint64(8 * k)
+    return combine64(state, last)
+
+
+@kernel
+def word_start(data, i, end, pages, records, flags):
+    """The first byte of the next word; `end` without one."""
+    while i < end:
+        width = _space_width(data, i, pages, records, flags)
+        if width < 0:
+            return i
+        i += width
+    return end
+
+
+@kernel
+def hash_words(data, offsets, pages, records, flags, out, sizes):
+    """The hash of the first word of each text, and its number of words."""
+    for row in range(offsets.size - 1):
+        end = offsets[row + 1]
+        i = word_start(data, offsets[row], end, pages, records, flags)
+        while i < end:
+            start = i
+            i = word_end(data, i, end, pages, records, flags)
+            sizes[row] += 1
+            if sizes[row] == 1:
+                out[row] = _hash(data, start, i)
+            i = word_start(data, i, end, pages, records, flags)
+
+
+@kernel
+def _of_list(word, number):
+    return mix64(word + np.uint64(number + 1) * GOLDEN)
+
+
+@kernel
+def mix_numbers(words, numbers, out, filters):
+    """The key of each word in the list of a number. `filters` gets a bit of each word, in the row of its list."""
+    for k in range(words.size):
+        out[k] = _of_list(words[k], numbers[k])
+        filters[numbers[k], at(words[k] >> np.uint64(61))] |= _bit(words[k])
+
+
+@kernel
+def _bit(word):
+    return np.uint64(1) << (word >> np.uint64(55) & np.uint64(63))
+
+
+@kernel
+def count_stop_words(
+    data, offsets, numbers, pages, records, flags, filters, keys, starts, shift, stamps, different, occurrences
+):
+    """Count the words of each text that are in the list of its number, if it has one: different ones, and all."""
+    for row in range(offsets.size - 1):
+        number = numbers[row]
+        if number >= filters.shape[0]:
+            continue
+        end = offsets[row + 1]
+        i = word_start(data, offsets[row], end, pages, records, flags)
+        while i < end:
+            start = i
+            i = word_end(data, i, end, pages, records, flags)
+            word = _hash(data, start, i)
+            if filters[number, at(word >> np.uint64(61))] & _bit(word):  # the table is larger than the nearest cache
+                k = find(_of_list(word, number), keys, starts, shift)
+                if k >= 0:
+                    occurrences[row] += 1
+                    if stamps[at(k)] != row + 1:
+                        stamps[at(k)] = row + 1
+                        different[row] += 1
+            i = word_start(data, i, end, pages, records, flags)

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words of any script: where the words of a text end, if a recipe has `words: scripts` or `words: table`.
+
+    spaces   a word is a maximal run of characters that are not white space
+    scripts  as `spaces`, and a word also ends between two words of a script without spaces, and between such a script
+             and others: up to MAX_TAIL marks belong to the word of such a script before them, up to MAX_TAIL opening
+             brackets and quotation marks to the one after them
+    table    a word is a run of letters, marks of letters and numbers, in which one of - . ' ’ , : may be between two of
+             them; or a word of a script without spaces; or a run of one other character, as FineWeb-2 has it
+
+A *run* is a maximal run of Han and kana, or of letters of Thai, Lao, Khmer and Burmese. It is cut into the words of the
+lists and unknown characters where the sum of the costs is lowest; of equal sums the first found counts, from the start
+of the run. A run of more than MAX_RUN characters is cut as if it were several. Costs:
+
+    a word of Chinese or Japanese             its cost in the list
+    a word of the four other lists            WORD_COST
+    another character of Han or kana          UNKNOWN_COST
+    a run of katakana                         KATAKANA_COST
+    another letter of the four scripts, with its signs   CLUSTER_COST; adjacent ones are one word
+"""
+
+import numpy as np
+
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import at, load64, store64
+from curation.kernels.utf8 import byte_at, decode
+from curation.kernels.word_lists import (
+    HAN,
+    INNER,
+    KATAKANA,
+    LEADING,
+    LETTER,
+    NO_WORD,
+    OPENING,
+    OTHER,
+    SIGN,
+    SOUTHEAST,
+    SPACE,
+    next_node,
+)  # fmt: skip
+from curation.kernels.words import HIGH_BITS, first_mark, mark_equal, mark_letters, mark_range, mark_spaces
+
+SPACES, SCRIPTS, TABLE = "spaces", "scripts", "table"
+WORDS = (SPACES, SCRIPTS, TABLE)
+MAX_RUN, MAX_TAIL = 256, 4
+WORD_COST, UNKNOWN_COST, KATAKANA_COST, CLUSTER_COST = 10, 255, 200, 25
+FAR = 1 << 30  # above every sum of costs
+SEPARATOR = 0x20
+LEADS_OF_MARKS, LOW_SEVEN = np.uint64(0xE2E2E2E2E2E2E2E2), np.uint64(0x7F7F7F7F7F7F7F7F)
+UNDERSCORES = np.uint64(0x5F5F5F5F5F5F5F5F)
+
+
+@kernel
+def class_of(pages, classes, code_point):
+    """The class of a character (`word_lists`)."""
+    page = np.int64(pages[np.uint64(code_point >> 8)])
+    return np.int64(classes[np.uint64(page << 8 | code_point & 0xFF)])
+
+
+@kernel
+def ends_word_of_table(second, first, kind, is_same, following):
+    """Whether a word of `table` ends before a character that does not continue a run.
+
+    second, first  classes of the characters before it; SPACE before the text
+    kind           its class
+    is_same        whether it equals the character before it
+    following      class of the character after it; SPACE after the text
+    """
+    if first == SPACE or kind == SPACE:
+        return False
+    if kind == LETTER:
+        return first != LETTER and (first != INNER or second != LETTER)
+    if kind == INNER and first == LETTER:
+        return following != LETTER
+    return kind >= HAN or not is_same
+
+
+@kernel
+def ends_word_of_scripts(first, kind, state):
+    """Whether a word of `scripts` ends before a character of class `kind` that does not continue a run, after one of
+    class `first`. `state` is that of the characters before (`next_state`)."""
+    if first == SPACE or kind == SPACE:
+        return False
+    if kind >= HAN:
+        return state >= 0
+    return state > 0 and (kind == LETTER or kind == OPENING)
+
+
+@kernel
+def next_state(state, first, kind, ends):
+    """What the rules of `scripts` need to know of the characters before: 1 after a character of a script without
+    spaces, 1 more after each of MAX_TAIL marks that follow it; -1 after an opening mark that begins a word, 1 less
+    after each of MAX_TAIL - 1 more; else 0.
+
+    first, kind  classes of the character before and of this one
+    ends         whether a word ends before this one
+    """
+    if kind >= HAN:
+        return 1
+    if kind == OPENING:
+        if first == SPACE or ends:
+            return -1
+        return state - 1 if -MAX_TAIL < state < 0 else 0
+    if (kind == OTHER or kind == INNER) and 0 < state <= MAX_TAIL:
+        return state + 1
+    return 0
+
+
+@kernel
+def continues_run(first, kind):
+    """Whether two characters of these classes may be in one run."""
+    return (HAN <= first <= KATAKANA and HAN <= kind <= KATAKANA) or (first >= SOUTHEAST and kind >= SOUTHEAST)
+
+
+@kernel
+def cut_run(codes, kinds, base, count, roots, edges, costs, best, back, ends):
+    """Set ends[base + k] if a word ends before character k of a run, for k from 1 to count - 1, else clear it.
+
+    codes, kinds  code points (int32) and classes (uint8), from `base` on
+    count         characters of the run: 1 to MAX_RUN
+    best, back    int32 scratch, from `base` to base + count: the lowest sum before a character; where its last word
+                  begins, times 2, plus 1 for a word that is not an unknown cluster
+    """
+    for k in range(count + 1):
+        best[base + k] = FAR
+    best[base] = 0
+    southeast = kinds[base] >= SOUTHEAST
+    after_katakana = False
+    for first in range(count):
+        is_katakana = kinds[base + first] == KATAKANA
+        sum_before = best[base + first]
+        if sum_before < FAR:
+            node, k = 0, first
+            has_single = False
+            while k < count:
+                code = codes[base + k]
+                if code > 0xFFFF:
+                    break
+                node = int(roots[code]) if k == first else next_node(edges, node, code)
+                if node == 0:
+                    break
+                k += 1
+                cost = np.int64(costs[node])
+                if cost != NO_WORD and not (k < count and kinds[base + k] == SIGN):
+                    total = sum_before + (WORD_COST if southeast else cost)
+                    if total < best[base + k]:
+                        best[base + k], back[base + k] = total, 2 * first + 1
+                    has_single |= k == first + 1
+            if not has_single:
+                k = first + 1
+                if kinds[base + first] == LEADING and k < count:
+                    k += 1
+                while k < count and kinds[base + k] == SIGN:
+                    k += 1
+                total = sum_before + (CLUSTER_COST if southeast else UNKNOWN_COST)
+                if total < best[base + k]:
+                    best[base + k], back[base + k] = total, 2 * first + (0 if southeast else 1)
+            if is_katakana and not after_katakana:
+                k = first + 1
+                while k < count and kinds[base + k] == KATAKANA:
+                    k += 1
+                total = sum_before + KATAKANA_COST
+                if total < best[base + k]:
+                    best[base + k], back[base + k] = total, 2 * first + 1
+        after_katakana = is_katakana
+    for k in range(1, count):
+        ends[base + k] = False
+    k = count
+    is_word = back[base + k] & 1
+    while True:
+        k = back[base + k] >> 1
+        if k == 0:
+            break
+        before = back[base + k] & 1
+        ends[base + k] = is_word | before
+        is_word = before
+
+
+@kernel
+def find_unspaced(data, i, end):
+    """The position from `i` on of the first character that may be of a script without spaces, by its first bytes;
+    `end` if there is none."""
+    while i < end:
+        if i + 8 <= end:
+            leads = mark_leads(load64(data, i))
+            if leads == np.uint64(0):
+                i += 8
+                continue
+            i += first_mark(leads)
+        byte = byte_at(data, i)
+        if byte >= 0xE0 and may_begin_unspaced(byte, byte_at(data, i + 1)):
+            return i
+        i += 1
+    return end
+
+
+@kernel
+def mark_leads(block):
+    """Mark the bytes from 0xE0 on, except 0xE2."""
+    other = ((block ^ LEADS_OF_MARKS) & LOW_SEVEN) + LOW_SEVEN
+    return block & block << np.uint64(1) & block << np.uint64(2) & other & HIGH_BITS
+
+
+@kernel
+def may_begin_unspaced(byte, second):
+    """Whether a character that begins with these bytes, the first at least 0xE0, may be of a script without spaces."""
+    if byte == 0xE0:
+        return second >= 0xB8
+    if byte == 0xE1:
+        return second <= 0x82 or 0x9E <= second <= 0x9F
+    return byte != 0xE2 and (byte != 0xF0 or second >= 0xA0)
+
+
+@kernel
+def count_plain(block):
+    """How many of eight bytes are, from the first on, ASCII letters, digits, `_` or white space: no word of `table`
+    ends between them. 0 if a byte is not ASCII."""
+    if block & HIGH_BITS != np.uint64(0):
+        return 0
+    digits = mark_range(block, np.uint64(0x5050505050505050), np.uint64(0x4646464646464646))
+    return first_mark(~(mark_letters(block) | digits | mark_spaces(block) | mark_equal(block, UNDERSCORES)) & HIGH_BITS)
+
+
+@kernel
+def class_at(data, i, end, pages, classes):
+    """The class of the character that begins at byte `i`; SPACE at the end of the text."""
+    if i >= end:
+        return SPACE
+    return class_of(pages, classes, decode(data, i)[0])
+
+
+@kernel
+def split_document(data, start, end, is_table, lists, scratch, out, o):
+    """Write a text with a space between adjacent words to `out` at byte `o`; return the position after it.
+
+    lists    the arrays of `WordLists`
+    scratch  the arrays of `allocate_run`
+    """
+    pages, classes, roots, edges, costs = lists
+    codes, kinds, best, back, ends = scratch
+    i, second, first, state, code_before = start, SPACE, SPACE, 0, -1
+    while i < end:
+        if is_table:
+            while (first == LETTER or first == SPACE) and i + 8 <= end:
+                block = load64(data, i)
+                count = count_plain(block)
+                if count == 0:
+                    break
+                store64(out, o, block)
+                i += count
+                o += count
+                second = class_of(pages, classes, byte_at(data, i - 2)) if count > 1 else first
+                first = class_of(pages, classes, byte_at(data, i - 1))
+                code_before = -1
+            if i == end:
+                break
+        code, width = decode(data, i)
+        kind = class_of(pages, classes, code)
+        if is_table:
+            following = SPACE
+            if kind == INNER and first == LETTER:
+                following = class_at(data, i + width, end, pages, classes)
+            is_end = ends_word_of_table(second, first, kind, code == code_before, following)
+        else:
+            is_end = ends_word_of_scripts(first, kind, state)
+            state = next_state(state, first, kind, is_end)
+        if is_end:
+            out[at(o)] = SEPARATOR
+            o += 1
+        if kind < HAN:
+            for k in range(width):
+                out[at(o + k)] = data[at(i + k)]
+            o += width
+            i += width
+            second, first, code_before = first, kind, code
+            continue
+        run, count = i, 0
+        while True:
+            codes[count], kinds[count] = code, kind
+            count += 1
+            second, first = first, kind
+            i += width
+            if i >= end or count == MAX_RUN:
+                break
+            code, width = decode(data, i)
+            kind = class_of(pages, classes, code)
+            if not continues_run(first, kind):
+                break
+        cut_run(codes, kinds, 0, count, roots, edges, costs, best, back, ends)
+        for k in range(count):
+            if k > 0 and ends[k]:
+                out[at(o)] = SEPARATOR
+                o += 1
+            for _ in range(utf8_width(codes[k])):
+                out[at(o)] = data[at(run)]
+                o += 1
+                run += 1
+        code_before = -1
+    return o
+
+
+@kernel
+def utf8_width(code_point):
+    return 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
+
+
+def allocate_run() -> tuple[np.ndarray, ...]:
+    """Scratch of `cut_run` for one run: codes, kinds, best, back, ends."""
+    return tuple(np.empty(MAX_RUN + 1, kind) for kind in (np.int32, np.uint8, np.int32, np.int32, np.bool_))

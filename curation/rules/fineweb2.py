@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule set `fineweb2`: bounds and stop words of 1,929 languages, and those of Gopher and FineWeb for English.
+
+Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), in
+`curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from curation.measures import GOPHER_STOP_WORDS
+from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
+from curation.rules.grammar import Rule
+from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups
+from curation.rules.listed import STOP_WORD, Listed
+
+COLUMN = "language"
+REASONS = {  # of the bounds by language; the other rules of Gopher and FineWeb have one bound, or are of English alone
+    "duplicate_lines": "dup_line_frac",
+    **{f"top_{size}gram": f"top_{size}_grams" for size in (2, 3, 4)},
+    **{f"duplicate_{size}grams": f"dup_{size}_grams" for size in range(5, 11)},
+    "too_few_punctuated_lines": "line_punct_thr",
+    "too_many_newlines": "new_line_ratio",
+    "words_too_short": "min_avg_word_length",
+    "words_too_long": "max_avg_word_length",
+    "too_few_words_with_letter": "max_non_alpha_words_ratio",
+}
+OFF_AT_ZERO = ("dup_line_frac", "line_punct_thr", "min_avg_word_length")
+SHARED = (
+    "too_few_words", "too_many_words", "too_many_hash_signs", "too_many_ellipses", "too_many_bullet_lines",
+    "too_many_ellipsis_lines",
+)  # fmt: skip
+DUPLICATE_CHARACTERS, MAX_DUPLICATE_CHARACTERS = ("duplicate_line_characters", "line_characters"), 0.1
+STOP_WORDS, PUNCTUATED = "stop_words", "too_few_punctuated_lines"
+# Marks that end a sentence, of all scripts, as in datatrove 0.10.1: code points, hexadecimal.
+END_MARKS = """
+21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6
+17D9-17DA 1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 203C-203D 2047-2049
+2E2E 2E3C 2E53-2E54 3002 A4FF A60E-A60F A6F3 A6F7 A876-A877 A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB
+FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141-11143
+111C5-111C6 111CD 111DE-111DF 11238-11239 1123B-1123C 112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642
+1173C-1173E 11944 11946 11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5
+16B37-16B38 16B44 16E98 1BC9F 1DA88
+"""
+
+
+def grouped_by_language(english: Sequence[Rule]) -> tuple[GroupedRule, ...]:
+    """Return the rules of the set, from those of English: `gopher_repetition`, `fineweb` and `gopher_quality`."""
+    groups = Groups(COLUMN, languages(), len(languages()), None)
+    rules = [_by_language(groups, rule) for rule in english]
+    place = [rule.name for rule in english].index(PUNCTUATED)
+    return (*rules[: place + 1], _punctuated(groups, rules[place]), *rules[place + 1 :])
+
+
+def _punctuated(groups: Groups, english: GroupedRule) -> GroupedRule:
+    """The share of lines that end a sentence, for other languages than English, whose measure has no mark of India."""
+    low = np.append(_column(REASONS[PUNCTUATED], -math.inf), [-math.inf] * 3)
+    marks = "".join("-".join(rf"\x{{{code}}}" for code in codes.split("-")) for codes in END_MARKS.split())
+    pattern = rf"(?m)[{marks}][\t\f\r\p{{Z}}]*$"
+    template = Rule(matches=pattern, per="text_lines", min=english.template.min, reason=PUNCTUATED)
+    return rule_of_groups(GroupedRule, groups, template, low, np.full(len(low), math.inf), np.isfinite(low))
+
+
+def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
+    own = groups.numbers[ENGLISH]
+    low, high = np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
+    low[own], high[own] = rule.bounds
+    others = slice(0, own)
+    if rule.measure == STOP_WORDS:
+        low[others] = rule.min
+        words = [*configuration().stop_words, GOPHER_STOP_WORDS]
+        lists = {number: Listed(words=tuple(listed), as_=STOP_WORD) for number, listed in enumerate(words)}
+        template = Rule(listed=lists[own], min_count=int(rule.min), reason=rule.name)
+        return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists)
+    if rule.name in REASONS and rule.name != PUNCTUATED:
+        side = low if math.isfinite(rule.min) else high
+        side[others] = _column(REASONS[rule.name], -math.inf if side is low else math.inf)
+    elif rule.name in SHARED:
+        low[others], high[others] = rule.bounds
+    elif rule.ratio == DUPLICATE_CHARACTERS:
+        high[others] = MAX_DUPLICATE_CHARACTERS
+    return rule_of_groups(GroupedRule, groups, rule, low, high, np.isfinite(low) | np.isfinite(high))
+
+
+def _column(name: str, no_bound: float) -> np.ndarray:
+    values = configuration().bounds[:, COLUMNS.index(name)]
+    return np.where(values <= 0, no_bound, values) if name in OFF_AT_ZERO else values

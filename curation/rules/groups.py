@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for each value of a column, such as the bounds of each language.
+
+Rules of all groups that differ in bounds alone are one rule with an array of bounds: a document costs one look-up per
+rule, whatever the number of groups. Groups are numbered; the two numbers after the last one are those of documents
+without rules, and of documents to remove.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.errors import RecipeError, counted, near_or_nothing
+from curation.rules.columns import has_kind
+from curation.rules.grammar import DIVIDED, KEEP, OTHER, REMOVE, Rule
+from curation.rules.languages import near_language, parse_label, same_language
+from curation.rules.listed import STOP_WORD, Listed, count_stop_words
+
+LANGUAGE = "lang"  # in the name of a column of languages
+SHOWN_VALUES = 5  # of a column, in a message
+BOUND_FIELDS = ("min", "max", "min_count", "max_count")
+ADVICE = f"List each in rules, or give {OTHER}: {KEEP}, {REMOVE}, a listed value, or rules"
+EMPTY: tuple[Any, np.ndarray] = (None, np.zeros(0, np.int32))
+
+RulesOf = Callable[[str | Rule], Sequence[Rule]]
+
+
+class Groups:
+    """The groups of the rows of a column.
+
+    column   name of the column
+    numbers  value -> number of its group
+    count    number of groups
+    other    the group of other values and of nulls; None: they are errors
+    """
+
+    def __init__(self, column: str, numbers: Mapping[str, int], count: int, other: int | None) -> None:
+        self.column, self.numbers, self.count, self.other = column, numbers, count, other
+        self.has_languages = LANGUAGE in column.lower()
+        self._last = EMPTY  # rules judge the same column one after another
+
+    def place(self, value: str | None) -> int | None:
+        """Return the group of a value; None for one without."""
+        found = None if value is None else self.find(value)
+        return self.other if found is None else found
+
+    def find(self, value: str) -> int | None:
+        """Return the group that lists a value, in a column of languages in any form of its label; None without one."""
+        if value in self.numbers or not self.has_languages or (language := parse_label(value)) is None:
+            return self.numbers.get(value)
+        return self._languages.get((language.code, language.script), self._languages.get((language.code, "")))
+
+    @cached_property
+    def _languages(self) -> dict[tuple[str, str], int]:
+        """(code, script) -> group; also (code, "") of a language that is listed without a script."""
+        found = {}
+        for value, number in self.numbers.items():
+            if language := parse_label(value):
+                found[language.code, language.script] = number
+                if not language.names_script:
+                    found[language.code, ""] = number
+        return found
+
+    def numbers_of(self, column: pa.ChunkedArray) -> np.ndarray:
+        """Return the group of each row. RecipeError for values without one."""
+        last, numbers = self._last
+        if last is not column:
+            strings = self._strings(column)
+            values = strings.unique()
+            places = np.array([-1 if (place := self.place(value)) is None else place for value in values.to_pylist()])
+            if (places < 0).any():
+                self.check(column)
+            numbers = places.astype(np.int32)[pc.index_in(strings, value_set=values).to_numpy()]
+            self._last = column, numbers
+        return numbers
+
+    def check(self, column: pa.ChunkedArray) -> None:
+        """Raise RecipeError, with counts, for values of a column that belong to no group."""
+        if self.other is not None:
+            return
+        pairs = [pair.values() for pair in self._strings(column).value_counts().to_pylist()]
+        lost = {value: number for value, number in pairs if self.place(value) is None}
+        if lost:
+            largest = sorted(lost.items(), key=lambda pair: (-pair[1], pair[0] is None, pair[0]))
+            shown = [f"{'null' if value is None else repr(value)} ({number:,})" for value, number in largest]
+            verb = "has" if sum(lost.values()) == 1 else "have"
+            raise RecipeError(
+                f"rules per {self.column}: {counted(sum(lost.values()), 'document')} of {len(column):,} {verb} a value "
+                f"without rules: {_first(shown)}. {ADVICE}"
+            )
+
+    def check_values(self, values: Sequence[str], stage: str) -> None:
+        """Raise RecipeError for values without rules among those that a stage can write, and if it can write none of
+        those with rules."""
+        if values and not any(self.find(value) is not None for value in values):
+            raise RecipeError(
+                f"rules per {self.column}: the stage {stage} writes {_first([*map(repr, values)])}, and no group lists "
+                f"any of these{' languages' * self.has_languages}. List them in rules, or name another column in per"
+            )
+        lost = [repr(value) for value in values if self.place(value) is None]
+        if lost:
+            raise RecipeError(
+                f"rules per {self.column}: the stage {stage} can write {counted(len(lost), 'value')} without rules: "
+                f"{_first(lost)}. {ADVICE}"
+            )
+
+    def _strings(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (has_kind(kind, "text") or has_kind(kind, "truth") or pa.types.is_integer(kind)):
+            raise RecipeError(
+                f"rules per {self.column}: the column holds {kind}; expected strings, integers, or true and false"
+            )
+        return column.cast(kind).cast(pa.large_string())
+
+
+class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
+    """A rule of several groups.
+
+    template  the rule of the first group that has it: its subject, reason and, if it has no bounds, its conditions
+    low, high  float64, inclusive bounds by group, infinite where there is none
+    member    bool, by group: whether it has the rule
+    """
+
+    chooses: ClassVar[bool] = False  # whether the value of the column alone decides
+
+    groups: Groups
+    template: Rule
+    low: np.ndarray
+    high: np.ndarray
+    member: np.ndarray
+
+    def __post_init__(self) -> None:
+        """The template is checked."""
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        if not self.has_bounds:
+            return self.template.conditions
+        return tuple(name for name, side in (("min", self.low), ("max", self.high)) if np.isfinite(side).any())
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether bounds alone decide."""
+        return not self.any_ and self.in_ is None and self.not_in is None
+
+    @property
+    def is_on_measures(self) -> bool:
+        return False  # one histogram would mix the groups
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.groups.column, *self.template.columns)))
+
+    @property
+    def name(self) -> str:
+        return self.template.name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.template.keys
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Infinite: `broken_bounds` has those of single rows."""
+        return -math.inf, math.inf
+
+    def describe(self) -> str:
+        name = self.template.describe().rpartition(" in [")[0] if self.has_bounds else self.template.describe()
+        return f"{name} {self._range()}"
+
+    def _range(self) -> str:
+        sides = (("at least", self.low), ("at most", self.high)) if self.has_bounds else ()
+        found = [f"{word} {_range_of(side)}" for word, side in sides if np.isfinite(side).any()]
+        groups = counted(int(np.count_nonzero(self.member)), "group")
+        return f"{' and '.join(found)}, per {self.groups.column} ({groups})".removeprefix(", ")
+
+    def judge(
+        self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        numbers = self.groups.numbers_of(columns[self.groups.column])
+        own = self.member[numbers]
+        if not self.template.columns:
+            values, breaks = self.template.judge(measures, columns)
+        else:  # patterns and lists take time
+            at = np.flatnonzero(own)
+            names = [*self.template.columns, *({DIVIDED} & {*columns})]
+            part = {name: columns[name].take(pa.array(at)) for name in names}
+            judged = self.template.judge({name: measures[name][at] for name in self.measures}, part)
+            values, breaks = np.full(len(numbers), np.nan), np.zeros(len(numbers), bool)
+            values[at], breaks[at] = judged
+        if self.has_bounds:
+            breaks = ~((values >= self.low[numbers]) & (values <= self.high[numbers]))
+        return values, breaks & own
+
+    def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        """As of any rule, in documents of groups with the rule; 0 in others."""
+        own = self.member[self.groups.numbers_of(columns[self.groups.column])]
+        return np.where(own, self.template.counts(columns), 0.0)
+
+    def broken_bounds(self, columns: Mapping[str, pa.ChunkedArray], values: np.ndarray) -> np.ndarray:
+        """Return the bound of its group that each value breaks, float64; NaN for none."""
+        numbers = self.groups.numbers_of(columns[self.groups.column])
+        low, high = self.low[numbers], self.high[numbers]
+        return np.where(values < low, low, np.where(values > high, high, np.nan))
+
+    def has(self, value: str) -> bool:
+        """Whether a value of the column has the rule; "" for any of them. ValueError for an unknown value."""
+        if not value:
+            return True
+        if self.groups.find(value) is None:
+            raise ValueError(f"override: no rules of {value!r}{near_or_nothing(value, [*self.groups.numbers])}")
+        return bool(self.member[self.groups.find(value)])
+
+    def changed(self, key: str, bounds: Mapping[str, float] | None, value: str = "") -> GroupedRule:
+        """Return the rule with other bounds, or without any (None), for the group of a value of the column, or for all
+        groups (""). ValueError for bounds without an effect."""
+        at = self.member if not value else np.arange(len(self.member)) == self.groups.find(value)
+        sides = {"min": self.low, "max": self.high}
+        if bounds is None:
+            return msgspec.structs.replace(self, member=self.member & ~at)
+        counts = self.template.min_count is not None or self.template.max_count is not None
+        try:
+            fields = {f"{name}_count" * counts or name: bound for name, bound in bounds.items()}
+            msgspec.structs.replace(self.template, **fields)
+        except ValueError as error:
+            raise ValueError(f"override of {value or key}: {error}") from None
+        sides |= {name: np.where(at, bound, sides[name]) for name, bound in bounds.items()}
+        if (sides["min"] > sides["max"]).any():
+            raise ValueError(f"override of {value or key}: the bounds of {key} would remove everything")
+        return msgspec.structs.replace(self, low=sides["min"], high=sides["max"])
+
+
+class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
+    """A rule on stop words, of which each group has a list of its own.
+
+    lists    group -> its list
+    """
+
+    lists: Mapping[int, Listed]
+
+    @property
+    def parts(self) -> tuple[Rule, ...]:
+        """A rule for each list in a file, so that all of them are found."""
+        files = [listed for listed in self.lists.values() if listed.file]
+        return tuple(msgspec.structs.replace(self.template, listed=listed) for listed in files) or (self.template,)
+
+    def describe(self) -> str:
+        if len({*self.lists.values()}) == 1:
+            return GroupedRule.describe(self)
+        return f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
+
+    def judge(
+        self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        column = columns[str(self.column)]
+        self.template.check_type(column.type)
+        values = self.counts(columns)
+        if self.per is not None:
+            values = values / np.maximum(measures[self.per].astype(np.float64), 1.0)
+        numbers = self.groups.numbers_of(columns[self.groups.column])
+        within = (values >= self.low[numbers]) & (values <= self.high[numbers])
+        return values, ~within & self.member[numbers]
+
+    def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        numbers = self.groups.numbers_of(columns[self.groups.column])
+        column = columns[str(self.column)]
+        found = count_stop_words(columns.get(DIVIDED, column) if self.counts_words else column, self.lists, numbers)
+        return found[self.per is not None]
+
+
+class RemovedOthers(GroupedRule, frozen=True, kw_only=True, eq=False):
+    """The rule that removes documents of groups that are to be removed."""
+
+    chooses: ClassVar[bool] = True
+
+    def describe(self) -> str:
+        return f"{self.name}: column {self.groups.column} has a value to keep"
+
+    def judge(
+        self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        numbers = self.groups.numbers_of(columns[self.groups.column])
+        return np.full(len(numbers), np.nan), self.member[numbers]
+
+
+def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | None) -> tuple[Rule, ...]:
+    """Return the rules of a set for another column, and with what becomes of other values: `keep`, `remove` or a value.
+    Rules that no group has any more are left out."""
+    before = rules[0].groups
+    place = None if other is None else _place(OTHER, other, before)
+    groups = Groups(column or before.column, before.numbers, before.count, place)
+    groups.has_languages = before.has_languages
+    found = [msgspec.structs.replace(rule, groups=groups) for rule in rules if rule.member.any()]
+    return (*_removed(groups, {place}), *found)
+
+
+def groups_in(rules: Iterable[Rule]) -> list[Groups]:
+    """Return the groups of rules, each once."""
+    return list(dict.fromkeys(rule.groups for rule in rules if isinstance(rule, GroupedRule)))
+
+
+def _first(shown: Sequence[str]) -> str:
+    return ", ".join(shown[:SHOWN_VALUES]) + (", ..." if len(shown) > SHOWN_VALUES else "")
+
+
+def _range_of(side: np.ndarray) -> str:
+    finite = side[np.isfinite(side)]
+    low, high = finite.min(), finite.max()
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple[Rule, ...]:
+    """Return the rules of `per: COLUMN` with `rules`: each rule once for all its groups, in the order in which the
+    groups list them.
+
+    sets      names of rule sets
+    rules_of  function that returns the rules of an entry
+
+    ValueError for a text that is no set, no listed value, and neither `keep` nor `remove`.
+    """
+    rules = entry.rules or {}
+    own = [value for value, entries in rules.items() if not isinstance(entries, str) or _is_set(entries, rules, sets)]
+    numbers = {value: number for number, value in enumerate(own)}
+    listed = Groups(
+        str(entry.per), {value: number for value, number in numbers.items() if value != OTHER}, len(own), None
+    )
+    _check_languages(listed, rules)
+    places: dict[str, int] = {}
+    for value, entries in rules.items():
+        places[value] = numbers[value] if value in numbers else _place(value, str(entries), listed)
+    other = places.pop(OTHER, None)
+    groups = Groups(str(entry.per), places, len(own), other)
+    found: dict[bytes, dict[int, Rule]] = {}
+    for number, value in enumerate(own):
+        counts: dict[bytes, int] = {}
+        entries = rules[value]
+        for rule in (each for one in ([entries] if isinstance(entries, str) else entries) for each in rules_of(one)):
+            same = _key_of(rule)
+            counts[same] = counts.get(same, 0) + 1
+            found.setdefault(b"%d %b" % (counts[same], same), {})[number] = rule
+    merged: list[Rule] = [_merged(groups, by_group) for by_group in found.values()]
+    return (*_removed(groups, {other, *places.values()}), *merged)
+
+
+def _is_set(name: str, values: Container[str], sets: Container[str]) -> bool:
+    return name in sets and name not in values
+
+
+def _check_languages(groups: Groups, values: Iterable[str]) -> None:
+    """Raise ValueError for two labels of one language, and for a label that is nearly one of a language."""
+    named = [value for value in values if value != OTHER] if groups.has_languages else []
+    if same := same_language(named):
+        raise ValueError(f"rules: {same[0]!r} and {same[1]!r} are the same language. List it once")
+    for value in named:
+        if parse_label(value) is None and "_" in value and (hint := near_language(value)):
+            raise ValueError(f"rules: no language {value!r}{hint}")
+
+
+def _place(value: str, target: str, groups: Groups) -> int:
+    if target == KEEP:
+        return groups.count
+    if target == REMOVE:
+        return groups.count + 1
+    if (found := groups.find(target)) is not None:
+        return found
+    hint = near_or_nothing(target, [*groups.numbers, KEEP, REMOVE])
+    raise ValueError(
+        f"{value!r} is {target!r}, which is no value with rules, no rule set, and neither {KEEP} nor {REMOVE}{hint}"
+    )
+
+
+def _key_of(rule: Rule) -> bytes:
+    """Rules with equal keys are one rule: they differ in bounds alone."""
+    content = msgspec.to_builtins(rule)
+    bounded = not rule.any_ and rule.in_ is None and rule.not_in is None
+    left_out = BOUND_FIELDS if bounded else ()
+    if rule.listed is not None and rule.listed.as_ == STOP_WORD:  # one table has the words of all groups
+        content["listed"] = STOP_WORD
+    return msgspec.json.encode({name: value for name, value in content.items() if name not in left_out}, order="sorted")
+
+
+def _merged(groups: Groups, by_group: Mapping[int, Rule]) -> GroupedRule:
+    low, high = np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
+    member = np.zeros(groups.count + 2, bool)
+    for number, rule in by_group.items():
+        low[number], high[number] = rule.bounds
+        member[number] = True
+    template = next(iter(by_group.values()))
+    if template.listed is not None and template.listed.as_ == STOP_WORD:
+        lists = {number: rule.listed for number, rule in by_group.items() if rule.listed is not None}
+        return rule_of_groups(GroupedStopWords, groups, template, low, high, member, lists=lists)
+    return rule_of_groups(GroupedRule, groups, template, low, high, member)
+
+
+def _removed(groups: Groups, places: Iterable[int | None]) -> list[Rule]:
+    if groups.count + 1 not in places:
+        return []
+    member = np.arange(groups.count + 2) == groups.count + 1
+    template = Rule(column=groups.column, in_=("",), reason=f"{OTHER}_{groups.column}")
+    bounds = np.full(len(member), -math.inf), np.full(len(member), math.inf)
+    return [rule_of_groups(RemovedOthers, groups, template, *bounds, member)]
+
+
+def rule_of_groups(
+    kind: type[GroupedRule],
+    groups: Groups,
+    template: Rule,
+    low: np.ndarray,
+    high: np.ndarray,
+    member: np.ndarray,
+    **more: Any,
+) -> GroupedRule:
+    """Return a rule of groups that has the subject of a template."""
+    fields = {name: getattr(template, name) for name in Rule.__struct_fields__}
+    return kind(**fields, groups=groups, template=template, low=low, high=high, member=member, **more)

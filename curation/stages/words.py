@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The setting `words` of stages: what a word is. `curation.kernels.word_breaks` has the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import TEXT, Engine, Text
+from curation.errors import nearest
+from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, WORDS
+from curation.stages.base import Stage
+
+AnyStage = TypeVar("AnyStage", bound=Stage)
+
+# A text with a space between adjacent words has these measures plus the number of these spaces.
+WITH_SPACES = ("bytes", "characters", "line_characters", "space_characters")
+# Measures that such spaces change, and that do not speak of words.
+OF_UNSPLIT = (
+    "max_line_characters", "short_lines", "urls", "url_characters", "duplicate_line_characters",
+    "duplicate_paragraph_characters", "repeated_5character_characters", "repeated_10character_characters",
+    "num_5characters", "num_10characters",
+)  # fmt: skip
+
+
+def check_words(words: str) -> None:
+    """Raise ValueError for an unknown kind of words."""
+    if words and words not in WORDS:
+        raise ValueError(f"words must be {', '.join(WORDS[:-1])} or {WORDS[-1]}, not {words!r}{nearest(words, WORDS)}")
+
+
+def kernels_of(words: str) -> tuple[str, ...]:
+    """Return the group of kernels that cuts such words, for `Stage.kernels`."""
+    return () if words in ("", SPACES) else ("words",)
+
+
+def with_words(stage: AnyStage, words: str) -> AnyStage:
+    """Return a stage of a recipe with the recipe's `words` if it takes that setting and has none of its own."""
+    if words != SPACES and getattr(stage, "words", None) == "" and getattr(stage, "unit", "") != "character":
+        return msgspec.structs.replace(stage, words=words)
+    return stage
+
+
+def split_words(engine: Engine, text: Text, words: str) -> Text:
+    """Return the texts with a space between adjacent words. `words` is one of WORDS, or "" for `spaces`."""
+    if words in ("", SPACES):
+        return text
+    parts, wanted = engine.split_words(text, words)
+    if wanted.all() or not wanted.any():
+        return parts if wanted.any() else text
+    whole, split = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
+    places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
+    merged = pa.chunked_array([*whole.chunks, *split.chunks]).combine_chunks().take(pa.array(places))
+    column = engine.from_arrow(pa.table({TEXT: merged}))[TEXT]
+    column.index = text.index
+    return column
+
+
+def measure_words(engine: Engine, text: Text, names: Collection[str], words: str) -> dict[str, np.ndarray]:
+    """Return the measures `names` of each text, int64, by these words.
+
+    Sentences of `table` are those of `scripts`: a closing bracket is a word there, and would begin a sentence.
+    """
+    if not names:
+        return {}
+    parts, wanted = (text, np.zeros(0, bool)) if words in ("", SPACES) else engine.split_words(text, words)
+    rows = np.flatnonzero(wanted)
+    of_split = tuple(name for name in names if name not in OF_UNSPLIT and (name != "sentences" or words != TABLE))
+    of_text = tuple(name for name in names if len(rows) < len(wanted) or not len(rows) or name not in of_split)
+    values = engine.measure(text, of_text) if of_text else {}
+    if len(rows) and of_split:
+        found = engine.measure(parts, of_split)
+        if {*WITH_SPACES} & {*of_split}:
+            added = engine.byte_lengths(parts) - engine.byte_lengths(text)[rows]
+            found |= {name: found[name] - added for name in WITH_SPACES if name in found}
+        for name, counts in found.items():
+            values.setdefault(name, np.zeros(len(wanted), np.int64))[rows] = counts
+    if "sentences" in names and words == TABLE:
+        values |= measure_words(engine, text, ("sentences",), SCRIPTS)
+    return {name: values[name] for name in names}

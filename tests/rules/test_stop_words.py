@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules on stop words: one list, and a list for each language."""
+
+import random
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import curation
+from curation.errors import RecipeError
+from curation.recipes.recipe import convert_recipe
+from curation.rules.decide import expand_rules
+from curation.rules.groups import GroupedStopWords
+from curation.rules.listed import Listed, count_listed, count_stop_words, notes_of, store
+from curation.stages.invoke import apply_stage
+from tests.conftest import table_of
+from tests.corpus import NASTY, real_documents
+from tests.runs import assert_refused
+
+LISTS = {
+    0: ("der", "und", "für", "\u200b", "a", "x" * 30),
+    2: ("the", "of", "a", "漢字", "🙂", "der"),
+    7: ("और", "the", "."),
+}
+
+
+def counted(text: str | None, words: tuple[str, ...]) -> tuple[int, int]:
+    """(different words of the list, all) in a text, by plain Python."""
+    split = (text or "").split()
+    return len({*words}.intersection(split)), sum(word in words for word in split)
+
+
+def column_of(texts: list[Any]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(texts[:3], pa.string()), pa.array(texts[3:], pa.string())])
+
+
+def made(count: int) -> list[str | None]:
+    """Texts of listed words, others, and all white space."""
+    chance = random.Random(3)
+    spaces = [chr(code) for code in range(0x3001) if chr(code).isspace()]
+    words = [
+        *(word for words in LISTS.values() for word in words),
+        "Der",
+        "theof",
+        "the.",
+        "\u200c",
+        "ünd",
+        "\ufeff",
+        "é",
+    ]
+    rows = [
+        "".join(chance.choice(words) + chance.choice(spaces) * chance.choice((1, 1, 2)) for _ in range(number % 40))
+        for number in range(count)
+    ]
+    return [*rows, *(f" {row.strip()}" for row in rows[:50]), *(row.strip() for row in rows[:50]), None]
+
+
+def test_words_are_counted_as_plain_python_counts_them():
+    texts = [*made(300), *[text for text in NASTY if len(text or "") < 10_000], *real_documents(5)]
+    chance = random.Random(1)
+    numbers = np.array([chance.choice((0, 1, 2, 7, 9)) for _ in texts], np.int32)
+    lists = {number: Listed(words=words, as_="stop_word") for number, words in LISTS.items()}
+    different, occurrences = count_stop_words(column_of(texts), lists, numbers)
+    expected = [counted(text, LISTS.get(number, ())) for text, number in zip(texts, numbers.tolist(), strict=True)]
+    assert list(zip(different.tolist(), occurrences.tolist(), strict=True)) == expected
+    assert max(expected) > (4, 10)
+
+
+def test_a_list_of_ones_own(engine: ModuleType, tmp_path: Path):
+    path = tmp_path / "stop.txt"
+    path.write_text("# German\nder\n  und \nzwei Hunde\n\nfür\n", "utf-8")
+    listed = Listed(file=str(path), as_="stop_word")
+    texts = ["der Hund und der Hund", "Der", "derund für,", None, "für"]
+    assert count_listed(column_of(texts), listed).tolist() == [2, 0, 0, 0, 1]
+    assert count_listed(column_of(texts), store(listed, tmp_path)).tolist() == [2, 0, 0, 0, 1]
+    assert notes_of(listed)[:3] == (3, 1, ("line 4: 'zwei Hunde'",))
+    for rule, kept in (
+        ({"min_count": 2}, [0]),
+        ({"per": "words", "min": 0.6}, [0, 4]),
+        ({"per": "words", "max": 0.6}, [0, 1, 2, 3]),
+    ):
+        rules = [{"listed": {"file": str(path), "as": "stop_word"}, **rule}]
+        stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules}]}).stages[0]
+        frame, outcome = apply_stage(engine, engine.from_arrow(table_of(texts)), stage)
+        assert engine.to_arrow(frame).column("row").to_pylist() == kept
+        assert outcome.verdict.reasons == ("text_listed" + "_per_words" * ("per" in rule),)
+
+
+def rules_of(tmp_path: Path) -> list[Any]:
+    (tmp_path / "de.txt").write_text("der\nund\nfür\n", "utf-8")
+    few = {"min_count": 2, "reason": "too_few_stop_words"}
+    german = {"listed": {"file": str(tmp_path / "de.txt"), "as": "stop_word"}}
+    english = {"listed": {"words": ["the", "of"], "as": "stop_word"}}
+    share = {"per": "words", "min": 0.5, "reason": "few_stop_words"}
+    rules = {"de": [german | few, german | share], "en": [english | few | {"min_count": 1}], "other": "keep"}
+    return [{"per": "language", "rules": rules}]
+
+
+def test_each_language_has_a_list(engine: ModuleType, tmp_path: Path):
+    texts = ["der und", "der der", "the", "der und", "der und x y z", None, "x"]
+    languages = ["de", "de", "en", "en", "de", "de", "fr"]
+    frame = engine.from_arrow(table_of(texts).append_column("language", pa.array(languages, pa.large_string())))
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules_of(tmp_path)}]}).stages[0]
+    rules = expand_rules(stage.rules)
+    assert [type(rule) for rule in rules] == [GroupedStopWords] * 2
+    assert [*stage.files()] == [str(tmp_path / "de.txt")]
+    for prepared in (stage, stage.prepare(tmp_path)):
+        verdict = apply_stage(engine, frame, prepared)[1].verdict
+        reasons = ["" if number < 0 else verdict.reasons[number] for number in verdict.reason.tolist()]
+        few = "too_few_stop_words"
+        assert reasons == ["", few, "", few, "few_stop_words", few, ""]
+        np.testing.assert_equal(verdict.value, [np.nan, 1, np.nan, 0, 0.4, 0, np.nan])
+        np.testing.assert_equal(verdict.broken_bounds(), [np.nan, 2, np.nan, 1, 0.5, 2, np.nan])
+    assert stage.explain()[:2] == [
+        "too_few_stop_words: number of different stop words, at least 1 to 2, per language (2 groups)",
+        f"few_stop_words: entries of {tmp_path}/de.txt as stop_word per words at least 0.5, per language (1 group)",
+    ]
+
+
+def test_counts_are_columns(tmp_path: Path):
+    import pandas
+
+    frame = pandas.DataFrame({"text": ["der und der", "the of"], "language": ["de", "en"]})
+    found = curation.explain(frame, rules_of(tmp_path))
+    assert found["too_few_stop_words_listed"].tolist() == [2, 2]
+    assert found["few_stop_words_listed"].tolist() == [3, 0]
+
+
+WRONG = {
+    "{listed: {as: stop_word}, min_count: 1}": ("file of listed must be the path of a file, not ''",),
+    "{listed: {words: [a, b c], as: stop_word}, min_count: 1}": ("single words without white space, not 'b c'",),
+    "{listed: {words: [a], as: word}, min_count: 1}": ("words of listed are for as: stop_word without member",),
+    "{listed: {words: [a], file: x, as: stop_word}, min_count: 1}": ("a file or words, not both: x and 'a'",),
+    "{listed: {file: x, as: word}, per: words, min: 0.5}": ("per divides the count of words, as: stop_word, not as:",),
+    "{listed: {words: [a], as: stop_word}, per: words, min_count: 1}": ("min_count has no meaning with per",),
+    "{listed: {words: [a], as: stop_word}, column: url, per: words, min: 1}": ("words are counted in column 'url'",),
+    "{listed: {words: [a], as: stop_word}, min: 1}": ("min has no meaning with listed. Use min_count",),
+}
+
+
+@pytest.mark.parametrize("rule", WRONG)
+def test_wrong_lists_are_refused(rule: str):
+    assert_refused(f"stages: [{{kind: filter, rules: [{rule}]}}]", WRONG[rule])
+
+
+def test_a_column_of_numbers_has_no_words(tmp_path: Path):
+    import pandas
+
+    rule = {"column": "n", "listed": {"words": ["a"], "as": "stop_word"}, "min_count": 1}
+    told = "rule n_listed: column 'n' holds int64, but listed as stop_word is for strings"
+    frame = pandas.DataFrame({"text": ["a"], "n": [1], "language": ["a"]})
+    for rules in (rule, {"per": "language", "rules": {"a": [rule]}}):
+        with pytest.raises(RecipeError, match=re.escape(told)):
+            curation.filter(frame, rules)
+
+
+@pytest.mark.parametrize(("words", "kept"), [("spaces", [2]), ("scripts", [0, 2]), ("table", [0, 1, 2])])
+def test_words_are_those_of_the_filter(engine: ModuleType, words: str, kept: list[int]):
+    """`的` is a word in the first text by the table, and `book` in the second one without its marks."""
+    texts = ["我们的书", "(book)", "的 book"]
+    listed = {"listed": {"words": ["的", "book"], "as": "stop_word"}, "min_count": 1}
+    either = {"any": [listed, {"measure": "words", "min": 99}]}
+    column = pa.array(["zh"] * 3, pa.large_string())
+    frame = engine.from_arrow(table_of(texts).append_column("language", column))
+    for rules in ([listed], [either], *([{"per": "language", "rules": {"zh": rule}}] for rule in ([listed], [either]))):
+        stage = convert_recipe({"stages": [{"kind": "filter", "words": words, "rules": rules}]}).stages[0]
+        found, _ = apply_stage(engine, frame, stage)
+        assert engine.to_arrow(found).column("row").to_pylist() == kept, rules

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The setting `words` of recipes and stages: what follows it, and what is refused."""
+
+import hashlib
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import curation
+from curation.kernels.word_lists import LIST_PATH, load_word_lists
+from curation.recipes.recipe import load_recipe
+from curation.report.marks import broken_spans, removing_spans
+from curation.rules.grammar import Rule
+from curation.running.run import run
+from curation.stages import Filter, FuzzyDedup
+from tests.oracle.words import listed
+from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows
+
+CHINESE = "我们用程序处理文件，每天都有很多新的数据。研究人员认为，高质量的文本对训练语言模型非常重要。"
+# The same text, but for one word of 24 and a mark.
+NEAR = "我们用程序处理文件，每天都有很多新的数据。研究人员认为，高质量的文本对训练语言模型十分重要！"
+THAI = "ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอน"
+
+
+def frame(*texts: str) -> pd.DataFrame:
+    return pd.DataFrame({"text": texts})
+
+
+def test_the_lists_are_those_of_icu_78():
+    assert hashlib.sha256(LIST_PATH.read_bytes()).hexdigest() == (
+        "10b884f71e946a92c5558929b422f0244dd683fe7fe7a4003e7b11dbc6bae5ce"
+    )
+    words = listed()
+    assert (len(words), words["中国"], words["ภาษา"], words["東京"]) == (495_045, 51, 1, 61)
+    tables = load_word_lists()
+    assert int((tables.costs != 255).sum()) == len(words)
+    assert not any(table.flags.writeable for table in tables)
+
+
+def test_rules_count_these_words():
+    rule = {"measure": "words", "min": 12}
+    assert curation.filter(frame(CHINESE), rule)["text"].tolist() == []
+    for words in ("scripts", "table"):
+        assert curation.filter(frame(CHINESE), rule, words=words)["text"].tolist() == [CHINESE]
+    rules = Filter(rules=[Rule(measure="words", min=5)], words="scripts")
+    explained = curation.explain(frame(THAI), rules)
+    assert explained["words"].tolist() == [11] and explained["kept"].tolist() == [True]
+
+
+def test_measures_of_other_words_are_computed_again():
+    known = curation.measure(frame(CHINESE), ["words"])
+    assert curation.filter(known, {"measure": "words", "min": 12}, words="scripts")["text"].tolist() == [CHINESE]
+    other = curation.measure(frame(CHINESE), ["words"], words="scripts")
+    assert curation.filter(other, {"measure": "words", "min": 12})["text"].tolist() == []
+
+
+def test_listed_words_are_words_of_the_script():
+    rates = curation.measure(frame(CHINESE), listed_words=("文本", "数据"), words="table")["listed_words"]
+    assert rates.tolist() == [2 / curation.measure(frame(CHINESE), ["words"], words="table")["words"][0]]
+    assert curation.measure(frame(CHINESE), listed_words=("文本", "数据"))["listed_words"].tolist() == [0]
+
+
+def test_duplicates_are_compared_by_these_words(tmp_path: Path):
+    texts = frame(CHINESE, NEAR)
+    assert len(curation.fuzzy_dedup(texts, ngram=1, threshold=0.7)) == 2
+    assert curation.fuzzy_dedup(texts, ngram=1, threshold=0.7, words="scripts")["text"].tolist() == [CHINESE]
+    assert len(curation.ngram_dedup(texts, ngram=3, min_seen=0.6)) == 2
+    assert curation.ngram_dedup(texts, ngram=3, min_seen=0.6, words="table")["text"].tolist() == [CHINESE]
+    quiz = tmp_path / "quiz.txt"
+    quiz.write_text("高质量的文本对训练语言模型")
+    assert len(curation.decontaminate(texts, quiz, ngram=6)) == 2
+    assert len(curation.decontaminate(texts, quiz, ngram=6, words="scripts")) == 0
+
+
+def test_a_recipe_sets_the_words_of_its_stages(tmp_path: Path):
+    data = tmp_path / "zh.jsonl"
+    data.write_bytes(records_of([CHINESE, NEAR, "two words", THAI]))
+    stages = [
+        {"kind": "filter", "rules": [{"measure": "words", "min": 5, "reason": "short"}]},
+        {"kind": "fuzzy_dedup", "ngram": 1, "threshold": 0.7},
+        {"kind": "filter", "name": "spaced", "words": "spaces", "rules": [{"measure": "words", "max": 3}]},
+    ]
+    recipe = recipe_of(data, stages=stages, words="scripts")
+    assert [stage.words for stage in recipe.stages] == ["scripts", "scripts", "spaces"]
+    digests = []
+    for batch_bytes in (0, 100):
+        out = tmp_path / f"out{batch_bytes}"
+        run(recipe, out, engine="cpu", progress=False, **({"slice_bytes": batch_bytes} if batch_bytes else {}))
+        digests.append(data_digests(out))
+        assert [row[-1] for row in kept_rows(out)] == [CHINESE, THAI]
+        assert len(removed_rows(out)) == 2
+    assert digests[0] == digests[1]
+    plain = recipe_of(data, stages=stages)
+    assert [stage.words for stage in plain.stages] == ["", "", "spaces"]
+
+
+def test_rows_of_any_index_keep_their_words(tmp_path: Path):
+    """A selection of rows keeps the index of the whole frame."""
+    quiz = tmp_path / "quiz.txt"
+    quiz.write_text("高质量的文本对训练语言模型")
+    chosen = frame("left out", "two words", CHINESE, "one", NEAR).iloc[[1, 2, 4]]
+    left = curation.decontaminate(chosen, quiz, ngram=6, words="scripts")
+    assert left["text"].tolist() == ["two words"] and left.index.tolist() == [1]
+    rule = {"listed": {"words": ["文本", "数据"], "as": "stop_word"}, "min_count": 2}
+    assert curation.filter(chosen, rule, words="table").index.tolist() == [2, 4]
+    rule["min_count"] = 1  # a mark belongs to the word before it
+    assert curation.filter(chosen, rule, words="scripts").index.tolist() == [2, 4]
+    assert curation.filter(chosen, rule).index.tolist() == []
+
+
+def test_a_setting_changes_the_words_or_the_measure():
+    recipe = load_recipe(
+        "default", settings=["stages.filter.words=table", "stages.filter.words.min=20", "words=scripts"]
+    )
+    stages = {stage.kind: stage for stage in recipe.stages}
+    assert (stages["filter"].words, stages["fuzzy_dedup"].words) == ("table", "scripts")
+    rules = stages["filter"].rules_on_measures()
+    assert {rule.min for rule in rules if rule.measure == "words"} == {20, -math.inf}
+
+
+def test_marks_are_of_these_words():
+    stage = Filter(rules=[Rule(measure="top_2gram_count", max=1, reason="top")], words="table")
+    text = "中国人民，中国人民。"
+    (rule,) = stage.rules_on_measures()
+    assert removing_spans(stage, "top", text) == [(0, 4), (5, 9)]
+    assert broken_spans(rule, text) == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        (lambda: Filter(rules="gopher", words="table2"), "words must be spaces, scripts or table, not 'table2'"),
+        (lambda: FuzzyDedup(unit="character", words="scripts"), "words: scripts has no use with unit: character"),
+        (lambda: curation.measure(frame("a"), ["words"], words="jieba"), "words must be spaces, scripts or table"),
+    ],
+)
+def test_wrong_words_are_refused(stage, message: str):
+    with pytest.raises((ValueError, curation.RecipeError), match=message):
+        stage()
+
+
+def test_a_recipe_with_wrong_words_is_refused(tmp_path: Path):
+    (tmp_path / "r.yaml").write_text("words: chinese\nstages: [{kind: filter, rules: gopher}]\n")
+    with pytest.raises(curation.RecipeError, match="words must be spaces, scripts or table, not 'chinese'"):
+        load_recipe(tmp_path / "r.yaml")
