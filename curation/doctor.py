@@ -27,6 +27,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
+from curation.kernels.word_breaks import SCRIPTS, TABLE
 from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
 from curation.models.ngrams import tiny_model
@@ -152,6 +153,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     yield "measure", lambda: [*engine.measure(text, [measure.name for measure in Measure]).values()]
     for name, steps in STEPS.items():
         yield f"rewrite {name}", partial(_rewritten, engine, frame, steps)
+    yield "split_words", lambda: [array for words in (SCRIPTS, TABLE) for array in _split(engine, text, words)]
     for unit in UNITS:
         yield f"split_units, join_units of {unit}s", partial(_units, engine, frame, unit)
     yield "hash_text", lambda: [engine.hash_text(text), engine.hash_text(text, 100)]
@@ -170,6 +172,12 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
 def _rewritten(engine: Engine, frame: Frame, steps: RewriteSteps) -> list[np.ndarray]:
     rewritten, edited = engine.rewrite(frame[TEXT], steps)
     return [*_text_arrays(engine.to_arrow(engine.with_columns(frame, {TEXT: rewritten}))[TEXT]), edited]
+
+
+def _split(engine: Engine, text: Text, words: str) -> list[np.ndarray]:
+    """Hashes of the texts, and which they are."""
+    split, wanted = engine.split_words(text, words)
+    return [engine.hash_text(split), wanted]
 
 
 def _units(engine: Engine, frame: Frame, unit: str) -> list[np.ndarray]:
