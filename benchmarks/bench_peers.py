@@ -52,7 +52,7 @@ PEERS = {
     "dolma": "dolma==1.2.1",
     "datasketch": "datasketch==2.0.0",
     "rensa": "rensa==0.5.0",
-    "text-dedup": "text-dedup==0.4.0 datasketch==2.0.0",
+    "text-dedup": "text-dedup==0.4.0 datasketch==2.0.0 pydivsufsort==0.0.20",
     "daft": "daft==0.7.26",
     # Rules alone: its other dependencies, PyTorch for CUDA among them, are several GB.
     "curator": "--no-deps nemo-curator==1.4.0; cosmos-xenna==0.2.0 loguru regex==2026.11.19 pandas pyarrow",

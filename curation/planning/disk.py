@@ -156,13 +156,20 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         parts["index"] = sum(sizes.values())
         parts["_work"] += max(sizes.values())
     parts["_work"] += CUT_SHARE * survey.text_bytes * sum(stage.cuts_text for stage in corpus_stages)
-    scratch = []
-    for stage in corpus_stages:
-        with stage_errors(stage):
-            scratch.append(CANDIDATES * stage.scratch_bytes(documents, survey.text_bytes))
+    scratch = _scratch(recipe, documents, survey.text_bytes)
     later = sum(parts.values()) - sum(survey.segments)  # written when no scratch is left
     parts["_work"] += max([0.0, *(size - later for size in scratch)])
     return parts
+
+
+def _scratch(recipe: Recipe, documents: float, text_bytes: float) -> list[float]:
+    """The bytes that each corpus stage writes to its scratch."""
+    scratch = []
+    for stage in recipe.stages:
+        if isinstance(stage, CorpusStage):
+            with stage_errors(stage):
+                scratch.append(CANDIDATES * stage.scratch_bytes(documents, text_bytes))
+    return scratch
 
 
 def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
@@ -178,7 +185,7 @@ def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
     output, copies = recipe.output, max((entry.copies for entry in recipe.input), default=1)
     forms = len(output.formats) + bool(output.formats) + bool(output.raw) + bool(output.cleaned) + output.index
     per_byte = MAX_PER_SEGMENT * len(cut_segments(recipe.stages)) + copies * (MAX_PER_COPY + MAX_PER_FORM * forms)
-    return text * per_byte + FIXED_BYTES
+    return text * (per_byte + max([0.0, *_scratch(recipe, 0, 1.0)])) + FIXED_BYTES
 
 
 def check_disk(

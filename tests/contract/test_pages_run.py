@@ -60,6 +60,7 @@ PYTHON = {
     "clusters.md": "needs a cluster; its calls of curation are bound below",
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
+    "languages.md": "this file",
     "pipelines.md": "this file",
     "rules.md": "tests/rules/test_lists_page.py and test_groups_page.py",
     "training.md": "this file, with PyTorch",

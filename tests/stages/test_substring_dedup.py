@@ -24,6 +24,7 @@ from curation.finished.results import open_finished, run_documents
 from curation.finished.verify import verify
 from curation.kernels.hashing import FMIX_1, FMIX_2
 from curation.kernels.spans import BASE
+from curation.planning.disk import CANDIDATES
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
 from curation.stages import SubstringDedup
@@ -374,6 +375,26 @@ def test_text_that_was_chosen_against_the_hash_is_a_warning():
     ]
     count.details["anchors"] = 79_999
     assert stage.warnings(count) == []
+
+
+@pytest.mark.parametrize("length", [32, 100, 200])
+def test_copies_with_changes_need_less_disk_than_announced(length: int, tmp_path: Path, monkeypatch):
+    """Copies in which one byte in 0.8 to 1.2 lengths differs need the most files."""
+    monkeypatch.setattr(span_runs, "RUN_RECORDS", 1 << 21)
+    monkeypatch.setattr(span_runs, "RUN_BYTES", 1 << 27)
+    chance = random.Random(length)
+    base = "".join(chance.choices("abcdefghijklmnop qrstuvwxyz", k=8000))
+    texts = []
+    for _ in range(6):
+        text = [*base]
+        for place in chance.sample(range(len(base)), len(base) // length):
+            text[place] = chance.choice("0123456789")
+        texts.append("".join(text))
+    corpus = corpus_of(write_partitions(tmp_path / "in", {}, [3, 3], texts), np.ones(6, bool))
+    stage, size = SubstringDedup(length=length), sum(map(len, texts))
+    decide(stage, CPU, corpus)
+    files = sum(path.stat().st_size for path in corpus.scratch.rglob("*.bin"))
+    assert 0.5 < files / (CANDIDATES * stage.scratch_bytes(6, size)) < 1
 
 
 def chosen_text(size: int, length: int) -> str:

@@ -30,7 +30,7 @@ def _stage(stage: dict[str, Any]) -> str:
         for name, (cut, whole) in list(details["sources"].items())[:MAX_INPUTS]
     ]
     frequent = [
-        row((f"{entry['count']:,}", f"{entry['bytes']:,}", shown(entry.get("text", ""))))
+        row((f"{entry['count']:,}", f"{entry['bytes']:,}", shown(" ".join(entry.get("text", "").split()))))
         for entry in details["frequent"]
     ]
     return (

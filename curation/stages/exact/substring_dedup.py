@@ -43,8 +43,10 @@ CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
 HASH, BYTES = VERIFY = ("hash", "bytes")
 SHOWN_SPANS, SHOWN_CHARACTERS = 3, 80  # in the lines of the report: frequent spans, and characters of each
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
-VERIFIED_BYTES = 1.8  # per byte of text, more with `verify: bytes`; the estimate takes 0.65 of it, too
-SCRATCH_BYTES = 400  # per `length` bytes of text; the estimate of the disk takes 0.65 of it
+# Bytes of files per byte of text that is full of copies with a changed byte here and there: for a short, any and a
+# long `length`. Other text needs a third. The estimate of the disk takes 0.65 of what a stage announces
+MOST_SCRATCH, SCRATCH_BYTES, LEAST_SCRATCH, ESTIMATED = 13, 560, 1.1, 0.65
+VERIFIED_BYTES = 1.8  # per byte of text, more with `verify: bytes`
 
 
 class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedup"):
@@ -150,8 +152,9 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         write_index(folder, self.index_settings(), corpus, ids_of)
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of records and verdicts. Text of which most is cut may take three times as many."""
-        return text_bytes * (SCRATCH_BYTES / self.length + VERIFIED_BYTES * (self.verify == BYTES))
+        """Return a bound on the bytes of records and verdicts, for any text that was not chosen against the hash."""
+        verified = VERIFIED_BYTES * (self.verify == BYTES)
+        return text_bytes * (min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) + verified) / ESTIMATED
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {}
