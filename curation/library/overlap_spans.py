@@ -102,8 +102,9 @@ def check_spans(
         >>> pandas.DataFrame({"text": [f"so {words} it is"]}).to_json("a.jsonl", orient="records", lines=True)
         >>> pandas.DataFrame({"text": [words]}).to_json("quiz.jsonl", orient="records", lines=True)
         >>> stage, output = curation.SubstringDedup(length=64), curation.Output(index=True, formats=[])
-        >>> run = curation.run(curation.Recipe(input=["a.jsonl"], stages=[stage], output=output), "out")
-        >>> curation.check_spans("out/index", "quiz.jsonl").items["spans"][0].as_py()
+        >>> recipe = curation.Recipe(input=[curation.FilesInput(path="a.jsonl")], stages=[stage], output=output)
+        >>> run = curation.run(recipe, "first", progress=False)
+        >>> curation.check_spans("first/index", "quiz.jsonl").items["spans"][0].as_py()
         [{'start': 0, 'stop': 129, 'document': 'a/0', 'offset': 3}]
 
     RecipeError: wrong settings, or no such index. InputError: inputs that cannot be used. IntegrityError: a damaged
