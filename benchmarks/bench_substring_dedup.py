@@ -2,6 +2,7 @@
 """`substring_dedup` on the CPU engine: CPU seconds per GB of text, disk and memory.
 
     python -m benchmarks.bench_substring_dedup FILE.jsonl [FILE.jsonl ...] [--length 200 ...] [--rounds 3]
+        [--verify bytes]
 
 The seconds are those of all phases, one task after the other, and of cutting the texts. Files and lengths alternate,
 and the lowest of `rounds` times comes first. Text is divided into slices of SLICE_BYTES.
@@ -76,7 +77,8 @@ def measure(batches: Sequence[pa.LargeStringArray], settings: dict[str, Any]) ->
             cut_texts(batch, load_cuts(cuts_folder(corpus.scratch), number), int(first - starts[number]))
             first += len(batch)
         seconds["texts"] = time.process_time() - started
-        files = sum(path.stat().st_size for path in corpus.scratch.rglob("*.bin"))
+        found = [path for path in corpus.scratch.rglob("*") if path.suffix in (".bin", ".txt")]
+        files = sum(path.stat().st_size for path in found)
     return seconds, files, decision.details["bytes"]
 
 
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--length", type=int, nargs="+", default=[200])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--verify", choices=("hash", "bytes"), default="hash")
     options = parser.parse_args()
     texts = {path: read_texts(path) for path in options.files}
     measure([texts[options.files[0]][0]], {})  # compiles the kernels
@@ -93,7 +96,7 @@ def main() -> None:
         for path, batches in texts.items():
             for length in options.length:
                 size = sum(batch.nbytes for batch in batches) - 8 * sum(len(batch) + 1 for batch in batches)
-                seconds, files, cut = measure(batches, {"length": length})
+                seconds, files, cut = measure(batches, {"length": length, "verify": options.verify})
                 row = {name: 1e9 * spent / size for name, spent in seconds.items()}
                 rows.setdefault((path, length), []).append(
                     row | {"files": files / size, "cut": cut / size, "MB": size / 1e6}

@@ -47,6 +47,7 @@ _HOMES = {
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
+    "curation.library.overlap_spans": ("SpanOverlap", "SpanSet", "check_spans"),
     "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),

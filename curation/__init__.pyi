@@ -33,6 +33,9 @@ from curation.library.lm_training import train_lm as train_lm
 from curation.library.overlap import EvaluationSet as EvaluationSet
 from curation.library.overlap import Overlap as Overlap
 from curation.library.overlap import check_overlap as check_overlap
+from curation.library.overlap_spans import SpanOverlap as SpanOverlap
+from curation.library.overlap_spans import SpanSet as SpanSet
+from curation.library.overlap_spans import check_spans as check_spans
 from curation.library.plotting import plot as plot
 from curation.library.stage_functions import assign_clusters as assign_clusters
 from curation.library.stage_functions import classify as classify

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from curation.cli.execution import prepare_memory
 from curation.cli.measuring import print_table
 from curation.cli.options import LOGGING, READING, check_needs_model, share
-from curation.cli.parsing import Command, Parser, whole_number
+from curation.cli.parsing import Command, Parser, UsageError, whole_number
 from curation.system import interrupts
 from curation.system.steps import shown_by
 from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
     from curation.library.overlap import Overlap
+    from curation.library.overlap_spans import SpanOverlap
 
 COMPARISONS = ("folded", "lowercase", "exact")
 SHOWN_ITEMS = 10
@@ -26,8 +27,12 @@ FOUND = 1  # exit code
 
 def _add_check_overlap(parser: Parser) -> None:
     parser.add_argument(
-        "--train", nargs="+", action="extend", default=[], required=True, metavar="PATH",
+        "--train", nargs="+", action="extend", default=[], metavar="PATH",
         help="search the finished run in this folder, these files, folders and globs, or these .bin/.idx pairs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--spans", default="", metavar="INDEX",
+        help="in place of --train: search for equal bytes in the index of a run with substring_dedup, as in out/index",
     )  # fmt: skip
     parser.add_argument(
         "--test", nargs="+", action="extend", default=[], required=True, metavar="FILE",
@@ -36,8 +41,14 @@ def _add_check_overlap(parser: Parser) -> None:
     parser.add_argument("--test-column", default="", metavar="NAME", help="read the items from this column of FILE")
     for name, metavar, kind, default, text in (
         ("--ngram", "N", whole_number, 13, "compare n-grams of N words (default: 13)"),
-        ("--threshold", "SHARE", float, 0.8, "an item with more of its n-grams found is contaminated (default: 0.8)"),
-        ("--documents", "N", whole_number, 10, "name the first N documents of an item (default: 10)"),
+        (
+            "--threshold",
+            "SHARE",
+            float,
+            0.8,
+            "an item with more of its n-grams (bytes) found is contaminated (default: 0.8)",
+        ),
+        ("--documents", "N", whole_number, 10, "name the first N documents (longest N spans) of an item (default: 10)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument(
@@ -70,15 +81,21 @@ def _add_check_overlap(parser: Parser) -> None:
 def check_overlap(options: argparse.Namespace) -> int:
     console = options.console
     check_needs_model(options, "cosine", "whole_documents")
+    if bool(options.train) == bool(options.spans):
+        raise UsageError("give training texts as --train PATH..., or an index as --spans INDEX")
+    if options.spans and options.model:
+        raise UsageError("--model compares vectors, and --spans bytes; give one of them")
     prepare_memory()
     from curation.library import overlap
 
     if options.output:
         overlap.check_output(options.output, options.force)
+    if options.spans:
+        return _check_spans(options)
     with shown_by(console.progress()):
         found = overlap.check_overlap(
             [_train(path, options.text_column) for path in options.train],
-            [{"path": path, "text_column": options.test_column} for path in options.test],
+            _tests(options),
             ngram=options.ngram, threshold=options.threshold, compare=options.compare,
             documents=options.documents, tokenizer=options.tokenizer, model=options.model,
             cosine=0.95 if options.cosine is None else options.cosine, whole_documents=options.whole_documents,
@@ -94,6 +111,29 @@ def check_overlap(options: argparse.Namespace) -> int:
         "documents": found.documents, "bytes": found.bytes, "rejected": found.rejected,
     }  # fmt: skip
     return int(console.result("check-overlap", FOUND if found.contaminated or found.close else 0, **content))
+
+
+def _check_spans(options: argparse.Namespace) -> int:
+    from curation.library.overlap_spans import check_spans
+
+    console = options.console
+    with shown_by(console.progress()):
+        found = check_spans(
+            options.spans, _tests(options), threshold=options.threshold, places=options.documents
+        )  # fmt: skip
+    if console.is_for_people:
+        _print_spans(found)
+    if options.output:
+        interrupts.begin_writing()
+        console.info(f"items: {found.save(options.output, force=options.force)}")
+    sets = [entry._asdict() for entry in found.sets]
+    content = {"output": options.output, "sets": sets, "length": found.length, "documents": found.documents}
+    return int(console.result("check-overlap", FOUND if found.contaminated else 0, **content))
+
+
+def _tests(options: argparse.Namespace) -> list[dict[str, str]]:
+    """Return the inputs of `--test`."""
+    return [{"path": path, "text_column": options.test_column} for path in options.test]
 
 
 def _train(path: str, text_column: str) -> str | dict[str, str]:
@@ -137,6 +177,39 @@ def _print(found: Overlap) -> None:
         print_line(f"and {found.contaminated - len(shown):,} more")
     if found.model:
         _print_close(found)
+
+
+def _print_spans(found: SpanOverlap) -> None:
+    import pyarrow.compute as pc
+
+    from curation.errors import counted
+
+    print_line(f"searched the index of {counted(found.documents, 'document')}; spans of {found.length:,} bytes or more")
+    rows = [
+        [
+            printable_line(entry.name), f"{entry.items:,}", f"{entry.contaminated:,}",
+            f"{entry.contaminated / max(entry.items, 1):.2%}", f"{entry.touched:,}",
+            f"{entry.found / max(entry.bytes, 1):.2%}", f"{entry.short:,}",
+        ]
+        for entry in found.sets
+    ]  # fmt: skip
+    head = ["test", "items", f"above {found.threshold:g}", "share", "with a span", "bytes found", "short"]
+    print_table([list(column) for column in zip(*[head, *rows], strict=True)])
+    for entry in found.sets:
+        if entry.short:
+            print_line(
+                f"{printable_line(entry.name)}: {counted(entry.short, 'item')} of fewer than {found.length:,} bytes, "
+                "not found; the index of a smaller length finds them"
+            )
+    touched = found.items.filter(pc.greater(found.items["found"], 0))
+    for item in touched.slice(0, SHOWN_ITEMS).to_pylist():
+        where = ", ".join(
+            f"{span['start']:,} to {span['stop']:,} in {span['document']} at {span['offset']:,}"
+            for span in item["spans"][:SHOWN_IDS]
+        ) + (", ..." if len(item["spans"]) > SHOWN_IDS else "")
+        print_line(printable_line(f"{item['file']}, item {item['item']:,}: {item['share']:.1%} found, bytes {where}"))
+    if len(touched) > SHOWN_ITEMS:
+        print_line(f"and {len(touched) - SHOWN_ITEMS:,} more")
 
 
 def _print_close(found: Overlap) -> None:

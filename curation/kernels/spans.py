@@ -25,9 +25,9 @@ NODE = 10
 KEPT, REPEATED, CLOSER = range(3)
 
 
-def new_memory() -> np.ndarray:
-    """Return the empty memory of `hash_anchors`."""
-    return np.zeros((SLOTS, 2), np.uint64)
+def new_memory(slots: int = SLOTS) -> np.ndarray:
+    """Return the empty memory of `hash_anchors`; with 0 slots it remembers nothing."""
+    return np.zeros((slots, 2), np.uint64)
 
 
 def new_anchors(data: np.ndarray, offsets: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -166,9 +166,10 @@ def hash_anchors(data, offsets, length, values, memory, places, records, spans):
         before = anchor
         if not repeated:
             whole, more = murmur3_x64_128(data, low, end)
-            slot = whole & np.uint64(SLOTS - 1)
-            repeated = memory[slot, 0] == whole and memory[slot, 1] == more
-            memory[slot, 0], memory[slot, 1] = whole, more
+            if len(memory):
+                slot = whole & np.uint64(SLOTS - 1)
+                repeated = memory[slot, 0] == whole and memory[slot, 1] == more
+                memory[slot, 0], memory[slot, 1] = whole, more
             records[kept, 0], records[kept, 1], records[kept, 2] = values[number], whole, more
         if not repeated:
             places[kept, 0], places[kept, 1], places[kept, 2] = low, high, anchor

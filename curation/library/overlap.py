@@ -115,23 +115,27 @@ class Overlap(NamedTuple):
         """Write the result to a `.json` file, or the items to an `.arrow` or `.parquet` file, and return its path.
 
         OutputError: another suffix, or a file that exists without `force`."""
-        target = check_output(path, force)
-        with commit(target) as temporary:
-            if target.suffix == ".json":
-                settings = {"model": self.model, "cosine": self.cosine} if self.model else {}
-                content = {
-                    "ngram": self.ngram, "threshold": self.threshold, **settings,
-                    "documents": self.documents, "bytes": self.bytes,
-                    "rejected": self.rejected, "sets": [entry._asdict() for entry in self.sets],
-                    "items": self.items.to_pylist(),
-                }  # fmt: skip
-                temporary.write_bytes(as_json(content, indent=True))
-            elif target.suffix == ".arrow":
-                with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, self.items.schema) as writer:
-                    writer.write_table(self.items)
-            else:
-                pq.write_table(self.items, temporary, compression="zstd")
-        return target
+        settings = {"model": self.model, "cosine": self.cosine} if self.model else {}
+        content = {
+            "ngram": self.ngram, "threshold": self.threshold, **settings,
+            "documents": self.documents, "bytes": self.bytes,
+            "rejected": self.rejected, "sets": [entry._asdict() for entry in self.sets],
+        }  # fmt: skip
+        return save_items(check_output(path, force), content, self.items)
+
+
+def save_items(target: Path, content: dict[str, Any], items: pa.Table) -> Path:
+    """Write content with its items to a `.json` file, or the items to an `.arrow` or `.parquet` file, and return its
+    path."""
+    with commit(target) as temporary:
+        if target.suffix == ".json":
+            temporary.write_bytes(as_json(content | {"items": items.to_pylist()}, indent=True))
+        elif target.suffix == ".arrow":
+            with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, items.schema) as writer:
+                writer.write_table(items)
+        else:
+            pq.write_table(items, temporary, compression="zstd")
+    return target
 
 
 def check_output(path: str | os.PathLike[str], force: bool) -> Path:
@@ -287,6 +291,11 @@ class _Items:
                 yield hashes, np.diff(offsets)
             check_unchanged(input_slice)
             records += rows
+
+
+def read_items(test: Any) -> _Items:
+    """Return the evaluation items of inputs as in a recipe."""
+    return _Items(test, 1, "exact")
 
 
 def _probed(file: SourceFile) -> SourceFile:

@@ -492,6 +492,8 @@ def substring_dedup(
     bounds: str = "characters",
     join: int = 0,
     min_kept: int = 0,
+    verify: str = "hash",
+    index: str | os.PathLike[str] = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return all rows, without spans of text that occurred before; with `min_kept`, fewer rows.

@@ -114,7 +114,8 @@ def save_index(
 ) -> dict[str, str]:
     """Write `index/`: the last stage with each `index_folder` saves an index; return path -> SHA-256.
 
-    An index has the documents that its segment kept up to the last stage that saves one. An index that exists is kept.
+    An index has the documents that its segment kept up to the last stage that saves one, or those that reached its own
+    stage (`indexes_removed`). An index that exists is kept.
     `compared` has the rows of each corpus stage, by its number, `removed` the removed rows of all.
     """
     stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
@@ -125,13 +126,13 @@ def save_index(
             if (work / below / DESCRIPTION).exists():
                 continue
             partitions = compared[number]
-            last = max(numbers.values())
+            stage = cast(CorpusStage, stages[number])
+            last = number - 1 if stage.indexes_removed else max(numbers.values())
             lost = [rows.row for rows in removed if rows.partitions is partitions and rows.stage <= last]
             mask = context.work / f"{FOLDER}-{number}.npy"
             write_mask(mask, len(partitions), lost)
             corpus = partitions.corpus(number, mask, workers=context.workers)
             corpus.scratch = context.work / f"saving-{number}"
-            stage = cast(CorpusStage, stages[number])
             _bring_centroids(context, number, stage, corpus)
             run_phases(stage, corpus, partial(_run_phase, context, number, stage, corpus, mask, saving=True), True)
             ids = partial(ids_of, partitions, numbering=numbering)

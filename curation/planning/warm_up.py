@@ -111,11 +111,13 @@ def _unit_spans(engine: Engine) -> None:
 
 
 def _span_records(engine: Engine) -> None:
-    from curation.kernels import spans
+    from curation.kernels import span_matches, spans
     from curation.kernels.span_keys import span_keys
 
     data, offsets = np.frombuffer(b"0123456789" * 40, np.uint8), np.array([0, 200, 400])
     records, places, found = spans.anchor_records(data, offsets, 32, spans.new_memory())
+    no_places = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+    span_matches.matching_spans(data, places, 32, *no_places, np.frombuffer(bytes(8), np.uint64), data)
     spans.node_records(data, places, 32)
     spans.judge_records(records, True)
     spans.window_records(data, places, 32)

@@ -92,6 +92,9 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
     hint = nearest(name, fields)
     if longer := _longer(name, fields):
         return longer
+    is_filter = isinstance(parent, dict) and parent.get("kind") == Filter.__struct_config__.tag
+    if is_filter and (rule := as_rule(name, parent.get(name))):  # `words` is a setting, and near to `min_words`
+        return f". Write rules: {rule}"
     others = _structures_with(name, recipe)
     if hint.startswith("; did") and not others:
         return hint
@@ -99,9 +102,6 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
         return f". Put a space after the colon: {name.replace(':', ': ', 1)}"
     if not steps and name in STAGES:
         return f"; {name} is a stage. Write stages: [{{kind: {name}, ...}}]"
-    is_filter = isinstance(parent, dict) and parent.get("kind") == Filter.__struct_config__.tag
-    if is_filter and (rule := as_rule(name, parent.get(name))):
-        return f". Write rules: {rule}"
     return f"; it is a setting of {' or of '.join(others)}" if others else hint
 
 

@@ -224,8 +224,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):
             raise ValueError(
-                "output.index needs exact_dedup, line_dedup, fuzzy_dedup or semantic_dedup, and no stage is one. "
-                "Add a stage"
+                "output.index needs exact_dedup, line_dedup, substring_dedup, fuzzy_dedup or semantic_dedup, and no "
+                "stage is one. Add a stage"
             )
 
     def _check_columns(self) -> None:

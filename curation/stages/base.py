@@ -208,12 +208,14 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
 
     Class variables: `cuts_text` is true if the stage cuts spans of text; it may remove rows too. `indexes` is true if
     it has `write_index`. `index_folder` is the folder below `index/` of a run that it writes; "" is `index/` itself.
+    `indexes_removed` is true if the index also has the documents that the stage itself or later stages remove.
     """
 
     compares: ClassVar[bool] = True
     finds_duplicates: ClassVar[bool] = True
     cuts_text: ClassVar[bool] = False
     indexes: ClassVar[bool] = False
+    indexes_removed: ClassVar[bool] = False
     index_folder: ClassVar[str] = ""
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:

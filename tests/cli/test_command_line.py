@@ -87,7 +87,7 @@ WRONG = [
     ("train classifier -o m.bin", "train classifier needs two labels or more, not 0"),
     ("train classifier -o m.bin --label a x.jsonl", "train classifier needs two labels or more, not 1"),
     ("train classifier -o m.bin --label a x --label b", "train classifier --label b: PATH is missing"),
-    ("check-overlap --test a", "check-overlap: --train is missing"),
+    ("check-overlap --test a", "give training texts as --train PATH..., or an index as --spans INDEX"),
     ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
     ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
     ("check-overlap --train made.jsonl --test made.jsonl --cosine 0.9", "--cosine is for --model, which is missing"),

@@ -60,6 +60,7 @@ PYTHON = {
     "clusters.md": "needs a cluster; its calls of curation are bound below",
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
+    "languages.md": "this file",
     "pipelines.md": "this file",
     "rules.md": "tests/rules/test_lists_page.py and test_groups_page.py",
     "training.md": "this file, with PyTorch",
@@ -169,9 +170,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = [(b"__label__good", 4), (b"__label__bad", 1)]
     (folder / "quality.bin").write_bytes(as_bytes(model_of(2)._replace(labels=labels)))
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    spans = {"input": [{"path": "data"}], "stages": [{"kind": "substring_dedup", "length": 64}]}
+    (folder / "first.yaml").write_text(yaml.safe_dump(spans | {"output": {"formats": [], "index": True}}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["run", "recipe.yaml", "-o", "out", "--engine", "cpu", "--quiet"]) == 0
+        for recipe, output in (("recipe.yaml", "out"), ("first.yaml", "first")):
+            assert main(["run", recipe, "-o", output, "--engine", "cpu", "--quiet"]) == 0
         for name in ("DIR", "RUN", "A", "B", "demo/out"):
             shutil.copytree("out", name)
         for path in Path("out/tokens").glob("*_train_*_document.*"):

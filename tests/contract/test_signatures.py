@@ -40,6 +40,7 @@ PATHS = {
     ("semantic_dedup", "centroids"),
     ("semantic_dedup", "index"),
     ("line_dedup", "index"),
+    ("substring_dedup", "index"),
 }  # settings that may be a `pathlib.Path` too
 WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
 WIDER[tuple[Replacement, ...]] = Mapping[str, str] | Sequence[Mapping[str, str]]

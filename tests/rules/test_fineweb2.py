@@ -87,6 +87,13 @@ def test_german_is_judged_by_its_configuration(engine: ModuleType):
     assert len(reasons) > 5 and None in found
 
 
+def test_german_has_these_bounds_and_no_others():
+    place = languages()["deu_Latn"]
+    own = [rule for rule in expand_rules("fineweb2") if rule.member[place]]
+    found = [(rule.name, rule.measures, rule.low[place], rule.high[place]) for rule in own]
+    assert found == [(rule.name, rule.measures, *rule.bounds) for rule in GERMAN]
+
+
 def test_english_is_judged_by_gopher_and_fineweb(engine: ModuleType):
     texts = [*real_documents(150), "The cat and the dog. " * 30, "one\ntwo\none\n\none\n"]
     alone = verdict_of(engine, texts, ["gopher_repetition", "fineweb", "gopher_quality"])

@@ -171,3 +171,11 @@ def test_words_are_those_of_the_filter(engine: ModuleType, words: str, kept: lis
         stage = convert_recipe({"stages": [{"kind": "filter", "words": words, "rules": rules}]}).stages[0]
         found, _ = apply_stage(engine, frame, stage)
         assert engine.to_arrow(found).column("row").to_pylist() == kept, rules
+
+
+def test_long_lists_do_not_mix():
+    """Lists so long that every word passes the filter of bits."""
+    lists = {number: Listed(words=tuple(f"w{number}{k}" for k in range(3000)), as_="stop_word") for number in (1, 2)}
+    texts = [" ".join(lists[1].words[:40])] * 2
+    different, occurrences = count_stop_words(column_of(texts), lists, np.array([1, 2], np.int32))
+    assert different.tolist() == occurrences.tolist() == [40, 0]

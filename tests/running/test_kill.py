@@ -29,7 +29,7 @@ SLICE_BYTES = 12_000
 # Each is a copy of one that has libraries and kernels loaded and has run nothing.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.planning.kernels_loaded", __name__])
-FUZZY = {"kind": "fuzzy_dedup", "threshold": 0.5}
+FUZZY, OLD_SPANS = {"kind": "fuzzy_dedup", "threshold": 0.5}, {"kind": "substring_dedup", "length": 40}
 RECIPE = """
 input:
   - {path: "PATH/one.jsonl", name: one}
@@ -53,6 +53,15 @@ stages:
   - {kind: fuzzy_dedup, threshold: 0.5, index: "PATH/old/index"}
   - {kind: line_dedup, name: spans, unit: sentence, window: 2, documents: 3, keep: none}
   - {kind: substring_dedup, length: 40, min_kept: 9}
+output: {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids}
+"""
+
+SPANS = """
+input:
+  - {path: "PATH/one.jsonl", name: one}
+  - {path: "PATH/two.jsonl", name: two}
+stages:
+  - {kind: substring_dedup, length: 40, min_kept: 9, verify: bytes, index: "PATH/old/index"}
 output: {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids}
 """
 
@@ -81,7 +90,7 @@ class Place:
         self.recipe = folder / "recipe.yaml"
         self.recipe.write_text(recipe.replace("PATH", str(folder)))
         (folder / "old.jsonl").write_bytes(records_of(made_texts(100, 1)))
-        old = recipe_of(folder / "old.jsonl", stages=[FUZZY], output={"formats": [], "index": True})
+        old = recipe_of(folder / "old.jsonl", stages=[FUZZY, OLD_SPANS], output={"formats": [], "index": True})
         run(old, folder / "old", engine="cpu", workers=1)
         (folder / "one.jsonl").write_bytes(records_of(made_texts(250, 1)) + b"not json\n" * 3)
         (folder / "two.jsonl").write_bytes(b"null\n" + records_of(made_texts(150, 2)))
@@ -229,8 +238,11 @@ def test_runs_killed_while_documents_are_mixed(tmp_path: Path):
 
 
 @pytest.mark.slow("a run killed at any moment resumes with the same bytes")
-@pytest.mark.parametrize("recipe", [RECIPE, CUT], ids=["documents", "cuts"])
-def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, recipe: str):
+@pytest.mark.parametrize(
+    ("recipe", "moments"), [(RECIPE, MOMENTS), (CUT, MOMENTS), (SPANS, max(MOMENTS, 20))],
+    ids=["documents", "cuts", "spans"],
+)  # fmt: skip
+def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, recipe: str, moments: int):
     """Each phase is hit as often as any other, however long it takes."""
     (tmp_path / "text").mkdir()
     place = Place(tmp_path / "text", recipe)
@@ -246,9 +258,9 @@ def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, recipe: str):
     phases = list(dict.fromkeys(renames))
     assert len(phases) > 30 and phases[0] == "_work" and renames[-1] == "."
     hit = []
-    for number in range(MOMENTS):
+    for number in range(moments):
         output = tmp_path / f"killed-{number}"
-        phase = phases[int((number + chance.random()) / MOMENTS * len(phases))]
+        phase = phases[int((number + chance.random()) / moments * len(phases))]
         place_of = chance.choice([k for k, name in enumerate(renames, 1) if name == phase])
         for attempt in range(1 + 2 * (number % 4 == 3)):  # every fourth run is killed several times
             left = place_of if attempt == 0 else chance.randrange(1, max(len(renames) - place_of, 2))
@@ -259,4 +271,4 @@ def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, recipe: str):
         assert digests(output) == expected, f"kill {number} after rename {place_of} of {len(renames)}, in {phase}"
         assert not (output / "_work").exists()
     late = sum(number >= len(phases) / 2 for number in hit)
-    assert len(hit) >= MOMENTS and len(hit) / 3 < late, hit
+    assert len(hit) >= moments and len(hit) / 3 < late, hit

@@ -302,7 +302,7 @@ def test_an_index_of_the_folder_that_is_written_to(old, tmp_path):
 
 
 def test_an_index_needs_the_stage():
-    message = r"output.index needs exact_dedup, line_dedup, fuzzy_dedup or semantic_dedup, and no stage is one"
+    message = r"output.index needs exact_dedup, line_dedup, substring_dedup, fuzzy_dedup or semantic_dedup, and no"
     with pytest.raises(RecipeError, match=message):
         convert_recipe({"stages": [{"kind": "ngram_dedup"}], "output": {"index": True}})
 

@@ -22,6 +22,8 @@ from curation.errors import RecipeError
 from curation.finished.first_copies import first_copies
 from curation.finished.results import open_finished, run_documents
 from curation.finished.verify import verify
+from curation.kernels.hashing import FMIX_1, FMIX_2
+from curation.kernels.spans import BASE
 from curation.planning.disk import CANDIDATES
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
@@ -393,6 +395,42 @@ def test_copies_with_changes_need_less_disk_than_announced(length: int, tmp_path
     decide(stage, CPU, corpus)
     files = sum(path.stat().st_size for path in corpus.scratch.rglob("*.bin"))
     assert 0.5 < files / (CANDIDATES * stage.scratch_bytes(6, size)) < 1
+
+
+def chosen_text(size: int, length: int) -> str:
+    """A text in which the hashes of strings of `length // 2` bytes ascend as often as they can: each of them is the
+    least one of a window, when those before it are out."""
+    strings, letters = length // 2, np.arange(33, 97, dtype=np.uint64)
+    drop, text, rolled, before = np.uint64(1), [33] * strings, np.uint64(0), np.uint64(0)
+    with np.errstate(over="ignore"):
+        for _ in range(strings):
+            drop, rolled = drop * BASE, rolled * BASE + np.uint64(33)
+        while len(text) < size:
+            values = rolled * BASE + (letters - drop * np.uint64(text[-strings]))
+            hashes = values ^ values >> np.uint64(33)
+            for factor in (FMIX_1, FMIX_2):
+                hashes = hashes * factor
+                hashes ^= hashes >> np.uint64(33)
+            above = np.flatnonzero(hashes > before)
+            best = above[hashes[above].argmin()] if len(above) else hashes.argmin()
+            rolled, before = values[best], hashes[best]
+            text.append(int(letters[best]))
+    return bytes(text).decode()
+
+
+def test_chosen_text_is_slow_and_cut_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It takes more disk and is a warning, and ends in the cuts of its definition."""
+    monkeypatch.setattr("curation.stages.exact.substring_dedup.MIN_ANCHORS", 1000)
+    text = chosen_text(3000, LENGTH)
+    texts = [text[:2000], text[900:], text[200:700]]
+    report = finish(tmp_path / "out", write_input(tmp_path / "in.jsonl", texts), [SPANS])
+    anchors, size = report["stages"][0]["details"]["anchors"], sum(map(len, texts))
+    assert anchors > size / 2
+    (warning,) = [line for line in report["warnings"] if "record per" in line]
+    assert warning.startswith(
+        f"substring_dedup: the text has a record per {size / anchors:.1f} bytes, expected one per 8 "
+    )
+    assert pq.read_table(tmp_path / "out" / "documents")[TEXT].to_pylist() == substring_dedup(texts, LENGTH)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["a" * 31] * 3, ["a" * 5000], [None, "a" * 32, "a" * 32]], ids=range(5))

@@ -153,9 +153,20 @@ def read_cell(path: Path, cell: int) -> bytes:
 
 def cell_size(path: Path, cell: int) -> int:
     """Return the number of bytes of a cell. IntegrityError if the file is too short."""
+    low, high = cell_bounds(path, cell)
+    return high - low
+
+
+def cell_bounds(path: Path, cell: int) -> tuple[int, int]:
+    """Return the first byte of a cell and the one after it. IntegrityError if the file is too short."""
+    low, high = np.frombuffer(read_bytes(path, 8 * cell, 16), np.int64).tolist()
+    return low, high
+
+
+def read_bytes(path: Path, start: int, size: int) -> bytes:
+    """Return bytes of a file. IntegrityError if it is too short."""
     with open(path, "rb", buffering=0) as file:
-        low, high = np.frombuffer(_read(file, 8 * cell, 16), np.int64).tolist()
-        return int(high - low)
+        return _read(file, start, size)
 
 
 def _read(file: FileIO, start: int, size: int) -> bytes:

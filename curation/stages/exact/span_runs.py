@@ -22,15 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import batches_by_size, sorted_unique
+from curation.arrays import batches_by_size, sorted_unique, write_array
 from curation.contract import Engine
 from curation.errors import StageError
 from curation.kernels.spans import (
@@ -45,11 +45,13 @@ from curation.kernels.spans import (
 )
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
+    cell_bounds,
     cell_size,
     division_of,
     division_phase,
     once,
     range_of,
+    read_bytes,
     read_cell,
     reducer_count,
     slice_group,
@@ -57,8 +59,9 @@ from curation.stages.corpus.key_ranges import (
     text_starts,
     write_cells,
 )
+from curation.stages.exact.span_bytes import verified
 from curation.stages.exact.unit_keys import TextBuffers, buffers_of
-from curation.system.files import read_json, write_json
+from curation.system.files import commit, read_json, write_json
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
@@ -83,13 +86,14 @@ LEVELS = (Level("anchors", 3, None), Level("nodes", 3, node_records), Level("win
 
 
 class Run(NamedTuple):
-    """A run: its slice group, its number there, the documents of the slice group that it has, and its files of a level
-    with their numbers among those of all runs."""
+    """A run: its slice group, its number there, the documents of the slice group that it has, the bytes of their texts,
+    and its files of a level with their numbers among those of all runs."""
 
     group: int
     number: int
     first: int
     last: int
+    bytes: int
     files: Sequence[tuple[int, Path]]
 
 
@@ -101,18 +105,39 @@ class Batch(NamedTuple):
     spans: np.ndarray
 
 
-def span_phases(length: int) -> tuple[Phase, ...]:
-    """Return the phases that find the repeated windows."""
+class Known(Protocol):
+    """Windows that are repeated whatever this corpus has (`span_index.SpanIndex`)."""
+
+    def known_spans(
+        self, data: np.ndarray, offsets: np.ndarray, records: np.ndarray, places: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return such spans of the texts data[offsets[k]:offsets[k + 1]], int64 (start, stop), and whether all windows
+        of each place are such."""
+        ...
+
+
+def span_phases(
+    length: int,
+    verify: bool,
+    open_index: Callable[[], Known] | None = None,
+    compare: Callable[..., None] | None = None,
+) -> tuple[Phase, ...]:
+    """Return the phases that find the repeated windows, those of an index among them. `verify`: compare bytes where
+    hashes are equal. `compare` takes what a task does, `level` and `verify`; by default it writes the verdicts of a
+    reducer."""
     record_bytes = RANGES_PER_KEYS * -(-length // 4)  # an anchor owns a half of its `length - length // 2` strings
     phases = [division_phase(1, lambda corpus: text_starts(corpus, record_bytes))]
     for number, level in enumerate(LEVELS):
         write = (
-            partial(_write_closer, level=number, length=length) if number else partial(_write_anchors, length=length)
+            partial(_write_closer, level=number, length=length, verify=verify)
+            if number
+            else partial(_write_anchors, length=length, verify=verify, open_index=open_index)
         )
+        task = partial(compare or _compare, level=level, length=length, verify=verify)
         phases += [
             Phase(level.name, slice_group_count, write, durable=True),
             Phase(f"{level.name}_listed", once, partial(_list_runs, level=level), durable=True),
-            Phase(f"{level.name}_compared", reducer_count, partial(_compare, level=level), durable=True),
+            Phase(f"{level.name}_compared", reducer_count, task, durable=True),
         ]
     return tuple(phases)
 
@@ -125,24 +150,34 @@ def text_buffers(texts: pa.LargeStringArray) -> TextBuffers:
 # Records of a slice group
 
 
-def _write_anchors(engine: Engine, corpus: Corpus, group: int, length: int) -> None:
-    """Write the runs of a slice group and their anchors."""
-    listed = []
-    for number, (first, last, batch) in enumerate(_read_runs(slice_group(corpus, group), length)):
-        _write_file(corpus, LEVELS[0], (group, number, 0), batch, length)
-        listed.append([first, last, 1, len(batch.records)])
+def _write_anchors(
+    engine: Engine, corpus: Corpus, group: int, length: int, verify: bool, open_index: Callable[[], Known] | None
+) -> None:
+    """Write the runs of a slice group and their anchors; with `verify` their texts, too."""
+    listed, known, part = [], open_index() if open_index else None, slice_group(corpus, group)
+    memory = new_memory(0) if verify else new_memory()
+    for number, (first, last, size, batch) in enumerate(_read_runs(part, length, memory, known)):
+        _write_file(corpus, LEVELS[0], (group, number, 0), batch, length, verify)
+        if verify:
+            write_texts(text_path(corpus, group, number), part.of(part.rows[first:last]))
+        listed.append([first, last, size, 1, len(batch.records)])
     write_json(_list_path(corpus, LEVELS[0], group), listed)
 
 
-def _read_runs(part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
-    """Yield the first document and the one after the last of each run, and its anchors."""
+def _read_runs(
+    part: Corpus, length: int, memory: np.ndarray, known: Known | None
+) -> Iterator[tuple[int, int, int, Batch]]:
+    """Yield the first document and the one after the last of each run, its bytes, and its anchors."""
     found: list[Batch] = []
-    memory, first, last, size = new_memory(), 0, 0, 0
+    first, last, size = 0, 0, 0
     for read in part.texts(np.arange(len(part.rows))):
         buffers = text_buffers(read())
         for texts in batches_by_size(buffers.offsets[1:] - buffers.offsets[0], PIECE_BYTES):
             offsets = buffers.offsets[texts.start : texts.stop + 1]
             records, places, spans = anchor_records(buffers.data, offsets, length, memory)
+            if known:
+                more, is_known = known.known_spans(buffers.data, offsets, records, places)
+                records, places, spans = records[~is_known], places[~is_known], np.concatenate([spans, more])
             shift = size - int(offsets[0])
             found.append(Batch(records, _stored(places + shift), spans + shift))
             last, size = last + len(offsets) - 1, size + int(offsets[-1] - offsets[0])
@@ -152,13 +187,13 @@ def _read_runs(part: Corpus, length: int) -> Iterator[tuple[int, int, Batch]]:
                     "with more are rejected"
                 )
             if size >= RUN_BYTES or sum(len(batch.records) for batch in found) >= RUN_RECORDS:
-                yield first, last, _joined(found)
+                yield first, last, size, _joined(found)
                 found, first, size = [], last, 0
     if last > first:
-        yield first, last, _joined(found)
+        yield first, last, size, _joined(found)
 
 
-def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length: int) -> None:
+def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length: int, verify: bool) -> None:
     """Write the records of what a slice group has to look at more closely."""
     part, listed = slice_group(corpus, group), []
     for run in runs_of(corpus, LEVELS[level - 1], group):
@@ -168,13 +203,13 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
             found.append(batch)
             waiting += len(batch.records)
             if waiting >= RUN_RECORDS:
-                _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
+                _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length, verify)
                 found, files, records, waiting = [], files + 1, records + waiting, 0
         if waiting:
-            _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length)
+            _write_file(corpus, LEVELS[level], (group, run.number, files), _joined(found), length, verify)
             files += 1
             records += waiting
-        listed.append([run.first, run.last, files, records])
+        listed.append([run.first, run.last, run.bytes, files, records])
     write_json(_list_path(corpus, LEVELS[level], group), listed)
 
 
@@ -236,41 +271,97 @@ def _spans(places: np.ndarray, length: int) -> np.ndarray:
 # Verdicts
 
 
-def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level) -> None:
+def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level, length: int, verify: bool) -> None:
     """Write the verdicts about the records of a reducer, by file."""
-    paths = [path for run in runs_of(corpus, level) for _, path in run.files]
-    found: list[list[np.ndarray]] = [[] for _ in paths]
-    for number in division_of(corpus).cells(reducer, 1):
-        for pieces, verdicts in zip(found, _verdicts(paths, number, level.width), strict=True):
-            pieces.append(verdicts)
-    write_cells(_verdicts_path(corpus, level, reducer), found, len(paths))
+    files = Files.of(corpus, level, length, verify)
+    found = [range_verdicts(engine, files, number) for number in division_of(corpus).cells(reducer, 1)]
+    write_verdicts(corpus, level, reducer, found, len(files.paths))
 
 
-def _verdicts(paths: Sequence[Path], number: int, width: int) -> list[np.ndarray]:
-    """Return the verdicts (uint8) about the records of a range in each file."""
-    ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in paths)])
+class Files(NamedTuple):
+    """The files of a level, in order.
+
+    paths   their paths
+    starts  first byte of the text of the run of each, in the text of all runs
+    texts   of each, the file with the text of its run; none: records are not verified
+    """
+
+    level: Level
+    length: int
+    ranges: int
+    paths: list[Path]
+    starts: list[int]
+    texts: list[Path]
+
+    @staticmethod
+    def of(corpus: Corpus, level: Level, length: int, verify: bool) -> Files:
+        """Return the files of a corpus."""
+        files, before = Files(level, length, division_of(corpus).ranges, [], [], []), 0
+        for run in runs_of(corpus, level):
+            for _, path in run.files:
+                files.paths.append(path)
+                files.starts.append(before)
+                files.texts.extend([text_path(corpus, run.group, run.number)] * verify)
+            before += run.bytes
+        return files
+
+    def records(self, file: int, number: int) -> np.ndarray:
+        """Return the records of a range in a file."""
+        return np.frombuffer(read_cell(self.paths[file], number), np.uint64).reshape(-1, self.level.width)
+
+    def places(self, file: int, number: int) -> np.ndarray:
+        """Return their places, int64 of shape (n, 3)."""
+        path = self.paths[file]
+        first, low, places = (cell_bounds(path, cell)[0] for cell in (0, number, self.ranges))
+        size = cell_size(path, number) // (8 * self.level.width)
+        start = places + (low - first) // (8 * self.level.width) * PLACE.itemsize
+        return _positions(np.frombuffer(read_bytes(path, start, size * PLACE.itemsize), PLACE))
+
+
+def write_verdicts(
+    corpus: Corpus, level: Level, reducer: int, found: Sequence[Sequence[np.ndarray]], files: int
+) -> None:
+    """Write the verdicts of a reducer by file. `found` has them by range and file."""
+    write_cells(_verdicts_path(corpus, level, reducer), zip(*found, strict=True), files)
+
+
+def range_verdicts(engine: Engine, files: Files, number: int, is_whole: bool = True) -> list[np.ndarray]:
+    """Return the verdicts (uint8) about the records of a range in each file. `is_whole`: records that differ from all
+    with the same first hash may be KEPT."""
+    width, numbers = files.level.width, range(len(files.paths))
+    ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in files.paths)])
     verdicts = np.empty(ends[-1], np.uint8)
+    parts = int(-(-ends[-1] // PASS_RECORDS))
 
     def read() -> Iterator[tuple[np.ndarray, int]]:
-        for path, start in zip(paths, ends[:-1].tolist(), strict=True):
-            yield np.frombuffer(read_cell(path, number), np.uint64).reshape(-1, width), start
+        for file, start in zip(numbers, ends[:-1].tolist(), strict=True):
+            yield files.records(file, number), start
 
-    if ends[-1] <= PASS_RECORDS:
-        verdicts[:] = judge_records(np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), True)
-    else:
-        parts = int(-(-ends[-1] // PASS_RECORDS))
-        sizes = np.zeros(parts, np.int64)
-        for records, _ in read():
-            sizes += np.bincount(_part(records, 0, parts), minlength=parts)
-        for part, size in enumerate(sizes.tolist()):
-            pieces = -(-size // PASS_RECORDS)
-            for piece in range(pieces):
-                chosen, places = [], []
-                for records, start in read():
-                    own = np.flatnonzero((_part(records, 0, parts) == part) & (_part(records, 1, pieces) == piece))
-                    chosen.append(records[own])
-                    places.append(own + start)
-                verdicts[np.concatenate(places)] = judge_records(np.concatenate(chosen), pieces == 1)
+    def judge(rows: np.ndarray, records: np.ndarray, is_whole: bool) -> np.ndarray:
+        if files.texts:
+            records = verified(engine, files, number, ends, rows, records)
+        verdicts[rows] = judged = judge_records(records, is_whole)
+        return judged
+
+    if parts <= 1:
+        judge(np.arange(ends[-1]), np.concatenate([np.zeros((0, width), np.uint64), *(r for r, _ in read())]), is_whole)
+        parts = 0
+    sizes = np.zeros(parts, np.int64)
+    for records, _ in read() if parts else ():
+        sizes += np.bincount(_part(records, 0, parts), minlength=parts)
+    for part, size in enumerate(sizes.tolist()):
+        pieces = -(-size // PASS_RECORDS)
+        for piece in range(pieces):
+            rows, found, waiting = [np.zeros(0, np.int64)], [np.zeros((0, width), np.uint64)], 0
+            for records, start in chain(read(), [(found[0], -1)]):
+                own = np.flatnonzero((_part(records, 0, parts) == part) & (_part(records, 1, pieces) == piece))
+                rows.append(own + start)
+                found.append(records[own])
+                waiting += len(own)
+                if start < 0 or waiting > PASS_RECORDS:  # more only if records have both hashes in common
+                    here, those = np.concatenate(rows), np.concatenate(found)
+                    first = judge(here, those, is_whole and pieces == 1) != REPEATED
+                    rows, found, waiting = [here[first]], [those[first]], 0
     return [verdicts[low:high] for low, high in pairwise(ends.tolist())]
 
 
@@ -282,13 +373,15 @@ def _part(records: np.ndarray, column: int, parts: int) -> np.ndarray:
 # Files
 
 
-def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch, length: int) -> None:
+def _write_file(
+    corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch, length: int, verify: bool
+) -> None:
     """Write a file of a run: `place` has the slice group, the number of the run and that of the file. Of equal nodes or
-    windows the first is a record, and the others are spans."""
+    windows the first is a record, and the others are spans, unless bytes are compared."""
     ranges = division_of(corpus).ranges
     numbers = range_of(batch.records[:, 0], ranges)
     order, spans = np.argsort(numbers, kind="stable"), batch.spans
-    if level.records:
+    if level.records and not verify:
         repeated = _are_repeated(batch.records)
         spans = _spans(batch.places[repeated], length)
         order, numbers = order[~repeated[order]], numbers[~repeated]
@@ -301,7 +394,7 @@ def _write_file(corpus: Corpus, level: Level, place: tuple[int, int, int], batch
 
 def count_records(corpus: Corpus, level: Level) -> int:
     """Return the number of records of a level that were made."""
-    return sum(records for listed in read_json(_all_path(corpus, level)) for _, _, _, records in listed)
+    return sum(records for listed in read_json(_all_path(corpus, level)) for *_, records in listed)
 
 
 def _list_runs(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
@@ -314,10 +407,10 @@ def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[Run]
     """Return the runs of a slice group, or of all, in order, with their files of a level."""
     runs, total = [], 0
     for own, listed in enumerate(read_json(_all_path(corpus, level))):
-        for number, (first, last, files, _) in enumerate(listed):
+        for number, (first, last, size, files, _) in enumerate(listed):
             if group in (None, own):
                 paths = [(total + k, _file_path(corpus, level, own, number, k)) for k in range(files)]
-                runs.append(Run(own, number, first, last, paths))
+                runs.append(Run(own, number, first, last, size, paths))
             total += files
     return runs
 
@@ -348,6 +441,19 @@ def repeated_mask(corpus: Corpus, runs: Sequence[Run], size: int, length: int) -
 
 def _file_path(corpus: Corpus, level: Level, group: int, run: int, number: int) -> Path:
     return corpus.scratch / level.name / f"{group:06d}-{run:06d}-{number:06d}.bin"
+
+
+def text_path(corpus: Corpus, group: int, run: int) -> Path:
+    """Return the file with the text of a run."""
+    return corpus.scratch / LEVELS[0].name / f"{group:06d}-{run:06d}.txt"
+
+
+def write_texts(path: Path, documents: Corpus) -> None:
+    """Write the text of some documents."""
+    with commit(path) as temporary, open(temporary, "wb") as file:
+        for read in documents.texts(np.arange(len(documents.rows))):
+            buffers = text_buffers(read())
+            write_array(file, buffers.data[buffers.offsets[0] : buffers.offsets[-1]])
 
 
 def _list_path(corpus: Corpus, level: Level, group: int) -> Path:

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from curation.arrays import load_mapped, save_array
 from curation.contract import Engine, Frame
 from curation.errors import counted, nearest
-from curation.stages.base import SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
+from curation.stages.base import PATH, SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
+from curation.stages.corpus.saved_index import DESCRIPTION, write_index
 from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.exact.span_counts import (
     add_lengths,
@@ -26,18 +27,26 @@ from curation.stages.exact.span_counts import (
     write_entries,
 )
 from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
+from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTINGS, SpanIndex, span_index_phases
+from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
 from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 from curation.system.files import commit, read_json, write_json
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MIN_ANCHORS = 10_000  # of fewer no share says anything
+ANCHORS = 4  # per `length` bytes of text, about
 MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
 CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
+HASH, BYTES = VERIFY = ("hash", "bytes")
 SHOWN_SPANS, SHOWN_CHARACTERS = 3, 80  # in the lines of the report: frequent spans, and characters of each
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
 # Bytes of files per byte of text that is full of copies with a changed byte here and there: for a short, any and a
 # long `length`. Other text needs a third. The estimate of the disk takes 0.65 of what a stage announces
 MOST_SCRATCH, SCRATCH_BYTES, LEAST_SCRATCH, ESTIMATED = 13, 560, 1.1, 0.65
+VERIFIED_BYTES = 1.8  # per byte of text, more with `verify: bytes`
 
 
 class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedup"):
@@ -48,6 +57,10 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                bytes repeat, each with the line end or white space up to the next one
     join       also cut up to so many bytes between two cuts; 0: none
     min_kept   remove a document that is cut and keeps fewer characters; 0: none
+    verify     `hash`: two sequences are equal if hashes of 128 bits of them are; `bytes`: if their bytes are, for text
+               that somebody may have chosen against the hashes
+    index      folder `index` of an earlier run with `output: {index: true}` and the same `length`. The documents that
+               reached its stage precede those of this run; "" for none
 
     A byte is cut if it is in `length` consecutive bytes of its document, and an equal sequence begins at an earlier
     place of the corpus: in an earlier document, or earlier in the same one. Bytes are compared unchanged, by hashes of
@@ -64,15 +77,21 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             >>> curation.substring_dedup(frame, length=32)["text"].tolist()
             ['Copies of this text are permitted if they are complete. One.', 'Two. ']
         """,
+        types={"index": PATH},
     )
 
     length: int = 200
     bounds: str = CHARACTERS
     join: int = 0
     min_kept: int = 0
+    verify: str = HASH
+    index: str = ""
 
     finds_duplicates: ClassVar[bool] = False
     cuts_text: ClassVar[bool] = True
+    indexes: ClassVar[bool] = True
+    indexes_removed: ClassVar[bool] = True
+    index_folder: ClassVar[str] = SPAN_INDEX
 
     def __post_init__(self) -> None:
         if not MIN_LENGTH <= self.length <= MAX_LENGTH:
@@ -87,22 +106,63 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             )
         if self.join < 0:
             raise ValueError(f"join must be 0 (cut repeated bytes alone) or more bytes, not {self.join}")
+        if self.verify not in VERIFY:
+            raise ValueError(
+                f"verify must be one of {', '.join(VERIFY)}, not {self.verify!r}{nearest(self.verify, VERIFY)}"
+            )
         if self.min_kept < 0:
             raise ValueError(f"min_kept must be 0 (remove no document) or more characters, not {self.min_kept}")
 
     def kernels(self) -> tuple[str, ...]:
-        return ("span_records", *(("unit_spans",) if BOUNDS[self.bounds] else ()))
+        verified = ("leaders", "file_ranges") if self.verify == BYTES else ()
+        return ("span_records", *verified, *(("unit_spans",) if BOUNDS[self.bounds] else ()))
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """RecipeError for an index that is missing or has another length."""
+        if self.index:
+            self.open_index()
+
+    def files(self) -> dict[str, str]:
+        if not self.index:
+            return {}
+        index = self.open_index().saved
+        return {str(index.folder / DESCRIPTION): index.digest}
+
+    def open_index(self) -> SpanIndex:
+        """Return the saved index. RecipeError if it is missing or has another length."""
+        index = SpanIndex(self.index)
+        index.saved.check(self.index_settings())
+        return index
+
+    def index_settings(self) -> dict[str, Any]:
+        """Return the settings that a saved index depends on."""
+        return {**SETTINGS, "length": self.length}
+
+    def index_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of texts, of anchors and of where documents begin."""
+        return text_bytes * (1 + RECORD_BYTES * ANCHORS / self.length) + DOCUMENT_BYTES * documents
+
+    def index_phases(self) -> Sequence[Phase]:
+        return span_index_phases(self.length, self.verify == BYTES)
+
+    def write_index(
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    ) -> None:
+        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
+        write_index(folder, self.index_settings(), corpus, ids_of)
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return a bound on the bytes of records and verdicts, for any text that was not chosen against the hash."""
-        return text_bytes * min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) / ESTIMATED
+        verified = VERIFIED_BYTES * (self.verify == BYTES)
+        return text_bytes * (min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) + verified) / ESTIMATED
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {}
 
     def phases(self) -> Sequence[Phase]:
+        phases = span_phases(self.length, self.verify == BYTES, self.open_index if self.index else None)
         cuts = Phase(CUTS, slice_group_count, self._store_cuts, durable=True)
-        return (*span_phases(self.length), cuts, frequent_phase(CUTS))
+        return (*phases, cuts, frequent_phase(CUTS))
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Store the spans of a slice group, and write its rows to remove and what is cut."""
@@ -142,6 +202,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             for name, sizes in by_source.items():
                 sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]
         details = total._asdict() | {"anchors": count_records(corpus, LEVELS[0]), "sources": sources}
+        if self.index:
+            details["index_documents"] = self.open_index().saved.documents
         details["lengths"] = dict(zip(length_names(self.length, len(lengths)), lengths, strict=True))
         details["frequent"] = frequent_spans(corpus) if _has_report(corpus) else []
         drops = (stored_drops(corpus, REASON, removed()),) if self.min_kept else ()
@@ -178,6 +240,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             shown = [f"{name} {shares[name]:.1%}" for name in ranked[:SHOWN_COUNTS]]
             rest = [f"{len(ranked) - SHOWN_COUNTS:,} others"] if len(ranked) > SHOWN_COUNTS else []
             lines.append(f"bytes cut by input: {', '.join(shown + rest)}")
+        if "index_documents" in details:
+            lines.append(f"compared with the index of {counted(details['index_documents'], 'document')} too")
         if details["bytes"]:
             found = [f"{name} {size / count.bytes_in:.1%}" for name, (_, size) in details["lengths"].items() if size]
             lines.append(f"bytes cut by length of span: {', '.join(found)}")

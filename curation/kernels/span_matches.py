@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spans of texts that other texts have, by places where both may be equal. Both engines run this on the host."""
+
+import numpy as np
+
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import at, load64
+from curation.kernels.spans import CHUNK, find_anchors
+
+
+def all_anchors(data: np.ndarray, offsets: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hashes (uint64) and the places (int64 of shape (n, 3)) of all anchors of the texts
+    data[offsets[k]:offsets[k + 1]], also of repeated windows."""
+    windows = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
+    places, hashes = np.empty((windows, 3), np.int64), np.empty(windows, np.uint64)
+    found = find_anchors(data, offsets, length, length // 2, np.empty(CHUNK + length, np.uint64), places, hashes)
+    return hashes[:found], places[:found].copy()
+
+
+def matching_spans(
+    data: np.ndarray, places: np.ndarray, length: int, first: np.ndarray, count: np.ndarray, positions: np.ndarray,
+    texts: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Return spans of `data` that `texts` has: int64 (number, start, stop, shift), at `start + shift` in `texts`.
+
+    places     int64 (low, high, anchor), as in `curation.kernels.spans`
+    first      of each place, int64: the first of its `count` elements of `positions`
+    positions  uint64: places in `texts`, each perhaps equal to that of an anchor
+
+    A span has the anchor, at least `length` bytes, and none outside the windows of its place, which has the number.
+    """
+    if not len(places):
+        return np.zeros((0, 4), np.int64)
+    positions.flags.writeable = False  # as a memory map: the kernel is compiled once
+    spans = np.empty((int(count.sum()), 4), np.int64)
+    return spans[: match_places(data, places, length, first, count, positions, texts, spans)].copy()
+
+
+@kernel
+def match_places(data, places, length, first, count, positions, texts, spans):
+    """Write the spans of `matching_spans`; return how many there are."""
+    found = 0
+    for number in range(len(places)):
+        low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
+        for k in range(first[number], first[number] + count[number]):
+            place = np.int64(positions[k])
+            if place < 0 or place >= len(texts):  # of a damaged file
+                continue
+            most, after = min(high + length - anchor, len(texts) - place), np.int64(0)
+            while after + 8 <= most and load64(data, anchor + after) == load64(texts, place + after):
+                after += 8
+            while after < most and data[at(anchor + after)] == texts[at(place + after)]:
+                after += 1
+            most, before = min(anchor - low, place), np.int64(0)
+            while before < most and data[at(anchor - before - 1)] == texts[at(place - before - 1)]:
+                before += 1
+            if before + after >= length:
+                spans[found, 0], spans[found, 1], spans[found, 2] = number, anchor - before, anchor + after
+                spans[found, 3] = place - anchor
+                found += 1
+    return found

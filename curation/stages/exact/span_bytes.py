@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`substring_dedup` with `verify: bytes`: bytes decide where hashes are equal.
+
+The anchors come with the text of each run in a file. A reducer reads the bytes of all records that share a hash with an
+earlier one, and gives those that differ another hash, until equal hashes are equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from curation.arrays import batches_by_size, read_pieces, seeded_hashes
+from curation.contract import Engine
+
+BYTES_AT_ONCE = 1 << 21  # that are compared: 70 MB
+
+
+class Files(Protocol):
+    """Files of records (`span_runs.Files`): the length of windows, and of each file that of the text of its run."""
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def texts(self) -> list[Path]: ...
+
+    def places(self, file: int, number: int) -> np.ndarray:
+        """Return the places of the records of a range in a file, int64 of shape (n, 3)."""
+        ...
+
+
+def verified(
+    engine: Engine, files: Files, number: int, ends: np.ndarray, rows: np.ndarray, records: np.ndarray
+) -> np.ndarray:  # fmt: skip
+    """Return records of a range, with other last hashes where equal ones have different bytes.
+
+    ends  first record of each file among those of the range, then their number
+    rows  the places of the records there, ascending
+    """
+    file = np.searchsorted(ends, rows, side="right") - 1
+    low, size = np.empty((2, len(rows)), np.int64)
+    for own in _groups(file) if len(file) else ():
+        place = files.places(int(file[own.start]), number)[rows[own] - ends[file[own.start]]]
+        low[own], size[own] = place[:, 0], place[:, 1] - place[:, 0] + files.length
+    records, attempt = records.copy(), 0
+    while True:
+        leaders = engine.group_leaders(records).astype(np.int64)
+        suspects = np.flatnonzero(leaders != np.arange(len(leaders)))
+        differ = suspects[~_are_equal(files, file, low, size, suspects, leaders[suspects])]
+        if not len(differ):
+            return records
+        attempt += 1
+        records[differ, -1] = seeded_hashes(records[differ, -1], attempt)
+
+
+def _are_equal(
+    files: Files, file: np.ndarray, low: np.ndarray, size: np.ndarray, left: np.ndarray, right: np.ndarray
+) -> np.ndarray:  # fmt: skip
+    """Return whether the bytes of each record `left` are those of the record `right`."""
+    equal = size[left] == size[right]
+    same = np.flatnonzero(equal)
+    for batch in batches_by_size(np.cumsum(size[left[same]]), BYTES_AT_ONCE):
+        own = same[batch]
+        starts = np.cumsum(np.append(0, size[left[own]]))
+        first, second = (_bytes_of(files, file[side[own]], low[side[own]], starts) for side in (left, right))
+        equal[own] = np.logical_and.reduceat(first == second, starts[:-1])
+    return equal
+
+
+def _bytes_of(files: Files, file: np.ndarray, low: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return bytes of the texts of files: from `low` on, for each element of `starts` but the last."""
+    out, order = np.empty(starts[-1], np.uint8), np.lexsort((low, file))
+    size = np.diff(starts)
+    for own in _groups(file[order]):
+        chosen = order[own]
+        read = np.empty(size[chosen].sum(), np.uint8)
+        read_pieces(files.texts[file[chosen[0]]], low[chosen], size[chosen], read)
+        ends = np.cumsum(size[chosen])
+        out[np.arange(len(read)) + np.repeat(starts[chosen] - ends + size[chosen], size[chosen])] = read
+    return out
+
+
+def _groups(values: np.ndarray) -> Iterator[slice]:
+    """Yield where equal values are in an ascending array."""
+    changes = np.flatnonzero(np.diff(values)) + 1
+    for first, last in pairwise([0, *changes.tolist(), len(values)]):
+        yield slice(first, last)
