@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from curation.library.overlap_spans import SpanOverlap
 
 COMPARISONS = ("folded", "lowercase", "exact")
+WORDS = ("spaces", "scripts", "table")  # as in `curation.kernels.word_breaks`, which loads Numba
 SHOWN_ITEMS = 10
 SHOWN_IDS = 3
 SHOWN_CHARACTERS = 120
@@ -55,6 +56,10 @@ def _add_check_overlap(parser: Parser) -> None:
         "--compare", choices=COMPARISONS, default="folded",
         help="compare lower case without punctuation, each digit as 0 (folded), lower case, or texts unchanged "
         "(default: folded)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--words", choices=WORDS, default="spaces",
+        help="divide texts into words at spaces, in scripts without spaces too, or also at marks (default: spaces)",
     )  # fmt: skip
     share(parser, "model", help="compare vectors too, by the encoder or static embeddings in this local folder")
     parser.add_argument(
@@ -96,7 +101,7 @@ def check_overlap(options: argparse.Namespace) -> int:
         found = overlap.check_overlap(
             [_train(path, options.text_column) for path in options.train],
             _tests(options),
-            ngram=options.ngram, threshold=options.threshold, compare=options.compare,
+            ngram=options.ngram, threshold=options.threshold, compare=options.compare, words=options.words,
             documents=options.documents, tokenizer=options.tokenizer, model=options.model,
             cosine=0.95 if options.cosine is None else options.cosine, whole_documents=options.whole_documents,
             engine=options.engine, workers=options.workers,

@@ -34,7 +34,8 @@ from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.texts import local_inputs
-from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
+from curation.stages.words import check_words
 from curation.system.files import as_json, commit, local_output
 from curation.system.steps import Count, each, watching
 
@@ -155,6 +156,7 @@ def check_overlap(
     ngram: int = 13,
     threshold: float = 0.8,
     compare: str = "folded",
+    words: str = "spaces",
     documents: int = 10,
     tokenizer: str = "",
     model: str | os.PathLike[str] = "",
@@ -168,10 +170,11 @@ def check_overlap(
     train      the folder of a finished run, paths or inputs as in a recipe, prefixes of `.bin/.idx` pairs, or a list
     test       paths or inputs as in a recipe; each input is a set. A record that cannot be read, and a file without a
                word, are an InputError
-    ngram      number of words (`str.split()`) in an n-gram; each different n-gram of an item counts once
+    ngram      number of words in an n-gram; each different n-gram of an item counts once
     threshold  an item is contaminated if more than this share of its n-grams is found
     compare    the text that is cut into words. `folded`: lower case, decimal digits replaced by 0, punctuation
                (categories P*) by a space; `lowercase`: `text.lower()`; `exact`: the text unchanged
+    words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
     documents  number of documents to name per n-gram and item, the first ones
     tokenizer  of pairs; default: the one in the manifest of their run
     model      folder of an encoder or of static embeddings: compare vectors too; "": n-grams only
@@ -202,24 +205,28 @@ def check_overlap(
         "check_overlap",
         {
             "ngram": (ngram, int), "threshold": (threshold, float), "documents": (documents, int),
-            "tokenizer": (tokenizer, str), "model": (model, str), "cosine": (cosine, float),
+            "tokenizer": (tokenizer, str), "words": (words, str), "model": (model, str), "cosine": (cosine, float),
             "whole_documents": (whole_documents, bool), "workers": (workers, int),
         },
     )  # fmt: skip
     _check(ngram, threshold, compare, documents, workers)
+    try:
+        check_words(words)
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
     model = os.fspath(model)
     if model and not 0 < cosine <= 1:
         raise RecipeError(f"cosine must be above 0 and at most 1, not {cosine:g}{as_share(cosine)}")
     if whole_documents and not model:
         raise RecipeError("whole_documents is for vectors, and there is no model. Give the folder of a model")
     chosen = load_engine(choose_engine(engine).name)
-    items = _Items(test, ngram, compare)
+    items = _Items(test, ShingleSettings(COMPARISONS[compare], ngram, False, words))
     vectors = items_of(items.texts, model, whole_documents) if model else None
     if vectors is not None and not len(vectors.rows):
         raise InputError(f"test: {model} knows no word of any item. Give a model of their language")
     tasks = plan_tasks(train, tokenizer, model)
     table = table_of(("test",), items.hashes, np.arange(len(items.hashes), dtype=np.int32))
-    wanted = Wanted(table, items.hashes, ngram, compare, documents, vectors)
+    wanted = Wanted(table, items.hashes, items.settings, documents, vectors)
     found = _scan(chosen, wanted, tasks, workers or read_processors())
     if not found.documents:
         rejected = f"; {found.rejected:,} records were rejected" if found.rejected else ""
@@ -245,17 +252,18 @@ class _Items:
     """The evaluation items, and their different n-grams: `grams[starts[k]:starts[k + 1]]` are positions in `hashes`
     (uint64, ascending) of item k."""
 
-    def __init__(self, test: Any, ngram: int, compare: str) -> None:
+    def __init__(self, test: Any, settings: ShingleSettings) -> None:
         inputs = local_inputs(test, "test: ")
         if not inputs:
             raise InputError("test has no inputs, expected at least one path")
         engine = load_engine("cpu")
+        self.settings = settings
         self.columns: dict[str, list[Any]] = {name: [] for name in ("test", "file", "item", "id", "words")}
         self.texts: list[str] = []
         hashes, sizes = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         for file in [_probed(file) for file in find_files(inputs)]:
             before = len(hashes)
-            for batch, counts in self._read(engine, file, ngram, compare):
+            for batch, counts in self._read(engine, file):
                 hashes.append(batch)
                 sizes.append(counts)
             if not sum(map(len, hashes[before:])):
@@ -267,7 +275,7 @@ class _Items:
         self.grams = grams.astype(np.int64)
         self.starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
 
-    def _read(self, engine: Engine, file: SourceFile, ngram: int, compare: str) -> Any:
+    def _read(self, engine: Engine, file: SourceFile) -> Any:
         """Yield (n-grams of a batch, number of each item's), and note the items."""
         records = 0
         for input_slice in each(plan_slices([file], SLICE_BYTES), "reading test files", "slice"):
@@ -277,8 +285,8 @@ class _Items:
                 for entry in documents.rejected:
                     raise InputError(f"test file {shown(file.path)}, record {records + entry.row + 1:,}: {entry.error}")
                 self.texts += documents.table.column(TEXT).to_pylist()
-                text, _ = engine.rewrite(engine.from_arrow(documents.table)[TEXT], COMPARISONS[compare])
-                hashes, offsets = engine.shingles(text, ngram, False)
+                text = compared_text(engine, engine.from_arrow(documents.table)[TEXT], self.settings)
+                hashes, offsets = engine.shingles(text, self.settings.ngram, False)
                 numbers = (documents.table.column(ROW).to_numpy() + records + 1).tolist()
                 ids = documents.table.column(ID).to_pylist()
                 self.columns["test"] += [file.source] * len(numbers)
@@ -295,7 +303,7 @@ class _Items:
 
 def read_items(test: Any) -> _Items:
     """Return the evaluation items of inputs as in a recipe."""
-    return _Items(test, 1, "exact")
+    return _Items(test, ShingleSettings(COMPARISONS["exact"], 1, False))
 
 
 def _probed(file: SourceFile) -> SourceFile:

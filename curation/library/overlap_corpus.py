@@ -32,7 +32,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
 from curation.reading.texts import local_inputs
 from curation.run_folder.folder import REPORT
-from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.corpus.similarity import ShingleSettings, compared_text
 
 SLICE_BYTES = 16 << 20
 MODEL_SLICE_BYTES = 1 << 20  # models read slowly: more tasks keep all workers busy to the end
@@ -57,7 +57,7 @@ class PairTask(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The n-grams to find: their table, whose owners are positions in `hashes`, and how texts are compared.
+    """The n-grams to find: their table, whose owners are positions in `hashes`, and the settings of n-grams.
 
     documents  number of documents to name per n-gram
     items      the items with a vector; None if only n-grams are compared
@@ -65,8 +65,7 @@ class Wanted(NamedTuple):
 
     table: NgramTable
     hashes: np.ndarray
-    ngram: int
-    compare: str
+    settings: ShingleSettings
     documents: int
     items: Items | None = None
 
@@ -185,12 +184,12 @@ def first_per_group(
 
 def _matches(engine: Engine, wanted: Wanted, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (n-gram, row, id) of each different n-gram of each document of a frame that is wanted."""
-    text, _ = engine.rewrite(frame[TEXT], COMPARISONS[wanted.compare])
-    hits, _ = engine.ngram_hits(text, wanted.table, wanted.ngram)
+    text = compared_text(engine, frame[TEXT], wanted.settings)
+    hits, _ = engine.ngram_hits(text, wanted.table, wanted.settings.ngram)
     if not hits.any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, object)
     having = engine.filter_rows(engine.with_columns(frame[[ROW, ID, TEXT]], {TEXT: text}), hits > 0)
-    hashes, offsets = engine.shingles(having[TEXT], wanted.ngram, False)
+    hashes, offsets = engine.shingles(having[TEXT], wanted.settings.ngram, False)
     places = np.searchsorted(wanted.hashes, hashes)
     matched = wanted.hashes[np.minimum(places, len(wanted.hashes) - 1)] == hashes
     number = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[matched]

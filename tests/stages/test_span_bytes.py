@@ -74,6 +74,15 @@ def test_both_ways_give_the_same_of_other_text(tmp_path: Path):
     assert found == substring_dedup(PAGES, LENGTH) == curation.substring_dedup(frame, length=LENGTH)[TEXT].tolist()
 
 
+def test_the_plan_tells_how_texts_are_compared():
+    stage = SubstringDedup(verify="bytes", index="old/index")
+    assert stage.explain()[1:] == [
+        "the documents of old/index precede those of this run", "compare bytes where hashes are equal"
+    ]  # fmt: skip
+    assert stage.scratch_bytes(1, 1000) > SubstringDedup().scratch_bytes(1, 1000) + 1000
+    assert {*stage.kernels()} == {"span_records", "leaders", "file_ranges"}
+
+
 def test_a_wrong_way_is_refused():
     with pytest.raises(RecipeError, match="verify must be one of hash, bytes, not 'byte'; did you mean bytes"):
         convert_recipe({"input": [{"path": "x.jsonl"}], "stages": [SPANS | {"verify": "byte"}]})

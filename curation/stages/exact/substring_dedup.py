@@ -213,6 +213,10 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         whole = "" if self.bounds == CHARACTERS else f", in whole {self.bounds}"
         joined = f", and up to {counted(self.join, 'byte')} between two cuts" if self.join else ""
         lines = [f"cut what repeats an earlier {self.length:,} bytes or more{whole}{joined}; keep the first copy"]
+        if self.index:
+            lines.append(f"the documents of {self.index} precede those of this run")
+        if self.verify == BYTES:
+            lines.append("compare bytes where hashes are equal")
         if self.min_kept:
             lines.append(f"remove a document that keeps fewer than {counted(self.min_kept, 'character')}")
         return lines
