@@ -80,7 +80,7 @@ def test_the_plan_tells_how_texts_are_compared():
         "the documents of old/index precede those of this run", "compare bytes where hashes are equal"
     ]  # fmt: skip
     assert stage.scratch_bytes(1, 1000) > SubstringDedup().scratch_bytes(1, 1000) + 1000
-    assert {*stage.kernels()} == {"span_records", "leaders", "file_ranges"}
+    assert {*stage.kernels()} == {"span_records", "span_masks", "leaders", "file_ranges"}
 
 
 def test_a_wrong_way_is_refused():
