@@ -38,7 +38,7 @@ def completed(recipe: dict[str, Any]) -> dict[str, Any]:
     kinds = {field.name: field.type for field in msgspec.structs.fields(Recipe)}
     stages = [_completed(entry, STAGES.get(str(entry.get("kind")))) for entry in content["stages"]]
     rest = {name: _completed(value, kinds.get(name)) for name, value in content.items() if name != "stages"}
-    return content | rest | {"stages": stages}
+    return as_json(Recipe()) | content | rest | {"stages": stages}
 
 
 def _completed(value: Any, kind: Any) -> Any:
