@@ -31,6 +31,7 @@ def assert_equal_tokens(engine, texts, tokenizer):
         np.testing.assert_array_equal(found, expected, strict=True)
 
 
+@pytest.mark.slow("tokens do not depend on the order of threads")
 @pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ids_in_every_order_of_threads(monkeypatch, seed, capability):

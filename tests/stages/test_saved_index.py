@@ -143,6 +143,7 @@ def test_small_and_empty_data_on_both_sides(old, tmp_path, texts):
     assert verify(tmp_path / "few") == verify(tmp_path / "again") == []
 
 
+@pytest.mark.slow("a crowd of copies in an index costs no more than its limit")
 def test_a_crowd_in_the_index_costs_no_more_than_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(saved_index, "PAIRS_AT_ONCE", 50)
     monkeypatch.setattr(saved_index, "MAX_COMPARED", 4)
@@ -167,6 +168,7 @@ def index_bytes(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in files_below(folder)}
 
 
+@pytest.mark.slow("a saved index has the same bytes for any division of the work")
 def test_the_same_bytes_however_the_work_was_cut(old, tmp_path):
     other = finish(tmp_path / "other", tmp_path / "old.jsonl", slice_bytes=700, scheduler="processes")
     assert index_bytes(old) == index_bytes(other)

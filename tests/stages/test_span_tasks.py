@@ -58,6 +58,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 20)
 
 
+@pytest.mark.slow("array tasks cut the same spans")
 def test_array_tasks_write_the_same_bytes(place: Place, expected: dict[str, str]):
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda task: place.run("tasks", array_task=f"{task}/3", lease_seconds=30), (1, 2, 3)))
