@@ -170,6 +170,7 @@ def test_other_settings_of_hugging_face_run_on_the_host(change):
 # Tables
 
 
+@pytest.mark.slow("characters have the classes that tiktoken gives them")
 def test_classes_are_those_of_tiktoken():
     classes = character_classes(CL100K)
     texts = dict.fromkeys("aé", LETTER) | dict.fromkeys("1²", NUMBER) | dict.fromkeys("\u3000\t", SPACE)
