@@ -113,27 +113,27 @@ def continues_run(first, kind):
 
 
 @kernel
-def cut_run(codes, kinds, base, count, roots, edges, costs, best, back, ends):
-    """Set ends[base + k] if a word ends before character k of a run, for k from 1 to count - 1, else clear it.
+def cut_run(codes, kinds, count, roots, edges, costs, best, back, ends):
+    """Set ends[k] if a word ends before character k of a run, for k from 1 to count - 1, else clear it.
 
-    codes, kinds  code points (int32) and classes (uint8), from `base` on
+    codes, kinds  code points (int32) and classes (uint8)
     count         characters of the run: 1 to MAX_RUN
-    best, back    int32 scratch, from `base` to base + count: the lowest sum before a character; where its last word
-                  begins, times 2, plus 1 for a word that is not an unknown cluster
+    best, back    int32 scratch, count + 1: the lowest sum before a character; where its last word begins, times 2, plus
+                  1 for a word that is not an unknown cluster
     """
     for k in range(count + 1):
-        best[base + k] = FAR
-    best[base] = 0
-    southeast = kinds[base] >= SOUTHEAST
+        best[k] = FAR
+    best[0] = 0
+    southeast = kinds[0] >= SOUTHEAST
     after_katakana = False
     for first in range(count):
-        is_katakana = kinds[base + first] == KATAKANA
-        sum_before = best[base + first]
+        is_katakana = kinds[first] == KATAKANA
+        sum_before = best[first]
         if sum_before < FAR:
             node, k = 0, first
             has_single = False
             while k < count:
-                code = codes[base + k]
+                code = codes[k]
                 if code > 0xFFFF:
                     break
                 node = int(roots[code]) if k == first else next_node(edges, node, code)
@@ -141,38 +141,38 @@ def cut_run(codes, kinds, base, count, roots, edges, costs, best, back, ends):
                     break
                 k += 1
                 cost = np.int64(costs[node])
-                if cost != NO_WORD and not (k < count and kinds[base + k] == SIGN):
+                if cost != NO_WORD and not (k < count and kinds[k] == SIGN):
                     total = sum_before + (WORD_COST if southeast else cost)
-                    if total < best[base + k]:
-                        best[base + k], back[base + k] = total, 2 * first + 1
+                    if total < best[k]:
+                        best[k], back[k] = total, 2 * first + 1
                     has_single |= k == first + 1
             if not has_single:
                 k = first + 1
-                if kinds[base + first] == LEADING and k < count:
+                if kinds[first] == LEADING and k < count:
                     k += 1
-                while k < count and kinds[base + k] == SIGN:
+                while k < count and kinds[k] == SIGN:
                     k += 1
                 total = sum_before + (CLUSTER_COST if southeast else UNKNOWN_COST)
-                if total < best[base + k]:
-                    best[base + k], back[base + k] = total, 2 * first + (0 if southeast else 1)
+                if total < best[k]:
+                    best[k], back[k] = total, 2 * first + (0 if southeast else 1)
             if is_katakana and not after_katakana:
                 k = first + 1
-                while k < count and kinds[base + k] == KATAKANA:
+                while k < count and kinds[k] == KATAKANA:
                     k += 1
                 total = sum_before + KATAKANA_COST
-                if total < best[base + k]:
-                    best[base + k], back[base + k] = total, 2 * first + 1
+                if total < best[k]:
+                    best[k], back[k] = total, 2 * first + 1
         after_katakana = is_katakana
     for k in range(1, count):
-        ends[base + k] = False
+        ends[k] = False
     k = count
-    is_word = back[base + k] & 1
+    is_word = back[k] & 1
     while True:
-        k = back[base + k] >> 1
+        k = back[k] >> 1
         if k == 0:
             break
-        before = back[base + k] & 1
-        ends[base + k] = is_word | before
+        before = back[k] & 1
+        ends[k] = is_word | before
         is_word = before
 
 
@@ -286,7 +286,7 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
             kind = class_of(pages, classes, code)
             if not continues_run(first, kind):
                 break
-        cut_run(codes, kinds, 0, count, roots, edges, costs, best, back, ends)
+        cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
         for k in range(count):
             if k > 0 and ends[k]:
                 out[at(o)] = SEPARATOR

@@ -12,7 +12,7 @@ import argparse
 import lzma
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +22,19 @@ from curation.kernels import tables
 from curation.kernels.word_lists import (
     HAN,
     INNER,
-    INNER_MARKS,
     KATAKANA,
     LEADING,
     LETTER,
     LIST_PATH,
+    NO_WORD,
     OPENING,
     OTHER,
     SIGN,
     SOUTHEAST,
     SPACE,
-    store,
 )  # fmt: skip
 
+INNER_MARKS = "-.'’,:"
 LISTS = ("cj", "thai", "lao", "khmer", "burmese")
 HEADER = b"\xda\x27", b"CmnD"  # of the data of ICU: magic bytes, and the format of a package
 JOINERS = {0xFF: "\u200d", 0xFE: "\u200c"}  # bytes of the four lists of bytes
@@ -186,13 +186,33 @@ def class_of(code_point: int, is_space: bool) -> int:
     return OPENING if category in ("Ps", "Pi") else OTHER
 
 
-def classes(class_function: Callable[[int, bool], int] = class_of) -> np.ndarray:
+def classes() -> np.ndarray:
     """The class of each code point, uint8."""
     unicode = tables.load_tables()
     code_points = np.arange(0x110000)
     records = unicode.records[unicode.pages[code_points >> 8].astype(np.int64) * 256 + (code_points & 255)]
     spaces = (unicode.flags[records] & tables.SPACE) != 0
-    return np.array([class_function(*pair) for pair in enumerate(spaces.tolist())], np.uint8)
+    return np.array([class_of(*pair) for pair in enumerate(spaces.tolist())], np.uint8)
+
+
+def store(words: dict[str, int], classes: np.ndarray) -> bytes:
+    """Return the content of the file before compression, as `curation.kernels.word_lists.unpack` reads it.
+
+    classes  uint8[0x110000]
+    """
+    ordered = sorted(words)
+    shared, own, text = bytearray(), bytearray(), []
+    before = ""
+    for word in ordered:
+        count = next((k for k in range(len(word)) if word[k] != before[k : k + 1]), len(word))
+        shared.append(count)
+        own.append(len(word) - count)
+        text.append(word[count:])
+        before = word
+    units = "".join(text).encode("utf-16-le")
+    costs = bytes(words[word] for word in ordered)
+    assert NO_WORD not in costs
+    return np.int64(len(ordered)).tobytes() + classes.tobytes() + bytes(shared) + bytes(own) + costs + units
 
 
 def main() -> None:
