@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import Engine, Frame
-from curation.kernels.word_breaks import SPACES
 from curation.measures import TOKENS
 from curation.rules.decide import Rule, Verdict
 from curation.stages import Filter, MeasureStage, RowStage, Stage
 from curation.stages.outcome import Outcome
+from curation.stages.words import divides
 
 NOTE = "curation.measured"  # in frame.attrs: column of the text -> names of measures
 VERDICT = {"kept": "bool", "reason": "large_string", "value": "double", "bound": "double"}
@@ -97,7 +97,7 @@ def on_measures(stage: RowStage, frame: Frame, text_column: str) -> RowStage:
     if not isinstance(stage, Filter | Explain):
         return stage
     wanted = (stage if isinstance(stage, Filter) else stage.filter).measures
-    if TOKENS in wanted or stage.words not in ("", SPACES):  # the frame's may be of another tokenizer, or other words
+    if TOKENS in wanted or divides(stage.words):  # the frame's may be of another tokenizer, or other words
         return stage
     if not wanted or not {*wanted} <= {*_noted(frame, text_column)}:
         return stage
@@ -113,7 +113,7 @@ def note_measures(frame: Frame, stage: Stage, text_column: str, changed: bool) -
     names = _noted(frame, text_column)
     added = (*stage.writes(),) if isinstance(stage, MeasureStage) else ()
     added = stage.filter.measures if isinstance(stage, Explain) else added
-    if getattr(stage, "words", "") not in ("", SPACES):
+    if divides(getattr(stage, "words", "")):
         added = ()
     known = [] if changed else [name for name in names if name not in stage.writes()]
     if {*known, *added} != {*names}:

@@ -33,9 +33,14 @@ def check_words(words: str) -> None:
         raise ValueError(f"words must be {', '.join(WORDS[:-1])} or {WORDS[-1]}, not {words!r}{nearest(words, WORDS)}")
 
 
+def divides(words: str) -> bool:
+    """Return whether these words end elsewhere than at white space, too; "" stands for `spaces`."""
+    return words not in ("", SPACES)
+
+
 def kernels_of(words: str) -> tuple[str, ...]:
     """Return the group of kernels that cuts such words, for `Stage.kernels`."""
-    return () if words in ("", SPACES) else ("words",)
+    return ("words",) if divides(words) else ()
 
 
 def with_words(stage: AnyStage, words: str) -> AnyStage:
@@ -47,7 +52,7 @@ def with_words(stage: AnyStage, words: str) -> AnyStage:
 
 def split_words(engine: Engine, text: Text, words: str) -> Text:
     """Return the texts with a space between adjacent words. `words` is one of WORDS, or "" for `spaces`."""
-    if words in ("", SPACES):
+    if not divides(words):
         return text
     parts, wanted = engine.split_words(text, words)
     if wanted.all() or not wanted.any():
@@ -67,7 +72,7 @@ def measure_words(engine: Engine, text: Text, names: Collection[str], words: str
     """
     if not names:
         return {}
-    parts, wanted = (text, np.zeros(0, bool)) if words in ("", SPACES) else engine.split_words(text, words)
+    parts, wanted = engine.split_words(text, words) if divides(words) else (text, np.zeros(0, bool))
     rows = np.flatnonzero(wanted)
     of_split = tuple(name for name in names if name not in OF_UNSPLIT and (name != "sentences" or words != TABLE))
     of_text = tuple(name for name in names if len(rows) < len(wanted) or not len(rows) or name not in of_split)

@@ -14,7 +14,6 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
-from curation.kernels.word_breaks import SPACES
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import Compared, index_phases
 from curation.stages.corpus.keep_orders import (
@@ -56,7 +55,7 @@ from curation.stages.corpus.similarity import (
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.words import check_words, kernels_of
+from curation.stages.words import check_words, divides, kernels_of
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
@@ -238,7 +237,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         bands, rows = self.banding
         names = ("ngram", "unit", "compare", "permutations", "seed", "threshold", "verify")
         chosen = {name: getattr(self, name) for name in names}
-        if self.words not in ("", SPACES):  # an index of an earlier version has no such key
+        if divides(self.words):  # an index of an earlier version has no such key
             chosen["words"] = self.words
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 

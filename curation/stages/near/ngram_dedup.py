@@ -16,10 +16,10 @@ from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.stages.base import CorpusStage, Function, Phase
 from curation.stages.corpus.key_ranges import divide, once, row_type
-from curation.stages.corpus.similarity import COMPARISONS, for_texts
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text, for_texts
 from curation.stages.corpus.stored_drops import read_drops, write_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
-from curation.stages.words import check_words, kernels_of, measure_words, split_words
+from curation.stages.words import check_words, kernels_of, measure_words
 from curation.system.files import read_json, write_json
 
 COMPARED, REASON = "compared", "seen_ngrams"  # phase; in `removed/`
@@ -96,12 +96,12 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     def _compare(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Compare all documents in order, and write those to remove to files: memory holds the table and a batch."""
         keys, owners = self._table(corpus)
+        settings = ShingleSettings(COMPARISONS[self.compare], self.ngram, False, self.words)
         details = {"ngrams_kept": 0, "too_few_words": 0, "table_bytes": keys.nbytes + owners.nbytes}
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
             text = engine.from_arrow(pa.table({TEXT: texts}))[TEXT]
-            text, _ = engine.rewrite(text, COMPARISONS[self.compare])
-            return engine.shingles(split_words(engine, text, self.words), self.ngram, False)
+            return engine.shingles(compared_text(engine, text, settings), self.ngram, False)
 
         def removed() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for part in _parts(corpus):

@@ -27,10 +27,10 @@ from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 from curation.rules.decide import Verdict
 from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
-from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.evaluation_items import NOTES, EvaluationItems, first_matches, load_items
-from curation.stages.words import check_words, kernels_of, split_words
+from curation.stages.words import check_words, kernels_of
 from curation.system.files import known_sha256
 from curation.system.steps import each
 
@@ -180,7 +180,8 @@ def _items_path(path: Path) -> Path:
 def _look_up(
     stage: Decontaminate | LookUp, table: NgramTable, items: Callable[[], EvaluationItems], engine: Engine, frame: Frame
 ) -> Outcome:
-    text = split_words(engine, engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])[0], stage.words)
+    settings = ShingleSettings(COMPARISONS[stage.compare], stage.ngram, False, stage.words)
+    text = compared_text(engine, frame[TEXT], settings)
     hits, owner = engine.ngram_hits(text, table, stage.ngram)
     removed = hits >= stage.min_ngrams
     verdict = Verdict.dropping(removed, REASON, hits)
@@ -198,7 +199,8 @@ class _Texts:
     """Files and the settings of their n-grams. Equal if paths, sizes, times and settings are; the engine is ignored."""
 
     def __init__(self, files: Sequence[SourceFile], ngram: int, compare: str, words: str, engine: Engine) -> None:
-        self.files, self.ngram, self.compare, self.words, self.engine = files, ngram, compare, words, engine
+        self.files, self.engine = files, engine
+        self.settings = ShingleSettings(COMPARISONS[compare], ngram, False, words)
         self._key = msgspec.json.encode((files, ngram, compare, words))
 
     def __eq__(self, other: object) -> bool:
@@ -219,9 +221,8 @@ class _Texts:
                     number = records + entry.row + 1
                     raise InputError(f"evaluation texts {shown(file.path)}, record {number:,}: {entry.error}")
                 text = self.engine.from_arrow(documents.table)[TEXT]
-                compared, _ = self.engine.rewrite(text, COMPARISONS[self.compare])
-                compared = split_words(self.engine, compared, self.words)
-                hashes, offsets = self.engine.shingles(compared, self.ngram, False)
+                compared = compared_text(self.engine, text, self.settings)
+                hashes, offsets = self.engine.shingles(compared, self.settings.ngram, False)
                 items = documents.table.column(ROW).to_numpy() + records + 1
                 yield hashes, np.repeat(items, np.diff(offsets))
             check_unchanged(input_slice)

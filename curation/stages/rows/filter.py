@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
-from curation.kernels.word_breaks import SPACES
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.rules.grammar import DIVIDED
@@ -31,7 +30,7 @@ from curation.rules.rule_lists import (
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, kernels_of, split_words
+from curation.stages.words import check_words, divides, kernels_of, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 SHOWN = 5  # reasons, below the funnel
@@ -137,7 +136,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
-        counted = COUNTED if names and self.words in ("", SPACES) else ()
+        counted = COUNTED if names and not divides(self.words) else ()
         measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
         details = {name: int(measures[name].sum()) for name in counted}
         verdict = self.judge(engine, frame, measures)
@@ -156,7 +155,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def _columns(self, engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
         """Return the columns that the rules need, on the host, and the texts divided into words for stop words."""
         columns = _columns(engine, frame, rules)
-        if self.words not in ("", SPACES) and any(part.counts_words for rule in rules for part in rule.parts):
+        if divides(self.words) and any(part.counts_words for rule in rules for part in rule.parts):
             parts = split_words(engine, frame[TEXT], self.words)
             columns[DIVIDED] = engine.to_arrow(parts.to_frame(TEXT)).column(TEXT)
         return columns
