@@ -9,7 +9,7 @@ import numpy as np
 
 from curation.kernels import tables, utf8
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import GOLDEN, combine64, load64, mix64
+from curation.kernels.hashing import GOLDEN, combine64, load64, load_tail, mix64
 from curation.kernels.lists import find
 from curation.kernels.words import HIGH_BITS, LOW_BITS, first_mark, low_bytes, mark_spaces
 
@@ -75,10 +75,7 @@ def _hash(data, i, end):
         i += 8
     if i + 8 <= data.size:
         return combine64(state, load64(data, i) & low_bytes(end - i))
-    last = np.uint64(0)
-    for k in range(end - i):
-        last |= np.uint64(data[at(i + k)]) << np.uint64(8 * k)
-    return combine64(state, last)
+    return combine64(state, load_tail(data, i, end - i))
 
 
 @kernel

@@ -162,6 +162,10 @@ class SavedIndex:
                 raise IntegrityError(f"{self.folder / name} is {shown}; make the index again")
         self.digest = hashlib.sha256(data).hexdigest()
 
+    def files(self) -> dict[str, str]:
+        """Return the file that describes the index and its SHA-256, for `Stage.files`."""
+        return {str(self.folder / DESCRIPTION): self.digest}
+
     def check(self, settings: Settings) -> None:
         """Raise RecipeError with the settings that differ between the index and a stage."""
         made = self.settings

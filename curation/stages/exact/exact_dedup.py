@@ -49,7 +49,7 @@ from curation.stages.corpus.key_ranges import (
     write_cells,
     write_run,
 )
-from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, sum_details, write_index
+from curation.stages.corpus.saved_index import Matches, SavedIndex, sum_details, write_index
 from curation.stages.corpus.stored_drops import matched_drops, stored_drops
 from curation.stages.corpus.written_columns import store_columns
 from curation.stages.exact.canonical_urls import TRACKING, canonical_urls
@@ -182,10 +182,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             self.open_index()
 
     def files(self) -> dict[str, str]:
-        if not self.index:
-            return {}
-        index = self.open_index()
-        return {str(index.folder / DESCRIPTION): index.digest}
+        return self.open_index().files() if self.index else {}
 
     def open_index(self) -> SavedIndex:
         """Return the saved index. RecipeError if it is missing or has other settings."""

@@ -22,7 +22,7 @@ from curation.stages.corpus.key_ranges import (
     slice_group_count,
     write_cells,
 )
-from curation.stages.corpus.saved_index import DESCRIPTION, SavedIndex, write_index
+from curation.stages.corpus.saved_index import SavedIndex, write_index
 from curation.stages.exact import unit_cuts
 from curation.stages.exact.unit_index import FOLDER as UNIT_INDEX
 from curation.stages.exact.unit_index import known_documents, open_unit_index, unit_index_phases
@@ -133,10 +133,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
             self.open_index()
 
     def files(self) -> dict[str, str]:
-        if not self.index:
-            return {}
-        index = self.open_index()
-        return {str(index.folder / DESCRIPTION): index.digest}
+        return self.open_index().files() if self.index else {}
 
     def open_index(self) -> SavedIndex:
         """Return the saved index. RecipeError if it is missing or has other settings."""

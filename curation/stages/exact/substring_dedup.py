@@ -15,7 +15,7 @@ from curation.errors import counted, nearest
 from curation.stages.base import PATH, SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
-from curation.stages.corpus.saved_index import DESCRIPTION, write_index
+from curation.stages.corpus.saved_index import write_index
 from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.exact.span_counts import (
     add_lengths,
@@ -123,10 +123,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             self.open_index()
 
     def files(self) -> dict[str, str]:
-        if not self.index:
-            return {}
-        index = self.open_index().saved
-        return {str(index.folder / DESCRIPTION): index.digest}
+        return self.open_index().saved.files() if self.index else {}
 
     def open_index(self) -> SpanIndex:
         """Return the saved index. RecipeError if it is missing or has another length."""

@@ -35,7 +35,6 @@ from curation.stages.corpus.key_ranges import (
     write_run,
 )
 from curation.stages.corpus.saved_index import (
-    DESCRIPTION,
     Matches,
     SavedIndex,
     find_matches,
@@ -187,7 +186,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             self.open_index()
 
     def files(self) -> dict[str, str]:
-        return {str(Path(self.index) / DESCRIPTION): self.open_index().digest} if self.index else {}
+        return self.open_index().files() if self.index else {}
 
     def explain(self) -> list[str]:
         """Return the threshold, the bands and their probability of finding a pair, from a similarity of 0.5 on."""

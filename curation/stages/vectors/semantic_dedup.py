@@ -40,7 +40,7 @@ from curation.stages.corpus.key_ranges import (
     write_cells,
     write_run,
 )
-from curation.stages.corpus.saved_index import DESCRIPTION, Matches, write_index
+from curation.stages.corpus.saved_index import Matches, write_index
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.vectors import vector_clusters, vector_index, vector_store
@@ -144,8 +144,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     def files(self) -> dict[str, str]:
         files = {self.centroids: known_sha256(self.centroids)} if self.centroids else {}
         if self.index:
-            index = VectorIndex(self.index)
-            files[str(index.folder / DESCRIPTION)] = index.digest
+            files |= VectorIndex(self.index).files()
         return files
 
     def check(self, inputs: Sequence[str]) -> None:
