@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "cuda_driver")
+DEMANGLED_NAME = re.compile(r"gpu_pipeline::\w+::(\w+)")
 NUMBA_NAME = re.compile(r"gpu_pipeline(\d+)(\w+)")  # module and function follow, each with its length in front
 
 
@@ -41,7 +42,10 @@ class Trace(NamedTuple):
 
 
 def kernel_name(symbol: str) -> str:
-    """Return the name of a kernel of this project, or "" for another one: `_ZN12gpu_pipeline7kernels9hash_rowsB...`."""
+    """Return the name of a kernel of this project, or "" for another one: `gpu_pipeline::kernels::hash_rows[abi:v2]...`
+    or `_ZN12gpu_pipeline7kernels9hash_rowsB...`."""
+    if found := DEMANGLED_NAME.search(symbol):
+        return found[1]
     found = NUMBA_NAME.search(symbol)
     if not found:
         return ""

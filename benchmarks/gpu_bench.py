@@ -356,7 +356,7 @@ def measure_functions(options: argparse.Namespace, engine: Engine, clock: Device
             try:
                 rate = size / 1000 / median_time(clock, function, options.repeats)
                 trace = clock.trace(function)
-                kernels = trace.kernels if trace else clock.kernel_times(function, options.repeats)
+                kernels = (trace and trace.kernels) or clock.kernel_times(function, options.repeats)
                 memory[name] = round(1 + clock.peak_bytes(function) / size, 2)
             except Exception as error:  # the other functions are still measured
                 found.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"

@@ -212,11 +212,11 @@ def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> Lines:
     quote_ranks, places = _ranked_places(quotes, quote_counts)
     line_ranks, ends = _ranked_places(newlines, line_counts)
     lines = ends.size + int(ends.size == 0 or int(ends[-1]) != data.size - 1)
-    starts = np.zeros_like(data, np.int64, shape=lines + 1)
+    starts = kernels.zeros(data, np.int64, lines + 1)
     starts[1 : ends.size + 1] = ends + 1
     starts[lines] = data.size
     copied, escapes = (kernels.empty(data, np.uint32, size) for _ in range(2))
-    counts, broken = quote_counts, np.zeros_like(data, np.uint8, shape=lines)
+    counts, broken = quote_counts, kernels.zeros(data, np.uint8, lines)
     kernels.launch_shared(
         split_strings, size, data, quotes, backslashes, newlines, faults, begins, starts, quote_ranks, line_ranks,
         copied, escapes, counts, broken,

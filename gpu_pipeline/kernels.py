@@ -292,7 +292,7 @@ def prefix_sums(values, dtype=None):
 
 def starts_of(sizes):
     """Start of each item of the given sizes, one after the other, and the end of the last: sizes + 1, as `sizes`."""
-    starts = np.zeros_like(sizes, shape=sizes.size + 1)
+    starts = zeros(sizes, sizes.dtype, sizes.size + 1)
     starts[1:] = prefix_sums(sizes)
     return starts
 
@@ -306,8 +306,14 @@ def table_slots(words):
 
 
 def empty(like, dtype, size: int):
-    """An array on the device of `like`, not initialised."""
-    return np.empty_like(like, dtype, shape=size)
+    """An array on the device of `like`, not initialised. Its shape is a tuple: for a shape of 0 CuPy returns an array
+    as long as `like`, over no memory."""
+    return np.empty_like(like, dtype, shape=(size,))
+
+
+def zeros(like, dtype, size: int):
+    """As `empty`, filled with zeros."""
+    return np.zeros_like(like, dtype, shape=(size,))
 
 
 def entries_of(n: int, functions):
@@ -345,7 +351,7 @@ def find_borders(offsets, multiple: int = 1):
     number of words is a multiple of `multiple`."""
     origin, size = int(offsets[0]) // 32 * 32, int(offsets[-1]) // 32 - int(offsets[0]) // 32 + 1
     size = -(-size // multiple) * multiple
-    borders = np.zeros_like(offsets, np.uint32, shape=size)
+    borders = zeros(offsets, np.uint32, size)
     launch(mark_rows, offsets.size, offsets, origin, borders)
     return origin, borders
 
@@ -380,7 +386,7 @@ def hash_batch(
     unspecified where no n-gram starts."""
     size, block, end_block = end_item - first_item, first_byte // 8, -(-end_byte // 8)
     hashes, out = (empty(items.ranks, np.uint64, size) for _ in range(2))
-    is_first = np.zeros_like(items.ranks, bool, shape=size + 1)
+    is_first = zeros(items.ranks, bool, size + 1)
     is_first[starts] = True
     launch_shared(
         place_items, end_block - block, items.origin, block, end_block, items.starts, items.ranks, first_item, hashes

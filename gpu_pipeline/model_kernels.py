@@ -481,7 +481,7 @@ def find_tokens(data, blocks, offsets, has_nul: bool, breaks=None) -> kernels.It
     """Find the tokens of all documents. `breaks` (uint32, one per 32 bytes) gets the line feeds."""
     origin, stops = kernels.find_borders(offsets)
     solid = kernels.empty(offsets, np.uint32, stops.size)
-    line_feeds = np.zeros_like(offsets, np.uint8, shape=0) if breaks is None else breaks.view(np.uint8)
+    line_feeds = kernels.zeros(offsets, np.uint8, 0) if breaks is None else breaks.view(np.uint8)
     arguments = data, blocks, origin, has_nul, solid.view(np.uint8), line_feeds
     kernels.launch_shared(mark_tokens, 4 * stops.size, *arguments)
     return kernels.number_items(blocks, offsets, origin, stops, solid, False)

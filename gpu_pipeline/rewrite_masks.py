@@ -483,13 +483,6 @@ class Stops(NamedTuple):
     counts: Any  # int64, chunks + 1: bits of another mask before each chunk
 
 
-def sums_before(sizes):
-    """The sum of the sizes before each item, and of all."""
-    sums = np.zeros_like(sizes, shape=sizes.size + 1)
-    sums[1:] = kernels.prefix_sums(sizes)
-    return sums
-
-
 def _find_stops(planes, borders, plane: int, counted: int):
     """(Words with a stop, number of bits of the other mask), per chunk."""
     masks, counts = (kernels.empty(borders, kind, borders.size // CHUNK) for kind in (np.uint8, np.int64))
@@ -500,7 +493,8 @@ def _find_stops(planes, borders, plane: int, counted: int):
 def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
     masks, counts = _find_stops(planes, borders, plane, counted)
     filled = masks != 0
-    return Stops(masks, sums_before(filled.astype(np.int32)), filled.nonzero()[0].astype(np.int32), sums_before(counts))
+    before = kernels.starts_of(filled.astype(np.int32))
+    return Stops(masks, before, filled.nonzero()[0].astype(np.int32), kernels.starts_of(counts))
 
 
 def _clear_tags(text: Documents, origin: int, borders, markup: int, planes) -> None:
@@ -509,7 +503,7 @@ def _clear_tags(text: Documents, origin: int, borders, markup: int, planes) -> N
         planes[EVENTS] = 0
         kernels.launch_shared(find_tags, borders.size, text.data, origin, borders, markup, *stops, planes)
         _, counts = _find_stops(planes, borders, EVENTS, EVENTS)
-        kernels.launch_shared(clear_tags, borders.size, sums_before(counts), planes)
+        kernels.launch_shared(clear_tags, borders.size, kernels.starts_of(counts), planes)
 
 
 class Masks(NamedTuple):
@@ -555,4 +549,4 @@ def mark_documents(text: Documents, steps: np.ndarray, properties) -> Masks:
         stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == rewrite.LINES else SPACES)
     sizes = kernels.empty(borders, np.int64, size // CHUNK)
     kernels.launch_shared(mark_kept, size, borders, whitespace, lowercase, *stops, planes, sizes)
-    return Masks(origin, planes, sums_before(sizes))
+    return Masks(origin, planes, kernels.starts_of(sizes))

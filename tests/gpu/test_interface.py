@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every call of the GPU's libraries has parameters that the real functions take, and stand-ins take no others."""
 
+import ast
 import collections
 import contextlib
 import logging
@@ -99,6 +100,23 @@ def test_the_real_functions_take_every_call():
 def test_a_call_that_the_real_function_refuses_is_a_fault(text, fault):
     (found,) = faults(interface.calls_in(text, "made.py"))
     assert fault in found
+
+
+def shapes(text: str) -> list[ast.expr]:
+    """The shapes that functions such as `empty_like` are given."""
+    likes = (
+        node for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_like")
+    )  # fmt: skip
+    return [keyword.value for node in likes for keyword in node.keywords if keyword.arg == "shape"]
+
+
+def test_the_shape_of_an_array_like_another_is_a_tuple():
+    """For a shape of 0 CuPy 14.2 returns an array as long as the other one, over no memory: kernels wrote anywhere."""
+    found = [each for path in sorted((ROOT / "gpu_pipeline").glob("*.py")) for each in shapes(path.read_text("utf-8"))]
+    assert found
+    assert all(isinstance(each, ast.Tuple) for each in found)
+    assert not isinstance(shapes("np.zeros_like(a, shape=n)")[0], ast.Tuple)
 
 
 def test_the_stand_in_of_cupy_has_what_is_recorded_and_no_more(monkeypatch):
