@@ -8,6 +8,7 @@ last. The module imports neither cuDF nor CuPy, so machines without a GPU compil
 functions take NumPy and CuPy arrays.
 """
 
+import threading
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -256,8 +257,18 @@ def stream_of_thread():
     return cuda.per_thread_default_stream()
 
 
+_loading = threading.Lock()
+_loaded: set[Any] = set()  # kernels that were launched in this process
+
+
 def _launch(kernel, blocks: int, threads: int, arguments) -> None:
-    kernel[blocks, threads, stream_of_thread()](*map(_viewed, arguments))
+    """Numba loads a kernel at its first launch, and two threads that load the same one damage the heap."""
+    run = kernel[blocks, threads, stream_of_thread()]
+    if kernel in _loaded:
+        return run(*map(_viewed, arguments))
+    with _loading:
+        run(*map(_viewed, arguments))
+    _loaded.add(kernel)
 
 
 def launch(kernel, rows: int, *arguments) -> None:
@@ -305,15 +316,15 @@ def table_slots(words):
     return slots + 1
 
 
-def empty(like, dtype, size: int):
+def empty(like, dtype, *shape: int):
     """An array on the device of `like`, not initialised. Its shape is a tuple: for a shape of 0 CuPy returns an array
     as long as `like`, over no memory."""
-    return np.empty_like(like, dtype, shape=(size,))
+    return np.empty_like(like, dtype, shape=(*shape,))
 
 
-def zeros(like, dtype, size: int):
+def zeros(like, dtype, *shape: int):
     """As `empty`, filled with zeros."""
-    return np.zeros_like(like, dtype, shape=(size,))
+    return np.zeros_like(like, dtype, shape=(*shape,))
 
 
 def entries_of(n: int, functions):

@@ -43,9 +43,9 @@ def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
     origin, stops = kernels.find_borders(offsets)
     size = stops.size
     blocks = eight_byte_blocks(data)
-    bits, counts = kernels.empty(offsets, np.uint32, (MASKS, size)), kernels.empty(offsets, np.int32, (RANKED, size))
-    ranks = kernels.empty(offsets, np.int32, (RANKED, size + 1))
-    row_ranks = kernels.empty(offsets, np.int32, (RANKED, offsets.size))
+    bits, counts = kernels.empty(offsets, np.uint32, MASKS, size), kernels.empty(offsets, np.int32, RANKED, size)
+    ranks = kernels.empty(offsets, np.int32, RANKED, size + 1)
+    row_ranks = kernels.empty(offsets, np.int32, RANKED, offsets.size)
     kernels.launch_shared(
         parts.mark_text, 4 * size, data, blocks, origin, marks, *properties, lanes, bits.view(np.uint8)
     )
@@ -72,7 +72,7 @@ def _measure_long(spans: Spans, long_words: cp.ndarray, word_hash: cp.ndarray, o
     pieces, piece_words = pieces_of(
         (spans.word_ends[words] - spans.word_starts[words]).astype(np.int64), parts.LONG_PIECE
     )
-    others = kernels.empty(pieces, np.int64, (2, piece_words.size))
+    others = kernels.empty(pieces, np.int64, 2, piece_words.size)
     listed = long_words, pieces, piece_words, spans.word_starts, spans.word_ends
     kernels.launch(
         parts.measure_pieces, piece_words.size, spans.data, spans.blocks, spans.origin, *listed, word_hash, others
@@ -87,7 +87,7 @@ def _measure_words(spans: Spans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarra
     words = spans.word_starts.size
     word_hash, word_end = kernels.empty(out, np.uint64, words), kernels.empty(out, np.int32, words)
     longest = int(spans.offsets[-1] - spans.offsets[0]) // parts.LONG_WORD + 1
-    long_words, num_long = kernels.empty(out, np.int32, (longest, 2)), cp.zeros(1, np.int32)
+    long_words, num_long = kernels.empty(out, np.int32, longest, 2), cp.zeros(1, np.int32)
     counts = count_per_row(spans, WORD)
     pieces, rows = pieces_of(counts, parts.WORD_PIECE)
     launch_warps(
@@ -116,7 +116,7 @@ def _measure_lines(spans: Spans, hashed: bool, longest: bool, out: cp.ndarray) -
     item_starts = before - before[0] + cp.arange(before.size)
     items, size = int(item_starts[-1]), int(spans.offsets[-1] - spans.offsets[0])
     line_hash, line_mark = (kernels.empty(out, kind, items * hashed) for kind in (np.uint64, np.int32))
-    long_lines = kernels.empty(out, np.int32, (size // parts.LONG_PIECE + 1, 3))
+    long_lines = kernels.empty(out, np.int32, size // parts.LONG_PIECE + 1, 3)
     num_long = cp.zeros(1, np.int32)
     kernels.launch(
         parts.measure_lines, items, *spans[:8], item_starts, breaks, *spans[8:], hashed, longest, line_hash, line_mark,

@@ -527,7 +527,7 @@ def mark_documents(text: Documents, steps: np.ndarray, properties) -> Masks:
         int(steps[k]) for k in (rewrite.DROP, rewrite.MARKUP, rewrite.WHITESPACE, rewrite.LOWERCASE, rewrite.FOLD)
     )
     place = text.data, text.blocks, start, end, origin
-    planes = kernels.empty(text.offsets, np.uint32, (PLANES, size))
+    planes = kernels.empty(text.offsets, np.uint32, PLANES, size)
     bytes_of_planes = planes.view(np.uint8)
     kernels.launch_shared(
         mark_steps, 4 * size, *place, drop, markup, whitespace, lowercase, fold, *ascii_classes(drop, fold),

@@ -47,8 +47,8 @@ def count_lengths(spans: Spans, word_end: cp.ndarray, out: cp.ndarray) -> None:
 def count_cases(spans: Spans, properties: tuple, out: cp.ndarray) -> None:
     """Write the measures of words by case. `properties`: pages, records, flags and lower of the Unicode tables."""
     size = spans.bits.shape[1]
-    case_bits = kernels.empty(out, np.uint32, (CASE_MASKS, size))
-    counts, ranks = (kernels.empty(out, np.int32, (CASE_MASKS, size + more)) for more in (0, 1))
+    case_bits = kernels.empty(out, np.uint32, CASE_MASKS, size)
+    counts, ranks = (kernels.empty(out, np.int32, CASE_MASKS, size + more) for more in (0, 1))
     arguments = spans.data, spans.blocks, spans.origin, *properties, case_bits.view(np.uint8)
     kernels.launch_shared(parts.mark_word_cases, 4 * size, *arguments)
     kernels.launch_shared(parts.count_case_bits, size, case_bits, counts)

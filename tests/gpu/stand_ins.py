@@ -374,7 +374,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
     monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)
-    monkeypatch.setattr(kernels, "empty", lambda like, dtype, size: rubbish(size, dtype))
+    monkeypatch.setattr(kernels, "empty", lambda like, dtype, *shape: rubbish(shape, dtype))
     fake = FakeCuda()
     monkeypatch.setattr(kernels, "launch_teams", fake.run_teams)
     for module in KERNEL_MODULES:

@@ -53,6 +53,27 @@ def wait_until(is_so):
         time.sleep(0.001)
 
 
+def test_one_thread_loads_a_kernel(monkeypatch):
+    """Two threads loaded a kernel at its first launch, and the process ended with `double free`."""
+    inside, most = [], []
+
+    class Kernel:
+        def __getitem__(self, place):
+            return self
+
+        def __call__(self, *arguments):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.01)
+            inside.pop()
+
+    kernel = Kernel()
+    monkeypatch.setattr(kernels, "stream_of_thread", lambda: 0)
+    monkeypatch.setattr(kernels, "_loaded", set())
+    in_threads(4, lambda number: kernels.launch(kernel, 1, number))
+    assert most == [1] * 4
+
+
 def test_reservations_never_exceed_the_memory(device):
     memory, most, chance = device.DeviceMemory(100), [], random.Random(1)
     sizes = [[chance.choice((1, 30, 49, 50, 51, 99, 100, 250)) for _ in range(60)] for _ in range(8)]
@@ -134,7 +155,7 @@ def test_an_error_frees_the_reservation(load, device, monkeypatch, error):
 
 
 def test_threads_launch_at_the_same_time_on_their_own_streams(load, monkeypatch):
-    """A lock around launches would break the barrier."""
+    """A lock around all launches would break the barrier."""
     text, both, found = load("text"), threading.Barrier(2), []
 
     class Kernel:
@@ -147,6 +168,7 @@ def test_threads_launch_at_the_same_time_on_their_own_streams(load, monkeypatch)
             return run
 
     monkeypatch.setattr(kernels, "hash_rows", Kernel())
+    monkeypatch.setattr(kernels, "_loaded", {kernels.hash_rows})
     monkeypatch.setattr(kernels, "launch", LAUNCH)
     assert [each.tolist() for each in in_threads(2, lambda number: text.hash_text(column("a")))] == [[[7, 7]]] * 2
     assert len(found) == 2 and found[0] is not found[1]

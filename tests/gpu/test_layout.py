@@ -148,7 +148,7 @@ def run_out_of_memory(monkeypatch, module, items):
         return rubbish(shape, dtype)
 
     monkeypatch.setattr(module.cp, "empty", empty)
-    monkeypatch.setattr(kernels, "empty", lambda like, dtype, shape: empty(shape, dtype))
+    monkeypatch.setattr(kernels, "empty", lambda like, dtype, *shape: empty(shape, dtype))
     sys.modules["gpu_pipeline.device"].warn_of_short_memory.cache_clear()
 
 
