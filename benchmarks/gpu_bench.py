@@ -16,7 +16,8 @@ One more call of each function is traced (`benchmarks.device_trace`): time of ea
 copies, time of Python, idle share. Without PyTorch, CUDA events around each launch time the kernels, which adds the
 delay of a launch to each, and the rest is left out. The table compares all this with the lower end of
 `tests/ptx/model.py`, where that has the quantity; its last column is measured ÷ modelled. The model counted the texts
-of `tests/data/corpus.jsonl.gz`: with other texts the ratio has their difference, too.
+of `tests/data/corpus.jsonl.gz`: with other texts the ratio has their difference, too. A last call is profiled: its
+slowest functions on the host are in the result.
 
 `--job` writes texts as Parquet and tokenises them with the CPU engine alone. Then it runs NFC, Gopher, exact and
 near-duplicates, GPT-2 and `.bin/.idx` with the GPU engine. It gives the seconds of each phase, its MB of input per
@@ -31,9 +32,11 @@ one of a GPU.
 """
 
 import argparse
+import cProfile
 import gzip
 import itertools
 import json
+import pstats
 import statistics
 import sys
 import tempfile
@@ -99,6 +102,7 @@ MODELLED = {
 HEADER = ("function", "quantity", "measured", "modelled for an H200", "measured ÷ modelled")
 DRY_HEADER = ("function", "quantity", "CPU engine (dry run)", *HEADER[3:])
 SAMPLE_SECONDS = 0.2
+SLOWEST = 12  # functions of a profile
 
 
 def read_texts(path: Path | None) -> list[str]:
@@ -219,6 +223,15 @@ class HostClock:
 
 def median_time(clock: DeviceClock | HostClock, function: Callable[[], object], repeats: int) -> float:
     return statistics.median([clock.milliseconds(function) for _ in range(repeats + 2)][2:])
+
+
+def host_seconds(function: Callable[[], object]) -> dict[str, float]:
+    """Where the host spends a call: seconds in the bodies of the slowest functions, copies and waits among them."""
+    profile = cProfile.Profile()
+    profile.runcall(function)
+    bodies = pstats.Stats(profile).stats.items()
+    slowest = sorted(((facts[2], place) for place, facts in bodies), reverse=True)[:SLOWEST]
+    return {f"{Path(file).name}:{line} {name}": round(seconds, 4) for seconds, (file, line, name) in slowest}
 
 
 def read_lines(engine: Engine, path: Path) -> list:
@@ -344,9 +357,10 @@ def measure_functions(options: argparse.Namespace, engine: Engine, clock: Device
     shape |= {"input": str(options.input or "generated"), "batches": batches_of(engine, size)}
     print(f"one column: {json.dumps(shape)}")
     speed = {"copy": size / 1000 / median_time(clock, clock.copy_of(size), options.repeats)}
-    alone, memory, traces, model, rows = {}, {}, {}, model_of(size), []
+    alone, memory, traces, host, model, rows = {}, {}, {}, {}, model_of(size), []
     found = shape | {
-        "megabytes_per_second": speed, "memory_in_texts": memory, "kernel_milliseconds": alone, "traces": traces
+        "megabytes_per_second": speed, "memory_in_texts": memory, "kernel_milliseconds": alone, "traces": traces,
+        "host_seconds": host,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "texts.jsonl")
@@ -358,6 +372,7 @@ def measure_functions(options: argparse.Namespace, engine: Engine, clock: Device
                 trace = clock.trace(function)
                 kernels = (trace and trace.kernels) or clock.kernel_times(function, options.repeats)
                 memory[name] = round(1 + clock.peak_bytes(function) / size, 2)
+                host[name] = host_seconds(function)
             except Exception as error:  # the other functions are still measured
                 found.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
                 print(f"FAILED {name}: {error}")

@@ -29,11 +29,11 @@ HOST_RATES = {
     "write": 271,
     "encode": 271,
 }
-# MB per second of one processor: bytes from the page cache into memory, and from memory into other memory, measured
-# under load (2026-11-23, the lowest of four)
-BYTES_RATE = 2_100
 OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
-COPY_RATE = 11_500
+COPY_RATE = 11_500  # MB per second of one processor, from memory into other memory, measured under load (2026-11-23)
+# MB of text per second of one processor beside a device: file into memory, NFC of text in 22 languages, results into
+# memory; measured with one H100 (docs/gpu.md)
+FEED_RATES = {"parse": 600, "rewrite": 700, "tokens": 1_900, "substring_dedup": 460}
 # MB of text per second of the kernels of one H200, modelled, lower end; tests/ptx/test_profile.py holds them equal to
 # tests/ptx/model.py
 DEVICE_RATES = {
@@ -51,7 +51,8 @@ DEVICE_RATES = {
     "encode": 5_000,  # assumed
 }
 # Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. Threads of
-# a process share one interpreter, so these times add up.
+# a process share one interpreter, so these times add up. With one H100 the steps that have no rate of their own in
+# FEED_RATES took 8 to 17 times as long.
 BATCH_MILLISECONDS = {
     "parse": 0.722,
     "rewrite": 3.18,
@@ -65,6 +66,7 @@ BATCH_MILLISECONDS = {
     "substring_dedup": 2.76,
     "tokens": 1.65,
 }
+PYTHON_FACTOR = 10
 DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz
 # Most bytes and documents of a batch: `gpu_pipeline.session` and `curation.reading.lines`; for tokens: a row group
 # of `documents/`
@@ -161,12 +163,14 @@ class Times(NamedTuple):
 
 def python_seconds(work: Work, steps: Sequence[str]) -> float:
     """Return the seconds of Python that launch the kernels of these steps."""
-    return sum(
-        BATCH_MILLISECONDS[step] / 1e3 * work.bytes / min(most_bytes, most_documents * work.document)
-        for step in steps
-        if step in BATCH_MILLISECONDS
-        for most_bytes, most_documents in [OTHER_LIMITS.get(step, BATCH_LIMITS)]
-    )
+    seconds = 0.0
+    for step in steps:
+        if step in BATCH_MILLISECONDS:
+            most_bytes, most_documents = OTHER_LIMITS.get(step, BATCH_LIMITS)
+            batches = work.bytes / min(most_bytes, most_documents * work.document)
+            factor = 1 if step in FEED_RATES else PYTHON_FACTOR
+            seconds += batches * factor * BATCH_MILLISECONDS[step] / 1e3
+    return seconds
 
 
 def engine_times(engine: str, work: Work, measured: dict[str, float] | None = None) -> Times:
@@ -174,8 +178,10 @@ def engine_times(engine: str, work: Work, measured: dict[str, float] | None = No
     megabytes = work.bytes / 1e6
     on_device = [step for step in work.steps if engine == "gpu" and step in DEVICE_RATES]
     on_host = [step for step in (*work.steps, *work.on_host) if step not in on_device and step in HOST_RATES]
-    read = BYTES_RATE if "parse" in on_device else HOST_RATES["read"]
-    host = sum(megabytes / rate for rate in (read, OTHER_RATE, *(HOST_RATES[step] for step in on_host)))
+    rates_of_host = [OTHER_RATE, *(HOST_RATES[step] for step in on_host)]
+    rates_of_host += [FEED_RATES[step] for step in on_device if step in FEED_RATES]
+    rates_of_host += [] if "parse" in on_device else [HOST_RATES["read"]]
+    host = sum(megabytes / rate for rate in rates_of_host)
     if not on_device:
         return Times(host / work.processors)
     rates = DEVICE_RATES | (measured or {})
