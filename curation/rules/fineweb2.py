@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curation.measures import GOPHER_STOP_WORDS
 from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups
@@ -51,9 +50,26 @@ FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-110
 def grouped_by_language(english: Sequence[Rule]) -> tuple[GroupedRule, ...]:
     """Return the rules of the set, from those of English: `gopher_repetition`, `fineweb` and `gopher_quality`."""
     groups = Groups(COLUMN, languages(), len(languages()), None)
-    rules = [_by_language(groups, rule) for rule in english]
-    place = [rule.name for rule in english].index(PUNCTUATED)
-    return (*rules[: place + 1], _punctuated(groups, rules[place]), *rules[place + 1 :])
+    rules = []
+    for rule in english:
+        rules.append(_by_language(groups, rule))
+        if rule.name == PUNCTUATED:
+            rules.append(_punctuated(groups, rules[-1]))
+        if rule.measure == STOP_WORDS:
+            rules.append(_stop_words(groups, rule))
+    return tuple(rules)
+
+
+def _stop_words(groups: Groups, english: Rule) -> GroupedRule:
+    """The number of different stop words, for other languages than English, whose words are a measure."""
+    own = groups.numbers[ENGLISH]
+    low, high = np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
+    low[:own] = english.min
+    lists = {
+        number: Listed(words=tuple(words), as_=STOP_WORD) for number, words in enumerate(configuration().stop_words)
+    }
+    template = Rule(listed=lists[0], min_count=int(english.min), reason=english.name)
+    return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists)
 
 
 def _punctuated(groups: Groups, english: GroupedRule) -> GroupedRule:
@@ -70,12 +86,6 @@ def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
     low, high = np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
     low[own], high[own] = rule.bounds
     others = slice(0, own)
-    if rule.measure == STOP_WORDS:
-        low[others] = rule.min
-        words = [*configuration().stop_words, GOPHER_STOP_WORDS]
-        lists = {number: Listed(words=tuple(listed), as_=STOP_WORD) for number, listed in enumerate(words)}
-        template = Rule(listed=lists[own], min_count=int(rule.min), reason=rule.name)
-        return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists)
     if rule.name in REASONS and rule.name != PUNCTUATED:
         side = low if math.isfinite(rule.min) else high
         side[others] = _column(REASONS[rule.name], -math.inf if side is low else math.inf)

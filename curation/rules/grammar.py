@@ -409,6 +409,10 @@ class Rule(
             where = f"rule {self.name}: column {self.column!r} holds {kind}"
             raise RecipeError(f"{where}, but {condition} is for {EXPECTED[wanted]}{hint}")
 
+    def looks_for_words(self, columns: Mapping[str, pa.ChunkedArray]) -> bool:
+        """Return whether the rule counts stop words in the texts of any of these rows."""
+        return any(part.counts_words for part in self.parts)
+
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
     ) -> tuple[np.ndarray, np.ndarray]:

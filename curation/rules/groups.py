@@ -28,6 +28,7 @@ LANGUAGE = "lang"  # in the name of a column of languages
 SHOWN_VALUES = 5  # of a column, in a message
 BOUND_FIELDS = ("min", "max", "min_count", "max_count")
 ADVICE = f"List each in rules, or give {OTHER}: {KEEP}, {REMOVE}, a listed value, or rules"
+NO_LIST = np.int32(2**31 - 1)
 EMPTY: tuple[Any, np.ndarray] = (None, np.zeros(0, np.int32))
 
 RulesOf = Callable[[str | Rule], Sequence[Rule]]
@@ -182,6 +183,10 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         groups = counted(int(np.count_nonzero(self.member)), "group")
         return f"{' and '.join(found)}, per {self.groups.column} ({groups})".removeprefix(", ")
 
+    def looks_for_words(self, columns: Mapping[str, pa.ChunkedArray]) -> bool:
+        wanted = any(part.counts_words for part in self.parts)
+        return wanted and bool(self.member[self.groups.numbers_of(columns[self.groups.column])].any())
+
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -191,8 +196,9 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
             values, breaks = self.template.judge(measures, columns)
         else:  # patterns and lists take time
             at = np.flatnonzero(own)
-            names = [*self.template.columns, *({DIVIDED} & {*columns})]
-            part = {name: columns[name].take(pa.array(at)) for name in names}
+            divided = {DIVIDED} & {*columns} if any(part.counts_words for part in self.template.parts) else set()
+            names = [*self.template.columns, *divided]
+            part = {name: columns[name].filter(pa.array(own)) for name in names}  # `take` copies all chunks
             judged = self.template.judge({name: measures[name][at] for name in self.measures}, part)
             values, breaks = np.full(len(numbers), np.nan), np.zeros(len(numbers), bool)
             values[at], breaks[at] = judged
@@ -271,6 +277,7 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         numbers = self.groups.numbers_of(columns[self.groups.column])
+        numbers = np.where(self.member[numbers], numbers, NO_LIST)
         column = columns[str(self.column)]
         found = count_stop_words(columns.get(DIVIDED, column) if self.counts_words else column, self.lists, numbers)
         return found[self.per is not None]

@@ -17,6 +17,7 @@ from curation.stages.base import Stage
 
 AnyStage = TypeVar("AnyStage", bound=Stage)
 
+MOST_SLICES = 256  # of a batch: a slice of texts costs as much as a copy of some 20 KB
 # A text with a space between adjacent words has these measures plus the number of these spaces.
 WITH_SPACES = ("bytes", "characters", "line_characters", "space_characters")
 # Measures that such spaces change, and that do not speak of words.
@@ -57,12 +58,31 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
     parts, wanted = engine.split_words(text, words)
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else text
-    whole, split = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
-    places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
-    merged = pa.chunked_array([*whole.chunks, *split.chunks]).combine_chunks().take(pa.array(places))
+    merged = _merged(engine, text, parts, wanted).combine_chunks()
     column = engine.from_arrow(pa.table({TEXT: merged}))[TEXT]
     column.index = text.index
     return column
+
+
+def split_column(engine: Engine, text: Text, words: str) -> pa.ChunkedArray:
+    """Return the texts as of `split_words`, on the host. If few are split, the others are not copied."""
+    return _merged(engine, text, *engine.split_words(text, words))
+
+
+def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
+    """The texts, those that are `wanted` from `parts`."""
+    whole, split = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
+    if wanted.all() or not wanted.any():
+        return split if wanted.any() else whole
+    rows = np.flatnonzero(wanted)
+    if len(rows) > MOST_SLICES:
+        places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
+        return pa.chunked_array([*whole.chunks, *split.chunks]).take(pa.array(places))
+    pieces, start = [], 0
+    for number, row in enumerate(rows.tolist()):
+        pieces += [*whole.slice(start, row - start).chunks, *split.slice(number, 1).chunks]
+        start = row + 1
+    return pa.chunked_array([*pieces, *whole.slice(start).chunks], whole.type)
 
 
 def measure_words(engine: Engine, text: Text, names: Collection[str], words: str) -> dict[str, np.ndarray]:

@@ -151,10 +151,11 @@ def test_bounds_are_changed_for_all_or_one_language(override: dict[str, Any], bo
     recipe = convert_recipe({"stages": [{"kind": "filter", "rules": [{"set": "fineweb2", "override": override}]}]})
     assert convert_recipe(json.loads(json.dumps(as_builtins(recipe)))) == recipe
     for rules in (expand_rules(recipe.stages[0].rules), expand_rules([Rule(set="fineweb2", override=override)])):
-        rule = next(rule for rule in rules if rule.name == reason)
-        places = rule.groups.numbers
-        found = {name: rule.low[places[name]] if rule.member[places[name]] else None for name in bounds}
-        assert found == bounds
+        named = [(rule, rule.groups.numbers) for rule in rules if rule.name == reason]
+        assert bounds == {
+            name: next((rule.low[places[name]] for rule, places in named if rule.member[places[name]]), None)
+            for name in bounds
+        }
 
 
 def test_a_mapping_and_settings_change_bounds_too():
@@ -197,7 +198,7 @@ def test_lines_have_no_language():
 def test_what_a_filter_says_of_the_set(capsys: pytest.CaptureFixture[str]):
     stage = Filter(rules="fineweb2")
     lines = stage.explain()
-    assert len(lines) == 28 and stage.files() == {} and stage.warnings(StageCount(kind="filter", name="filter")) == []
+    assert len(lines) == 29 and stage.files() == {} and stage.warnings(StageCount(kind="filter", name="filter")) == []
     assert "top_2gram: top_2gram_characters / characters at most 0.033 to 3.919, per language (1,930 groups)" in lines
     assert stage.kernels() == ("measures", "lists") and stage.reads() == ("language",)
     print_effects(rule_effects(expand_rules("fineweb2"), {}, 3))

@@ -30,7 +30,7 @@ from curation.rules.rule_lists import (
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, divides, kernels_of, split_words
+from curation.stages.words import check_words, divides, kernels_of, split_column
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 SHOWN = 5  # reasons, below the funnel
@@ -155,9 +155,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def _columns(self, engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
         """Return the columns that the rules need, on the host, and the texts divided into words for stop words."""
         columns = _columns(engine, frame, rules)
-        if divides(self.words) and any(part.counts_words for rule in rules for part in rule.parts):
-            parts = split_words(engine, frame[TEXT], self.words)
-            columns[DIVIDED] = engine.to_arrow(parts.to_frame(TEXT)).column(TEXT)
+        if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
+            columns[DIVIDED] = split_column(engine, frame[TEXT], self.words)
         return columns
 
     def report_lines(self, count: StageCount) -> list[str]:
