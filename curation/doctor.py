@@ -32,11 +32,11 @@ from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
 from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
-from curation.run_folder.documents import PARQUET_OPTIONS
 from curation.system.files import unsynced_folder
 from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
 
 NUM_DOCUMENTS = 2500
+PARQUET = {"compression": "zstd", "compression_level": 1, "data_page_size": 256 << 10}
 NGRAM, PERMUTATIONS, BAND_ROWS = 5, 128, 6
 WINDOW = 100  # bytes
 
@@ -120,7 +120,7 @@ def _frame_arrays(engine: Engine, frame: Frame) -> list[np.ndarray]:
 def _parquet_arrays(engine: Engine, table: pa.Table) -> list[np.ndarray]:
     """Write a table as Parquet, and return what pyarrow reads: the bytes differ between engines."""
     with unsynced_folder() as folder:
-        with engine.parquet_file(folder / "check.parquet", table.schema, PARQUET_OPTIONS) as file:
+        with engine.parquet_file(folder / "check.parquet", table.schema, PARQUET) as file:
             file.write(table)
         return _table_arrays(pq.read_table(folder / "check.parquet"))
 

@@ -194,6 +194,7 @@ def language(
     keep: str | Sequence[str] | Language = (),
     *,
     min_probability: float = 0.65,
+    label_probability: float = 0.0,
     model: str | os.PathLike[str] = "",
     max_characters: int = 1000,
     column: str = "language",

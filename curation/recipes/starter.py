@@ -31,8 +31,10 @@ HEAD = """\
 """
 COMMENTS = {
     "input": "files, folders, globs or URLs, one input each, from the working directory; name: is its name in outputs",
+    "words": "words of Chinese, Japanese, Thai, Lao, Khmer and Burmese end where a table of words says",
     "rewrite": "Unicode form; also markup: strip (tags), whitespace: collapse, lowercase: true",
-    "filter": "published for English; for other languages use rules: gopher_repetition, or your own rules",
+    "language": "labels documents, if their language is clear; keep: [en, de] removes those in other languages",
+    "filter": "bounds and stop words by language; Gopher's for English, and where the language is not clear",
     "exact_dedup": "keeps the first of equal texts; compare: lowercase ignores case and outer white space",
     "fuzzy_dedup": f"near-duplicates; threshold: {FuzzyDedup().threshold} is Jaccard similarity; lower removes more",
     "tokenizer": "gpt2, cl100k_base, a tokenizer.json, a SentencePiece .model or hub:ORG/NAME",
@@ -50,7 +52,7 @@ def starting_recipe(survey: Survey, name: str) -> str:
     lines = [HEAD.format(name=name), *_unused(survey.unused), f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
         lines += [*(f"  # {_on_one_line(line)}" for line in describe(suggested)), f"  - {_flow(suggested.settings)}"]
-    lines.append("stages:")
+    lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
     for stage in content["stages"]:
         lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {_flow(stage)}"]
     for key in ("tokenizer", "output"):

@@ -181,7 +181,7 @@ def warnings(stages: Sequence[StageCount]) -> list[str]:
         if share > MAX_UNSPACED_SHARE:
             messages.append(
                 f"{stage.name}: {share:.0%} of the characters are of scripts written without spaces; rules on words, "
-                "and n-grams of words, mean little for such text. Set words: scripts, or run the recipe multilingual"
+                "and n-grams of words, mean little for such text. Set words: scripts, as in the recipe default"
             )
     return messages
 

