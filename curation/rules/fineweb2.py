@@ -2,7 +2,8 @@
 """The rule set `fineweb2`: bounds and stop words of 1,929 languages, and those of Gopher and FineWeb for English.
 
 Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), in
-`curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`.
+`curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`. As in
+datatrove, words that are marks alone do not count for the number and the mean length of words.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import structs
 
-from curation.measures import GOPHER_STOP_WORDS
+from curation.measures import GOPHER_STOP_WORDS, OF_NON_SYMBOLS
 from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups
@@ -51,9 +53,18 @@ FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-110
 def grouped_by_language(english: Sequence[Rule]) -> tuple[GroupedRule, ...]:
     """Return the rules of the set, from those of English: `gopher_repetition`, `fineweb` and `gopher_quality`."""
     groups = Groups(COLUMN, languages(), len(languages()), None)
-    rules = [_by_language(groups, rule) for rule in english]
+    rules = [_by_language(groups, _without_symbols(rule)) for rule in english]
     place = [rule.name for rule in english].index(PUNCTUATED)
     return (*rules[: place + 1], _punctuated(groups, rules[place]), *rules[place + 1 :])
+
+
+def _without_symbols(rule: Rule) -> Rule:
+    """The rule, if it bounds the number or the mean length of words, for words that are not marks alone."""
+    if rule.measure == "words":
+        return structs.replace(rule, measure=OF_NON_SYMBOLS[0])
+    if rule.ratio == ("word_characters", "words"):
+        return structs.replace(rule, ratio=OF_NON_SYMBOLS[::-1])
+    return rule
 
 
 def _punctuated(groups: Groups, english: GroupedRule) -> GroupedRule:
