@@ -183,7 +183,7 @@ def _signatures():
         count_case_bits: (bits, ranks),
         count_word_cases: (bits, ranks, *words),
         mark_alphanumerics: (u8, u64, number, u16, u16, u64, u32, i32),
-        count_non_symbol_words: (u32, i32, bits, *words),
+        count_non_symbol_words: (u32, i32, bits, ranks, *words),
         count_stop_words: (u8, u64, number, *words),
         hash_strings: (u8, i64, number, bits, ranks, ranks, i64, i64, i64, number, u64),
     }
