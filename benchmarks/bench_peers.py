@@ -49,6 +49,10 @@ PEERS = {
         "datatrove==0.10.1 orjson spacy==3.8.18 nltk==3.10.4 tokenizers==0.23.3 ftfy==6.3.1 fasteners warcio "
         "python-magic faust-cchardet tldextract pyahocorasick xxhash==3.8.2 zstandard"
     ),
+    "datatrove-words": (  # with the tokenizers of Chinese, Japanese, Korean and Thai
+        "datatrove==0.10.1 orjson spacy==3.8.18 nltk==3.10.4 tokenizers==0.23.3 ftfy==6.3.1 fasteners pyyaml "
+        "jieba==0.42.1 sudachipy==0.7.0 sudachidict-core==20261015 kiwipiepy==0.21.0 pythainlp==5.4.0"
+    ),
     "dolma": "dolma==1.2.1",
     "datasketch": "datasketch==2.0.0",
     "rensa": "rensa==0.5.0",

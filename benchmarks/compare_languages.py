@@ -2,11 +2,13 @@
 """The rule set `fineweb2` against datatrove's filters with the configuration of FineWeb-2: equal verdicts per language.
 
     git clone https://github.com/huggingface/fineweb-2
-    python -m benchmarks.compare_languages fineweb-2/configs [--languages deu_Latn,rus_Cyrl] [--texts FILE]
+    python -m benchmarks.compare_languages fineweb-2/configs [--words table] [--languages deu_Latn,rus_Cyrl]
+        [--texts FILE]
 
-Both sides divide words at white space: datatrove's word tokenizer is replaced by `str.split`. Documents are drawn from
-lines of texts of each language, by default from the messages of Django in `tests/data/corpus.jsonl.gz`. Each is judged
-as it is and in three damaged forms. FILE has JSON Lines with `text` and `language`, such as `deu_Latn`.
+Without `--words`, both sides divide words at white space: datatrove's word tokenizer is replaced by `str.split`. With
+`scripts` or `table`, datatrove has its own tokenizer of the language, as FineWeb-2 does. Documents are drawn from lines
+of texts of each language, by default from the messages of Django in `tests/data/corpus.jsonl.gz`. Each is judged as it
+is and in three damaged forms. FILE has JSON Lines with `text` and `language`, such as `deu_Latn`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "tests" / "data" / "corpus.jsonl.gz"
 CODES = {"de": "deu_Latn", "ru": "rus_Cyrl", "ar": "arb_Arab", "hi": "hin_Deva", "fr": "fra_Latn", "el": "ell_Grek",
          "ko": "kor_Hang", "fa": "fas_Arab", "vi": "vie_Latn", "ta": "tam_Taml", "es": "spa_Latn", "he": "heb_Hebr",
-         "bn": "ben_Beng", "ka": "kat_Geor"}  # fmt: skip
+         "bn": "ben_Beng", "ka": "kat_Geor", "ja": "jpn_Jpan", "th": "tha_Thai", "zh_Hans": "cmn_Hani"}  # fmt: skip
 DOCUMENTS = 100  # of a language
 
 
@@ -69,7 +71,7 @@ def lines_by_language(source: Path | None) -> dict[str, list[str]]:
     return {language: [*own] for language, own in lines.items()}
 
 
-def ours(language: str, texts: Sequence[str]) -> list[str]:
+def ours(language: str, texts: Sequence[str], words: str) -> list[str]:
     """The reason for which each text is removed, "" for a kept one."""
     import pyarrow as pa
 
@@ -79,13 +81,13 @@ def ours(language: str, texts: Sequence[str]) -> list[str]:
 
     engine = load_engine("cpu")
     table = pa.table({"text": pa.array(texts, pa.large_string()), "language": [language] * len(texts)})
-    verdict = Filter(rules=[Rule(set="fineweb2")]).apply(engine, engine.from_arrow(table)).verdict
+    verdict = Filter(rules=[Rule(set="fineweb2")], words=words).apply(engine, engine.from_arrow(table)).verdict
     assert verdict is not None
     return ["" if number < 0 else verdict.reasons[number] for number in verdict.reason.tolist()]
 
 
-def theirs(config: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """The same by datatrove, in its environment."""
+def theirs(config: Mapping[str, Any], texts: Sequence[str], language: str) -> list[str]:
+    """The same by datatrove, in its environment, with its tokenizer of the language; "" for `str.split`."""
     from datatrove.data import Document
     from datatrove.pipeline.filters import FineWebQualityFilter, GopherQualityFilter, GopherRepetitionFilter
     from datatrove.utils import text as words
@@ -101,19 +103,19 @@ def theirs(config: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
         def span_tokenize(self, text: str) -> list[tuple[int, int]]:
             return [(0, len(text))]
 
-    spaces: Any = Spaces()
-    assert words.split_into_words("a b.", spaces) == ["a", "b."]
+    tokenizer: Any = language or Spaces()
+    assert words.split_into_words("a b.", Spaces()) == ["a", "b."]
     steps: list[Any] = [
         GopherRepetitionFilter(
-            language=spaces, dup_para_frac=0, dup_line_char_frac=0, dup_para_char_frac=0,
+            language=tokenizer, dup_para_frac=0, dup_line_char_frac=0, dup_para_char_frac=0,
             dup_line_frac=config["dup_line_frac"], top_n_grams=config["top_n_grams"], dup_n_grams=config["dup_n_grams"],
         ),
         FineWebQualityFilter(
-            language=spaces, short_line_thr=999, char_duplicates_ratio=0.1, line_punct_thr=config["line_punct_thr"],
+            language=tokenizer, short_line_thr=999, char_duplicates_ratio=0.1, line_punct_thr=config["line_punct_thr"],
             new_line_ratio=config["new_line_ratio"],
         ),
         GopherQualityFilter(
-            language=spaces, min_avg_word_length=config["min_avg_word_length"],
+            language=tokenizer, min_avg_word_length=config["min_avg_word_length"],
             max_avg_word_length=config["max_avg_word_length"], stop_words=config["stopwords"], min_stop_words=2,
             max_non_alpha_words_ratio=config["max_non_alpha_words_ratio"],
         ),
@@ -137,22 +139,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", type=Path)
     parser.add_argument("--languages", default="deu_Latn,rus_Cyrl,arb_Arab,hin_Deva")
+    parser.add_argument("--words", default="spaces", choices=("spaces", "scripts", "table"))
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--peers", type=Path, default=DEFAULT_PEERS)
     options = parser.parse_args()
-    if problem := install("datatrove", options.peers):
-        sys.exit(f"datatrove {problem}")
+    peer, at_spaces = ("datatrove", True) if options.words == "spaces" else ("datatrove-words", False)
+    if problem := install(peer, options.peers):
+        sys.exit(f"{peer} {problem}")
     lines = lines_by_language(options.texts)
     for number, language in enumerate(options.languages.split(",")):
         texts = made(lines[language], number)
         config = yaml.safe_load((options.configs / f"{language}.yml").read_text("utf-8"))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "in.json"
-            path.write_text(json.dumps([config, texts]), "utf-8")
-            command = [str(options.peers / "datatrove" / "bin" / "python"), str(Path(__file__)), "--peer", str(path)]
+            path.write_text(json.dumps([config, texts, "" if at_spaces else language]), "utf-8")
+            command = [str(options.peers / peer / "bin" / "python"), str(Path(__file__)), "--peer", str(path)]
             subprocess.run(command, check=True, env=os.environ | ONE_THREAD)
             there = json.loads(path.with_suffix(".out").read_text("utf-8"))
-        here = ours(language, texts)
+        here = ours(language, texts, options.words)
         differing = Counter((a, b) for a, b in zip(here, there, strict=True) if bool(a) != bool(b))
         equal = len(texts) - differing.total()
         removed = sum(map(bool, here[::4])), sum(map(bool, here)) - sum(map(bool, here[::4]))

@@ -23,7 +23,7 @@ from cpu_fallback.masks import (
     prefetch,
     text_masks,
 )
-from cpu_fallback.word_kinds import count_word_cases, count_word_lengths
+from cpu_fallback.word_kinds import count_non_symbol_words, count_word_cases, count_word_lengths
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, combine64, load64, load_tail
@@ -462,7 +462,7 @@ def scan_document(
     hashed      whether `line_hash` and `line_mark` are wanted
     positions   the arrays of this module
     """
-    classes, marks, want_words, want_lines, want_lengths, want_cases = wanted
+    classes, marks, want_words, want_lines, want_lengths, want_cases, want_non_symbols = wanted
     edges, breaks, addresses, short_words, all_changes, changes_before = positions[:6]
     characters, characters_before, visible_characters, visible_before = positions[6:]
     words, num_breaks, num_addresses = find_words(
@@ -483,6 +483,8 @@ def scan_document(
         count_word_lengths(word_end, words, counts, out, row)
     if want_cases:
         count_word_cases(data, start, end, all_changes, pages, records, flags, lower, out, row)
+    if want_non_symbols:
+        count_non_symbol_words(data, words, edges, word_end, pages, records, flags, out, row)
     text_lines = 0
     if want_lines:
         text_lines = scan_lines(

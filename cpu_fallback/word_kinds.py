@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures of words by their length and by upper and lower case, for the CPU.
+"""Measures of words by their length, by upper and lower case, and by letters and numbers, for the CPU.
 
 Cases are counted by masks of 64 bytes, as `vector_scan` counts words with a letter.
 """
@@ -10,7 +10,7 @@ from cpu_fallback.masks import NO_BITS, ONE, case_masks, count_bits, first_bits,
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.measures import M
-from curation.kernels.tables import CASED, UPPER
+from curation.kernels.tables import ALNUM, CASED, UPPER
 from curation.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS
 
 at = np.uint64
@@ -40,6 +40,25 @@ def count_word_lengths(word_end, words, counts, out, row):
             upper += 1
             seen += counts[at(upper)]
         out[M.median_word_characters, row] = (lower + upper) >> 1
+
+
+@kernel
+def count_non_symbol_words(data, words, edges, word_end, pages, records, flags, out, row):
+    """Write the measures of words with a letter or number, which in most words is the first character."""
+    count = characters = before = 0
+    for w in range(at(words)):
+        i, end = edges[at(2) * w], edges[at(2) * w + ONE]
+        while i < end:
+            code_point, width = utf8.decode(data, i)
+            record = code_point if code_point < 0x80 else utf8.record_of(pages, records, code_point)
+            if flags[at(record)] & np.uint32(ALNUM) != np.uint32(0):
+                count += 1
+                characters += word_end[w] - before
+                break
+            i += width
+        before = word_end[w]
+    out[M.non_symbol_words, row] = count
+    out[M.non_symbol_word_characters, row] = characters
 
 
 @kernel

@@ -84,7 +84,13 @@ class Measure(IntEnum):
     short_words = "words of at most 3 characters", "words"
     long_words = "words of at least 7 characters", "words"
     max_line_characters = "characters of the longest line, without its line end", "line_characters"
-    words_with_letter = "words with at least one letter (str.isalpha)", "words", "alphabetic_characters"
+    words_with_letter = "words with at least one letter (str.isalpha)", "non_symbol_words", "alphabetic_characters"
+    non_symbol_words = (
+        "words with at least one letter or number (str.isalnum): words that are not marks alone",
+        "words",
+        "alphanumeric_characters",
+    )
+    non_symbol_word_characters = "characters of non_symbol_words", "word_characters"
     uppercase_words = (
         "words with an upper-case letter and no other cased one, such as NATO or U.S. (str.isupper)",
         "words",
@@ -106,7 +112,7 @@ class Measure(IntEnum):
     punctuated_lines = "text lines that end, white space skipped, in one of . ! ? \" ' ” ’ … 。 ！ ？", "text_lines"
     short_lines = "text lines of at most 30 characters, white space at both ends included", "text_lines"
     alphabetic_characters = "letters (str.isalpha)", "alphanumeric_characters"
-    alphanumeric_characters = "letters and numbers (str.isalnum)", "word_characters"
+    alphanumeric_characters = "letters and numbers (str.isalnum)", "non_symbol_word_characters"
     digit_characters = "decimal digits (str.isdecimal)", "alphanumeric_characters"
     uppercase_characters = "upper-case letters (str.isupper)", "word_characters"
     space_characters = "white space (str.isspace)", "characters"
@@ -204,6 +210,10 @@ SOURCES: dict[str, str] = {  # of measures that are no basic counts
     **dict.fromkeys(
         ("short_words", "long_words", "uppercase_words", "capitalised_words", "stop_word_count"),
         "datatrove, word_stats",
+    ),
+    **dict.fromkeys(
+        ("non_symbol_words", "non_symbol_word_characters"),
+        "datatrove, Gopher quality filter, which has a list of marks",
     ),
     "median_word_characters": "dolma, gopher_v1, which does not round",
     **dict.fromkeys((f"repeated_{n}character_characters" for n in (5, 10)), "data-juicer, character_repetition_filter"),
@@ -318,9 +328,10 @@ OF_CLASSES = tuple(
 OF_MARKS = ("sentences", "urls", "url_characters")
 OF_WORD_LENGTHS = ("median_word_characters", "short_words", "long_words")
 OF_WORD_CASES = ("uppercase_words", "capitalised_words")
+OF_NON_SYMBOLS = ("non_symbol_words", "non_symbol_word_characters")
 OF_SINGLE_WORDS = (
     "max_word_characters", "stop_words", "stop_word_count", "function_words", "urls", "url_characters",
-    "distinct_words", *OF_WORD_LENGTHS,
+    "distinct_words", *OF_WORD_LENGTHS, *OF_NON_SYMBOLS,
 )  # fmt: skip
 SHORT_WORD_CHARACTERS, LONG_WORD_CHARACTERS = 3, 7
 REPEATED_SIZES = {f"repeated_{size}character_characters": size for size in (5, 10)}
@@ -329,12 +340,13 @@ REPEATED_SIZES = {f"repeated_{size}character_characters": size for size in (5, 1
 class WantedScan(NamedTuple):
     """The parts of a scan that a set of measures needs, for an engine that can leave them out.
 
-    classes   counts of characters by class
-    marks     ends of sentences and URLs
-    words     hashes and lengths of single words
-    lines     everything about lines and paragraphs
-    lengths   numbers of words by length
-    cases     words by upper and lower case
+    classes      counts of characters by class
+    marks        ends of sentences and URLs
+    words        hashes and lengths of single words
+    lines        everything about lines and paragraphs
+    lengths      numbers of words by length
+    cases        words by upper and lower case
+    non_symbols  words with a letter or number
     """
 
     classes: bool
@@ -343,6 +355,7 @@ class WantedScan(NamedTuple):
     lines: bool
     lengths: bool
     cases: bool
+    non_symbols: bool
 
 
 def wanted_scan(names: tuple[str, ...]) -> WantedScan:
@@ -354,4 +367,5 @@ def wanted_scan(names: tuple[str, ...]) -> WantedScan:
         lines=any("line" in name or "paragraph" in name for name in names),
         lengths=any(name in OF_WORD_LENGTHS for name in names),
         cases=any(name in OF_WORD_CASES for name in names),
+        non_symbols=any(name in OF_NON_SYMBOLS for name in names),
     )

@@ -13,6 +13,7 @@ from curation.measures import (
     NUM_MEASURES,
     OF_CLASSES,
     OF_MARKS,
+    OF_NON_SYMBOLS,
     OF_WORD_CASES,
     OF_WORD_LENGTHS,
     REPEATED_SIZES,
@@ -320,6 +321,8 @@ def measure_batch(
         kinds.count_lengths(spans, word_end, out)
     if any(name in OF_WORD_CASES for name in names):
         kinds.count_cases(spans, unicode[:4], out)
+    if any(name in OF_NON_SYMBOLS for name in names):
+        kinds.count_non_symbol_words(spans, classes, out)
     if "stop_word_count" in names:
         kinds.count_stop_words(spans, out)
     top_characters, unsettled = None, cp.zeros(0, np.int64)

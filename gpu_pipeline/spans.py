@@ -16,6 +16,7 @@ from curation.kernels.utf8 import byte_at
 from curation.kernels.words import (
     HIGH_BITS,
     LANE_ALPHABETIC,
+    LANE_ALPHANUMERIC,
     LANE_BRACKET,
     LANE_HASH_SIGN,
     LANE_VISIBLE,
@@ -34,6 +35,8 @@ LEAD, BREAK, LETTER, WORD, VISIBLE, SOLID, ADDRESS, END = range(8)
 MASKS, RANKED = 8, 5
 BLANKS = np.uint64(0x2020202020202020)
 LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
+# For `mark_range`: 0x80 less the first digit, and less the byte after the last one
+BELOW_DIGITS, AFTER_DIGITS = np.uint64(0x5050505050505050), np.uint64(0x4646464646464646)
 MAX_CODE_POINT = 0x10FFFF
 FULL_STOP, COLON, SLASH, SMALL_W, LINE_FEED, RETURN = 46, 58, 47, 119, 10, 13
 ELLIPSIS, OPEN_ANGLE, CLOSE_ANGLE = 0x2026, 0x27E8, 0x27E9
@@ -100,6 +103,20 @@ def text_bits(data, block, i, pages, records, flags, lanes):
             leads |= 1 << k
         solids |= int(solid) << k
     return solids, leads, breaks, letters
+
+
+@kernel
+def alphanumeric_bits(data, block, i, pages, records, lanes):
+    """A bit for the first byte of each letter and number of the block at `i`."""
+    if block & HIGH_BITS == np.uint64(0):
+        return bits_of(mark_letters(block) | mark_range(block, BELOW_DIGITS, AFTER_DIGITS))
+    bits = 0
+    for k in range(min(8, data.size - i)):
+        if np.int64(block >> np.uint64(8 * k) & np.uint64(0xC0)) != 0x80:
+            record, _ = record_at(data, i + k, pages, records)
+            if record >= 0:
+                bits |= int(np.int64(lanes[at(record)] >> np.uint64(LANE_ALPHANUMERIC) & np.uint64(1))) << k
+    return bits
 
 
 @kernel

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of the measures of words by case, of occurrences of stop words, and of strings of characters.
+"""CUDA kernels of the measures of words by case, of words that are not marks alone, of occurrences of stop words, and
+of strings of characters.
 
 Masks of cases (uint32, (CASE_MASKS, size)) have bits for the first bytes of characters: UPPER and TITLE of such
 letters, LOWER of small ones, and BREAK of those whose case does not fit the character before them in a word in title
@@ -13,7 +14,7 @@ from curation.kernels.strings import hash_string
 from gpu_pipeline.items import at, block_at
 from gpu_pipeline.listed_words import FUNCTION_WORD, listed_bits
 from gpu_pipeline.measure_kernels import BYTE_PIECE, LANES, SHORT_WORD, WORD_PIECE, rank, row_rank, warp_sum
-from gpu_pipeline.spans import LEAD, WORD, span_state
+from gpu_pipeline.spans import LEAD, VISIBLE, WORD, alphanumeric_bits, span_state
 from gpu_pipeline.word_cases import BREAK, CASE_MASKS, LOWER, TITLE, UPPER, case_bits_of
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
@@ -83,6 +84,51 @@ def count_word_cases(case_bits, case_ranks, row_ranks, pieces, rows, word_starts
 
 
 @cuda.jit(cache=True)
+def mark_alphanumerics(data, blocks, origin, pages, records, lanes, alphanumerics, counts):
+    """Per 32 bytes: a bit for the first byte of each letter and number, and the number of these bits."""
+    c = cuda.grid(1)
+    while c < alphanumerics.size:
+        bits = np.uint32(0)
+        for k in range(4):
+            i = origin + 32 * c + 8 * k
+            if i < data.size:
+                block = np.uint64(block_at(data, blocks, i))
+                found = alphanumeric_bits(data, block, i, pages, records, lanes)
+                bits |= np.uint32(found) << np.uint32(8 * k)
+        alphanumerics[at(c)], counts[at(c)] = bits, cuda.popc(bits)
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def count_non_symbol_words(
+    alphanumerics, number_ranks, bits, ranks, row_ranks, pieces, rows, word_starts, word_ends, out
+):
+    """One warp per piece of a document, one thread per word: words with a letter or number, and their characters.
+    `number_ranks` has the bits of `alphanumerics` before each 32 bytes."""
+    lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
+    visible_bits, visible_ranks = bits[VISIBLE], ranks[VISIBLE]
+    while piece < rows.size:
+        row = rows[piece]
+        k = row_ranks[WORD, row] + (piece - pieces[row]) * WORD_PIECE
+        end = min(k + WORD_PIECE, row_ranks[WORD, row + 1])
+        k += lane
+        words = characters = np.int32(0)
+        while k < end:
+            start, stop = word_starts[at(k)], word_ends[at(k)]
+            before = row_rank(alphanumerics, number_ranks, start)
+            if row_rank(alphanumerics, number_ranks, stop) != before:
+                words += np.int32(1)
+                characters += row_rank(visible_bits, visible_ranks, stop)
+                characters -= row_rank(visible_bits, visible_ranks, start)
+            k += LANES
+        words, characters = np.int32(warp_sum(words)), np.int32(warp_sum(characters))
+        if lane == 0:
+            cuda.atomic.add(out, (M.non_symbol_words, row), words)
+            cuda.atomic.add(out, (M.non_symbol_word_characters, row), characters)
+        piece += cuda.gridsize(1) // LANES
+
+
+@cuda.jit(cache=True)
 def count_stop_words(data, blocks, origin, row_ranks, pieces, rows, word_starts, word_ends, out):
     """One warp per piece of a document, one thread per word: occurrences of stop words."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
@@ -136,6 +182,8 @@ def _signatures():
         mark_word_cases: (u8, u64, number, u16, u16, u32, i32, bytes_of_bits),
         count_case_bits: (bits, ranks),
         count_word_cases: (bits, ranks, *words),
+        mark_alphanumerics: (u8, u64, number, u16, u16, u64, u32, i32),
+        count_non_symbol_words: (u32, i32, bits, ranks, *words),
         count_stop_words: (u8, u64, number, *words),
         hash_strings: (u8, i64, number, bits, ranks, ranks, i64, i64, i64, number, u64),
     }

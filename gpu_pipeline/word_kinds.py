@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures of words by length and case, of occurrences of stop words, and of strings of characters that repeat, for a
-batch of documents. A batch that asks for none of them does not come here."""
+"""Measures of words by length and case, of words that are not marks alone, of occurrences of stop words, and of strings
+of characters that repeat, for a batch of documents. A batch that asks for none of them does not come here."""
 
 import cupy as cp
 import numpy as np
@@ -58,6 +58,22 @@ def count_cases(spans: Spans, properties: tuple, out: cp.ndarray) -> None:
     pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
     words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
     launch_warps(parts.count_word_cases, rows, case_bits, ranks, *words, out)
+
+
+def count_non_symbol_words(spans: Spans, classes: tuple, out: cp.ndarray) -> None:
+    """Write the measures of words with a letter or number. `classes`: pages, records and lanes of characters."""
+    size = spans.bits.shape[1]
+    alphanumerics, counts = kernels.empty(out, np.uint32, size), kernels.empty(out, np.int32, size)
+    arguments = spans.data, spans.blocks, spans.origin, *classes, alphanumerics, counts
+    kernels.launch_shared(parts.mark_alphanumerics, size, *arguments)
+    ranks = kernels.empty(out, np.int32, size + 1)
+    ranks[0] = 0
+    ranks[1:] = kernels.prefix_sums(counts, np.int32)
+    pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
+    words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
+    launch_warps(
+        parts.count_non_symbol_words, rows, alphanumerics, ranks, spans.bits, spans.ranks, *words, out,
+    )  # fmt: skip
 
 
 def count_stop_words(spans: Spans, out: cp.ndarray) -> None:

@@ -338,7 +338,7 @@ RULES_BY_NAME: dict[str, tuple[Rule, ...]] = {
 }
 RULE_SETS = RuleSets({name: RuleSet(name, rules) for name, rules in RULES_BY_NAME.items()})
 
-GROUP_SETS = ("fineweb2",)  # sets whose rules differ per language
+GROUP_SETS = ("fineweb2", "gopher_multilingual")  # sets whose rules differ per language
 SET_NAMES = (*RULE_SETS, *GROUP_SETS)
 
 
@@ -396,18 +396,19 @@ def _fitting_groups(rules: Sequence[Rule], key: str, condition: str, value: str,
 
 def _named(name: str) -> tuple[Rule, ...]:
     if name in GROUP_SETS:
-        return _fineweb2()
+        return _of_languages(name)
     if name not in RULE_SETS:
         advice = "" if name.isidentifier() else ". Write a rule as a mapping: {words: {min: 50}}"
         raise ValueError(f"no rule set named {name!r}{nearest(name, SET_NAMES)}{advice}")
     return RULE_SETS[name]
 
 
-@lru_cache(1)
-def _fineweb2() -> tuple[Rule, ...]:
+@lru_cache(len(GROUP_SETS))
+def _of_languages(name: str) -> tuple[Rule, ...]:
     from curation.rules.fineweb2 import grouped_by_language
 
-    return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY)
+    english = GOPHER_REPETITION + GOPHER_QUALITY if name == "gopher_multilingual" else ()
+    return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY, english)
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:
@@ -415,7 +416,9 @@ def rules_of_set(entry: Rule) -> Sequence[Rule]:
     for name in ("per", "other", "group_override"):
         if getattr(entry, name) is not None:
             where = f"override of {next(iter(entry.group_override or {}))}" if name == "group_override" else name
-            raise ValueError(f"{where} has no meaning with {entry.set}: only the rules of {GROUP_SETS[0]} have groups")
+            raise ValueError(
+                f"{where} has no meaning with {entry.set}: only the rules of {' and '.join(GROUP_SETS)} have groups"
+            )
     rules = list(_named(str(entry.set)))
     for key, change in (entry.override or {}).items():
         for condition in change.given if isinstance(change, Bounds) else [""]:

@@ -2,7 +2,8 @@
 """The rule set `fineweb2`: bounds and stop words of 1,929 languages, and those of Gopher and FineWeb for English.
 
 Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), in
-`curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`.
+`curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`. As in
+datatrove, words that are marks alone do not count for the number and the mean length of words.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import structs
 
+from curation.measures import OF_NON_SYMBOLS
 from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups
@@ -47,17 +50,35 @@ FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-110
 """
 
 
-def grouped_by_language(english: Sequence[Rule]) -> tuple[GroupedRule, ...]:
-    """Return the rules of the set, from those of English: `gopher_repetition`, `fineweb` and `gopher_quality`."""
+def grouped_by_language(rules: Sequence[Rule], english: Sequence[Rule] = ()) -> tuple[GroupedRule, ...]:
+    """Return the rules of FineWeb-2 per language.
+
+    rules    those of `gopher_repetition`, `fineweb` and `gopher_quality`, with the bounds of English
+    english  which of them English has, unchanged; default: all, with the words of the other languages
+    """
     groups = Groups(COLUMN, languages(), len(languages()), None)
-    rules = []
-    for rule in english:
-        rules.append(_by_language(groups, rule))
+    found: list[GroupedRule] = []
+    for rule in rules:
+        grouped = _by_language(groups, _without_symbols(rule))
+        found += _beside_english(groups, rule, grouped, rule in english) if english else [grouped]
         if rule.name == PUNCTUATED:
-            rules.append(_punctuated(groups, rules[-1]))
+            found.append(_punctuated(groups, rule))
         if rule.measure == STOP_WORDS:
-            rules.append(_stop_words(groups, rule))
-    return tuple(rules)
+            found.append(_stop_words(groups, rule))
+    return tuple(found)
+
+
+def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule, has_rule: bool) -> list[GroupedRule]:
+    """The rule of all languages, without English if that does not have it; or two, if English has other words."""
+    if has_rule and rule.measures == grouped.template.measures:
+        return [grouped]
+    is_english = np.arange(len(grouped.member)) == groups.numbers[ENGLISH]
+    members = [(rule, grouped.member & is_english & has_rule), (grouped.template, grouped.member & ~is_english)]
+    return [
+        rule_of_groups(GroupedRule, groups, template, grouped.low, grouped.high, member)
+        for template, member in members
+        if member.any()
+    ]
 
 
 def _stop_words(groups: Groups, english: Rule) -> GroupedRule:
@@ -72,12 +93,21 @@ def _stop_words(groups: Groups, english: Rule) -> GroupedRule:
     return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists)
 
 
-def _punctuated(groups: Groups, english: GroupedRule) -> GroupedRule:
+def _without_symbols(rule: Rule) -> Rule:
+    """The rule, if it bounds the number or the mean length of words, for words that are not marks alone."""
+    if rule.measure == "words":
+        return structs.replace(rule, measure=OF_NON_SYMBOLS[0])
+    if rule.ratio == ("word_characters", "words"):
+        return structs.replace(rule, ratio=OF_NON_SYMBOLS[::-1])
+    return rule
+
+
+def _punctuated(groups: Groups, english: Rule) -> GroupedRule:
     """The share of lines that end a sentence, for other languages than English, whose measure has no mark of India."""
     low = np.append(_column(REASONS[PUNCTUATED], -math.inf), [-math.inf] * 3)
     marks = "".join("-".join(rf"\x{{{code}}}" for code in codes.split("-")) for codes in END_MARKS.split())
     pattern = rf"(?m)[{marks}][\t\f\r\p{{Z}}]*$"
-    template = Rule(matches=pattern, per="text_lines", min=english.template.min, reason=PUNCTUATED)
+    template = Rule(matches=pattern, per="text_lines", min=english.min, reason=PUNCTUATED)
     return rule_of_groups(GroupedRule, groups, template, low, np.full(len(low), math.inf), np.isfinite(low))
 
 

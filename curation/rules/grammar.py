@@ -352,8 +352,14 @@ class Rule(
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the rule in overrides and settings: its reason, and its measure, ratio (`a/b`) or column."""
-        return (self.name,) if self.any_ else (self.name, self.column or "/".join(self.measures))
+        """The names of the rule in overrides and settings: its reason, and its measure, ratio (`a/b`) or column.
+
+        Rules on words that are not marks alone also have the names of rules on words, such as `words`."""
+        if self.any_:
+            return (self.name,)
+        subject = self.column or "/".join(self.measures)
+        of_words = subject.replace("non_symbol_word", "word")
+        return (self.name, subject) if of_words == subject else (self.name, subject, of_words)
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from cpu_fallback.buffers import buffers_of
 from curation.kernels import tables
 from curation.kernels.cache import WHEEL_CPU, WHEEL_FEATURES
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, Measure
+from curation.measures import NUM_MEASURES, Measure, WantedScan
 from tests.corpus import NASTY, document_lists
 from tests.oracle.measures import measure_text, paragraphs_of
 
@@ -46,7 +46,7 @@ def scan(data: np.ndarray, start: int, end: int) -> Scanned:
     results = word_hash, word_end, line_hash, line_mark, np.zeros(end - start + 1, np.int32), out, 0
     positions = vector_scan.allocate_positions(end - start)
     words, lines = vector_scan.scan_document(
-        data, start, end, *UNICODE[:4], LANES, (True,) * 6, True, positions, *results
+        data, start, end, *UNICODE[:4], LANES, (True,) * len(WantedScan._fields), True, positions, *results
     )
     return Scanned(word_hash[:words], word_end[:words], line_mark[:lines], out[:, 0])
 

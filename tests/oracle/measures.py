@@ -109,6 +109,7 @@ def _count_sentences(words: list[str]) -> int:
 
 def _measure_size(text: str) -> dict[str, int]:
     words, lines = text.split(), text.splitlines()
+    non_symbols = [word for word in words if any(map(str.isalnum, word))]
     return {
         "bytes": len(text.encode()),
         "characters": len(text),
@@ -123,6 +124,8 @@ def _measure_size(text: str) -> dict[str, int]:
         "max_word_characters": max(map(len, words), default=0),
         "max_line_characters": max(map(len, lines), default=0),
         "words_with_letter": sum(any(map(str.isalpha, word)) for word in words),
+        "non_symbol_words": len(non_symbols),
+        "non_symbol_word_characters": sum(map(len, non_symbols)),
         "num_2grams": len(ngrams_of(words, 2)),
         "num_3grams": len(ngrams_of(words, 3)),
         "num_5characters": len(strings_of(text, 5)),

@@ -137,6 +137,8 @@ def test_expected_values_written_by_hand(engine):
         "short_words": 11,
         "long_words": 1,
         "words_with_letter": 16,
+        "non_symbol_words": 17,
+        "non_symbol_word_characters": 61,
         "uppercase_words": 1,
         "capitalised_words": 2,
         "hash_signs": 1,
@@ -189,6 +191,21 @@ def test_words_by_case(engine):
     columns = engine.measure(frame_of(engine, texts)[TEXT], ("uppercase_words", "capitalised_words"))
     found = list(zip(*(column.tolist() for column in columns.values()), strict=True))
     assert found == [case for case in CASES.values() for _ in range(9)]
+
+
+NON_SYMBOLS = {  # a text: its words with a letter or number, and their characters
+    "a - b": (2, 2), "- — … «": (0, 0), "7 (8) ½ ² ①": (5, 7), "٣": (1, 1), "$5, €": (1, 3), "😀 ©": (0, 0), "漢 。": (1, 1),
+    "_": (0, 0), "/ : @ [ ` {": (0, 0), "0 9 A Z a z": (6, 6), "-" * 2100 + "x !": (1, 2101), "x" + "-" * 2100 + " !": (1, 2101),
+    "\u0301 a\u0301": (1, 2), "é": (1, 1), "（一）、": (1, 4),
+}  # fmt: skip
+
+
+def test_words_that_are_not_marks_alone(engine):
+    """Written by hand, each also at every place of a block of 64 bytes."""
+    texts = [" " * before + text for text in NON_SYMBOLS for before in range(66)]
+    columns = engine.measure(frame_of(engine, texts)[TEXT], ("non_symbol_words", "non_symbol_word_characters"))
+    found = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+    assert found == [counts for counts in NON_SYMBOLS.values() for _ in range(66)]
 
 
 def test_middle_of_words_by_length(engine):

@@ -25,7 +25,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
-from curation.measures import OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
+from curation.measures import OF_NON_SYMBOLS, OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
 from curation.reading import probe
@@ -145,9 +145,9 @@ def hits(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
     return list(engine.ngram_hits(frame_of(engine, list(texts))[TEXT], table, TABLE_NGRAM))
 
 
-# Measures that a batch pays for only if they are asked for: no rule set has one
+# Measures that a batch pays for only if they are asked for
 SEPARATE = (
-    "max_line_characters", "stop_word_count", *OF_WORD_LENGTHS, *OF_WORD_CASES, *REPEATED_SIZES,
+    "max_line_characters", "stop_word_count", *OF_NON_SYMBOLS, *OF_WORD_LENGTHS, *OF_WORD_CASES, *REPEATED_SIZES,
     *(f"duplicate_{n}gram_characters" for n in (2, 3, 4)),
 )  # fmt: skip
 TOGETHER = tuple(measure.name for measure in Measure if measure.name not in SEPARATE)

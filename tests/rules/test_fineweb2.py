@@ -4,6 +4,7 @@
 import gzip
 import json
 import lzma
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,8 @@ GERMAN_WORDS = (
     "der", "und", "die", "in", "von", "im", "den", "des", "mit", "das", "er", "dem", "wurde", "für",
     "als",  # codespell:ignore als
 )  # fmt: skip
+ALONE = re.compile(r"(?<!\S)(?:[^\w\s]|_)+(?!\S)")  # marks that are no part of a word
+OF_NGRAMS = ("top_2gram", "top_3gram", "top_4gram", *(f"duplicate_{size}grams" for size in range(5, 11)))
 GERMAN = [  # of configs/deu_Latn.yml, by hand
     Rule(ratio=("duplicate_lines", "text_lines"), max=0.263, reason="duplicate_lines"),
     *(
@@ -42,9 +45,9 @@ GERMAN = [  # of configs/deu_Latn.yml, by hand
     ),
     Rule(ratio=("duplicate_line_characters", "line_characters"), max=0.1, reason="duplicate_line_characters"),
     Rule(ratio=("newlines", "words"), max=0.152, reason="too_many_newlines"),
-    Rule(measure="words", min=50, reason="too_few_words"),
-    Rule(measure="words", max=100_000, reason="too_many_words"),
-    Rule(ratio=("word_characters", "words"), max=15, reason="words_too_long"),
+    Rule(measure="non_symbol_words", min=50, reason="too_few_words"),
+    Rule(measure="non_symbol_words", max=100_000, reason="too_many_words"),
+    Rule(ratio=("non_symbol_word_characters", "non_symbol_words"), max=15, reason="words_too_long"),
     Rule(ratio=("hash_signs", "words"), max=0.1, reason="too_many_hash_signs"),
     Rule(ratio=("ellipses", "words"), max=0.1, reason="too_many_ellipses"),
     Rule(ratio=("bullet_lines", "lines"), max=0.9, reason="too_many_bullet_lines"),
@@ -95,10 +98,21 @@ def test_german_has_these_bounds_and_no_others():
 
 
 def test_english_is_judged_by_gopher_and_fineweb(engine: ModuleType):
-    texts = [*real_documents(150), "The cat and the dog. " * 30, "one\ntwo\none\n\none\n"]
+    texts = [ALONE.sub("sign", text) for text in real_documents(150)]
+    texts += ["The cat and the dog. " * 30, "one\ntwo\none\n\none\n"]
     alone = verdict_of(engine, texts, ["gopher_repetition", "fineweb", "gopher_quality"])
     assert verdict_of(engine, texts, ["fineweb2"], "eng_Latn") == alone
     assert 10 < alone.count(None) < len(texts) - 10
+
+
+@pytest.mark.parametrize("language", ["deu_Latn", "eng_Latn"])
+def test_marks_alone_are_no_words(engine: ModuleType, language: str):
+    few = {"override": dict.fromkeys(("too_few_stop_words", *OF_NGRAMS), "off")}
+    words = [f"Wort{number}" for number in range(50)]
+    texts = [" ".join([*words[:49], "-", "»", "."]), f"{' '.join(words)}.", " ".join(["x" * 16, "."] * 50)]
+    found = verdict_of(engine, texts, [{"set": "fineweb2", **few}], language)
+    assert found[:2] == [("too_few_words", 49, 50), None]
+    assert found[2] == ("words_too_long", 16, 15 if language == "deu_Latn" else 10)
 
 
 def test_lines_end_in_marks_of_all_scripts(engine: ModuleType):
