@@ -21,6 +21,7 @@ from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, reasons_of, rules_of_entry
 from curation.rules.grammar import divided_override
+from curation.rules.groups import of_different_groups
 from curation.rules.units import REPEATS
 from curation.stages import STAGES, Filter
 from curation.stages.base import stage_names
@@ -435,7 +436,8 @@ def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, Rule]:
     fits = fitting(known, key, "in_" if condition == "in" else condition)
     if not fits:
         raise ValueError(f"no rule named {key!r}{nearest(key, keys_of(known))}")
-    if len(fits) > 1:
+    entries = {places[fit][0] for fit in fits}
+    if len(entries) > 1 or (len(fits) > 1 and not of_different_groups([known[fit] for fit in fits])):
         raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
     number, rule = places[fits[0]]
     if isinstance(rules[number], dict) and "rules" in rules[number]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from curation.errors import nearest
 from curation.rules.grammar import OFF, Bounds, Rule
-from curation.rules.groups import GroupedRule, grouped_rules, groups_in, with_groups
+from curation.rules.groups import GroupedRule, grouped_rules, groups_in, of_different_groups, with_groups
 from curation.system.html_table import html_table
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
@@ -389,7 +389,7 @@ def _fitting_groups(rules: Sequence[Rule], key: str, condition: str, value: str,
     """The rules with a key, of which each group has one. ValueError for none, and for several of a group."""
     known = [rule for rule in rules if isinstance(rule, GroupedRule) and rule.has(value)]
     fits = [known[number] for number in fitting(known, key, condition)]
-    if fits and np.sum([rule.member for rule in fits], axis=0).max() == 1:
+    if of_different_groups(fits):
         return fits
     return [known[_only_fit(known, key, condition, f"{name}{' of ' * bool(value)}{value}")]]
 

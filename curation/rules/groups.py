@@ -309,6 +309,12 @@ def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | N
     return (*_removed(groups, {place}), *found)
 
 
+def of_different_groups(rules: Sequence[Rule]) -> bool:
+    """Return whether these are rules of groups, of which no group has two."""
+    members = [rule.member for rule in rules if isinstance(rule, GroupedRule)]
+    return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
+
+
 def groups_in(rules: Iterable[Rule]) -> list[Groups]:
     """Return the groups of rules, each once."""
     return list(dict.fromkeys(rule.groups for rule in rules if isinstance(rule, GroupedRule)))

@@ -193,7 +193,9 @@ WRONG = {
     "{set: fineweb2, override: {deu_Latn: {wrods: {min: 5}}}}": ("fineweb2 of deu_Latn has no rule 'wrods'; did you",),
     "{set: fineweb2, override: {deu_Latn: {words: {mim: 5}}}}": ("unknown field `mim`", "group_override"),
     "{set: fineweb2, override: {deu_Latn: {top_2gram: {max: -1}}}}": ("override of deu_Latn: max: -1 removes every",),
-    "{set: gopher, other: keep}": ("other has no meaning with gopher: only the rules of fineweb2 have groups",),
+    "{set: gopher, other: keep}": (
+        "other has no meaning with gopher: only the rules of fineweb2 and gopher_multilingual have groups",
+    ),
     "{set: gopher, override: {deu_Latn: {words: off}}}": ("override of deu_Latn has no meaning with gopher",),
     "{words: {min: 5, other: keep}}": ("other and group_override need a set",),
 }
