@@ -20,7 +20,7 @@ from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
-    from curation.rules.effects import Effect, Effects, Histogram
+    from curation.rules.effects import Effect, Effects, GroupEffects, Histogram
     from curation.rules.grammar import Rule
     from curation.stages import Stage
 
@@ -28,6 +28,7 @@ BLOCKS, BOUND = "▁▂▃▄▅▆▇█", "│"
 ASCII_BLOCKS, ASCII_BOUND = ".:-=+*%@", "|"
 GAP = "  "
 SPAN_COUNTS = ("bytes", "spans", "documents", "emptied", "sources", "lengths", "frequent")
+GROUP_RANKS = (1, 50, 99)  # percentiles of a group
 SHOWN_SPANS, SPAN_CHARACTERS = 10, 80
 LEGEND = (
     "alone: breaks no other rule; +10%: with the bound raised by 10 %; in a histogram the bound is the upright line"
@@ -119,7 +120,7 @@ def _measure_in(folder: str, options: argparse.Namespace) -> int:
     if options.spans:
         return _measure_spans(folder, options)
     from curation.finished.measured import RANKS, MeasuredDocuments, percentiles
-    from curation.rules.effects import rule_effects
+    from curation.rules.effects import group_effects, rule_effects
 
     shown = split_names(options.names) if options.names else []
     measured = [part for name in shown for part in name.split("/")]
@@ -134,16 +135,20 @@ def _measure_in(folder: str, options: argparse.Namespace) -> int:
     units = stages_of_units(folder)
     measures = MeasuredDocuments(Path(folder))
     table, effects = percentiles(measures, shown), rule_effects(rules, measures, measures.rows)
+    groups = group_effects(rules, measures, measures.column) if measures.rows else []
     if options.console.is_for_people:
         if shown:
             print_percentiles(measures.rows, table)
         if rules and measures.rows:
             print_effects(effects)
+            print_groups(groups)
+            _print_skipped(rules)
         for stage in units:
             print_units(stage)
         return conclude(finished, folder, options)
     result = {"ranks": RANKS, "percentiles": table, "rules": [as_json(effect) for effect in effects.effects]}
     result["units"] = [{name: stage[name] for name in ("name", "unit", "details", "unit_rules")} for stage in units]
+    result["groups"] = [group_as_json(group) for group in groups]
     return conclude(finished, folder, options, **result)
 
 
@@ -155,7 +160,9 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
     from curation.errors import RecipeError
     from curation.recipes.recipe import Output, check_readable, load_recipe
     from curation.rules.decide import expand_rules
+    from curation.rules.groups import groups_in
     from curation.stages import Filter, Lines, MeasureStage
+    from curation.stages.rows.rule_measures import RuleMeasures
 
     if options.recipe:
         name, inputs, settings = options.recipe, inputs_in(options), recipes.settings_of(options)
@@ -177,8 +184,22 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
     names = list(dict.fromkeys([*names, *(name for rule in rules for name in rule.measures)]))
     if not names and not any(isinstance(stage, Lines) and stage.rules_on_units() for stage in before):
         raise RecipeError(f"no rule of {name} is on a measure; rules on columns have no percentiles")
-    stages = [*before, *([MeasureStage(names=tuple(names))] if names else [])]
+    per = tuple(dict.fromkeys(groups.column for groups in groups_in(rules)))
+    measure = RuleMeasures(name="measure", names=tuple(names), per=per) if per else MeasureStage(names=tuple(names))
+    before = _with_writers(recipe.stages[: max(last, first)], before, per)
+    stages = [*before, *([measure] if names else [])]
     return msgspec.structs.replace(recipe, name="measure", stages=stages, output=Output(formats=())), rules
+
+
+def _with_writers(stages: Sequence[Stage], taken: Sequence[Stage], columns: Sequence[str]) -> list[Stage]:
+    """Return the stages of `taken`, and those of `stages` that write `columns` or what such stages read, in order."""
+    wanted, found = {*columns}, []
+    for stage in reversed(stages):
+        if written := wanted & {*stage.writes()}:
+            wanted = (wanted - written) | {*stage.reads()}
+        if written or any(stage is other for other in taken):
+            found.append(stage)
+    return found[::-1]
 
 
 def _content(options: argparse.Namespace, stages: list[Any]) -> dict[str, Any]:
@@ -206,37 +227,72 @@ def print_effects(effects: Effects) -> None:
     from curation.errors import counted
     from curation.rules.effects import MOVES, RANKS
 
-    if not effects.effects:
-        _print_skipped(effects)
+    shown = effects.effects
+    if not shown:
         return
-    documents = max(effects.documents, 1)
+    rules, removed, alone = _bounds_of(effects)
+    moved = [
+        [f"{move:+.0%}", *_shares((effect.removed[k] for effect in shown), effects.documents)]
+        for k, move in enumerate(MOVES)
+        if move
+    ]
+    share = f"{effects.removed:,} ({effects.removed / max(effects.documents, 1):.2%})"
+    print_line(f"{counted(effects.documents, 'document')}, of which the rules remove {share}")
+    print_table([*rules, removed, alone, *moved], optional=(5, 6, 4, 7, 3))
+    print_line(LEGEND)
+    print_table([*rules, *_values_of(effects, RANKS)], left=(0, 2), optional=(4, 8, 10, 5, 7, 3, 9))
+
+
+def _bounds_of(effects: Effects) -> tuple[list[list[str]], list[str], list[str]]:
+    """The columns of a table with a line per bound: names and bounds, shares of removed documents, shares of those that
+    break no other rule."""
     shown = effects.effects
     names = ["rule", *(effect.rule.name for effect in shown)]
     bounds = ["keeps", *(f"{'>=' if effect.side == 'min' else '<='} {effect.bound:g}" for effect in shown)]
-
-    def shares(title: str, numbers: Iterable[int]) -> list[str]:
-        return [title, *(f"{number / documents:.2%}" for number in numbers)]
-
-    moved = [shares(f"{move:+.0%}", (effect.removed[k] for effect in shown)) for k, move in enumerate(MOVES) if move]
-    removed = shares("removes", (effect.removed_now for effect in shown))
-    alone = shares("alone", (effect.alone for effect in shown))
-    share = f"{effects.removed:,} ({effects.removed / documents:.2%})"
-    print_line(f"{counted(effects.documents, 'document')}, of which the rules remove {share}")
-    print_table([names, bounds, removed, alone, *moved], optional=(5, 6, 4, 7, 3))
-    print_line(LEGEND)
-    ranks = [
-        [f"{rank:g}%", *column]
-        for rank, column in zip(RANKS, _columns(effect.percentiles for effect in shown), strict=True)
-    ]
-    histograms = ["histogram", *map(histogram_line, shown)]
-    print_table([names, bounds, histograms, *ranks], left=(0, 2), optional=(4, 8, 10, 5, 7, 3, 9))
-    _print_skipped(effects)
+    removed = ["removes", *_shares((effect.removed_now for effect in shown), effects.documents)]
+    return [names, bounds], removed, ["alone", *_shares((effect.alone for effect in shown), effects.documents)]
 
 
-def _print_skipped(effects: Effects) -> None:
-    if effects.skipped:
-        names = ", ".join(dict.fromkeys(effects.skipped))
-        print_line(f"not measured, since they are on columns or patterns, or differ between groups: {names}")
+def _values_of(effects: Effects, shown: Sequence[float]) -> list[list[str]]:
+    """The columns of histograms and of percentiles at the ranks `shown`."""
+    from curation.rules.effects import RANKS
+
+    values = zip(RANKS, _columns(effect.percentiles for effect in effects.effects), strict=True)
+    ranks = [[f"{rank:g}%", *column] for rank, column in values if rank in shown]
+    return [["histogram", *map(histogram_line, effects.effects)], *ranks]
+
+
+def _shares(numbers: Iterable[int], documents: int) -> list[str]:
+    return [f"{number / max(documents, 1):.2%}" for number in numbers]
+
+
+def print_groups(groups: Sequence[GroupEffects]) -> None:
+    """Print a table per group of documents with rules of its own to standard output, with a line per bound."""
+    from curation.errors import counted
+
+    others: dict[str, list[int]] = {}
+    for group in groups:
+        if group.effects is None:
+            others.setdefault(group.column, []).append(group.documents)
+            continue
+        removed = f"{group.effects.removed:,} ({group.effects.removed / group.documents:.2%})"
+        counts = f"{counted(group.documents, 'document')}, of which its rules on measures remove {removed}"
+        print_line(printable_line(f"{group.column} {group.group}: {counts}"))
+        if group.effects.effects:
+            rules, removes, alone = _bounds_of(group.effects)
+            table = [*rules, removes, alone, *_values_of(group.effects, GROUP_RANKS)]
+            print_table(table, left=(0, 4), optional=(3, 5, 7, 6))
+    for column, documents in others.items():
+        counts = f"{counted(len(documents), 'group')} more: {counted(sum(documents), 'document')}"
+        print_line(printable_line(f"{column}: {counts}"))
+
+
+def _print_skipped(rules: Sequence[Rule]) -> None:
+    from curation.rules.groups import GroupedRule
+
+    single = [rule.template if isinstance(rule, GroupedRule) else rule for rule in rules]
+    if names := ", ".join(dict.fromkeys(rule.name for rule in single if not rule.is_on_measures)):
+        print_line(f"not measured, since they are on columns or patterns: {names}")
 
 
 def stages_of_units(folder: str | Path) -> list[dict[str, Any]]:
@@ -330,6 +386,14 @@ def as_json(effect: Effect) -> dict[str, Any]:
         },
         "percentiles": dict(zip(map(str, RANKS), effect.percentiles, strict=False)),
     }
+
+
+def group_as_json(group: GroupEffects) -> dict[str, Any]:
+    """Return the effects of a group for programs; `docs/command_line.md` lists the keys."""
+    entry: dict[str, Any] = {"column": group.column, "group": group.group, "documents": group.documents}
+    if group.effects is not None:
+        entry |= {"removed": group.effects.removed, "rules": [as_json(effect) for effect in group.effects.effects]}
+    return entry
 
 
 def _number(value: float) -> str:

@@ -76,18 +76,18 @@ def _not_counted(names: list[str]) -> str:
 
 def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
     """The settings and the effect of each stage, in at most `room` lines. Effects have more room than settings."""
-    effects = [_effect(stage) for stage in stages]
-    spare = room - 1 - len(stages) - sum(map(bool, effects))
+    effects = [_effects(stage) for stage in stages]
+    spare = room - 1 - len(stages) - sum(map(len, effects))
     lines = []
     for number, (stage, effect) in enumerate(zip(stages, effects, strict=True), 1):
         name = stage.name if stage.name == stage.kind else f"{stage.name} ({stage.kind})"
         start = f"  {number}. {name}: "
         if spare < 0 and effect:
-            lines.append(start + effect)
+            lines.append(start + effect[0])
             continue
         settings = _settings(stage, start, 1 + min(max(spare, 0), MAX_SETTINGS - 1) * bool(stage.reasons))
         spare -= len(settings) - 1
-        lines += [*settings, *([INDENT + effect] if effect else [])]
+        lines += [*settings, *(INDENT + line for line in effect)]
     if 1 + len(lines) > room:
         lines = [*lines[: room - 2], f"  {len(lines) - room + 2} more stages"]
     return ["stages:" if stages else "stages: none", *lines]
@@ -136,6 +136,21 @@ def _effect(stage: StageEstimate) -> str:
         reasons = _joined([f"{name} {_share(count, total)}" for name, count in ranked], ", ", WIDTH - 40)
         parts.insert(0, f"removes {_share(removed, total)}: {reasons}")
     return "; ".join(parts) or "changes no document of the sample"
+
+
+def _effects(stage: StageEstimate) -> list[str]:
+    """The lines on the effect of a stage: of all documents, and for each column of the groups in the sample."""
+    lines = [line] if (line := _effect(stage)) else []
+    for column in dict.fromkeys(entry.column for entry in stage.groups):
+        own = [entry for entry in stage.groups if entry.column == column]
+        total = sum(entry.documents for entry in own)
+        parts = [
+            f"{entry.group} {_share(entry.documents, total)} (removes {_share(entry.removed, entry.documents)})"
+            for entry in own
+        ]
+        start = f"per {column}: "
+        lines.append(start + _joined(parts, ", ", WIDTH - len(INDENT + start) - len(", 1,000 more")))
+    return lines
 
 
 def _share(count: int | None, total: int) -> str:

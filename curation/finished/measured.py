@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curation.run_folder.documents import part_files
@@ -36,6 +37,10 @@ class MeasuredDocuments(Mapping[str, np.ndarray]):
             self._loaded.pop(next(iter(self._loaded)))
         self._loaded[name] = values
         return values
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a column of other values."""
+        return pa.concat_tables(pq.read_table(path, columns=[name]) for path in self.files).column(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(pq.read_schema(self.files[0]).names if self.files else ())

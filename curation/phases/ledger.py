@@ -12,6 +12,7 @@ import numpy as np
 from curation.errors import IntegrityError
 from curation.reading.source_files import Slice
 from curation.rules.grammar import Rule
+from curation.rules.group_tallies import tallies_of_groups
 from curation.rules.tallies import Tally
 from curation.rules.tallies import as_report as rule_report
 from curation.stages.outcome import StageCount
@@ -199,9 +200,15 @@ def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> Non
         )
 
 
-def as_report(stage: StageCount, lines: Sequence[str], rules: Sequence[Rule] = ()) -> dict[str, Any]:
-    """Return the stage's entry in `report.json`, with its `lines` under the funnel, the tallies of its `rules`, and
-    without reasons of count 0."""
+def as_report(
+    stage: StageCount, lines: Sequence[str], rules: Sequence[Rule] = (), by_group: Sequence[Rule] = ()
+) -> dict[str, Any]:
+    """Return the stage's entry in `report.json`, without reasons of count 0.
+
+    lines     below the funnel
+    rules     `rules_on_measures` or `rules_on_units` of the stage, whose tallies the entry has
+    by_group  its `rules_by_group`
+    """
     entry = dict(msgspec.to_builtins(stage))
     entry["reasons"] = {reason: number for reason, number in stage.reasons.items() if number}
     if not stage.details:
@@ -209,10 +216,13 @@ def as_report(stage: StageCount, lines: Sequence[str], rules: Sequence[Rule] = (
     entry["seconds"] = round(stage.seconds, 3)
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
     entry["lines"] = list(lines)
-    del entry["tallies"]
+    del entry["tallies"], entry["groups"]
     if not stage.unit:
         del entry["unit"]
     if stage.tallies:
         values = [rule_report(*pair) for pair in zip(rules, stage.tallies, strict=True)]
         entry["unit_rules" if stage.unit else "rules"] = values
+    if stage.groups:
+        pairs = zip(tallies_of_groups(by_group), stage.groups, strict=True)
+        entry["groups"] = [tallies.as_report(counts) for tallies, counts in pairs]
     return entry

@@ -18,6 +18,7 @@ from curation.phases.ledger import SliceRecord
 from curation.reading.locations import Location
 from curation.recipes.exports import is_one_file
 from curation.recipes.recipe import Recipe
+from curation.rules.group_tallies import GroupTallies, tallies_of_groups
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
 from curation.run_folder.partitions import TableFile
 from curation.stages import RowStage, Stage
@@ -57,6 +58,7 @@ class SliceNotes:
         self.engine = engine
         self.candidates = Candidates(recipe.report.samples, columns)
         self.tallies: dict[int, Tallies] = {}
+        self.groups: dict[int, list[GroupTallies]] = {}
         self.lengths = np.zeros(SIZE, np.int64)
         self.locations: list[Location] = []
         self.firsts: list[np.ndarray] = []  # of `curation.reading.splitting.Parts`
@@ -78,6 +80,10 @@ class SliceNotes:
         """Add the measures that a stage computed, of documents or of their units."""
         if outcome.unit_measures:
             self.tallies.setdefault(number, Tallies(stage.rules_on_units())).add(outcome.unit_measures)
+        if outcome.groups and outcome.verdict is not None:
+            tallies = self.groups.setdefault(number, tallies_of_groups(stage.rules_by_group()))
+            for counts, groups in zip(tallies, outcome.groups, strict=True):
+                counts.add(groups, outcome.measures, outcome.verdict.reason)
         rules, measures = stage.rules_on_measures(), outcome.measures
         if not rules or not len(frame):
             return
@@ -97,6 +103,7 @@ class SliceNotes:
         self.samples.write(self.candidates.table())
         for number, count in zip(numbers, record.stages, strict=True):
             count.tallies = self.tallies[number].result() if number in self.tallies else []
+            count.groups = [counts.result() for counts in self.groups.get(number, [])]
         bins = np.flatnonzero(self.lengths)
         record.lengths = Tally(bins=bins.tolist(), counts=self.lengths[bins].tolist())
         record.locations = len(self.locations)

@@ -30,7 +30,7 @@ from curation.planning.arguments import find_resources
 from curation.planning.disk import DiskNeed, disk_need
 from curation.planning.memory import Resources, read_processors
 from curation.planning.plan import check_stages
-from curation.planning.survey import FileKind, Sampled, Survey, kept_share, survey_inputs
+from curation.planning.survey import FileKind, Sampled, StageSurvey, Survey, kept_share, survey_inputs
 from curation.planning.warm_up import warm_up_recipe
 from curation.reading import probe
 from curation.reading.inputs import is_hub
@@ -47,12 +47,22 @@ LOW, HIGH = 0.7, 2.0
 DOCUMENT_BYTES = 40  # of memory in a corpus phase
 
 
+class GroupEstimate(msgspec.Struct, kw_only=True):
+    """Documents in a group of a column for which a filter has rules of its own, and how many of them it removes."""
+
+    column: str
+    group: str
+    documents: int
+    removed: int
+
+
 class StageEstimate(msgspec.Struct, kw_only=True):
     """A stage of the recipe and what it does to the documents of the sample, scaled to all documents.
 
     explained             the lines of `Stage.explain`
     documents_in, documents_out, edited   documents; null for a corpus stage, whose effect a sample cannot show
     reasons               reason -> documents removed
+    groups                for each column the groups in the sample, those with the most documents first
     """
 
     name: str
@@ -62,6 +72,7 @@ class StageEstimate(msgspec.Struct, kw_only=True):
     documents_out: int | None = None
     edited: int | None = None
     reasons: dict[str, int] = {}
+    groups: list[GroupEstimate] = []
 
 
 class MemoryNeed(msgspec.Struct, kw_only=True):
@@ -188,8 +199,17 @@ def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
             entry.documents_in, entry.documents_out = round(sampled.documents_in), round(sampled.documents_out)
             entry.edited = round(sampled.edited)
             entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
+            entry.groups = _groups(sampled)
         estimates.append(entry)
     return estimates
+
+
+def _groups(sampled: StageSurvey) -> list[GroupEstimate]:
+    found = [
+        GroupEstimate(column=column, group=group, documents=round(documents), removed=round(removed))
+        for (column, group), (documents, removed) in sampled.by_group.items()
+    ]
+    return sorted(found, key=lambda entry: (entry.column, -entry.documents, entry.group))
 
 
 def _seconds(recipe: Recipe, survey: Survey, workers: int, share: float) -> tuple[float, float]:

@@ -35,6 +35,7 @@ from curation.reading.urls import shown
 from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Verdict
+from curation.rules.groups import groups_in
 from curation.run_folder.documents import PARQUET_OPTIONS, document_schema, in_schema
 from curation.run_folder.partitions import with_ids
 from curation.stages import CorpusStage, RowStage, Stage
@@ -83,6 +84,8 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     documents_in, documents_out, edited, reasons   estimates of documents
     seconds                                        processor time, estimated; of a corpus stage only for its keys
     groups                                         documents of each group of a corpus stage that has groups
+    by_group                                       (column, group) with rules of its own -> documents, and how many of
+                                                   them are removed
     """
 
     name: str
@@ -93,6 +96,7 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     reasons: dict[str, float] = {}
     seconds: float = 0
     groups: dict[str, float] = {}
+    by_group: dict[tuple[str, str], tuple[float, float]] = {}
 
 
 class Sampled(msgspec.Struct, kw_only=True):
@@ -380,6 +384,9 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
             stage.reasons[reason] = stage.reasons.get(reason, 0) + count * scale
         for group, count in more.groups.items():
             stage.groups[group] = stage.groups.get(group, 0) + count * scale
+        for key, (documents, removed) in more.by_group.items():
+            before, gone = stage.by_group.get(key, (0.0, 0.0))
+            stage.by_group[key] = before + documents * scale, gone + removed * scale
 
 
 def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
@@ -437,6 +444,11 @@ def _apply_row_stage(
     survey.documents_out = len(frame)
     survey.edited = 0 if outcome.edited is None else int(outcome.edited.sum())
     survey.reasons = {} if outcome.verdict is None else {k: float(n) for k, n in outcome.verdict.counts().items() if n}
+    if outcome.verdict is not None:
+        for groups, numbers in zip(groups_in(stage.rules_by_group()), outcome.groups, strict=True):
+            counts, gone = np.bincount(numbers), np.bincount(numbers, ~outcome.verdict.kept)
+            for number in np.flatnonzero(counts).tolist():
+                survey.by_group[groups.column, groups.name(number)] = float(counts[number]), float(gone[number])
     return frame, outcome.verdict
 
 

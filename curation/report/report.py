@@ -85,7 +85,10 @@ def build(
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
-        "stages": [as_report(*stage) for stage in zip(stages, lines, _rules(plan.recipe.stages), strict=True)],
+        "stages": [
+            as_report(count, own, *_rules(stage))
+            for stage, count, own in zip(plan.recipe.stages, stages, lines, strict=True)
+        ],
         "sources": contributions(
             plan.recipe.input, slices, records, parts, _blend_shares(plan, pairs), plan.slices.ended_by()
         ),
@@ -115,9 +118,11 @@ def build(
     }
 
 
-def _rules(stages: Sequence[Stage]) -> list[Sequence[Rule]]:
-    rows = [stage if isinstance(stage, RowStage) else RowStage() for stage in stages]
-    return [stage.rules_on_units() if stage.unit_name() else stage.rules_on_measures() for stage in rows]
+def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:
+    """The rules of which the report has values, and those of groups."""
+    if not isinstance(stage, RowStage):
+        return (), ()
+    return stage.rules_on_units() if stage.unit_name() else stage.rules_on_measures(), stage.rules_by_group()
 
 
 def _values(

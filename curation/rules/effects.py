@@ -7,13 +7,16 @@ Everything is computed from measures, so no text is read. Memory: 8 bytes per do
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from curation.errors import counted
 from curation.rules.grammar import Rule
+from curation.rules.group_tallies import SHOWN_GROUPS, is_measured, rule_of
+from curation.rules.groups import groups_in
 from curation.rules.tallies import Tally, bins_of, start_of
 from curation.system.html_table import html_table
 
@@ -110,6 +113,61 @@ def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows
         effects += _effects(rule, rule.values(measures), broken == 1)
     skipped = tuple(rule.name for rule in rules if not rule.is_on_measures)
     return Effects(tuple(effects), rows, int(np.count_nonzero(broken)), skipped)
+
+
+class GroupEffects(NamedTuple):
+    """The effects of the rules of a group of documents.
+
+    column     whose values have rules of their own
+    group      the values
+    documents  number of documents
+    effects    of its rules on measures; None for all but the SHOWN_GROUPS with the most documents of a column
+    """
+
+    column: str
+    group: str
+    documents: int
+    effects: Effects | None
+
+
+def group_effects(
+    rules: Sequence[Rule], measures: Mapping[str, np.ndarray], column_of: Callable[[str], pa.ChunkedArray]
+) -> list[GroupEffects]:
+    """Return the effects of each group that rules distinguish, for each column those with the most documents first.
+
+    measures   as in `rule_effects`
+    column_of  returns a column, which has a value per document
+
+    RecipeError for values that no group lists.
+    """
+    found: list[GroupEffects] = []
+    for groups in groups_in(rules):
+        numbers = groups.numbers_of(column_of(groups.column))
+        present, counts = np.unique(numbers, return_counts=True)
+        for place, k in enumerate(np.argsort(-counts, kind="stable").tolist()):
+            number, effects = int(present[k]), None
+            if place < SHOWN_GROUPS:
+                rows = np.flatnonzero(numbers == number)
+                own = [rule_of(rule, number) for rule in rules if is_measured(rule, groups)]
+                effects = rule_effects([rule for rule in own if rule], _Rows(measures, rows), len(rows))
+            found.append(GroupEffects(groups.column, groups.name(number), int(counts[k]), effects))
+    return found
+
+
+class _Rows(Mapping[str, np.ndarray]):
+    """Measures of some of the documents."""
+
+    def __init__(self, measures: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
+        self.measures, self.rows = measures, rows
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.measures[name][self.rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measures)
+
+    def __len__(self) -> int:
+        return len(self.measures)
 
 
 def _outside(rule: Rule, values: np.ndarray) -> np.ndarray:

@@ -59,6 +59,18 @@ class Groups:
             return self.numbers.get(value)
         return self._languages.get((language.code, language.script), self._languages.get((language.code, "")))
 
+    def name(self, number: int) -> str:
+        """Return the values that a group lists, and `other` if it has all others."""
+        return _first([*self._values.get(number, []), *([OTHER] if self.other == number else [])])
+
+    @cached_property
+    def _values(self) -> dict[int, list[str]]:
+        """group -> the values that it lists."""
+        found: dict[int, list[str]] = {}
+        for value, number in self.numbers.items():
+            found.setdefault(number, []).append(value)
+        return found
+
     @cached_property
     def _languages(self) -> dict[tuple[str, str], int]:
         """(code, script) -> group; also (code, "") of a language that is listed without a script."""
@@ -173,6 +185,13 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         """Infinite: `broken_bounds` has those of single rows."""
         return -math.inf, math.inf
 
+    def of_group(self, number: int) -> Rule | None:
+        """Return the rule with the bounds of a group; None for a group without the rule."""
+        if not self.member[number]:
+            return None
+        fields = {name: getattr(self.template, name) for name in Rule.__struct_fields__}
+        return _RuleOfGroup(**fields | {"min": float(self.low[number]), "max": float(self.high[number])})
+
     def describe(self) -> str:
         name = self.template.describe().rpartition(" in [")[0] if self.has_bounds else self.template.describe()
         return f"{name} {self._range()}"
@@ -242,6 +261,13 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         if (sides["min"] > sides["max"]).any():
             raise ValueError(f"override of {value or key}: the bounds of {key} would remove everything")
         return msgspec.structs.replace(self, low=sides["min"], high=sides["max"])
+
+
+class _RuleOfGroup(Rule, frozen=True, kw_only=True, eq=False):
+    """A rule of one group."""
+
+    def __post_init__(self) -> None:
+        """The rule of all groups is checked."""
 
 
 class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):

@@ -18,7 +18,7 @@ from curation.packing.ordering import check_shares
 from curation.packing.samples import SAMPLE_FILES
 from curation.reading.source_files import SourceFile
 from curation.recipes.renamed import with_new_names
-from curation.run_folder.report_texts_schema import AllValues, RuleValues, Texts
+from curation.run_folder.report_texts_schema import AllValues, ColumnGroups, RuleValues, Texts
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
@@ -58,6 +58,7 @@ class _Stage(msgspec.Struct):
     lines: list[str] = []
     details: dict[str, Any] = {}
     rules: list[RuleValues] = []
+    groups: list[ColumnGroups] = []
     unit: str = ""  # of `unit_rules`: line, paragraph or sentence
     unit_rules: list[RuleValues] = []
 

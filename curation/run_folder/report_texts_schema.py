@@ -36,6 +36,22 @@ class RuleValues(Values, frozen=True, kw_only=True):
     max: float | msgspec.UnsetType = msgspec.UNSET
 
 
+class GroupValues(msgspec.Struct, frozen=True):
+    """A group of documents that rules distinguish; those with the most documents have `rules`."""
+
+    group: str
+    documents: Count
+    reasons: dict[str, Count]
+    rules: list[RuleValues] = []
+
+
+class ColumnGroups(msgspec.Struct, frozen=True):
+    """The groups of documents by a column."""
+
+    column: str
+    groups: list[GroupValues]
+
+
 class AllValues(msgspec.Struct, frozen=True):
     """Values of the documents of a run."""
 

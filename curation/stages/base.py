@@ -165,6 +165,11 @@ class RowStage(Stage, frozen=True, kw_only=True):
         shows their values and bounds. Default: none."""
         return ()
 
+    def rules_by_group(self) -> tuple[Rule, ...]:
+        """Return all rules of a stage whose rules differ between groups of documents. `apply` returns the group of each
+        document as `groups`, and all measures of the rules; the report shows each group. Default: none."""
+        return ()
+
     def unit_name(self) -> str:
         """Return what the stage judges instead of documents, such as `line`; "" for documents."""
         return ""

@@ -112,7 +112,8 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         raise StageError("apply() must return text and edited together, or neither")
     verdict = _checked_verdict(stage, outcome.verdict)
     rows = {"verdict": None if verdict is None else verdict.reason, "text": outcome.text, "edited": outcome.edited}
-    for name, values in (rows | dict(outcome.columns) | dict(outcome.measures)).items():
+    groups = {f"groups[{number}]": values for number, values in enumerate(outcome.groups)}
+    for name, values in (rows | groups | dict(outcome.columns) | dict(outcome.measures)).items():
         if values is not None and len(values) != len(frame):
             raise StageError(f"apply() returned {len(values):,} values in {name} for {len(frame):,} rows")
     return Outcome(
@@ -123,6 +124,7 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         details=_counts(outcome.details),
         measures=outcome.measures,
         unit_measures=outcome.unit_measures,
+        groups=outcome.groups,
     )
 
 

@@ -18,6 +18,7 @@ from curation.arrays import batches_of, positions_of
 from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
+from curation.rules.group_tallies import GroupCounts
 from curation.rules.tallies import Tally
 from curation.system.files import commit
 from curation.system.steps import each
@@ -47,6 +48,7 @@ class Outcome(NamedTuple):
     details   name -> integer for the stage's entry in the report, summed over all frames, such as rows by language
     measures  name -> int64, one value per row, for every measure in the stage's `rules_on_measures`
     unit_measures  name -> int64, one value per unit, for every measure in the stage's `rules_on_units`
+    groups    numbers of the groups of the rows, integers, one array for each column in the stage's `rules_by_group`
     """
 
     verdict: Verdict | None = None
@@ -56,6 +58,7 @@ class Outcome(NamedTuple):
     details: Mapping[str, int] = EMPTY
     measures: Mapping[str, np.ndarray] = EMPTY
     unit_measures: Mapping[str, np.ndarray] = EMPTY
+    groups: tuple[np.ndarray, ...] = ()
 
 
 class Drops(NamedTuple):
@@ -265,6 +268,8 @@ class StageCount(msgspec.Struct, kw_only=True):
     `tallies` has one entry for each of the stage's `rules_on_measures`, or of its `rules_on_units` if it judges units:
     lines, paragraphs or sentences, which `unit` names.
 
+    `groups` has the counts of the groups of each column in `rules_by_group`.
+
     `removes`, `compares` and `finds_duplicates` are copies of the class variables: reports are read without the class.
     """
 
@@ -282,6 +287,7 @@ class StageCount(msgspec.Struct, kw_only=True):
     details: dict[str, Any] = {}
     seconds: float = 0.0
     tallies: list[Tally] = []
+    groups: list[GroupCounts] = []
     unit: str = ""
 
     @property
@@ -300,6 +306,10 @@ class StageCount(msgspec.Struct, kw_only=True):
             self.tallies = [Tally(share=tally.share) for tally in other.tallies]
         for tally, more in zip(self.tallies, other.tallies, strict=False):  # a slice without documents has none
             tally.add(more)
+        if other.groups and not self.groups:
+            self.groups = [GroupCounts() for _ in other.groups]
+        for counts, added in zip(self.groups, other.groups, strict=False):
+            counts.add(added)
 
     def hide_texts(self) -> None:
         """Remove the texts from the entries of lists in the details."""

@@ -303,7 +303,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "measure": (
         lambda at: [at / "made.jsonl", "--names", "words", "-o", "measured"],
         {"output", "report", "already_complete", "documents", "bytes", "seconds", "warnings", "tokens", "stages"}
-        | {"ranks", "percentiles", "rules", "units"},
+        | {"ranks", "percentiles", "rules", "units", "groups"},
     ),
     "embed": (
         lambda at: [at / "made.jsonl", "--model", write_static(Path("vectors")), "-o", "embedded"],

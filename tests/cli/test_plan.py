@@ -68,6 +68,35 @@ def test_the_plan_has_the_numbers_of_the_run_if_all_documents_are_sampled(corpus
     assert sum(report["stages"][1]["reasons"].values()) > 50 < found.stages[0].edited
 
 
+def test_the_plan_shows_what_is_removed_of_each_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = [("de", "a b c")] * 6 + [("de", "a")] * 2 + [("en", "a b")] * 3 + [(None, "a")]
+    content = b"".join(records_of([text], language=language) for language, text in rows)
+    (tmp_path / "a.jsonl").write_bytes(content)
+    languages = [f"l{number:02}" for number in range(40)]
+    (tmp_path / "b.jsonl").write_bytes(b"".join(records_of(["a b"], language=name) for name in languages))
+    rules = {"per": "language", "rules": {"de": {"words": {"min": 3}}, "en": {"words": {"max": 1}}, "other": "keep"}}
+    stages = [{"kind": "filter", "rules": [rules]}]
+    recipe = recipe_of({"path": str(tmp_path / "a.jsonl"), "columns": ["language"]}, stages=stages)
+    (stage,) = curation.estimate(recipe, "out").stages
+    found = [(entry.column, entry.group, entry.documents, entry.removed) for entry in stage.groups]
+    assert found == [("language", "de", 8, 2), ("language", "en", 3, 3), ("language", "other", 1, 0)]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps({"input": [{"path": str(tmp_path / "a.jsonl"), "columns": ["language"]}],
+                                "stages": stages}))  # fmt: skip
+    _, out, _ = curate(capsys, "plan", path)
+    line = "per language: de 66.7% (removes 25.0%), en 25.0% (removes 100.0%), other 8.3% (removes 0.0%)"
+    assert f"       {line}" in out.splitlines()
+    many = {"per": "language", "rules": {name: {"words": {"min": 3}} for name in languages}}
+    setting = f"stages.filter.rules={json.dumps([many])}"
+    _, out, _ = curate(capsys, "plan", path, "--set", f"input.0.path={tmp_path / 'b.jsonl'}", "--set", setting)
+    (line,) = [line for line in out.splitlines() if "per language: " in line]
+    assert line.endswith(" more") and len(line) <= 118 and "l00 2.5% (removes 100.0%)" in line
+    _, out, _ = curate(capsys, "plan", path, "--log", "json")
+    assert json.loads(out)["stages"][0]["groups"][0] == {
+        "column": "language", "group": "de", "documents": 8, "removed": 2,
+    }  # fmt: skip
+
+
 def test_the_plan_names_columns_whose_names_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "a.jsonl").write_bytes(records_of(["one text"], source="web", url="x"))
     _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"))

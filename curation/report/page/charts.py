@@ -69,22 +69,35 @@ def _range(tally: Mapping[str, Any]) -> tuple[int, int]:
     return tally["bins"][low], tally["bins"][high]
 
 
-def histogram(tally: Mapping[str, Any], low: float, high: float, label: str) -> str:
-    """Return the histogram of a rule with its bounds (infinite for none). Documents beyond a bound are coloured."""
+class Bar(NamedTuple):
+    """A bar of a histogram. `name` is the class that has its colour."""
+
+    x: float
+    width: float
+    height: float
+    name: str
+    title: str
+
+
+def histogram(tally: Mapping[str, Any], low: float, high: float, label: str, small: bool = False) -> str:
+    """Return the histogram of a rule with its bounds (infinite for none). Documents beyond a bound are coloured.
+    `small`: one outline per colour, in few bytes and without titles."""
     bounds = [bound for bound in (low, high) if math.isfinite(bound)]
     counts = drawn([tally], bounds)[0]
     top = math.log1p(max(counts.values, default=0)) or 1.0
-    step, shapes = WIDTH / len(counts.values), []
+    step, bars = WIDTH / len(counts.values), []
+    gap = 0.0 if small else min(0.6, step / 5)
     left, right = (counts.place(bound) if math.isfinite(bound) else edge for bound, edge in ((low, 0.0), (high, WIDTH)))
     for index, count in enumerate(counts.values):
         if count:
             tall = (BASE - TOP) * math.log1p(count) / top
             x, end = index * step, (index + 1) * step
-            title = f"<title>{_bin(counts, index)}: {count:,} documents</title>"
+            title = "" if small else f"<title>{_bin(counts, index)}: {count:,} documents</title>"
             for start, stop, name in ((x, min(end, left), "removed"), (max(x, left), min(end, right), "kept"),
                                       (max(x, right), end, "removed")):  # fmt: skip
                 if stop - start > 0.01:
-                    shapes.append(_bar(start, stop - start - min(0.6, step / 5), tall, name, title))
+                    bars.append(Bar(start, stop - start - gap, tall, name, title))
+    shapes = _outlines(bars) if small else [_bar(*bar) for bar in bars]
     for bound in bounds:
         shapes.append(_bound(counts.place(bound), number(bound)))
     return _svg(shapes, counts, label)
@@ -127,6 +140,20 @@ def _bar(x: float, width: float, height: float, name: str, title: str) -> str:
     y = BASE - max(height, 1.0)
     place = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{BASE - y:.1f}"'
     return f'<rect class="{name}" {place}>{title}</rect>'
+
+
+def _outlines(bars: Sequence[Bar]) -> list[str]:
+    """Return the outline of the bars of each colour; `bars` from left to right."""
+    points: dict[str, list[str]] = {}
+    for bar in bars:
+        left, right = (f"{x:.1f}".removesuffix(".0") for x in (bar.x, bar.x + bar.width))
+        y, base, found = round(BASE - max(bar.height, 1.0)), f"{left},{BASE}", points.setdefault(bar.name, [])
+        if found[-1:] == [base]:  # the bar before ends here
+            found.pop()
+        else:
+            found.append(base)
+        found += [f"{left},{y}", f"{right},{y}", f"{right},{BASE}"]
+    return [f'<polygon class="{name}" points="{" ".join(found)}"/>' for name, found in points.items()]
 
 
 def _bound(x: float, text: str) -> str:

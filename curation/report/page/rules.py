@@ -9,22 +9,32 @@ from typing import Any
 from curation.errors import counted
 from curation.report.page.charts import histogram
 from curation.report.page.parts import fit, number, percent, shown
+from curation.rules.group_tallies import SHOWN_GROUPS
+from curation.stages.base import counts_line
 
 MAX_RULES = 80
+MAX_REASONS = 8  # of a group
 RULES_BYTES = 300_000  # of the histograms of one page
 
 
 def rules(content: dict[str, Any]) -> str:
-    """Return the histograms of all rules on measures; "" if no stage has any."""
+    """Return the histograms of all rules on measures, and those of groups of documents with rules of their own; "" if
+    no stage has any."""
     judged = [_of_units(stage) if stage.get("unit_rules") else stage for stage in content["stages"]]
-    stages = [stage for stage in judged if stage.get("rules")]
+    stages = [stage for stage in judged if stage.get("rules") or stage.get("groups")]
     if not stages:
         return ""
     legend = (
         '<p class="quiet"><span class="key kept"></span>within the bound <span class="key removed"></span>beyond it. '
         "All documents, or lines of them, that reached the stage; a bar grows with the logarithm of their number.</p>\n"
     )
-    return legend + "".join(_stage(stage, RULES_BYTES // len(stages)) for stage in stages)
+    sections = []
+    for stage in stages:
+        columns = stage.get("groups", [])
+        max_bytes = RULES_BYTES // (len(stages) * (bool(stage.get("rules")) + len(columns)))
+        sections += [_stage(stage, max_bytes)] if stage.get("rules") else []
+        sections += [_groups(stage, column, max_bytes) for column in columns]
+    return legend + "".join(sections)
 
 
 def _of_units(stage: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +57,34 @@ def _stage(stage: dict[str, Any], max_bytes: int) -> str:
     return f'{heading}<div class="cards">{used}</div>\n{folded}'
 
 
-def _card(rule: dict[str, Any], stage: dict[str, Any]) -> str:
+def _groups(stage: dict[str, Any], column: dict[str, Any], max_bytes: int) -> str:
+    first, others = column["groups"][:SHOWN_GROUPS], column["groups"][SHOWN_GROUPS:]
+    entries = (_group(stage, entry, max_bytes * 3 // (4 * len(first))) for entry in first)
+    folded = fit(entries, "group", len(first), max_bytes)
+    reasons = [count for entry in others for count in entry["reasons"].values()]
+    counts = _counts(sum(entry["documents"] for entry in others), sum(reasons))
+    rest = f'<p class="quiet">and {counted(len(others), "group")} more: {counts}</p>\n' if others else ""
+    heading = f"<h3>{shown(stage['name'])} per {shown(column['column'])}: {stage['documents_in']:,} documents</h3>\n"
+    return heading + folded + rest
+
+
+def _group(stage: dict[str, Any], group: dict[str, Any], max_bytes: int) -> str:
+    own = stage | {"documents_in": group["documents"], "reasons": group["reasons"]}
+    rules = sorted(group.get("rules", []), key=lambda rule: -(rule["below"] + rule["above"]))
+    cards = fit((_card(rule, own, small=True) for rule in rules[:MAX_RULES]), "rule", len(rules), max_bytes)
+    reasons = shown(counts_line(group["reasons"], MAX_REASONS) or "none removed")
+    counts = _counts(group["documents"], sum(group["reasons"].values()))
+    return (
+        f"<details><summary>{shown(group['group'])}: {counts}</summary>\n"
+        f'<p class="quiet">{reasons}</p>\n<div class="cards">{cards}</div></details>\n'
+    )
+
+
+def _counts(documents: int, removed: int) -> str:
+    return f"{counted(documents, 'document')}, {removed:,} removed ({percent(removed, documents)})"
+
+
+def _card(rule: dict[str, Any], stage: dict[str, Any], small: bool = False) -> str:
     low, high = rule.get("min", -math.inf), rule.get("max", math.inf)
     bounds = [f"{sign} {number(bound)}" for sign, bound in (("≥", low), ("≤", high)) if math.isfinite(bound)]
     beyond, reached = rule["below"] + rule["above"], stage["documents_in"]
@@ -55,6 +92,6 @@ def _card(rule: dict[str, Any], stage: dict[str, Any]) -> str:
     done = "cut" if stage.get("unit") else "removed"
     counts = f"{beyond:,} beyond it ({percent(beyond, reached)}), {first:,} {done} by it"
     measure = f"{rule['measure']} {' and '.join(bounds)}"
-    chart = histogram(rule, low, high, f"{rule['reason']}: {counts}")
+    chart = histogram(rule, low, high, f"{rule['reason']}: {counts}", small)
     heading = f'<h3>{shown(rule["reason"])}</h3><p class="quiet">{shown(measure)}</p>'
     return f'<div class="card">{heading}\n{chart}<p>{counts}</p></div>\n'

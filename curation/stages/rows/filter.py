@@ -105,6 +105,10 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def rules_on_measures(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
 
+    def rules_by_group(self) -> tuple[Rule, ...]:
+        rules = expand_rules(self.rules)
+        return rules if groups_in(rules) else ()
+
     def explain(self) -> list[str]:
         """Return warnings about lists, one line per rule, and the sizes of lists."""
         rules = expand_rules(self.rules)
@@ -139,9 +143,13 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         counted = COUNTED if names and not divides(self.words) else ()
         measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
         details = {name: int(measures[name].sum()) for name in counted}
-        verdict = self.judge(engine, frame, measures)
-        shown = dict.fromkeys(name for rule in self.rules_on_measures() for name in rule.measures)
-        return Outcome(verdict, details=details, measures={name: measures[name] for name in shown})
+        rules = expand_rules(self.rules)
+        columns = self._columns(engine, frame, rules)
+        verdict = decide(rules, measures, len(frame), columns)
+        groups = tuple(groups.numbers_of(columns[groups.column]) for groups in groups_in(rules))
+        shown = rules if groups else self.rules_on_measures()
+        names = tuple(dict.fromkeys(name for rule in shown for name in rule.measures))
+        return Outcome(verdict, details=details, measures={name: measures[name] for name in names}, groups=groups)
 
     def measure(self, engine: Engine, frame: Frame, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return these measures of the rows of a frame, int64."""

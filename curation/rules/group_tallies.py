@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts of the documents of each group that rules distinguish: removed ones by rule, and values in the bins of
+`curation.rules.tallies`.
+
+All counts of all groups are in one sparse array, which holds those above 0: a rule costs a group as many numbers as it
+has bins with documents. Two million documents of 1,929 languages with the rules of `fineweb2` have 1.1 million counts,
+12 MB in a record. Arrays of slices add up to the same counts however the input is sliced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from curation.rules.grammar import Rule
+from curation.rules.groups import GroupedRule, Groups, groups_in
+from curation.rules.tallies import SIZE, Tally, as_report, bins_of, is_share
+
+BELOW, ABOVE = SIZE, SIZE + 1  # codes after those of bins
+BLOCK_ROWS = 1 << 16
+SHOWN_GROUPS = 8  # of a column, those with the most documents, of which histograms are shown
+
+
+class GroupCounts(msgspec.Struct, kw_only=True):
+    """Counts above 0, by codes of `GroupTallies`, which ascend."""
+
+    codes: list[int] = []
+    counts: list[int] = []
+
+    def add(self, other: GroupCounts) -> None:
+        """Add the counts of other documents."""
+        codes, counts = (np.array(own, np.int64) for own in (self.codes + other.codes, self.counts + other.counts))
+        codes, counts = _summed(codes, counts)
+        self.codes, self.counts = codes.tolist(), counts.tolist()
+
+
+class GroupTallies:
+    """Counts of the groups of one column, filled frame by frame.
+
+    groups  the groups
+    rules   all rules of the stage, with reasons in the order of its verdict
+
+    A group has `width` codes: one for its documents, one per rule for the documents that the rule removes, and for each
+    rule on measures its bins, BELOW and ABOVE the bounds of the group.
+    """
+
+    def __init__(self, groups: Groups, rules: Sequence[Rule]) -> None:
+        self.groups, self.rules = groups, rules
+        self.measured = [rule for rule in rules if is_measured(rule, groups)]
+        self.shares = [is_share(rule) for rule in self.measured]
+        self.starts = [1 + len(rules) + number * (SIZE + 2) for number in range(len(self.measured) + 1)]
+        self.width = self.starts[-1]
+        self.codes, self.counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def add(self, numbers: np.ndarray, measures: Mapping[str, np.ndarray], reason: np.ndarray) -> None:
+        """Add documents.
+
+        numbers   the group of each
+        measures  name -> int64, one per document, for every measure in the rules
+        reason    the rule that removes each, -1 for kept ones
+        """
+        for start in range(0, len(numbers), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            cut = {name: values[block] for name, values in measures.items()}
+            found, counts = np.unique(self._codes(numbers[block], cut, reason[block]), return_counts=True)
+            self.codes, self.counts = _summed(
+                np.concatenate([self.codes, found]), np.concatenate([self.counts, counts])
+            )
+
+    def _codes(self, numbers: np.ndarray, measures: Mapping[str, np.ndarray], reason: np.ndarray) -> np.ndarray:
+        first = numbers.astype(np.int64) * self.width
+        gone = np.flatnonzero(reason >= 0)
+        codes = [first, first[gone] + 1 + reason[gone]]
+        for rule, share, start in zip(self.measured, self.shares, self.starts, strict=False):
+            values, place = rule.values(measures), first + start
+            low: Any
+            low, high = rule.bounds
+            if isinstance(rule, GroupedRule):
+                own = rule.member[numbers]
+                values, place = values[own], place[own]
+                low, high = (side[numbers[own]] for side in (rule.low, rule.high))
+            codes += [place + bins_of(values, share), place[values < low] + BELOW, place[values > high] + ABOVE]
+        return np.concatenate(codes)
+
+    def result(self) -> GroupCounts:
+        """Return the counts."""
+        return GroupCounts(codes=self.codes.tolist(), counts=self.counts.tolist())
+
+    def as_report(self, found: GroupCounts) -> dict[str, Any]:
+        """Return the entry of the column in `report.json`: each group with its documents and reasons, those with the
+        most documents first. The first SHOWN_GROUPS also have their bounds and values."""
+        codes, counts = np.array(found.codes, np.int64), np.array(found.counts, np.int64)
+        numbers, edges = np.unique(codes // self.width, return_index=True)
+        cuts = zip(numbers.tolist(), edges.tolist(), [*edges.tolist(), len(codes)][1:], strict=True)
+        parts = [(number, codes[a:b] - number * self.width, counts[a:b]) for number, a, b in cuts]
+        parts.sort(key=lambda part: (-part[2][0], part[0]))
+        entries = [
+            {"group": self.groups.name(number), "documents": int(counts[0]), "reasons": self._reasons(codes, counts)}
+            for number, codes, counts in parts
+        ]
+        for entry, part in zip(entries[:SHOWN_GROUPS], parts, strict=False):
+            entry["rules"] = self._values(*part)
+        return {"column": self.groups.column, "groups": entries}
+
+    def _reasons(self, codes: np.ndarray, counts: np.ndarray) -> dict[str, int]:
+        reasons: dict[str, int] = {}
+        gone = slice(1, int(np.searchsorted(codes, self.starts[0])))
+        for code, count in zip(codes[gone].tolist(), counts[gone].tolist(), strict=True):
+            name = self.rules[code - 1].name
+            reasons[name] = reasons.get(name, 0) + count
+        return reasons
+
+    def _values(self, group: int, codes: np.ndarray, counts: np.ndarray) -> list[dict[str, object]]:
+        entries = []
+        edges = np.searchsorted(codes, self.starts).tolist()
+        for number, rule in enumerate(self.measured):
+            if (own := rule_of(rule, group)) is not None:
+                part, start = slice(*edges[number : number + 2]), self.starts[number]
+                found = dict(zip((codes[part] - start).tolist(), counts[part].tolist(), strict=True))
+                tally = Tally(share=self.shares[number], below=found.pop(BELOW, 0), above=found.pop(ABOVE, 0))
+                tally.bins, tally.counts = [*found], [*found.values()]
+                entries.append(as_report(own, tally))
+        return entries
+
+
+def tallies_of_groups(rules: Sequence[Rule]) -> list[GroupTallies]:
+    """Return the tallies of a stage with these rules, one for each of `groups_in`."""
+    return [GroupTallies(groups, rules) for groups in groups_in(rules)]
+
+
+def rule_of(rule: Rule, group: int) -> Rule | None:
+    """Return a rule with the bounds of a group; None for a group without it."""
+    return rule.of_group(group) if isinstance(rule, GroupedRule) else rule
+
+
+def is_measured(rule: Rule, groups: Groups) -> bool:
+    """Whether a rule bounds a measure or ratio of documents in these groups."""
+    if isinstance(rule, GroupedRule):
+        return rule.groups is groups and rule.template.is_on_measures
+    return rule.is_on_measures
+
+
+def _summed(codes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different codes of two ascending arrays, ascending, with the sums of their counts."""
+    order = np.argsort(codes, kind="stable")  # merges the two
+    codes, counts = codes[order], counts[order]
+    first = np.flatnonzero(np.diff(codes, prepend=-1))
+    return codes[first], np.add.reduceat(counts, first) if len(first) else counts
