@@ -329,6 +329,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_a_run(scheduler: str, corpus: 
 def test_the_last_line_of_a_slow_machine_lacks_the_advice(monkeypatch: pytest.MonkeyPatch):
     shown: list[str] = []
     monkeypatch.setattr(interrupts, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(interrupts, "_at_end", [])  # after which no process can start
     monkeypatch.setattr(interrupts, "_print", shown.append)
     monkeypatch.setattr(os, "_exit", lambda code: None)
     for ended in (lambda code: time.sleep(0.5) or "late", lambda code: f"ended by {code}", lambda code: ""):
