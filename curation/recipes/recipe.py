@@ -414,7 +414,7 @@ def load_recipe(
 
         >>> import curation
         >>> curation.load_recipe("default", input="data/*.jsonl", settings=["stages.filter.words.min=100"])
-        <recipe default: 1 input; rewrite, filter, exact_dedup, fuzzy_dedup; tokenizer gpt2>
+        <recipe default: 1 input; rewrite, language, filter, exact_dedup, fuzzy_dedup; tokenizer gpt2>
 
     Raises RecipeError for a missing or wrong recipe, setting or input.
     """

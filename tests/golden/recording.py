@@ -8,6 +8,7 @@ import numpy as np
 
 from curation import doctor
 from curation.engine import load_engine
+from curation.measures import Measure
 from curation.system.files import commit, read_json, write_json
 
 NUM_GOLDEN_DOCUMENTS = 200  # their results are stored whole, to locate a difference
@@ -26,6 +27,7 @@ def record_golden(folder: Path, engine_name: str = "gpu") -> None:
     facts = {
         "recorded_on": engine.describe(),
         "documents": doctor.digest(doctor._text_arrays(doctor._table(documents)[doctor.TEXT])),
+        "measures": [measure.name for measure in Measure],
         "digests": {name: doctor.digest(result) for name, result in doctor.engine_results(engine, documents).items()},
     }
     write_json(folder / GOLDEN_JSON, facts, indent=True)
@@ -36,6 +38,7 @@ class Golden(NamedTuple):
 
     recorded_on: dict[str, str]  # `describe` of the engine
     documents: str  # digest of the generated documents
+    measures: list[str]  # names of the arrays of `measure`: later versions have more
     digests: dict[str, str]  # function -> digest of its result on all documents
     arrays: dict[str, np.ndarray]  # "FUNCTION/NUMBER" -> array of the first NUM_GOLDEN_DOCUMENTS
 

@@ -8,6 +8,7 @@ import pytest
 
 from curation import doctor
 from curation.engine import load_engine
+from curation.measures import Measure
 from tests.golden import recording
 
 FOLDER = Path(__file__).parent
@@ -22,8 +23,11 @@ def golden() -> recording.Golden:
     return recorded
 
 
-def results(documents) -> dict[str, list[np.ndarray]]:
-    return doctor.engine_results(load_engine("cpu"), documents)
+def results(documents, measures: list[str]) -> dict[str, list[np.ndarray]]:
+    """The results of the CPU engine, of `measure` those of these measures."""
+    found = doctor.engine_results(load_engine("cpu"), documents)
+    by_name = dict(zip((measure.name for measure in Measure), found["measure"], strict=True))
+    return found | {"measure": [by_name[name] for name in measures]}
 
 
 def test_documents_are_those_of_the_recording(golden):
@@ -32,14 +36,14 @@ def test_documents_are_those_of_the_recording(golden):
 
 
 def test_some_results_whole(golden):
-    few = results(DOCUMENTS[: recording.NUM_GOLDEN_DOCUMENTS])
+    few = results(DOCUMENTS[: recording.NUM_GOLDEN_DOCUMENTS], golden.measures)
     for name, expected in golden.arrays.items():
         function, _, position = name.rpartition("/")
         np.testing.assert_array_equal(few[function][int(position)], expected, name, strict=True)
 
 
 def test_all_results_by_digest(golden):
-    actual = {name: doctor.digest(arrays) for name, arrays in results(DOCUMENTS).items()}
+    actual = {name: doctor.digest(arrays) for name, arrays in results(DOCUMENTS, golden.measures).items()}
     expected = {name: value for name, value in golden.digests.items() if name != "classify" or name in actual}
     assert {name: actual.get(name) for name in expected} == expected
 
@@ -51,5 +55,5 @@ def test_recording_and_reading(tmp_path, monkeypatch):
     read = recording.read_golden(tmp_path)
     assert read.recorded_on["engine"] == "cpu"
     assert {name.rpartition("/")[0] for name in read.arrays} == set(recording.GOLDEN_ARRAYS)
-    actual = results(doctor.generate_documents(300))
+    actual = results(doctor.generate_documents(300), read.measures)
     assert read.digests == {name: doctor.digest(arrays) for name, arrays in actual.items()}
