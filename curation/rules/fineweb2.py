@@ -83,9 +83,8 @@ def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule, has_rule: 
 
 def _stop_words(groups: Groups, english: Rule) -> GroupedRule:
     """The number of different stop words, for other languages than English, whose words are a measure."""
-    own = groups.numbers[ENGLISH]
-    low, high = np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
-    low[:own] = english.min
+    low, high = _no_bounds(groups)
+    low[: groups.numbers[ENGLISH]] = english.min
     lists = {
         number: Listed(words=tuple(words), as_=STOP_WORD) for number, words in enumerate(configuration().stop_words)
     }
@@ -104,16 +103,17 @@ def _without_symbols(rule: Rule) -> Rule:
 
 def _punctuated(groups: Groups, english: Rule) -> GroupedRule:
     """The share of lines that end a sentence, for other languages than English, whose measure has no mark of India."""
-    low = np.append(_column(REASONS[PUNCTUATED], -math.inf), [-math.inf] * 3)
+    low, high = _no_bounds(groups)
+    low[: groups.numbers[ENGLISH]] = _column(REASONS[PUNCTUATED], -math.inf)
     marks = "".join("-".join(rf"\x{{{code}}}" for code in codes.split("-")) for codes in END_MARKS.split())
     pattern = rf"(?m)[{marks}][\t\f\r\p{{Z}}]*$"
     template = Rule(matches=pattern, per="text_lines", min=english.min, reason=PUNCTUATED)
-    return rule_of_groups(GroupedRule, groups, template, low, np.full(len(low), math.inf), np.isfinite(low))
+    return rule_of_groups(GroupedRule, groups, template, low, high, np.isfinite(low))
 
 
 def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
     own = groups.numbers[ENGLISH]
-    low, high = np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
+    low, high = _no_bounds(groups)
     low[own], high[own] = rule.bounds
     others = slice(0, own)
     if rule.name in REASONS and rule.name != PUNCTUATED:
@@ -124,6 +124,11 @@ def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
     elif rule.ratio == DUPLICATE_CHARACTERS:
         high[others] = MAX_DUPLICATE_CHARACTERS
     return rule_of_groups(GroupedRule, groups, rule, low, high, np.isfinite(low) | np.isfinite(high))
+
+
+def _no_bounds(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """Infinite bounds of all groups, and of documents without one or to remove."""
+    return np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
 
 
 def _column(name: str, no_bound: float) -> np.ndarray:

@@ -189,8 +189,9 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         """Return the rule with the bounds of a group; None for a group without the rule."""
         if not self.member[number]:
             return None
-        fields = {name: getattr(self.template, name) for name in Rule.__struct_fields__}
-        return _RuleOfGroup(**fields | {"min": float(self.low[number]), "max": float(self.high[number])})
+        return _RuleOfGroup(
+            **_fields_of(self.template) | {"min": float(self.low[number]), "max": float(self.high[number])}
+        )
 
     def describe(self) -> str:
         name = self.template.describe().rpartition(" in [")[0] if self.has_bounds else self.template.describe()
@@ -458,5 +459,8 @@ def rule_of_groups(
     **more: Any,
 ) -> GroupedRule:
     """Return a rule of groups that has the subject of a template."""
-    fields = {name: getattr(template, name) for name in Rule.__struct_fields__}
-    return kind(**fields, groups=groups, template=template, low=low, high=high, member=member, **more)
+    return kind(**_fields_of(template), groups=groups, template=template, low=low, high=high, member=member, **more)
+
+
+def _fields_of(template: Rule) -> dict[str, Any]:
+    return {name: getattr(template, name) for name in Rule.__struct_fields__}
