@@ -80,7 +80,7 @@ def test_run_and_run_again(corpus: Path, capsys: pytest.CaptureFixture[str]):
     command = ("run", "short.yaml", "--input", "made.jsonl", "--output", "out", "--engine", "cpu", "--workers", 1)
     code, out, err = curate(capsys, *command)
     assert code == 0
-    assert "kept" in out and "tokens (gpt2, uint16)" in out and "results are in out/" in out
+    assert "kept" in out and "tokens (gpt2, uint16)" in out and "wrote to out/: documents, " in out
     assert "engine cpu (asked for); 1 worker; 1 file" in err
     kept = report_of(Path("out"))["documents"]["kept"]
     code, out, _ = curate(capsys, *command)
@@ -233,7 +233,7 @@ def test_formats_replace_those_of_a_recipe_with_their_settings(corpus: Path, cap
 def test_measure_shows_what_to_choose_thresholds_by(corpus: Path, capsys: pytest.CaptureFixture[str]):
     Path("c.jsonl").write_text("".join(f'{{"content": "{"a " * number}"}}\n' for number in range(1, 2001)))
     command = ("measure", "--input", "c.jsonl", "-o", "out", "--names", "words, bytes", "--engine", "cpu")
-    for told in ("results are in out/", "already complete: out"):
+    for told in ("wrote to out/", "already complete: out"):
         code, out, _ = curate(capsys, *command)
         assert code == 0 and told in out and "percentiles of 2,000 documents" in out
         rows = [line.split() for line in out.splitlines()[-3:]]
@@ -267,7 +267,7 @@ def test_measure_without_an_output_prints_and_leaves_nothing(
     before = files_below(corpus.parent)
     command = ("measure", "made.jsonl", "--engine", "cpu", "--rules", "{words: {min: 30}}")
     code, out, err = curate(capsys, *command)
-    assert code == 0 and "of which the rules remove" in out and "results are in" not in out + err
+    assert code == 0 and "of which the rules remove" in out and "wrote to" not in out + err
     code, out, _ = curate(capsys, *command, "--log", "json")
     found = json.loads(out)
     assert code == 0 and found["rules"][0]["min"] == 30 and not {"output", "report"} & found.keys()

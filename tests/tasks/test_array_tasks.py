@@ -193,6 +193,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow("another array process takes the place of a driver that is killed")
 def test_a_killed_driver_is_replaced(place: Place, expected: dict[str, str]):
     recipe, out = place.folder / "recipe.yaml", place.folder / "killed"
     made = {"input": [{"path": str(place.folder / "made.jsonl")}], "stages": CHAIN, "output": OUTPUT}
