@@ -161,7 +161,18 @@ def test_a_paused_process_that_wakes_up_after_the_end_changes_nothing(
     assert verify(place.folder / folder) == []
 
 
-@pytest.mark.parametrize("later", ["segment-0/000001.json", "_work/decision-3.json", "documents/part-00000.parquet"])
+@pytest.mark.parametrize(
+    "later",
+    [
+        "segment-0/000001.json",
+        *(
+            pytest.param(
+                later, marks=pytest.mark.slow("a paused array process that wakes up in the middle changes nothing")
+            )
+            for later in ("_work/decision-3.json", "documents/part-00000.parquet")
+        ),
+    ],
+)
 def test_a_paused_process_that_wakes_up_in_the_middle_changes_nothing(
     later: str, place: Place, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
