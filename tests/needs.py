@@ -26,6 +26,7 @@ REMEDIES = {
     "torch": "pip install '.[torch]'",
     "trafilatura": "pip install '.[trafilatura]'",
     "transformers": "pip install transformers, or run `make test-models`",
+    "zensical": "pip install '.[docs]'",
 }
 
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from curation.cli.console import Console
 from curation.cli.options import NOTHING_KEPT
 from curation.errors import counted
 from curation.system import interrupts
+from curation.system.terminal import printable_line
 
 if TYPE_CHECKING:
     from curation.finished.run_result import RunResult
@@ -53,15 +55,33 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
     if console.is_for_people:
         from curation.report.text import print_funnel
 
-        print_funnel(report)
+        print_funnel(report, options.verbose)
         if options.output:
-            console.info(f"{report['seconds']:.1f} s; results are in {folder}/, the report is {folder}/report.html")
+            console.info("\n".join(map(printable_line, _end_lines(report, folder))))
         if finished.address:
             console.info(f"copied to {finished.address}; curate verify {finished.address} checks it")
         return
     for warning in report["warnings"]:
         if warning != finished.nothing_kept or options.allow_empty:  # `conclude` reports it as an error
             console.warn(warning)
+
+
+def _end_lines(report: dict[str, Any], folder: str) -> list[str]:
+    """What a run wrote, and how to look at it."""
+    written = [*dict.fromkeys(path.partition("/")[0] for path in report["outputs"]), "report.html"]
+    looks = [f"{folder}/report.html in a browser"]
+    if removed := _commonest_reason(report):
+        looks.append(f"curate show {shlex.quote(folder)} --reason {removed}")
+    if any(stage["finds_duplicates"] and stage["reasons"] for stage in report["stages"]):
+        looks.append(f"curate show {shlex.quote(folder)} --what pairs")
+    lines = [f"{report['seconds']:.1f} s; wrote to {folder}/: {', '.join(written)}"]
+    return [*lines, f"Look: {looks[0]}", *(f"      {look}" for look in looks[1:])]
+
+
+def _commonest_reason(report: dict[str, Any]) -> str:
+    """The reason for which most documents were removed; "" if none was."""
+    reasons = {name: number for stage in report["stages"] for name, number in stage["reasons"].items()}
+    return max(reasons, key=reasons.__getitem__) if any(reasons.values()) else ""
 
 
 def conclude(finished: RunResult, folder: str, options: argparse.Namespace, **more: Any) -> int:

@@ -17,7 +17,7 @@ INPUT_HELP = (
 )
 READING = ("text_column",)
 RECIPE = ("recipe", "set", "stages", "rules", "tokenizer", "allow_code")
-RUNNING = ("engine", "workers", "scheduler", "force", "force_disk", "allow_empty")
+RUNNING = ("engine", "workers", "scheduler", "force", "force_disk", "allow_empty", "verbose")
 LOGGING = ("quiet", "log")
 
 
@@ -95,6 +95,9 @@ SHARED = {
         help="read up to N windows of a text; 0: the whole text (default: 4)",
     ),
     "quiet": _option("--quiet", action="store_true", help="print errors and warnings only"),
+    "verbose": _option(
+        "--verbose", "-v", action="store_true", help="print all reasons and the totals at the end of a run"
+    ),
     "log": _option(
         "--log", choices=LOGS, noun="form", default="", help="print lines without bars, or JSON for programs"
     ),

@@ -16,7 +16,6 @@ from curation.system.terminal import printable_line
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
-    from curation.finished.run_result import RunResult
     from curation.recipes.recipe import Recipe
 
 
@@ -130,20 +129,11 @@ def demo(options: argparse.Namespace) -> int:
     if code := conclude(finished, out, options, corpus=str(corpus)):
         return code
     options.console.info(
-        f"\nLook: {out}/report.html in a browser\n"
-        f"      curate show {out} --reason {_commonest_reason(finished)}\n"
-        f"      curate show {out} --what pairs\n"
         f"Next: curate inspect {out}/tokens/documentation_00000_text_document\n"
         f"      curate init your/folder -o recipe.yaml\n"
         f"      curate run recipe.yaml -o DIR"
     )
     return 0
-
-
-def _commonest_reason(finished: RunResult) -> str:
-    """The reason for which filters removed most documents; the demo's recipe and corpus always have one."""
-    reasons = [entry["reasons"] for entry in finished.report["stages"] if entry["kind"] == "filter"]
-    return max(reasons[0], key=reasons[0].__getitem__) if reasons and reasons[0] else "exact_duplicate"
 
 
 def _add_tokenize(parser: Parser) -> None:

@@ -127,8 +127,9 @@ class Resources(NamedTuple):
     def __str__(self) -> str:
         facts = [f"batches of {shown_bytes(self.batch_bytes)}"]
         if self.limit:
-            free = shown_bytes(self.limit.free)
-            facts.append(f"needs about {shown_bytes(self.needed_bytes)}, and {self.limit.name} leaves {free}")
+            facts.append(
+                f"about {shown_bytes(self.needed_bytes)} of {shown_bytes(self.limit.free)} free in {self.limit.name}"
+            )
         return "; ".join([*facts, *([self.remark] if self.remark else [])])
 
 

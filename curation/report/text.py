@@ -11,6 +11,7 @@ from curation.packing.forms import FORMS
 from curation.reading.formats import FORMATS, STREAMED
 from curation.system.terminal import printable_line, short_number
 
+LARGEST = 5  # reasons of a step in the funnel
 SHORT = "short"  # the reason of a rule for a minimum number of words
 
 
@@ -125,61 +126,80 @@ def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
     return rows
 
 
-def _signed(number: int, reason: str) -> str:
-    """A count as text; rows with a reason are changes and have a sign."""
-    return f"{number:+,}" if reason else f"{number:,}"
+def shown_rows(content: dict[str, Any], every_reason: bool) -> list[tuple[str, str, str, str]]:
+    """Return the funnel as text: (step or indented reason, documents, share, MB). Of each step the `LARGEST` reasons,
+    and one row for its others."""
+    rows: list[tuple[str, str, str, str]] = []
+    reasons: list[tuple[str, int, float]] = []
+
+    def add_reasons() -> None:
+        largest = sorted(reasons, key=lambda entry: -abs(entry[1]))
+        cut = len(reasons) if every_reason or len(reasons) <= LARGEST + 1 else LARGEST
+        rows.extend((f"  {name}", f"{number:+,}", f"{share:.2%}", "") for name, number, share in largest[:cut])
+        if rest := largest[cut:]:
+            number, share = sum(entry[1] for entry in rest), sum(entry[2] for entry in rest)
+            rows.append((f"  {counted(len(rest), 'other reason')}", f"{number:+,}", f"{share:.2%}", ""))
+        reasons.clear()
+
+    for step, reason, number, share, size in funnel(content):
+        if reason:
+            reasons.append((reason, number, share))
+            continue
+        add_reasons()
+        rows.append((step, f"{number:,}", f"{share:.2%}", f"{size / 1e6:,.2f}"))
+    return rows
 
 
-def print_funnel(content: dict[str, Any]) -> None:
-    """Print the funnel, the numbers and the warnings of a report to standard output."""
+def print_funnel(content: dict[str, Any], verbose: bool = False) -> None:
+    """Print the funnel, what it does not show, and the warnings of a report to standard output.
+
+    verbose  true prints all reasons, the totals and the funnel in one line too
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading, side in (
-        ("step", "left"),
-        ("reason", "left"),
-        ("documents", "right"),
-        ("share", "right"),
-        ("MB", "right"),
-    ):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for step, reason, number, share, size in funnel(content):
-        style = "dim" if reason else ""
-        shown = f"{size / 1e6:,.2f}" if not reason else ""
-        names = (Text(printable_line(name)) for name in (step, reason))
-        table.add_row(*names, _signed(number, reason), f"{share:.2%}", shown, style=style)
+    for heading in ("step", "documents", "share", "MB"):
+        table.add_column(heading, justify="left" if heading == "step" else "right", no_wrap=True)
+    for name, *numbers in shown_rows(content, verbose):
+        style = "dim" if name.startswith(" ") else ""
+        table.add_row(Text(printable_line(name), overflow="ellipsis"), *numbers, style=style)
     console = Console(soft_wrap=True)
     console.print(table)
-    for line in _shown_lines(content):
+    for line in _shown_lines(content, verbose):
         console.print(printable_line(line), highlight=False, markup=False)
     for line in _warning_lines(content):
         console.print(printable_line(line), style="bold", highlight=False, markup=False)
-    if content["tokens"]:
-        tokens = content["tokens"]
-        console.print(
-            f"{tokens['count']:,} tokens ({printable_line(tokens['tokenizer']['name'])}, {tokens['dtype']}) in "
-            f"{counted(tokens['documents'], 'document')}, {tokens['per_byte']:.3f} per byte, "
-            f"{tokens['count'] / max(tokens['documents'], 1):,.1f} per document",
-            highlight=False,
-            markup=False,
-        )
 
 
 def _warning_lines(content: dict[str, Any]) -> list[str]:
     return [f"warning: {warning}" for warning in content["warnings"]]
 
 
-def _shown_lines(content: dict[str, Any]) -> list[str]:
+def _shown_lines(content: dict[str, Any], verbose: bool) -> list[str]:
     """The lines below the funnel."""
+    totals, *forms = shown_numbers(content)
     return [
-        *shown_numbers(content),
+        *([totals] if verbose else []),
         *missing_documents(content),
         *stage_lines(content),
         *(f"left out {line}" for line in content["recipe"].get("left_out", [])),
         *source_rows(content["sources"]),
-        content["funnel"],
+        *([content["funnel"]] if verbose else []),
+        *_token_lines(content),
+        *forms,
+    ]
+
+
+def _token_lines(content: dict[str, Any]) -> list[str]:
+    tokens = content["tokens"]
+    if not tokens:
+        return []
+    name, each = printable_line(tokens["tokenizer"]["name"]), tokens["count"] / max(tokens["documents"], 1)
+    return [
+        f"{tokens['count']:,} tokens ({name}, {tokens['dtype']}) in {counted(tokens['documents'], 'document')}, "
+        f"{tokens['per_byte']:.3f} per byte, {each:,.1f} per document"
     ]
 
 

@@ -80,7 +80,7 @@ def test_run_and_run_again(corpus: Path, capsys: pytest.CaptureFixture[str]):
     command = ("run", "short.yaml", "--input", "made.jsonl", "--output", "out", "--engine", "cpu", "--workers", 1)
     code, out, err = curate(capsys, *command)
     assert code == 0
-    assert "kept" in out and "tokens (gpt2, uint16)" in out and "results are in out/" in out
+    assert "kept" in out and "tokens (gpt2, uint16)" in out and "wrote to out/: documents, " in out
     assert "engine cpu (asked for); 1 worker; 1 file" in err
     kept = report_of(Path("out"))["documents"]["kept"]
     code, out, _ = curate(capsys, *command)
@@ -145,6 +145,7 @@ def test_a_run_whose_ledger_does_not_add_up_exits_with_1(
     assert not Path("out/report.json").exists()
 
 
+@pytest.mark.slow("commands that are interrupted exit with 130, and go on")
 def test_interrupted_runs_exit_with_130_and_go_on(corpus: Path, tmp_path: Path):
     corpus.write_bytes(records_of(made_texts(300)) * 400)  # enough for some seconds
     options = ["run", "short.yaml", "-i", str(corpus), "-o", "out", "--engine", "cpu", "--workers", "2"]
@@ -233,7 +234,7 @@ def test_formats_replace_those_of_a_recipe_with_their_settings(corpus: Path, cap
 def test_measure_shows_what_to_choose_thresholds_by(corpus: Path, capsys: pytest.CaptureFixture[str]):
     Path("c.jsonl").write_text("".join(f'{{"content": "{"a " * number}"}}\n' for number in range(1, 2001)))
     command = ("measure", "--input", "c.jsonl", "-o", "out", "--names", "words, bytes", "--engine", "cpu")
-    for told in ("results are in out/", "already complete: out"):
+    for told in ("wrote to out/", "already complete: out"):
         code, out, _ = curate(capsys, *command)
         assert code == 0 and told in out and "percentiles of 2,000 documents" in out
         rows = [line.split() for line in out.splitlines()[-3:]]
@@ -267,7 +268,7 @@ def test_measure_without_an_output_prints_and_leaves_nothing(
     before = files_below(corpus.parent)
     command = ("measure", "made.jsonl", "--engine", "cpu", "--rules", "{words: {min: 30}}")
     code, out, err = curate(capsys, *command)
-    assert code == 0 and "of which the rules remove" in out and "results are in" not in out + err
+    assert code == 0 and "of which the rules remove" in out and "wrote to" not in out + err
     code, out, _ = curate(capsys, *command, "--log", "json")
     found = json.loads(out)
     assert code == 0 and found["rules"][0]["min"] == 30 and not {"output", "report"} & found.keys()

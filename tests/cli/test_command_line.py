@@ -39,6 +39,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--scheduler": RUNNING,
     "--force-disk": RUNNING,
     "--allow-empty": RUNNING,
+    "--verbose": RUNNING,
     "--set": (*RUNNING, "plan", "warmup"),
     "--recipe": ("run", "plan", "measure", "tokenize"),
     "--allow-code": ("run", "plan", "measure", "tokenize", "warmup"),

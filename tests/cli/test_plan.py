@@ -216,6 +216,7 @@ def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytes
     assert sampled[0] == sampled[1] != sampled[2]
 
 
+@pytest.mark.slow("the plan of a long document or of a compressed bomb takes little memory")
 def test_a_long_document_and_a_bomb_do_not_fill_the_memory(tmp_path: Path):
     (tmp_path / "long.jsonl").write_bytes(b'{"text": "' + b"word " * 4_000_000 + b'"}\n' + records_of(["one"] * 10))
     (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n' * 3_000_000))

@@ -192,7 +192,16 @@ def expected_masks() -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("level", [None, *LEVELS])
+@pytest.mark.parametrize(
+    "level",
+    [
+        None,
+        *(
+            pytest.param(level, marks=pytest.mark.slow("masks are the same on every level of processor"))
+            for level in LEVELS
+        ),
+    ],
+)
 def test_masks_on_every_level_of_processor(level: str | None, tmp_path: Path):
     features = LEVELS.get(level or "", ())
     if level and (platform.machine() != "x86_64" or not all(map(binding.get_host_cpu_features().get, features))):

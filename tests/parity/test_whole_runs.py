@@ -51,7 +51,13 @@ def expected(inputs: list[dict[str, str]], tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        "threads",
+        pytest.param("processes", marks=pytest.mark.slow("processes write whole runs with the bytes of threads")),
+    ],
+)
 def test_the_same_bytes(
     engine: ModuleType, inputs: list[dict[str, str]], expected: Path, tmp_path: Path, scheduler: str
 ):

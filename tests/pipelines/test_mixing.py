@@ -57,6 +57,7 @@ def test_a_sample_is_a_share_that_the_seed_chooses(tmp_path: Path, corpora: tupl
     assert source["documents_read"] + source["not_sampled"] == 300 and source["documents_read"] == len(others)
 
 
+@pytest.mark.slow("a sample does not depend on slices and grows with the share")
 def test_a_sample_does_not_depend_on_slices_and_grows_with_the_share(tmp_path: Path, corpora: tuple[Path, Path]):
     found = []
     for share in (0.2, 0.5, 1.0):

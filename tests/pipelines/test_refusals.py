@@ -74,7 +74,7 @@ def test_recipes_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str
 def test_a_recipe_of_the_package_runs_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     texts = [f"document {number} " + "with enough words to stay " * 12 for number in range(30)]
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in [*texts, *texts[:5], "short"]))
-    arguments = ["--input", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out"), "--engine", "cpu"]
+    arguments = ["--input", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out"), "-v", "--engine", "cpu"]
     assert main(["run", "news_wiki_web", *arguments]) == 0
     shown = capsys.readouterr().out
     assert "original 36; duplicates removed 5; short removed 1; kept 30; final size" in shown

@@ -231,7 +231,7 @@ def test_batches_of_a_gpu_keep_their_size_and_workers_are_lowered(free: int, wor
     assert chosen.min_slice_bytes == LARGE and chosen.limit == limits[1]
     assert chosen.needed_bytes == SHARED["resident"] + workers * TASK
     if workers == 16:
-        assert str(chosen).startswith("batches of 268 MB; needs about 34.7 GB, and the group leaves 214.7 GB")
+        assert str(chosen).startswith("batches of 268 MB; about 34.7 GB of 214.7 GB free in the group")
     else:
         lowered = "16 workers with batches of 268 MB would need 34.7 GB"
         assert chosen.remark.startswith(lowered if free > TASK else "that may be too little: raise the group to")

@@ -151,6 +151,7 @@ def test_each_step_alone(monkeypatch, steps):
     assert_same_texts(engine, [*test_rewrite.TEXTS, None, "x" * 5000], steps)
 
 
+@pytest.mark.slow("every character is rewritten on the device as on the CPU")
 def test_every_character(monkeypatch):
     engine, _ = install_engine(monkeypatch, 4)
     every = list(assigned_characters())

@@ -146,6 +146,7 @@ def test_a_full_disk_is_named(tmp_path: Path):
         assert caught.value.errno == errno.ENOSPC
 
 
+@pytest.mark.slow("a run on a full disk resumes when there is space")
 def test_a_run_on_a_full_disk_can_go_on(texts: Path, tmp_path: Path):
     """Where no file may be larger than some bytes, as with `ulimit -f`."""
     texts.write_bytes(b'{"text": "some words of a text that is no longer than others"}\n' * 20_000)

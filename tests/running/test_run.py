@@ -166,7 +166,17 @@ def test_real_documents_with_the_default_recipe(tmp_path: Path, real_file: Path)
 # How the work is divided does not show
 
 
-@pytest.mark.parametrize("stages", ["usual", "two segments", "none"])
+@pytest.mark.parametrize(
+    "stages",
+    [
+        "usual",
+        pytest.param(
+            "two segments",
+            marks=pytest.mark.slow("two segments have one result for all slices, workers and compressions"),
+        ),
+        "none",
+    ],
+)
 def test_one_result_for_all_slices_workers_and_compressions(tmp_path: Path, corpus: Path, stages: str):
     dedup_first = [{"kind": "exact_dedup"}, {"kind": "rewrite", "whitespace": "collapse"}, {"kind": "exact_dedup"}]
     chain = {"usual": None, "two segments": dedup_first, "none": []}[stages]
@@ -216,6 +226,7 @@ def test_processes_give_the_same(tmp_path: Path, corpus: Path):
     assert digests(tmp_path / "threads") == digests(tmp_path / "processes")
 
 
+@pytest.mark.slow("a run has more slices than files may be open")
 def test_more_slices_than_files_may_be_open(tmp_path: Path):
     texts = [f"document {number % 150} has some words" for number in range(300)]
     path = tmp_path / "many.jsonl"

@@ -132,6 +132,7 @@ def test_real_text_hides_nothing(tmp_path: Path):
     )
 
 
+@pytest.mark.slow("`decontaminate` does not depend on slices and processes")
 def test_slices_and_processes_change_nothing(tmp_path: Path):
     texts = [f"{number} the quick brown fox jumps over {number % 7}" for number in range(300)]
     out = outcome(texts, {"quiz": ["OVER 3 the", "Fox jumps over 5"]}, tmp_path, ngram=4, compare="lowercase")

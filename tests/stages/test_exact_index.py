@@ -62,6 +62,7 @@ def test_texts_of_an_earlier_run_are_removed_and_the_old_document_is_named(old: 
     assert verify(tmp_path / "new") == []
 
 
+@pytest.mark.slow("an index of `exact_dedup` has the same bytes for any slices and workers")
 def test_the_same_bytes_for_any_slices_and_workers(old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 7)
     path = write_input(tmp_path / "new.jsonl", [*made_texts(300)[200:], *made_texts(150, seed=2)])

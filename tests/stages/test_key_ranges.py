@@ -21,7 +21,7 @@ from tests.stages.divided import CPU, ORDERS, corpus_of, decide_in_order, write_
 KEYS = st.lists(st.tuples(st.sampled_from([0, 1, 2**64 - 1, 2**63]), st.integers(0, 2), st.booleans()), max_size=40)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(KEYS, st.lists(st.integers(0, 9), min_size=1, max_size=5))
 def test_exact_duplicates_equal_a_dictionary(rows: list[tuple[int, int, bool]], cuts: list[int]):
     counts = []

@@ -83,7 +83,7 @@ def decide(
         return decide_in_order(patch, FuzzyDedup(bands=BANDS, **options), corpus, order)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(DOCUMENTS, st.lists(st.integers(1, 29), max_size=4), st.sampled_from(ORDERS), st.sampled_from(["exact", "none"]))
 def test_groups_equal_those_of_slow_python(documents: Any, cuts: list[int], order: Order, verify: str):
     keys = [[each[0][band] for each in documents] for band in range(BANDS)]
@@ -98,7 +98,20 @@ def test_groups_equal_those_of_slow_python(documents: Any, cuts: list[int], orde
     assert dict(zip(drops.row.tolist(), np.asarray(drops.partner).tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"verify": "signature"}, {"keep": "longest"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        *(
+            pytest.param(
+                options,
+                marks=pytest.mark.slow("near-duplicates do not depend on the division of the work in other modes"),
+            )
+            for options in ({"verify": "signature"}, {"keep": "longest"})
+        ),
+    ],
+    ids=str,
+)
 def test_the_division_of_the_work_changes_nothing(tmp_path: Path, options: Any):
     chance = np.random.default_rng(5)
     documents = [

@@ -79,6 +79,7 @@ class Stopped(BaseException):
     """What no code of the project catches."""
 
 
+@pytest.mark.slow("an index of spans survives a stop at each rename")
 def test_a_run_that_stops_at_each_rename_of_an_index(place: Place, expected: dict[str, str], monkeypatch):
     """One run, which stops again after each file of the stage and of the index that it writes."""
     real, seen = os.replace, set[str]()

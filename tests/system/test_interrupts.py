@@ -77,7 +77,15 @@ def default_signals() -> None:
 
 @pytest.mark.parametrize(
     ("number", "wanted"),
-    [(signal.SIGINT, "done in"), (signal.SIGTERM, " task"), (signal.SIGHUP, " task")],
+    [
+        pytest.param(
+            signal.SIGINT, "done in", marks=pytest.mark.slow("a run that a hang-up or an interrupt ends can go on")
+        ),
+        (signal.SIGTERM, " task"),
+        pytest.param(
+            signal.SIGHUP, " task", marks=pytest.mark.slow("a run that a hang-up or an interrupt ends can go on")
+        ),
+    ],
     ids=["INT", "TERM", "HUP"],
 )
 def test_a_signal_ends_a_run_that_can_go_on(

@@ -59,6 +59,7 @@ def _few(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pools, "THREADS_PER_PROCESS", 2)
 
 
+@pytest.mark.slow("many workers are processes of several threads")
 @pytest.mark.usefixtures("_few")
 def test_many_workers_are_processes_of_several_threads_and_few_are_threads():
     with load_engine("cpu").open_session(4, "auto") as session:

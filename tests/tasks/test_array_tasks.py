@@ -161,7 +161,18 @@ def test_a_paused_process_that_wakes_up_after_the_end_changes_nothing(
     assert verify(place.folder / folder) == []
 
 
-@pytest.mark.parametrize("later", ["segment-0/000001.json", "_work/decision-3.json", "documents/part-00000.parquet"])
+@pytest.mark.parametrize(
+    "later",
+    [
+        "segment-0/000001.json",
+        *(
+            pytest.param(
+                later, marks=pytest.mark.slow("a paused array process that wakes up in the middle changes nothing")
+            )
+            for later in ("_work/decision-3.json", "documents/part-00000.parquet")
+        ),
+    ],
+)
 def test_a_paused_process_that_wakes_up_in_the_middle_changes_nothing(
     later: str, place: Place, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -193,6 +204,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow("another array process takes the place of a driver that is killed")
 def test_a_killed_driver_is_replaced(place: Place, expected: dict[str, str]):
     recipe, out = place.folder / "recipe.yaml", place.folder / "killed"
     made = {"input": [{"path": str(place.folder / "made.jsonl")}], "stages": CHAIN, "output": OUTPUT}

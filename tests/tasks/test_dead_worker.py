@@ -145,16 +145,19 @@ def survived(cluster: Cluster, place: Place) -> Path:
     return output
 
 
+@pytest.mark.slow("what workers of a cluster that die had to do is done by others")
 def test_what_dead_workers_had_to_do_is_redone(expected: dict[str, str], survived: Path):
     found = digests(survived)
     assert {name: found[name] for name in expected} == expected
 
 
+@pytest.mark.slow("workers of a cluster that die leave no file")
 def test_nothing_else_is_left_of_dead_workers(expected: dict[str, str], survived: Path):
     assert digests(survived).keys() == expected.keys()
     assert verify(survived) == []
 
 
+@pytest.mark.slow("tasks that dead workers had completed are not done again")
 def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Cluster):
     written = Counter((cluster.folder / "renamed").read_text().split())
     records = {name: count for name, count in written.items() if name.startswith("segment-0-") and ".json" in name}
@@ -290,6 +293,7 @@ def test_workers_of_another_version_are_refused(cluster: Cluster, place: Place, 
     assert not (place.folder / "version" / "documents").exists()
 
 
+@pytest.mark.slow("Ctrl-C ends a run whose workers do not answer")
 def test_ctrl_c_ends_a_run_whose_workers_do_not_answer(cluster: Cluster, place: Place, tmp_path: Path):
     address = cluster.provide(1)
     stages = yaml.safe_dump({"stages": [{"kind": "exact_dedup"}]})

@@ -173,6 +173,7 @@ def test_a_slice_of_a_table_equals_the_planned_one(tmp_path: Path):
     assert table.stored_sizes().tolist() == [14, *[93] * 6, 14]
 
 
+@pytest.mark.slow("a task is small however many slices there are")
 def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     corpus = tmp_path / "made.jsonl"
     corpus.write_bytes(records_of(made_texts(300)))

@@ -61,7 +61,7 @@ class Rounds:
         source = self._source(number)
 
         def tasks(corpus: Corpus) -> int:
-            return slice_group_count(corpus) * self._has_run(corpus, source)
+            return slice_group_count(corpus) if self._has_run(corpus, source) else 0
 
         def run(engine: Engine, corpus: Corpus, task: int) -> None:
             _write_large(corpus, corpus.scratch / source, corpus.scratch / name, task)
@@ -73,7 +73,8 @@ class Rounds:
         source = self._name(LARGE, number)
 
         def tasks(corpus: Corpus) -> int:
-            return slice_group_count(corpus) * (self._has_run(corpus, source) and not self._has_stars(corpus, source))
+            has_work = self._has_run(corpus, source) and not self._has_stars(corpus, source)
+            return slice_group_count(corpus) if has_work else 0
 
         def run(engine: Engine, corpus: Corpus, task: int) -> None:
             _write_small(corpus, corpus.scratch / source, corpus.scratch / name, task)

@@ -27,13 +27,12 @@ from curation.rules.rule_lists import (
     sizes_of,
     with_stored_lists,
 )
-from curation.stages.base import Function, RowStage, Stage, counts_line
+from curation.stages.base import Function, RowStage, Stage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.words import check_words, divides, kernels_of, split_column
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
-SHOWN = 5  # reasons, below the funnel
 
 
 class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
@@ -166,12 +165,6 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
             columns[DIVIDED] = split_column(engine, frame[TEXT], self.words)
         return columns
-
-    def report_lines(self, count: StageCount) -> list[str]:
-        """Return one line with the reasons that removed most documents."""
-        return [
-            counts_line({name: number for name, number in count.reasons.items() if number}, SHOWN) or "none removed"
-        ]
 
     def warnings(self, count: StageCount) -> list[str]:
         return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules))]

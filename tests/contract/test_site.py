@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation is a site whose menu has all pages, with the Python API and the notebooks."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import curation
+from tests.needs import needs
+from tests.tools import make_site
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN_MENU = "docs/decisions/"  # its README lists them
+
+
+def test_the_menu_has_each_page_once():
+    pages = {str(path.relative_to(ROOT)) for path in make_site.markdown_files()}
+    notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    expected = {name for name in pages | notebooks | {make_site.API} if not name.startswith(OWN_MENU)}
+    assert sorted(make_site.pages_in_menu()) == sorted({*expected, f"{OWN_MENU}README.md"})
+
+
+def test_the_page_of_the_api_has_every_public_name():
+    page = make_site.api_page()
+    entries = set(re.findall(r"^### (\w+)$", page, re.M))
+    assert entries == {name for name in curation.__all__ if callable(getattr(curation, name))}
+    assert "| `left, right` | pandas or cuDF DataFrames" in page
+
+
+@pytest.mark.parametrize(
+    ("docstring", "page"),
+    [
+        ("One line.\n\na      first\n       line\nb, c   `x|y`", "One line.\n\n| name | meaning |\n|---|---|\n"
+         "| `a` | first line |\n| `b, c` | `x\\|y` |"),
+        ("Text\nof two lines.\n\n    >>> 1 + 1\n    2", "Text\nof two lines.\n\n```python\n>>> 1 + 1\n2\n```"),
+    ],
+)  # fmt: skip
+def test_docstrings_become_tables_and_examples(docstring: str, page: str):
+    assert make_site.docstring_page(docstring) == page
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path):
+    needs("zensical")
+    done = make_site.build(tmp_path / "site")
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = {page.parent.name for page in (tmp_path / "site").glob("**/index.html")}
+    assert {"rules", "python_api", "quickstart", "RESULTS", "CONTRIBUTING"} <= built
+    assert (tmp_path / "site" / "search.json").exists()
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    needs("zensical")
+    page = make_site.api_page() + "\n[gone](gone.md)\n"
+    monkeypatch.setattr(make_site, "api_page", lambda: page)
+    done = make_site.build(tmp_path / "site")
+    assert done.returncode != 0 and not (tmp_path / "site").exists()
