@@ -88,6 +88,13 @@ def _words(engine: Engine) -> None:
         engine.split_words(_text(engine), words)
 
 
+def _scripts(engine: Engine) -> None:
+    from curation.arrays import text_buffers
+    from curation.kernels.scripts import letter_counts
+
+    letter_counts(*text_buffers(pa.array(TEXTS, pa.large_string())))
+
+
 def _units(engine: Engine) -> None:
     from curation.kernels.units import UNITS, count_repeats
 
@@ -245,6 +252,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "file_ranges": _file_ranges,
     "listed": _listed,
     "lists": _lists,
+    "scripts": _scripts,
     "units": _units,
 }
 HOST_GROUPS = (
@@ -258,6 +266,7 @@ HOST_GROUPS = (
     "file_ranges",
     "listed",
     "lists",
+    "scripts",
 )  # the GPU engine uses only these
 
 
