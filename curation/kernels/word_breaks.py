@@ -300,6 +300,16 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
 
 
 @kernel
+def split_rows(data, offsets, rows, is_table, lists, scratch, out):
+    """Write the texts of `rows` with a space between adjacent words; return where each ends, after a 0."""
+    ends = np.zeros(rows.size + 1, np.int64)
+    for k in range(rows.size):
+        row = rows[k]
+        ends[k + 1] = split_document(data, offsets[row], offsets[row + 1], is_table, lists, scratch, out, ends[k])
+    return ends
+
+
+@kernel
 def utf8_width(code_point):
     return 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
 

@@ -171,13 +171,15 @@ def lines(
     cut: bool = True,
     tokenizer: str = "",
     words: str = "",
+    model: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     r"""Return the frame without the lines, paragraphs or sentences that break one of `rules`.
 
     rules                rules as in `filter`, on each unit; the first one that a unit breaks cuts the unit. With
-                         `removes: document` the rule removes the document. `repeats` counts equal units before it. Or a
-                         whole `curation.Lines` in place of the keywords, which are its fields
+                         `removes: document` the rule removes the document. `repeats` counts equal units before it.
+                         `language` lists languages, as `keep` of the stage `language` does; `min_probability` bounds
+                         the probability. Or a whole `curation.Lines` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas

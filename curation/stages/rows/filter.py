@@ -84,7 +84,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
 
     def check(self, inputs: Sequence[str]) -> None:
-        check_lists(expand_rules(self.rules))
+        check_lists(expand_rules(self.rules), self.words)
         check_tokenizer(self.measures, self.tokenizer)
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
@@ -100,7 +100,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         if not lists_in(expand_rules(self.rules)):
             return self
         entries = [self.rules] if isinstance(self.rules, str) else self.rules
-        return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder)))
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder, self.words)))
 
     def rules_on_measures(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
@@ -112,7 +112,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def explain(self) -> list[str]:
         """Return warnings about lists, one line per rule, and the sizes of lists."""
         rules = expand_rules(self.rules)
-        return [*list_warnings(rules), *(rule.describe() for rule in rules), *sizes_of(rules)]
+        warnings, sizes = list_warnings(rules, self.words), sizes_of(rules, self.words)
+        return [*warnings, *(rule.describe() for rule in rules), *sizes]
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -161,10 +162,10 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return decide(rules, measures, len(frame), self._columns(engine, frame, rules))
 
     def _columns(self, engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
-        """Return the columns that the rules need, on the host, and the texts divided into words for stop words."""
+        """Return the columns that the rules need, on the host, and the texts divided into words for lists."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
-            columns[DIVIDED] = split_column(engine, frame[TEXT], self.words)
+            columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words)
         return columns
 
     def report_lines(self, count: StageCount) -> list[str]:
@@ -174,7 +175,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         ]
 
     def warnings(self, count: StageCount) -> list[str]:
-        return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules))]
+        return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules), self.words)]
 
 
 def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
