@@ -91,8 +91,12 @@ def _words(engine: Engine) -> None:
 def _scripts(engine: Engine) -> None:
     from curation.arrays import text_buffers
     from curation.kernels.scripts import letter_counts
+    from curation.kernels.word_breaks import allocate_run, count_listed
+    from curation.kernels.word_lists import load_word_lists
 
-    letter_counts(*text_buffers(pa.array(TEXTS, pa.large_string())))
+    texts, counts = text_buffers(pa.array(TEXTS, pa.large_string())), np.zeros((len(TEXTS), 2), np.int64)
+    letter_counts(*texts)
+    count_listed(*texts, 1, tuple(load_word_lists()), allocate_run(), counts)
 
 
 def _units(engine: Engine) -> None:

@@ -29,6 +29,7 @@ from curation.rules.rule_lists import (
 )
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.words import check_words, divides, kernels_of, split_column
 
@@ -78,7 +79,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures", *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
+        scripts = ("scripts",) if divides(self.words) and self.measures else ()
+        return ("measures", *scripts, *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
@@ -141,9 +143,12 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
-        counted = COUNTED if names and not divides(self.words) else ()
+        counted = () if not names else OF_WORDS if divides(self.words) else COUNTED
         measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
-        details = {name: int(measures[name].sum()) for name in counted}
+        if divides(self.words):
+            details = count_unlisted(engine, frame, measures) if names else {}
+        else:
+            details = {name: int(measures[name].sum()) for name in counted}
         rules = expand_rules(self.rules)
         columns = self._columns(engine, frame, rules)
         verdict = decide(rules, measures, len(frame), columns)
