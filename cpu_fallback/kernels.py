@@ -17,7 +17,7 @@ from curation.kernels.hashing import combine64, murmur3_x64_128
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
-from curation.kernels.word_breaks import class_at, find_unspaced, split_document
+from curation.kernels.word_breaks import class_at, find_unspaced
 from curation.kernels.word_lists import HAN
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
@@ -51,16 +51,6 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
             o = out_end
         ends[row + 1] = o
     return ends, edited
-
-
-@kernel
-def split_rows(data, offsets, rows, is_table, lists, scratch, out):
-    """Write the texts of `rows` with a space between adjacent words; return where each ends, after a 0."""
-    ends = np.zeros(rows.size + 1, np.int64)
-    for k in range(rows.size):
-        row = rows[k]
-        ends[k + 1] = split_document(data, offsets[row], offsets[row + 1], is_table, lists, scratch, out, ends[k])
-    return ends
 
 
 @kernel

@@ -2,7 +2,8 @@
 """Words of lists, such as stop words, by language: a word costs one probe, whatever the number of lists. Host of both
 engines.
 
-A word is a maximal run of characters that are not white space, as in the measure `words`.
+A word is a maximal run of characters that are not white space, as in the measure `words`. With the endings of Korean
+words, a longer word also counts as the longest of them that the list has: `정부는` as `는`.
 """
 
 import numpy as np
@@ -14,6 +15,8 @@ from curation.kernels.lists import find
 from curation.kernels.words import HIGH_BITS, LOW_BITS, first_mark, low_bytes, mark_spaces
 
 at = np.uint64  # unsigned indices need no test for negatives
+HANGUL_FIRST, HANGUL_LAST, HANGUL_BYTES = 0xAC00, 0xD7A3, 3
+MAX_ENDING = 3  # syllables
 FILTER_WORDS = 8  # uint64 per list: 512 bits, of which a list of 20 words sets 20
 C2, E1, E2, E3 = (np.uint64(0x0101010101010101 * byte) for byte in (0xC2, 0xE1, 0xE2, 0xE3))
 
@@ -123,10 +126,37 @@ def _bit(word):
 
 
 @kernel
+def _may_have(word, number, filters):
+    """Whether the list of a number may have a word. The table of words is larger than the nearest cache."""
+    return filters[number, at(word >> np.uint64(61))] & _bit(word) != np.uint64(0)
+
+
+@kernel
+def _ending(data, start, end, number, filters, endings):
+    """The hash of the longest of `endings` that the list of a number may have and with which a longer word ends; 0
+    without one."""
+    found = np.uint64(0)
+    first = end
+    while first - HANGUL_BYTES > start and end - first < MAX_ENDING * HANGUL_BYTES:
+        first -= HANGUL_BYTES
+        if not HANGUL_FIRST <= utf8.decode(data, first)[0] <= HANGUL_LAST:
+            break
+        word = _hash(data, first, end)
+        if _may_have(word, number, filters):
+            for k in range(endings.size):
+                if endings[at(k)] == word:
+                    found = word
+    return found
+
+
+@kernel
 def count_stop_words(
-    data, offsets, numbers, pages, records, flags, filters, keys, starts, shift, stamps, different, occurrences
+    data, offsets, numbers, pages, records, flags, filters, keys, starts, shift, endings, stamps, different, occurrences
 ):
-    """Count the words of each text that are in the list of its number, if it has one: different ones, and all."""
+    """Count the words of each text that are in the list of its number, if it has one: different ones, and all.
+
+    endings  uint64: hashes of endings of Korean words, which count as words, too
+    """
     for row in range(offsets.size - 1):
         number = numbers[row]
         if number >= filters.shape[0]:
@@ -137,11 +167,15 @@ def count_stop_words(
             start = i
             i = word_end(data, i, end, pages, records, flags)
             word = _hash(data, start, i)
-            if filters[number, at(word >> np.uint64(61))] & _bit(word):  # the table is larger than the nearest cache
-                k = find(_of_list(word, number), keys, starts, shift)
-                if k >= 0:
-                    occurrences[row] += 1
-                    if stamps[at(k)] != row + 1:
-                        stamps[at(k)] = row + 1
-                        different[row] += 1
+            is_korean = endings.size > 0 and i - start > HANGUL_BYTES and 0xEA <= data[at(i - HANGUL_BYTES)] <= 0xED
+            for part in range(1 + int(is_korean)):
+                if part == 1:
+                    word = _ending(data, start, i, number, filters, endings)
+                if _may_have(word, number, filters):
+                    k = find(_of_list(word, number), keys, starts, shift)
+                    if k >= 0:
+                        occurrences[row] += 1
+                        if stamps[at(k)] != row + 1:
+                            stamps[at(k)] = row + 1
+                            different[row] += 1
             i = word_start(data, i, end, pages, records, flags)

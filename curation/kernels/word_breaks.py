@@ -23,7 +23,7 @@ import numpy as np
 
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import at, load64, store64
-from curation.kernels.utf8 import byte_at, decode
+from curation.kernels.utf8 import byte_at, decode, prefix_end
 from curation.kernels.word_lists import (
     HAN,
     INNER,
@@ -297,6 +297,45 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
                 run += 1
         code_before = -1
     return o
+
+
+@kernel
+def split_rows(data, offsets, rows, is_table, lists, scratch, out):
+    """Write the texts of `rows` with a space between adjacent words; return where each ends, after a 0."""
+    ends = np.zeros(rows.size + 1, np.int64)
+    for k in range(rows.size):
+        row = rows[k]
+        ends[k + 1] = split_document(data, offsets[row], offsets[row + 1], is_table, lists, scratch, out, ends[k])
+    return ends
+
+
+@kernel
+def count_listed(data, offsets, max_characters, lists, scratch, counts):
+    """Add the letters of Thai, Lao, Khmer and Burmese among the first characters of each text to counts[k, 0], those of
+    words in the lists to counts[k, 1]."""
+    pages, classes, roots, edges, costs = lists
+    codes, kinds, best, back, ends = scratch
+    for row in range(offsets.size - 1):
+        i, end = offsets[row], prefix_end(data, offsets[row], offsets[row + 1], max_characters)
+        while i < end:
+            count = 0
+            while i < end and count < MAX_RUN:
+                code, width = decode(data, i)
+                kind = class_of(pages, classes, code)
+                if kind < SOUTHEAST:
+                    i += width if count == 0 else 0
+                    break
+                codes[count], kinds[count] = code, kind
+                count += 1
+                i += width
+            if count > 0:
+                cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
+            counts[row, 0] += count
+            while count > 0:
+                first = back[count] >> 1
+                if back[count] & 1:
+                    counts[row, 1] += count - first
+                count = first
 
 
 @kernel

@@ -107,6 +107,8 @@ def measure(
     *,
     listed_words: str | Sequence[str] = "",
     personal_data: str | Sequence[str] = (),
+    script: bool = False,
+    script_shares: str | Sequence[str] = (),
     tokenizer: str = "",
     words: str = "",
     text_column: str = "text",
@@ -114,8 +116,8 @@ def measure(
     """Return the frame with one int64 column per measure.
 
     names                names of measures (`curation.Measure`), or `tokens`; empty: all of `Measure`, or none with
-                         `listed_words` or `personal_data`. Or a whole `curation.MeasureStage` in place of the keywords,
-                         which are its fields
+                         `listed_words`, `personal_data`, `script` or `script_shares`. Or a whole
+                         `curation.MeasureStage` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas
@@ -169,13 +171,15 @@ def lines(
     cut: bool = True,
     tokenizer: str = "",
     words: str = "",
+    model: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     r"""Return the frame without the lines, paragraphs or sentences that break one of `rules`.
 
     rules                rules as in `filter`, on each unit; the first one that a unit breaks cuts the unit. With
-                         `removes: document` the rule removes the document. `repeats` counts equal units before it. Or a
-                         whole `curation.Lines` in place of the keywords, which are its fields
+                         `removes: document` the rule removes the document. `repeats` counts equal units before it.
+                         `language` lists languages, as `keep` of the stage `language` does; `min_probability` bounds
+                         the probability. Or a whole `curation.Lines` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas

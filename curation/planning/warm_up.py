@@ -88,6 +88,17 @@ def _words(engine: Engine) -> None:
         engine.split_words(_text(engine), words)
 
 
+def _scripts(engine: Engine) -> None:
+    from curation.arrays import text_buffers
+    from curation.kernels.scripts import letter_counts
+    from curation.kernels.word_breaks import allocate_run, count_listed
+    from curation.kernels.word_lists import load_word_lists
+
+    texts, counts = text_buffers(pa.array(TEXTS, pa.large_string())), np.zeros((len(TEXTS), 2), np.int64)
+    letter_counts(*texts)
+    count_listed(*texts, 1, tuple(load_word_lists()), allocate_run(), counts)
+
+
 def _units(engine: Engine) -> None:
     from curation.kernels.units import UNITS, count_repeats
 
@@ -245,6 +256,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "file_ranges": _file_ranges,
     "listed": _listed,
     "lists": _lists,
+    "scripts": _scripts,
     "units": _units,
 }
 HOST_GROUPS = (
@@ -258,6 +270,7 @@ HOST_GROUPS = (
     "file_ranges",
     "listed",
     "lists",
+    "scripts",
 )  # the GPU engine uses only these
 
 

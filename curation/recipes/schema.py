@@ -28,7 +28,7 @@ from curation.recipes.optional import PATTERN as SETTING
 from curation.recipes.optional import WHEN
 from curation.recipes.settings import RULE_FIELDS, SUBJECTS
 from curation.rules.decide import RULE_SETS, SET_NAMES
-from curation.rules.units import REPEATS
+from curation.rules.units import LANGUAGE, REPEATS
 from curation.stages import STAGES
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.exact import exact_dedup as exact
@@ -61,6 +61,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
 KIND = "kind"
 OWN = ":"  # in the kind of a stage outside the package, MODULE:CLASS
 INPUTS = ("FilesInput", "HubInput")
+OF_UNITS = (LANGUAGE, "min_probability")  # a rule of lines, paragraphs and sentences
 OF_GROUPS = ("other", "group_override")  # keys of a set whose rules have groups
 OPENAPI_ONLY = "discriminator"
 
@@ -135,7 +136,7 @@ def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _forms_of(definitions: dict[str, Any], stage: str, prefix: str, measures: tuple[str, ...]) -> dict[str, Any]:
     properties = definitions[f"{prefix}Rule"]["properties"]
-    conditions = {name: entry for name, entry in properties.items() if name not in (*SUBJECTS, *OF_GROUPS)}
+    conditions = {name: entry for name, entry in properties.items() if name not in (*SUBJECTS, *OF_GROUPS, *OF_UNITS)}
     sets = RULE_SETS if prefix else SET_NAMES  # units have no columns, and hence no groups
     changes = next(form for form in properties["override"]["anyOf"] if form.get("type") == "object")
     one_rule = changes["additionalProperties"]
@@ -164,7 +165,7 @@ def _forms_of(definitions: dict[str, Any], stage: str, prefix: str, measures: tu
             "description": "Rules by a set, a measure, a ratio (`a/b`) or a column",
             "type": "object",
             "properties": keyed,
-            "propertyNames": {"not": {"enum": sorted(RULE_FIELDS)}},
+            "propertyNames": {"not": {"enum": sorted({*RULE_FIELDS, *(OF_UNITS if prefix else ())})}},
             "minProperties": 1,
             "additionalProperties": bound,
         },

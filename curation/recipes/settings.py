@@ -22,7 +22,7 @@ from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, reasons_of, rules_of_entry
 from curation.rules.grammar import divided_override
 from curation.rules.groups import of_different_groups
-from curation.rules.units import REPEATS
+from curation.rules.units import LANGUAGE, REPEATS
 from curation.stages import STAGES, Filter
 from curation.stages.base import stage_names
 
@@ -64,7 +64,7 @@ def _expanded_stage(entry: Any, path: str) -> Any:
                 raise ValueError(f"{kind} is the kind of the stage; leave kind: {settings['kind']!r} out - at `{path}`")
             entry = {"kind": kind, **settings}
     if isinstance(entry, dict) and entry.get("kind") in (FILTER, LINES) and "rules" in entry:
-        more = {REPEATS} if entry["kind"] == LINES else set()
+        more = {REPEATS, LANGUAGE} if entry["kind"] == LINES else set()
         entry = {**entry, "rules": expand_rule_shorthands(entry["rules"], f"{path}.rules", more)}
     return entry
 
@@ -87,6 +87,8 @@ def expand_rule_shorthands(rules: Any, path: str = "$.rules", more: Set[str] = f
 
 
 def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
+    if LANGUAGE in more and not isinstance(rule.get(LANGUAGE, {}), dict):
+        return [rule]
     for name in ("reason", "removes"):
         if isinstance(rule.get(name), str) and not FORMS & rule.keys():
             example = next((key for key in rule if key != name), "words")

@@ -31,7 +31,9 @@ from curation.report.text import funnel_line, numbers
 from curation.rules.grammar import Rule
 from curation.rules.tallies import SHARES, Tally
 from curation.stages import RowStage, Stage
+from curation.stages.base import counts_line
 from curation.stages.outcome import StageCount
+from curation.stages.rows.scripts import UNLISTED_COUNT
 from curation.system.files import commit, write_json
 from curation.system.terminal import short_number
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 HTML = "report.html"
 MAX_UNSPACED_SHARE = 0.1  # above it the report warns
+MAX_UNLISTED_SHARE = 0.01
 LIMITS = ("max_documents", "max_bytes")
 
 
@@ -179,7 +182,8 @@ def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> 
 
 
 def warnings(stages: Sequence[StageCount]) -> list[str]:
-    """Return the warnings about stages whose word rules do not suit more than 10 % of the characters."""
+    """Return the warnings about stages whose word rules do not suit more than 10 % of the characters, and one about the
+    first stage whose lists of words do not suit more than 1 % of the documents."""
     messages = []
     for stage in stages:
         share = stage.details.get("unspaced_characters", 0) / max(stage.details.get("characters", 0), 1)
@@ -188,6 +192,21 @@ def warnings(stages: Sequence[StageCount]) -> list[str]:
                 f"{stage.name}: {share:.0%} of the characters are of scripts written without spaces; rules on words, "
                 "and n-grams of words, mean little for such text. Set words: scripts, as in the recipe default"
             )
+    for stage in stages:
+        counts = {
+            name.removeprefix(UNLISTED_COUNT): number
+            for name, number in stage.details.items()
+            if name.startswith(UNLISTED_COUNT)
+        }
+        unlisted = sum(counts.values())
+        if unlisted > MAX_UNLISTED_SHARE * stage.documents_in:
+            messages.append(
+                f"{stage.name}: {unlisted:,} of {stage.documents_in:,} documents are mainly in scripts or languages "
+                f"without spaces that have no list of words ({counts_line(counts)}); rules on words, and n-grams of "
+                "words, mean little for them. Give them rules of their own, or remove them, by the column script of "
+                "the stage measure"
+            )
+            break
     return messages
 
 

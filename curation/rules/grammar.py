@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.errors import RecipeError
+from curation.kernels.word_breaks import SCRIPTS, TABLE
 from curation.measures import highest_ratio, name_of
 from curation.records import TEXT
 from curation.rules.columns import (
@@ -30,10 +31,11 @@ from curation.rules.columns import (
     pattern_problem,
     written_numbers,
 )
-from curation.rules.listed import STOP_WORD, Listed, check_listed, count_listed, count_stop_words
+from curation.rules.listed import OF_WORDS, STOP_WORD, Listed, check_listed, count_listed, count_stop_words
 
 OFF = "off"
-DIVIDED = "text divided into words"  # in place of the column `text`, for stop words; no column has spaces in its name
+# By `words`, the column in place of `text` for rules on words; no column has spaces in its name.
+DIVIDED = {words: f"text divided into words by {words}" for words in (SCRIPTS, TABLE)}
 OTHER, KEEP, REMOVE = (
     "other",
     "keep",
@@ -318,9 +320,14 @@ class Rule(
         return bool(self.measure or self.ratio)
 
     @property
+    def is_share(self) -> bool:
+        """Whether the values of the rule are shares: from 0 to 1, or seldom above, as for overlapping n-grams."""
+        return bool(self.ratio) and highest_ratio(*self.ratio) < math.inf
+
+    @property
     def counts_words(self) -> bool:
-        """Whether the rule counts the words of `text` that a list has, as the measure `words` divides them."""
-        return self.column == TEXT and self.listed is not None and self.listed.as_ == STOP_WORD
+        """Whether the rule counts words of `text` that a list has, where words are those of the stage's `words`."""
+        return self.column == TEXT and self.listed is not None and self.listed.as_ in OF_WORDS
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -416,7 +423,7 @@ class Rule(
             raise RecipeError(f"{where}, but {condition} is for {EXPECTED[wanted]}{hint}")
 
     def looks_for_words(self, columns: Mapping[str, pa.ChunkedArray]) -> bool:
-        """Return whether the rule counts stop words in the texts of any of these rows."""
+        """Return whether the rule counts listed words in the texts of any of these rows."""
         return any(part.counts_words for part in self.parts)
 
     def judge(
@@ -446,10 +453,11 @@ class Rule(
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
         column = columns[str(self.column)]
-        if self.counts_words and self.listed is not None:
-            return count_stop_words(columns.get(DIVIDED, column), {0: self.listed})[self.per is not None]
         if self.listed is not None:
-            return count_listed(column, self.listed)
+            words, column = divided_text(columns) if self.counts_words else ("", column)
+            if self.listed.as_ == STOP_WORD:
+                return count_stop_words(column, {0: self.listed}, words=words)[self.per is not None]
+            return count_listed(column, self.listed, words)
         return count_matches(column, str(self.matches))
 
     @staticmethod
@@ -517,6 +525,12 @@ def _checked_change(key: str, change: object) -> Bounds | str:
     if isinstance(change, dict):
         return msgspec.convert(change, Bounds)
     raise ValueError(f"override of {key} must be {{min: }}, {{max: }} or {OFF}, not {change!r}")
+
+
+def divided_text(columns: Mapping[str, pa.ChunkedArray]) -> tuple[str, pa.ChunkedArray]:
+    """Return what a word of the texts is, "" for words by spaces, and the texts with spaces between such words."""
+    words = next((words for words, name in DIVIDED.items() if name in columns), "")
+    return words, columns[DIVIDED[words] if words else TEXT]
 
 
 def shortened(value: object) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, Groups, groups_in
-from curation.rules.tallies import SIZE, Tally, as_report, bins_of, is_share
+from curation.rules.tallies import SIZE, Tally, as_report, bins_of
 
 BELOW, ABOVE = SIZE, SIZE + 1  # codes after those of bins
 BLOCK_ROWS = 1 << 16
@@ -50,7 +50,7 @@ class GroupTallies:
     def __init__(self, groups: Groups, rules: Sequence[Rule]) -> None:
         self.groups, self.rules = groups, rules
         self.measured = [rule for rule in rules if is_measured(rule, groups)]
-        self.shares = [is_share(rule) for rule in self.measured]
+        self.shares = [rule.is_share for rule in self.measured]
         self.starts = [1 + len(rules) + number * (SIZE + 2) for number in range(len(self.measured) + 1)]
         self.width = self.starts[-1]
         self.codes, self.counts = np.zeros(0, np.int64), np.zeros(0, np.int64)

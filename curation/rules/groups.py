@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from curation.errors import RecipeError, counted, near_or_nothing
 from curation.rules.columns import has_kind
-from curation.rules.grammar import DIVIDED, KEEP, OTHER, REMOVE, Rule
+from curation.rules.grammar import DIVIDED, KEEP, OTHER, REMOVE, Rule, divided_text
 from curation.rules.languages import near_language, parse_label, same_language
 from curation.rules.listed import STOP_WORD, Listed, count_stop_words
 
@@ -216,7 +216,8 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
             values, breaks = self.template.judge(measures, columns)
         else:  # patterns and lists take time
             at = np.flatnonzero(own)
-            divided = {DIVIDED} & {*columns} if any(part.counts_words for part in self.template.parts) else set()
+            counts_words = any(part.counts_words for part in self.template.parts)
+            divided = [name for name in DIVIDED.values() if counts_words and name in columns]
             names = [*self.template.columns, *divided]
             part = {name: columns[name].filter(pa.array(own)) for name in names}  # `take` copies all chunks
             judged = self.template.judge({name: measures[name][at] for name in self.measures}, part)
@@ -305,8 +306,8 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         numbers = self.groups.numbers_of(columns[self.groups.column])
         numbers = np.where(self.member[numbers], numbers, NO_LIST)
-        column = columns[str(self.column)]
-        found = count_stop_words(columns.get(DIVIDED, column) if self.counts_words else column, self.lists, numbers)
+        words, column = divided_text(columns) if self.counts_words else ("", columns[str(self.column)])
+        found = count_stop_words(column, self.lists, numbers, words)
         return found[self.per is not None]
 
 

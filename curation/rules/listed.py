@@ -18,16 +18,29 @@ import pyarrow as pa
 
 from curation.arrays import text_buffers
 from curation.errors import InputError, RecipeError, counted, near_or_nothing
+from curation.kernels.word_breaks import SPACES, TABLE
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
 from curation.rules.list_files import MAX_SHOWN, Batch, read_entries, shown_line
 from curation.system.files import commit, known_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-STOP_WORD = "stop_word"
-WAYS = ("domain", "word", "value", "part", STOP_WORD)
+WORD, STOP_WORD = "word", "stop_word"
+OF_WORDS = (WORD, STOP_WORD)  # entries are words, which a stage with `words` may divide
+WAYS = ("domain", WORD, "value", "part", STOP_WORD)
+# Korean particles of nouns, and endings of verbs with forms of 하다, 되다, 있다, 이다; of at most MAX_ENDING syllables.
+# FineWeb-2's stop words are morphemes, which no spaces part.
+PARTICLES = (
+    *"은는이가을를의에도로와과만나랑",
+    *("에서", "으로", "까지", "부터", "에게", "한테", "께서", "처럼", "보다", "마다", "하고", "이나", "에는", "에도"),
+)
+VERB_ENDINGS = (
+    *"다고한인된할며면지게서던했",
+    *("는데", "지만", "면서", "니다", "한다", "했다", "된다", "됐다", "이다", "였다", "있다", "없다", "하는", "되는"),
+    *("있는", "하여", "해서", "습니다", "입니다", "합니다", "됩니다"),
+)
 STORED = ".entries"  # suffix of a list that a run has stored
 LISTS_KEPT = 64  # in memory
 BUCKET_BITS = 2  # 2^2 keys have the same first bits
@@ -131,25 +144,33 @@ def digest_of(listed: Listed) -> str:
     return known_sha256(listed.file) if listed.file else ""
 
 
-def entries_of(listed: Listed) -> Entries:
+def entries_of(listed: Listed, words: str = "") -> Entries:
     """Return the entries of a list, read once per process while its file does not change. InputError for a file that
-    cannot be read, or has no entries."""
-    return _load(listed, digest_of(listed))[0]
+    cannot be read, or has no entries.
+
+    words   what a word of the texts is (`curation.kernels.word_breaks.WORDS`): entries of `word` are divided alike
+    """
+    return _load(listed, digest_of(listed), _division(listed, words))[0]
 
 
-def notes_of(listed: Listed) -> Notes:
-    """Return the notes on a list. InputError as for `entries_of`."""
-    return _load(listed, digest_of(listed))[1]
+def notes_of(listed: Listed, words: str = "") -> Notes:
+    """Return the notes on a list. Arguments and errors are those of `entries_of`."""
+    return _load(listed, digest_of(listed), _division(listed, words))[1]
+
+
+def _division(listed: Listed, words: str) -> str:
+    """The kind of words by which entries are divided; "" if they stay as they are."""
+    return words if listed.as_ == WORD and words != SPACES else ""
 
 
 @functools.lru_cache(LISTS_KEPT)
-def _load(listed: Listed, digest: str) -> tuple[Entries, Notes]:
+def _load(listed: Listed, digest: str, words: str = "") -> tuple[Entries, Notes]:
     if listed.file.endswith(STORED):
         return _stored(Path(listed.file)), Notes(0, 0, (), 0, ())
     bad: list[str] = []
     single: list[str] = []
     counts = np.zeros(2, np.int64)
-    found = _Builder(listed.as_)
+    found = _Builder(listed.as_, words)
     for batch in [_given(listed)] if listed.words else read_entries(listed.file, listed.members, listed.as_):
         wrong = [*batch.bad, *found.add(batch.entries, batch.lines)]
         counts += len(wrong), batch.single
@@ -169,8 +190,9 @@ def _given(listed: Listed) -> Batch:
 class _Builder:
     """The hashes of the entries of a list, batch by batch."""
 
-    def __init__(self, way: str) -> None:
+    def __init__(self, way: str, words: str) -> None:
         self.way = way
+        self.words = words
         self.keys = [np.zeros(0, np.uint64)]
         self.lengths: set[int] = set()
         self.filters = np.zeros(_filter_shape() if way == "part" else (0, 0), np.uint64)
@@ -192,7 +214,9 @@ class _Builder:
             good = sizes == 1
             self.keys.append(keys[good])
             return [shown_line(int(lines[k]), entries[k].as_py()) for k in np.flatnonzero(~good).tolist()]
-        separated = self.way == "word"
+        separated = self.way == WORD
+        if self.words:
+            data, offsets = _divided(data, offsets, self.words)
         lists.hash_folded(data, offsets, separated, _buffer(offsets), _unicode(), keys, sizes, self.filters)
         good = (sizes > 0) & ((sizes <= lists.MAX_WORDS) | (self.way == "part"))
         self.lengths |= {*np.unique(sizes[good]).tolist()}
@@ -206,6 +230,16 @@ class _Builder:
         is_new = np.ones(len(keys), bool)
         np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
         return _indexed(keys if is_new.all() else keys[is_new], np.array(sorted(self.lengths), np.int64), self.filters)
+
+
+def _divided(data: np.ndarray, offsets: np.ndarray, words: str) -> tuple[np.ndarray, np.ndarray]:
+    """Texts with a space between adjacent words, as `Engine.split_words` returns them."""
+    from curation.kernels import word_breaks, word_lists
+
+    out = np.empty(2 * int(offsets[-1] - offsets[0]), np.uint8)  # at most a space per character
+    lists, rows = tuple(word_lists.load_word_lists()), np.arange(len(offsets) - 1)
+    ends = word_breaks.split_rows(data, offsets, rows, words == TABLE, lists, word_breaks.allocate_run(), out)
+    return out, ends
 
 
 def _filter_shape() -> tuple[int, int]:
@@ -227,13 +261,13 @@ def _indexed(keys: np.ndarray, lengths: np.ndarray, filters: np.ndarray) -> Entr
 # Stored lists
 
 
-def store(listed: Listed, folder: Path) -> Listed:
-    """Return a list whose entries are in a file of `folder`, which all processes of a machine map."""
-    digest = digest_of(listed)
-    name = hashlib.sha256(msgspec.json.encode((listed.members, listed.as_, digest))).hexdigest()[:16]
-    path = folder / f"{name}{STORED}"
+def store(listed: Listed, folder: Path, words: str = "") -> Listed:
+    """Return a list whose entries are in a file of `folder`, which all processes of a machine map. `words` is that of
+    `entries_of`."""
+    facts = (listed.members, listed.as_, digest_of(listed), _division(listed, words))
+    path = folder / f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]}{STORED}"
     if not path.exists():
-        entries = entries_of(listed)
+        entries = entries_of(listed, words)
         head = np.array([len(entries.keys), len(entries.lengths), entries.filters.size], np.uint64)
         with commit(path) as temporary, open(temporary, "wb") as file:
             for part in (head, entries.lengths, entries.filters, entries.keys):
@@ -262,22 +296,23 @@ def check_listed(rule: str, column: str, kind: pa.DataType, listed: Listed) -> N
         raise RecipeError(f"rule {rule}: column {column!r} holds {kind}, but listed as {listed.as_} is for {wanted}")
 
 
-def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
+def count_listed(column: pa.ChunkedArray, listed: Listed, words: str = "") -> np.ndarray:
     """Return how many different entries of a list each row of a column holds, float64; 0 for a null.
 
-    The column has strings, or integers for `value`."""
+    The column has strings, or integers for `value`. `words` is that of `entries_of`, by which the strings are divided.
+    """
     from curation.kernels import lists
 
     if listed.as_ == STOP_WORD:
-        return count_stop_words(column, {0: listed})[0]
-    entries = entries_of(listed)
+        return count_stop_words(column, {0: listed}, words=words)[0]
+    entries = entries_of(listed, words)
     keyed = entries.keys, entries.starts, entries.shift
     counts = np.zeros(len(column), np.int64)
     for start, chunk in _chunks(column):
         data, offsets = text_buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
         out = counts[start : start + len(chunk)]
         stamps = np.zeros(len(entries.keys) if len(entries.lengths) else 0, np.uint32)  # mapped where it is written
-        if listed.as_ == "word":
+        if listed.as_ == WORD:
             mask = sum(1 << (length - 1) for length in entries.lengths.tolist())
             lists.count_words(data, offsets, _buffer(offsets), _unicode(), mask, *keyed, stamps, out)
         elif listed.as_ == "part":
@@ -289,28 +324,45 @@ def count_listed(column: pa.ChunkedArray, listed: Listed) -> np.ndarray:
 
 
 def count_stop_words(
-    column: pa.ChunkedArray, by_number: Mapping[int, Listed], numbers: np.ndarray | None = None
+    column: pa.ChunkedArray, by_number: Mapping[int, Listed], numbers: np.ndarray | None = None, words: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how many different words of a list each row of a column of strings holds, and how many words are listed;
     float64, 0 for a null.
 
     by_number  number of a list -> the list
     numbers    int32, the number of the list of each row; default: 0
+    words      what a word is, by which the strings are divided; endings of Korean words count unless it is by spaces
     """
     from curation.kernels import stop_words
 
     entries = _table((*((number, listed, digest_of(listed)) for number, listed in by_number.items()),))
     numbers = np.zeros(len(column), np.int32) if numbers is None else numbers
+    endings = _endings() if words not in ("", SPACES) else np.zeros(0, np.uint64)
     different, occurrences = np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
     for start, chunk in _chunks(column):
         data, offsets = text_buffers(chunk)
         rows = slice(start, start + len(chunk))
         stamps = np.zeros(len(entries.keys), np.uint32)
-        keyed = entries.filters, entries.keys, entries.starts, entries.shift, stamps
+        keyed = entries.filters, entries.keys, entries.starts, entries.shift, endings, stamps
         stop_words.count_stop_words(
             data, offsets, numbers[rows], *_spaces(), *keyed, different[rows], occurrences[rows]
         )
     return different.astype(np.float64), occurrences.astype(np.float64)
+
+
+@functools.cache
+def _endings() -> np.ndarray:
+    return _hashed((*PARTICLES, *VERB_ENDINGS))
+
+
+def _hashed(words: Sequence[str]) -> np.ndarray:
+    """The hash of each word, uint64."""
+    from curation.kernels import stop_words
+
+    keys = np.zeros(len(words), np.uint64)
+    data, offsets = text_buffers(pa.array(words, pa.large_string()))
+    stop_words.hash_words(data, offsets, *_spaces(), keys, np.zeros(len(words), np.int64))
+    return keys
 
 
 @functools.lru_cache(LISTS_KEPT)
@@ -319,11 +371,8 @@ def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
     from curation.kernels import stop_words
 
     parts = [_load(listed, digest)[0].keys for _, listed, digest in lists if listed.file]
-    given = pa.array([word for _, listed, _ in lists for word in listed.words], pa.large_string())  # thousands of lists
-    keys = np.zeros(len(given), np.uint64)
-    data, offsets = text_buffers(given)
-    stop_words.hash_words(data, offsets, *_spaces(), keys, np.zeros(len(given), np.int64))
-    words = np.concatenate([*parts, keys])
+    given = _hashed([word for _, listed, _ in lists for word in listed.words])  # thousands of lists
+    words = np.concatenate([*parts, given])
     numbers = [number for number, listed, _ in lists if listed.file]
     numbers += [number for number, listed, _ in lists for _ in listed.words]
     sizes = [*map(len, parts), *[1] * len(given)]

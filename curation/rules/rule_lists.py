@@ -14,16 +14,22 @@ from curation.rules.list_files import MAX_SHOWN
 from curation.rules.listed import Listed, digest_of, entries_of, notes_of, store
 
 
-def check_lists(rules: Iterable[Rule]) -> None:
-    """Read the lists of rules. InputError for one that cannot be read, or has no entries."""
-    for listed in lists_in(rules):
-        entries_of(listed)
+def check_lists(rules: Iterable[Rule], words: str) -> None:
+    """Read the lists of rules. `words` is the setting of their stage, here and below. InputError for a list that cannot
+    be read, or has no entries."""
+    for listed, own in lists_in(rules, words):
+        entries_of(listed, own)
 
 
-def lists_in(rules: Iterable[Rule]) -> list[Listed]:
-    """Return the lists of rules that are in files, also of those in `any`, each once."""
-    found = (part.listed for rule in rules for part in rule.parts)
-    return list(dict.fromkeys(listed for listed in found if listed is not None and listed.file))
+def lists_in(rules: Iterable[Rule], words: str = "") -> list[tuple[Listed, str]]:
+    """Return the lists of rules that are in files, also of those in `any`, each once, with the words by which their
+    texts are divided."""
+    found = ((part.listed, _words_of(part, words)) for rule in rules for part in rule.parts)
+    return list(dict.fromkeys((listed, own) for listed, own in found if listed is not None and listed.file))
+
+
+def _words_of(rule: Rule, words: str) -> str:
+    return words if rule.counts_words else ""
 
 
 def list_kernels(rules: Iterable[Rule]) -> tuple[str, ...]:
@@ -33,42 +39,43 @@ def list_kernels(rules: Iterable[Rule]) -> tuple[str, ...]:
 
 def list_files(rules: Iterable[Rule]) -> dict[str, str]:
     """Return the files of lists: path -> SHA-256. InputError for a missing file."""
-    return {listed.file: digest_of(listed) for listed in lists_in(rules)}
+    return {listed.file: digest_of(listed) for listed, _ in lists_in(rules)}
 
 
-def with_stored_lists(rules: Iterable[str | Rule], folder: Path) -> Iterator[str | Rule]:
+def with_stored_lists(rules: Iterable[str | Rule], folder: Path, words: str) -> Iterator[str | Rule]:
     """Yield the entries of `rules`, with each list in a file of `folder` that all processes of a machine map."""
     for rule in rules:
         if isinstance(rule, str):
             yield rule
         elif rule.rules:
             groups = {
-                value: entries if isinstance(entries, str) else [*with_stored_lists(entries, folder)]
+                value: entries if isinstance(entries, str) else [*with_stored_lists(entries, folder, words)]
                 for value, entries in rule.rules.items()
             }
             yield msgspec.structs.replace(rule, rules=groups)
         elif rule.any_:
-            yield msgspec.structs.replace(rule, any_=tuple(with_stored_lists(rule.any_, folder)))
+            yield msgspec.structs.replace(rule, any_=tuple(with_stored_lists(rule.any_, folder, words)))
         else:
             yield (
                 rule
                 if rule.listed is None or rule.listed.words
-                else msgspec.structs.replace(rule, listed=store(rule.listed, folder))
+                else msgspec.structs.replace(rule, listed=store(rule.listed, folder, _words_of(rule, words)))
             )
 
 
-def sizes_of(rules: Iterable[Rule]) -> list[str]:
+def sizes_of(rules: Iterable[Rule], words: str) -> list[str]:
     """Return the number of entries of each list, for people."""
-    return [f"{listed.describe()}: {_entries(notes_of(listed).entries)}" for listed in lists_in(rules)]
+    return [f"{listed.describe()}: {_entries(notes_of(listed, own).entries)}" for listed, own in lists_in(rules, words)]
 
 
-def list_warnings(rules: Iterable[Rule]) -> list[str]:
+def list_warnings(rules: Iterable[Rule], words: str) -> list[str]:
     """Return the warnings about lines that are no entries, and about domains of one label."""
-    return [line for listed in lists_in(rules) if Path(listed.file).is_file() for line in _doubts(listed)]
+    found = ((listed, own) for listed, own in lists_in(rules, words) if Path(listed.file).is_file())
+    return [line for listed, own in found for line in _doubts(listed, own)]
 
 
-def _doubts(listed: Listed) -> Iterator[str]:
-    notes = notes_of(listed)
+def _doubts(listed: Listed, words: str) -> Iterator[str]:
+    notes = notes_of(listed, words)
     if notes.bad:
         shown = "; ".join(notes.first_bad) + _more(notes.bad)
         yield f"{listed.describe()}: {counted(notes.bad, 'line')} without an entry: {shown}"

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from curation.measures import highest_ratio
 from curation.rules.grammar import Rule
 
 SHARES = 100  # bins of equal width from 0 to 1
@@ -67,18 +66,13 @@ def tally_of(values: np.ndarray, share: bool = False) -> Tally:
     return Tally(share=share, bins=bins.tolist(), counts=counts[bins].tolist())
 
 
-def is_share(rule: Rule) -> bool:
-    """Whether the values of a rule are shares: from 0 to 1, or seldom above, as for overlapping n-grams."""
-    return bool(rule.ratio) and highest_ratio(*rule.ratio) < math.inf
-
-
 class Tallies:
     """Tallies of rules on measures, one per rule, filled frame by frame. Rules on shares come first in the arrays."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.order = sorted(range(len(rules)), key=lambda number: not is_share(rules[number]))
+        self.order = sorted(range(len(rules)), key=lambda number: not rules[number].is_share)
         self.rules = [rules[number] for number in self.order]
-        self.shares = sum(map(is_share, rules))
+        self.shares = sum(rule.is_share for rule in rules)
         self.starts = SIZE * np.arange(len(rules))[:, None]
         self.counts = np.zeros(len(rules) * SIZE, np.int64)
         self.beyond = np.zeros((2, len(rules)), np.int64)
@@ -93,8 +87,10 @@ class Tallies:
         for row, rule in zip(values, self.rules, strict=True):
             if rule.ratio:
                 np.divide(floats[rule.ratio[0]], below[rule.ratio[1]], out=row)
-            else:
+            elif rule.measure:
                 row[:] = floats[rule.measure]
+            else:
+                row[:] = rule.values(measures)
         bins = np.concatenate([bins_of(values[: self.shares], True), bins_of(values[self.shares :])])
         bins += self.starts
         self.counts += np.bincount(bins.ravel(), minlength=len(self.counts))

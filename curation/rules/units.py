@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
+from types import MappingProxyType
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.kernels.fasttext import SCORE_UNITS
 from curation.measures import near_measure
 from curation.records import TEXT
 from curation.rules.columns import pattern_problem
@@ -18,24 +22,34 @@ from curation.rules.decide import BLOCK_ROWS, expand_rules, rules_of_entry
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule
 
-REPEATS = "repeats"
+EMPTY: Mapping[str, pa.ChunkedArray] = MappingProxyType({})
+REPEATS, LANGUAGE = "repeats", "language"
 DOCUMENT = "document"
 
 
 class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
-    """A `curation.Rule` on units: on a measure or a ratio of each unit, or on matches in it.
+    """A `curation.Rule` on units: on a measure or a ratio of each unit, on matches in it, or on its language.
 
-    removes   `document`: a unit that breaks the rule removes its document; default: the unit is cut
+    removes          `document`: a unit that breaks the rule removes its document; default: the unit is cut
+    language         the most probable language of the unit is one of these, in any form: `zh`, `zho`, `cmn_Hani`
+    min_probability  lower bound of the probability of that language, in [0, 1]; needs `language`
 
     `repeats` is a measure of units alone: the number of equal ones before it in its document, 0 for a blank unit.
     """
 
     removes: str = ""
     any_: tuple[UnitRule, ...] | None = None
+    language: str | tuple[str, ...] | None = None
+    min_probability: float = 0.0
 
     def __post_init__(self) -> None:
         if self.removes not in ("", DOCUMENT):
             raise ValueError(f"removes must be {DOCUMENT}, not {self.removes!r}; without it the unit is cut")
+        if self.language is not None:
+            self._check_language()
+            return
+        if self.min_probability:
+            raise ValueError("min_probability needs a rule on languages: {language: [en, de], min_probability: 0.5}")
         Rule.__post_init__(self)
         for name in self.columns:
             if name != TEXT:
@@ -49,7 +63,58 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
         if any(getattr(rule, "removes", "") for rule in self.any_ or ()):
             raise ValueError(f"removes has no meaning inside any; give it to any: {{any: [...], removes: {DOCUMENT}}}")
 
+    def _check_language(self) -> None:
+        if self.measure or self.ratio or self.column or self.any_ or self.set or self.rules or self.conditions:
+            raise ValueError(
+                "language is a rule of its own; give it languages, and perhaps min_probability, removes and reason: "
+                "{language: [en, de], min_probability: 0.5}"
+            )
+        codes = (self.language,) if isinstance(self.language, str) else tuple(self.language or ())
+        if not codes or not all(codes):
+            raise ValueError("language lists no languages; give some: {language: [en, de]}")
+        if not 0 <= self.min_probability <= 1:
+            raise ValueError(f"min_probability must be from 0 to 1, not {self.min_probability}")
+        msgspec.structs.force_setattr(self, "language", codes)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The languages of a rule on languages; none for another rule."""
+        return (self.language,) if isinstance(self.language, str) else self.language or ()
+
+    @property
+    def is_on_measures(self) -> bool:
+        return bool(self.codes) or super().is_on_measures
+
+    @property
+    def is_share(self) -> bool:
+        return bool(self.codes) or super().is_share
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that the rule needs. That of a rule on languages is the score of the most probable language in
+        units of 1 / SCORE_UNITS, 0 for another language."""
+        return (f"probability of {' or '.join(self.codes)}",) if self.codes else super().measures
+
+    @property
+    def name(self) -> str:
+        return (self.reason or LANGUAGE) if self.codes else super().name
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return (max(self.min_probability, 1 / SCORE_UNITS), math.inf) if self.codes else super().bounds
+
+    def describe(self) -> str:
+        if not self.codes:
+            return super().describe()
+        least = f" with a probability of at least {self.min_probability:g}" if self.min_probability else ""
+        return f"{self.name}: in {' or '.join(self.codes)}{least}"
+
+    def values(self, measures: Mapping[str, np.ndarray]) -> np.ndarray:
+        return measures[self.measures[0]] / SCORE_UNITS if self.codes else super().values(measures)
+
     def _check_measures(self) -> None:
+        if LANGUAGE in (self.measure, *self.ratio):
+            raise ValueError("language is no measure; list the languages: {language: [en, de], min_probability: 0.5}")
         if REPEATS in self.ratio:
             raise ValueError(f"{REPEATS} has no ratio; give {{{REPEATS}: {{max: 0}}}}")
         if self.measure != REPEATS:
@@ -78,31 +143,37 @@ def _on_units(rule: Rule, entry: str | Rule) -> UnitRule:
 
 
 def first_broken(
-    rules: Sequence[UnitRule], units: int, measures: Mapping[str, np.ndarray], texts: pa.ChunkedArray | None
+    rules: Sequence[UnitRule],
+    units: int,
+    measures: Mapping[str, np.ndarray],
+    columns: Mapping[str, pa.ChunkedArray] = EMPTY,
 ) -> np.ndarray:
     """Return the number of the first rule that each unit breaks, -1 for none; int16.
 
     measures  name -> int64, one per unit, for every measure in the rules
-    texts     the contents of the units, if a rule needs them
+    columns   `text`: the contents of the units, and one of `DIVIDED`, if a rule needs them
     """
     broken = np.full(units, -1, np.int16)
     for start in range(0, units, BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
         part = {name: values[block] for name, values in measures.items()}
-        _judge(rules, part, None if texts is None else texts.slice(start, BLOCK_ROWS), broken[block])
+        cut = {name: column.slice(start, BLOCK_ROWS) for name, column in columns.items()}
+        _judge(rules, part, cut, broken[block])
     return broken
 
 
 def values_of(
-    rule: UnitRule, measures: Mapping[str, np.ndarray], texts: pa.ChunkedArray | None, at: np.ndarray
+    rule: UnitRule, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray], at: np.ndarray
 ) -> np.ndarray:
     """Return the values of a rule for the units at some positions, float64."""
-    columns = {} if texts is None else {TEXT: texts.take(pa.array(at))}
-    return rule.judge({name: values[at] for name, values in measures.items()}, columns)[0]
+    return rule.judge({name: values[at] for name, values in measures.items()}, _rows(columns, at))[0]
 
 
 def _judge(
-    rules: Sequence[UnitRule], measures: Mapping[str, np.ndarray], texts: pa.ChunkedArray | None, broken: np.ndarray
+    rules: Sequence[UnitRule],
+    measures: Mapping[str, np.ndarray],
+    columns: Mapping[str, pa.ChunkedArray],
+    broken: np.ndarray,
 ) -> None:
     """Fill `broken` for a block. Patterns are searched only in units that break no earlier rule."""
     numbered = enumerate(rules)
@@ -110,30 +181,31 @@ def _judge(
         entries = list(group)
         rows = np.flatnonzero(broken < 0)
         if is_ceiling and len(entries) > 1 and (union := _union(tuple(str(rule.matches) for _, rule in entries))):
-            assert texts is not None
-            rows = rows[_found(_at(texts, rows), union)]
+            rows = rows[_found(_at(columns[TEXT], rows), union)]
         for number, rule in entries:
             rows = rows[broken[rows] < 0]
-            broken[rows[_breaks(rule, measures, texts, rows)]] = number
+            broken[rows[_breaks(rule, measures, columns, rows)]] = number
 
 
 def _breaks(
-    rule: UnitRule, measures: Mapping[str, np.ndarray], texts: pa.ChunkedArray | None, rows: np.ndarray
+    rule: UnitRule, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray], rows: np.ndarray
 ) -> np.ndarray:
     """Whether each of some units breaks a rule, bool."""
     bounds = rule.bounds if rule.per is None else ()
     if rule.matches is not None and bounds in ((0, 0), (1, np.inf)):  # whether it matches is faster than how often
-        assert texts is not None
-        found = _found(_at(texts, rows), rule.matches)
+        found = _found(_at(columns[TEXT], rows), rule.matches)
         return found if bounds == (0, 0) else ~found
     everything = len(rows) == len(next(iter(measures.values()), ()))
     part = measures if everything else {name: measures[name][rows] for name in rule.measures}
-    columns = {} if texts is None or not rule.columns else {TEXT: _at(texts, rows)}
-    return rule.judge(part, columns)[1]
+    return rule.judge(part, _rows(columns, rows) if rule.columns else EMPTY)[1]
 
 
-def _at(texts: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray:
-    return texts if len(rows) == len(texts) else texts.take(pa.array(rows))
+def _rows(columns: Mapping[str, pa.ChunkedArray], rows: np.ndarray) -> Mapping[str, pa.ChunkedArray]:
+    return {name: _at(column, rows) for name, column in columns.items()}
+
+
+def _at(column: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray:
+    return column if len(rows) == len(column) else column.take(pa.array(rows))
 
 
 def _found(texts: pa.ChunkedArray, pattern: str) -> np.ndarray:

@@ -16,7 +16,15 @@ from curation.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.rules.decide import expand_rules
 from curation.rules.groups import GroupedStopWords
-from curation.rules.listed import Listed, count_listed, count_stop_words, notes_of, store
+from curation.rules.listed import (
+    PARTICLES,
+    VERB_ENDINGS,
+    Listed,
+    count_listed,
+    count_stop_words,
+    notes_of,
+    store,
+)
 from curation.stages.invoke import apply_stage
 from tests.conftest import table_of
 from tests.corpus import NASTY, real_documents
@@ -179,3 +187,43 @@ def test_long_lists_do_not_mix():
     texts = [" ".join(lists[1].words[:40])] * 2
     different, occurrences = count_stop_words(column_of(texts), lists, np.array([1, 2], np.int32))
     assert different.tolist() == occurrences.tolist() == [40, 0]
+
+
+# Korean
+
+
+def test_endings_of_korean_words_count_as_words(engine: ModuleType, tmp_path: Path):
+    """With `words: scripts` or `table`, and only those that a list has."""
+    korean = ("는", "을", "다", "에서", "서", "습니다", "정부는")
+    texts = {  # text -> different words by spaces, scripts (a mark belongs to the word before it) and table
+        "정부는 사람을": (1, 3, 3), "정부 사람": (0, 0, 0), "는 을": (2, 2, 2), "API는 é을 🙂다": (0, 3, 3),
+        "漢을": (0, 1, 1),
+        "있습니다": (0, 1, 1), "학교에서 집에서": (0, 1, 1), "는는": (0, 1, 1), "정부는.": (0, 0, 2),
+        "갔다. 했다": (0, 1, 1),
+    }  # fmt: skip
+    (tmp_path / "ko.txt").write_text("\n".join(korean), "utf-8")
+    for place, words in enumerate(("spaces", "scripts", "table")):
+        for source in ({"words": korean}, {"file": str(tmp_path / "ko.txt")}):
+            rules = [{"listed": {**source, "as": "stop_word"}, "max_count": 0}]
+            stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules, "words": words}]}).stages[0]
+            frame = engine.from_arrow(table_of([*texts, None]))
+            found = stage.prepare(tmp_path).count_patterns(engine, frame)["text_listed"].tolist()
+            assert found == [*(counts[place] for counts in texts.values()), 0], words
+
+
+def test_endings_are_found_as_plain_python_finds_them():
+    chance = random.Random(5)
+    endings = (*PARTICLES, *VERB_ENDINGS)
+    words = (*chance.sample(endings, 30), "정부", "학교에서")
+    stems = ["", "정부", "학교", "가", "abc", "a", "漢", "먹었", "ㄱ", "é", "🙂", "\u11a8"]
+    made = [[chance.choice(stems) + chance.choice(endings) for _ in range(chance.randrange(9))] for _ in range(400)]
+
+    def ending(word: str) -> str:
+        known = (word[-count:] for count in (3, 2, 1) if len(word) > count)
+        return next((part for part in known if part in endings and part in words), "")
+
+    column = pa.chunked_array([[" ".join(text) for text in made]], pa.large_string())
+    different, all_of_them = count_stop_words(column, {0: Listed(words=words, as_="stop_word")}, words="scripts")
+    expected = [[word for word in [*text, *map(ending, text)] if word in words] for text in made]
+    assert different.tolist() == [len({*text}) for text in expected] and max(different) > 6
+    assert all_of_them.tolist() == [len(text) for text in expected]

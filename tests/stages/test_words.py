@@ -9,12 +9,14 @@ import pytest
 
 import curation
 from curation.kernels.word_lists import LIST_PATH, load_word_lists
-from curation.recipes.recipe import load_recipe
+from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.report.marks import broken_spans, removing_spans
 from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
 from curation.running.run import run
 from curation.stages import Filter, FuzzyDedup
+from curation.stages.invoke import apply_stage
+from tests.conftest import frame_of
 from tests.oracle.words import listed
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows
 
@@ -145,3 +147,97 @@ def test_a_recipe_with_wrong_words_is_refused(tmp_path: Path):
     (tmp_path / "r.yaml").write_text("words: chinese\nstages: [{kind: filter, rules: gopher}]\n")
     with pytest.raises(curation.RecipeError, match="words must be spaces, scripts or table, not 'chinese'"):
         load_recipe(tmp_path / "r.yaml")
+
+
+# Listed words
+
+
+LISTED = ["我们用Python处理文件。", "研究人员 文件", "we use Python", None, "ภาษาไทยเป็นภาษา", "文件文件"]
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"), [("", [0, 1, 1, 0, 0, 0]), ("scripts", [2, 1, 1, 0, 1, 1]), ("table", [2, 1, 1, 0, 1, 1])]
+)
+def test_entries_are_found_by_these_words(engine, tmp_path: Path, words: str, counts: list[int]):
+    path = tmp_path / "words.txt"
+    path.write_text("文件\npython\nภาษา\n研究者\n", "utf-8")
+    rules = [{"listed": {"file": str(path), "as": "word"}, "max_count": 0}]
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules, "words": words}]}).stages[0]
+    frame = frame_of(engine, LISTED)
+    for each in (stage, stage.prepare(tmp_path)):
+        assert each.count_patterns(engine, frame)["text_listed"].tolist() == counts
+        kept = engine.to_arrow(apply_stage(engine, frame, each)[0]).column("row").to_pylist()
+        assert kept == [row for row, count in enumerate(counts) if not count]
+    either = [{"any": [rules[0], {"words": {"max": 0}}]}]
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": either, "words": words}]}).stages[0]
+    assert engine.to_arrow(apply_stage(engine, frame, stage)[0]).column("row").to_pylist() == kept
+
+
+def test_entries_of_several_words_are_divided_too(engine, tmp_path: Path):
+    path = tmp_path / "phrases.txt"
+    path.write_text("处理文件\n语言 模型\n" + "文件" * 17 + "\n", "utf-8")
+    rules = [{"listed": {"file": str(path), "as": "word"}, "max_count": 0}]
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules, "words": "scripts"}]}).stages[0]
+    texts = ["我们处理文件。", "处理 文件", "语言模型", "处理的文件", "语言"]
+    assert stage.count_patterns(engine, frame_of(engine, texts))["text_listed"].tolist() == [1, 1, 1, 0, 0]
+    assert stage.explain()[0].startswith(f"entries of {path} as word: 1 line without an entry: line 3")
+    assert stage.explain()[-1] == f"entries of {path} as word: 2 entries"
+    plain = convert_recipe({"stages": [{"kind": "filter", "rules": rules}]}).stages[0]
+    assert plain.explain()[-1] == f"entries of {path} as word: 3 entries"
+    assert plain.count_patterns(engine, frame_of(engine, texts))["text_listed"].tolist() == [0, 0, 0, 0, 0]
+
+
+def test_a_list_serves_texts_and_other_columns(engine, tmp_path: Path):
+    """A column other than the text is read by spaces, with the entries as they are."""
+    path = tmp_path / "words.txt"
+    path.write_text("处理文件\n", "utf-8")
+    listed = {"file": str(path), "as": "word"}
+    rules = [{"listed": listed, "max_count": 9}, {"column": "title", "listed": listed, "max_count": 9}]
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules, "words": "scripts"}]}).stages[0]
+    texts = ["我们处理文件。", "处理文件", "处理 文件"]
+    frame = engine.with_columns(frame_of(engine, texts), {"title": frame_of(engine, texts)["text"]})
+    for each in (stage, stage.prepare(tmp_path)):
+        counts = each.count_patterns(engine, frame)
+        assert {name: found.tolist() for name, found in counts.items()} == {
+            "text_listed": [1, 1, 1], "title_listed": [0, 1, 0],
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "way", "is_found"),
+    [
+        ("", "word", False),
+        ("scripts", "word", True),
+        ("table", "word", True),
+        ("spaces", "stop_word", False),
+        ("table", "stop_word", True),
+    ],
+)
+def test_lines_look_for_words_of_the_script(engine, tmp_path: Path, words: str, way: str, is_found: bool):
+    path = tmp_path / "words.txt"
+    path.write_text("文件\n", "utf-8")
+    text = "我们处理文件。\n我们用程序。\ntwo words\n"
+    rules = [{"listed": {"file": str(path), "as": way}, "max_count": 0}]
+    stage = convert_recipe({"stages": [{"kind": "lines", "rules": rules, "words": words}]}).stages[0]
+    frame = frame_of(engine, [text, "x", text])
+    for each in (stage, stage.prepare(tmp_path)):
+        outcome = apply_stage(engine, frame, each)[1]
+        assert outcome.details["cut_units"] == 2 * is_found and (outcome.text is not None) == is_found
+        if is_found:
+            after = engine.to_arrow(engine.with_columns(frame, {"text": outcome.text})).column("text").to_pylist()
+            assert after == ["我们用程序。\ntwo words\n", "x", "我们用程序。\ntwo words\n"]
+
+
+def test_a_run_finds_listed_words_of_scripts(tmp_path: Path):
+    data, path = tmp_path / "zh.jsonl", tmp_path / "words.txt"
+    data.write_bytes(records_of([CHINESE, "two words", THAI, "文本"]))
+    path.write_text("文本\nภาษา\n", "utf-8")
+    stages = [{"kind": "filter", "rules": [{"listed": {"file": str(path), "as": "word"}, "max_count": 0}]}]
+    digests = []
+    for slice_bytes in (10_000, 60):
+        out = tmp_path / f"out{slice_bytes}"
+        recipe = recipe_of(data, stages=stages, words="scripts", output={"formats": []})
+        run(recipe, out, engine="cpu", progress=False, slice_bytes=slice_bytes)
+        assert [row[-1] for row in kept_rows(out)] == ["two words"]
+        digests.append(data_digests(out))
+    assert digests[0] == digests[1]

@@ -29,6 +29,7 @@ from curation.rules.rule_lists import (
 )
 from curation.stages.base import Function, RowStage, Stage
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.words import check_words, divides, kernels_of, split_column
 
@@ -77,13 +78,14 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
-        return ("measures", *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
+        scripts = ("scripts",) if divides(self.words) and self.measures else ()
+        return ("measures", *scripts, *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
 
     def check(self, inputs: Sequence[str]) -> None:
-        check_lists(expand_rules(self.rules))
+        check_lists(expand_rules(self.rules), self.words)
         check_tokenizer(self.measures, self.tokenizer)
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
@@ -99,7 +101,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         if not lists_in(expand_rules(self.rules)):
             return self
         entries = [self.rules] if isinstance(self.rules, str) else self.rules
-        return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder)))
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder, self.words)))
 
     def rules_on_measures(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
@@ -111,7 +113,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def explain(self) -> list[str]:
         """Return warnings about lists, one line per rule, and the sizes of lists."""
         rules = expand_rules(self.rules)
-        return [*list_warnings(rules), *(rule.describe() for rule in rules), *sizes_of(rules)]
+        warnings, sizes = list_warnings(rules, self.words), sizes_of(rules, self.words)
+        return [*warnings, *(rule.describe() for rule in rules), *sizes]
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -139,9 +142,12 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
-        counted = COUNTED if names and not divides(self.words) else ()
+        counted = () if not names else OF_WORDS if divides(self.words) else COUNTED
         measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
-        details = {name: int(measures[name].sum()) for name in counted}
+        if divides(self.words):
+            details = count_unlisted(engine, frame, measures) if names else {}
+        else:
+            details = {name: int(measures[name].sum()) for name in counted}
         rules = expand_rules(self.rules)
         columns = self._columns(engine, frame, rules)
         verdict = decide(rules, measures, len(frame), columns)
@@ -160,14 +166,14 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return decide(rules, measures, len(frame), self._columns(engine, frame, rules))
 
     def _columns(self, engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
-        """Return the columns that the rules need, on the host, and the texts divided into words for stop words."""
+        """Return the columns that the rules need, on the host, and the texts divided into words for lists."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
-            columns[DIVIDED] = split_column(engine, frame[TEXT], self.words)
+            columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words)
         return columns
 
     def warnings(self, count: StageCount) -> list[str]:
-        return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules))]
+        return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules), self.words)]
 
 
 def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -83,20 +84,12 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         if self.max_characters < 0:
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
         check_new_column(self.column)
-        labels = label_names(self.model)
-        found: dict[str, str] = {}
-        for code in self.keep:
-            for label in matching(code, labels):
-                if found.setdefault(label, code) != code:
-                    raise ValueError(f"keep: {found[label]!r} and {code!r} are the same language. List it once")
-            if not matching(code, labels):
-                raise ValueError(f"keep: no language {code!r} in the model{nearest(code, labels)}")
+        labels_of(self.keep, self.model, "keep")
 
     @property
     def kept_labels(self) -> list[str]:
         """The labels of the model that are kept; none if all are."""
-        labels = label_names(self.model)
-        return [label for code in self.keep for label in matching(code, labels)]
+        return labels_of(self.keep, self.model, "keep")
 
     def kernels(self) -> tuple[str, ...]:
         return ("language",)
@@ -155,6 +148,21 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
             "gives short, technical and mixed text low probabilities. Look at them with curate show DIR --reason "
             f"{REASONS[1]}; to keep more, lower min_probability, or set model: to lid.176.bin"
         ]
+
+
+def labels_of(codes: Sequence[str], model: str, where: str) -> list[str]:
+    """Return the labels of a model that languages in any form stand for. ValueError, which names the setting `where`,
+    for a language that the model does not have, and for one that is listed twice."""
+    labels = label_names(model)
+    found: dict[str, str] = {}
+    for code in codes:
+        own = matching(code, labels)
+        for label in own:
+            if found.setdefault(label, code) != code:
+                raise ValueError(f"{where}: {found[label]!r} and {code!r} are the same language. List it once")
+        if not own:
+            raise ValueError(f"{where}: no language {code!r} in the model{nearest(code, labels)}")
+    return list(found)
 
 
 def check_new_column(name: str) -> None:

