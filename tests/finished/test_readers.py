@@ -6,6 +6,7 @@ tested in `tests/test_parquet.py`.
 """
 
 import random
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,7 @@ from curation.running.run import run
 from tests.needs import needs
 from tests.runs import kept_rows, recipe_of, records_of, report_of, table_rows
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "outputs.md"
 STAGES = [
     {"kind": "language"},
     {"kind": "filter", "rules": [{"measure": "words", "min": 12}]},
@@ -37,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (base / f"{name}.jsonl").write_bytes(records_of(texts, url="https://example.org"))
     inputs = [{"path": str(base / f"{name}.jsonl"), "name": name, "columns": ["url"]} for name in ("news", "web")]
     output = {"splits": SPLITS, "measures": True, "part_documents": 30, "cleaned": "parquet", "formats": []}
-    run(recipe_of(*inputs, stages=STAGES, output=output), base / "out", engine="cpu", workers=1)
-    return base / "out"
+    run(recipe_of(*inputs, stages=STAGES, output=output), base / "DIR", engine="cpu", workers=1)
+    return base / "DIR"
 
 
 def of_split(folder: Path, split: str) -> list[int]:
@@ -110,6 +112,26 @@ def test_datasets_loads_the_folder(folder: Path, tmp_path: Path, monkeypatch: py
     own = found["train"].select_columns(["text", "url"])
     assert datasets.concatenate_datasets([own, other])["text"][-1] == "of another data set"
     assert len(datasets.interleave_datasets([own, other], stopping_strategy="all_exhausted")) >= len(own)
+
+
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split()[1])
+def test_python_of_the_page_runs(block: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(folder.parent)
+    for name in re.findall(r"^(?:from|import) (\w+)", block, re.MULTILINE):
+        if name == "datasets":
+            monkeypatch.setattr(needs(name).config, "HF_DATASETS_CACHE", str(tmp_path))
+        elif name != "pandas":
+            needs(name)
+    names: dict[str, object] = {}
+    exec(block, names)
+    counts = report_of(folder)["documents"]
+    expected = {"train": len(of_split(folder, "train")), "texts": len(of_split(folder, "train"))}
+    expected |= {"valid": len(of_split(folder, "valid")), "removed": counts["removed"]}
+    assert all(len(value) == expected[name] for name, value in names.items() if name in expected)
 
 
 def test_duckdb_takes_means_and_skips_row_groups(folder: Path, news_damaged: Path):
