@@ -114,6 +114,16 @@ def test_what_cudf_cannot_write_is_one_message(gpu, tmp_path: Path, monkeypatch)
         file.write(tables(1)[0])
 
 
+def test_no_nan_goes_to_the_device(gpu, tmp_path: Path, monkeypatch):
+    """The stand-in of cuDF reads NaN as null, so what it is given is looked at."""
+    names, given = gpu.parquet_file.__wrapped__.__globals__, []
+    from_arrow = names["from_arrow"]
+    monkeypatch.setitem(names, "from_arrow", lambda table: given.append(table) or from_arrow(table))
+    with gpu.parquet_file(tmp_path / "file", TYPES, document_options(TYPES)) as file:
+        file.write(tables(1)[0])
+    assert given[0].column("score").to_pylist() == [None, 0.5, None]
+
+
 @pytest.mark.parametrize("writer", ["host", "device"])
 def test_a_text_of_2_gib_is_one_message(gpu, tmp_path: Path, monkeypatch, writer: str):
     monkeypatch.setattr("curation.parquet.LARGEST_STRING", 40)
