@@ -83,17 +83,17 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     """Return seconds and text bytes of every stage over one corpus file."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from curation.contract import TEXT
     from curation.engine import load_engine
     from curation.packing.tokenization import Tokenizer, TokenizerSpec
     from curation.packing.vocabularies import load_vocabulary
+    from curation.parquet import TableWriter
     from curation.reading import probe
     from curation.reading.inputs import Input
     from curation.reading.paths import find_files
     from curation.reading.slices import plan_slices
-    from curation.run_folder.documents import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
+    from curation.run_folder.documents import DOCUMENT_SCHEMA, ROW_GROUP_DOCUMENTS, document_options
     from curation.run_folder.partitions import with_ids
     from curation.stages import ExactDedup, Filter, Rewrite
 
@@ -142,8 +142,10 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
 
         def write(number: int) -> None:
             table = with_ids(engine.to_arrow(frames[number]), slices[0].source, 0).cast(DOCUMENT_SCHEMA)
-            with pq.ParquetWriter(folder / f"{number}.parquet", DOCUMENT_SCHEMA, **PARQUET_OPTIONS) as writer:
-                writer.write_table(table, row_group_size=ROW_GROUP_DOCUMENTS)
+            path, options = folder / f"{number}.parquet", document_options(DOCUMENT_SCHEMA)
+            with TableWriter(path, DOCUMENT_SCHEMA, options) as writer:
+                for first in range(0, len(table), ROW_GROUP_DOCUMENTS):
+                    writer.write(table.slice(first, ROW_GROUP_DOCUMENTS))
 
         timed("write", write, range(len(frames)), size)
     return results

@@ -190,7 +190,8 @@ def parquet_groups(_: Place) -> str:
 
 def parquet_file(_: Place) -> str:
     """A file of documents from the device, as pyarrow reads it."""
-    from curation.run_folder.documents import DOCUMENT_SCHEMA, PARQUET_OPTIONS
+    from curation.parquet import file_schema, in_file_types
+    from curation.run_folder.documents import DOCUMENT_SCHEMA, document_options
     from gpu_pipeline import parquet_file
 
     long = ["x" * (40 << 20), None, ""]
@@ -198,12 +199,12 @@ def parquet_file(_: Place) -> str:
     table = pa.table(rows, DOCUMENT_SCHEMA)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.parquet")
-        with parquet_file(path, DOCUMENT_SCHEMA, PARQUET_OPTIONS) as file:
+        with parquet_file(path, DOCUMENT_SCHEMA, document_options(DOCUMENT_SCHEMA)) as file:
             for _ in range(4):
                 file.write(table)
         found = pq.read_table(path)
-        assert found.schema.equals(DOCUMENT_SCHEMA), f"other types: {found.schema}"
-        assert found.equals(pa.concat_tables([table] * 4)), "other rows"
+        assert found.schema.equals(file_schema(DOCUMENT_SCHEMA)), f"other types: {found.schema}"
+        assert found.equals(pa.concat_tables([in_file_types(table)] * 4)), "other rows"
         return f"{path.stat().st_size} bytes, {pq.read_metadata(path).num_row_groups} row groups"
 
 

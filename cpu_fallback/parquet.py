@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes Parquet files with Arrow, a row group per table."""
+"""Writes Parquet files with Arrow."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from curation.parquet import TableWriter
 from curation.system.files import begin_sync
 
 
 class ParquetFile(NamedTuple):
     """An open file."""
 
-    writer: pq.ParquetWriter
+    writer: TableWriter
     descriptor: int
 
     def write(self, table: pa.Table) -> None:
-        self.writer.write_table(table)
+        self.writer.write(table)
         begin_sync(self.descriptor)
 
 
 @contextmanager
 def parquet_file(path: Path, schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[ParquetFile]:
-    with pa.OSFile(str(path), "wb") as file, pq.ParquetWriter(file, schema, **options) as writer:
+    with pa.OSFile(str(path), "wb") as file, TableWriter(file, schema, options) as writer:
         yield ParquetFile(writer, file.fileno())

@@ -149,9 +149,10 @@ class Engine(Protocol):
     ) -> AbstractContextManager[TableFile]:
         """Open a Parquet file for writing; it is complete when the block ends without an error.
 
-        The engines write the same rows and types, and other bytes. `options` are those of pyarrow's ParquetWriter; the
-        GPU engine follows `compression` and `data_page_size`. It writes strings, integers and bool. EngineError: cuDF
-        cannot write the columns."""
+        The engines write the same rows and types, and other bytes. `schema` is that of the tables; the file has
+        `curation.parquet.file_schema` of it, and nulls in place of NaN. `options` are those of pyarrow's ParquetWriter;
+        the GPU engine follows `compression` and `data_page_size`. It writes strings, numbers and bool. EngineError:
+        cuDF cannot write the columns. InputError: a string of 2 GiB or more."""
         ...
 
     # text.py

@@ -32,11 +32,11 @@ from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
 from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
+from curation.parquet import file_options
 from curation.system.files import unsynced_folder
 from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
 
 NUM_DOCUMENTS = 2500
-PARQUET = {"compression": "zstd", "compression_level": 1, "data_page_size": 256 << 10}
 NGRAM, PERMUTATIONS, BAND_ROWS = 5, 128, 6
 WINDOW = 100  # bytes
 
@@ -120,7 +120,7 @@ def _frame_arrays(engine: Engine, frame: Frame) -> list[np.ndarray]:
 def _parquet_arrays(engine: Engine, table: pa.Table) -> list[np.ndarray]:
     """Write a table as Parquet, and return what pyarrow reads: the bytes differ between engines."""
     with unsynced_folder() as folder:
-        with engine.parquet_file(folder / "check.parquet", table.schema, PARQUET) as file:
+        with engine.parquet_file(folder / "check.parquet", table.schema, file_options(table.schema)) as file:
             file.write(table)
         return _table_arrays(pq.read_table(folder / "check.parquet"))
 
@@ -128,8 +128,7 @@ def _parquet_arrays(engine: Engine, table: pa.Table) -> list[np.ndarray]:
 def _table_arrays(table: pa.Table) -> list[np.ndarray]:
     names = np.frombuffer(repr([(field.name, str(field.type)) for field in table.schema]).encode(), np.uint8)
     columns = [
-        _text_arrays(column) if pa.types.is_large_string(column.type) else [column.to_numpy()]
-        for column in table.columns
+        [column.to_numpy()] if pa.types.is_integer(column.type) else _text_arrays(column) for column in table.columns
     ]
     return [names, *(array for arrays in columns for array in arrays)]
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 # Columns of every frame from a reader. `row` is the position in the slice, which counts rejected records too.
 ROW, ID, TEXT = "row", "id", "text"
+LARGEST_STRING = 2**31 - 1  # bytes of a value in a Parquet file: readers have offsets of 32 bits
 
 
 def position_type(rows: int) -> str:

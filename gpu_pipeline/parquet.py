@@ -16,6 +16,7 @@ import pyarrow as pa
 import pylibcudf as plc
 
 from curation.errors import EngineError
+from curation.parquet import check_strings, file_schema, without_nan
 from gpu_pipeline.device import device_errors, finish, is_lost, reserved
 from gpu_pipeline.io import CUDF_ERRORS, from_arrow
 
@@ -29,14 +30,15 @@ class ParquetFile:
     device works on thousands of pages at once."""
 
     def __init__(self, path: Path, schema: pa.Schema, options: Mapping[str, Any]) -> None:
-        self.path, self.schema, self.options = path, schema, options
+        self.path, self.schema, self.options = path, file_schema(schema), options
         self.waiting: list[cudf.DataFrame] = []
         self.waiting_bytes = 0
         self.writer: plc.io.parquet.ChunkedParquetWriter | None = None
 
     def write(self, table: pa.Table) -> cudf.DataFrame:
         """Add the rows of a table. Return them as a frame, for other work on its columns."""
-        frame = from_arrow(table)
+        check_strings(table)
+        frame = from_arrow(without_nan(table))
         self.waiting.append(frame)
         self.waiting_bytes += table.nbytes
         if self.waiting_bytes >= BATCH_BYTES:

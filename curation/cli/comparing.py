@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import TYPE_CHECKING, Any
 
 from curation.cli.measuring import print_table
@@ -41,8 +40,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    nan = {name for name, value in row.items() if isinstance(value, float) and math.isnan(value)}
-    return {name: None if name in nan else value for name, value in row.items()} | {"text": _start(row["text"])}
+    return row | {"text": _start(row["text"])}
 
 
 def _start(text: str | None) -> str:
@@ -79,9 +77,8 @@ def _print_changed(found: Comparison) -> None:
         print_line(f"\n{counted(number, 'document')} kept by {name} and removed by {other}")
         for row in found.examples.to_pylist():
             if row["kept_by"] == name:
-                bound = row["bound"]
-                broken = "" if bound is None or math.isnan(bound) else f", bound {bound:g}"
-                why = f"{row['stage']}: {row['reason']}, value {row['value']:.6g}{broken}"
+                facts = [f", {name} {row[name]:.6g}" for name in ("value", "bound") if row[name] is not None]
+                why = f"{row['stage']}: {row['reason']}{''.join(facts)}"
                 print_line(printable_line(f"--- {row['id']} ({row['source']}); {why}"))
                 print_line(_start(row["text"]))
         shown = sum(row["kept_by"] == name for row in found.examples.to_pylist())

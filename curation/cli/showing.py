@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import shlex
@@ -143,10 +142,10 @@ def _copy_lines(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:
-    """A document for programs: no NaN, texts cut to `characters`, and the marks in the text."""
+    """A document for programs: texts cut to `characters`, and the marks in the text."""
     from curation.report.marks import excerpt
 
-    content = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+    content = dict(row)
     if COPIES in row:
         content[COPIES] = [copy._asdict() for copy in row[COPIES]]
     if "text_before" in row:
@@ -181,8 +180,9 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
     value = "cosine" if run.compares_vectors(row.get("stage", "")) else "value"
     if "reason" in row:
         broken = row.get("bound")
-        bound = f", bound {broken:g}" if broken is not None and not math.isnan(broken) else ""
-        parts.append(f"{row['stage']}: {row['reason']}, {value} {row['value']:.6g}{bound}")
+        bound = "" if broken is None else f", bound {broken:g}"
+        number = "" if row["value"] is None else f", {value} {row['value']:.6g}"
+        parts.append(f"{row['stage']}: {row['reason']}{number}{bound}")
     if row.get("duplicate_of") is not None:
         jaccard = row.get("jaccard")
         parts.append(f"kept: {row['duplicate_of']}" + ("" if jaccard is None else f", Jaccard {jaccard:.4f}"))

@@ -21,6 +21,7 @@ from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
 from curation.errors import OutputError
 from curation.finished.results import FinishedRun, need_documents, open_finished
+from curation.parquet import read_row_group
 from curation.recipes.changes import completed
 from curation.run_folder.documents import part_files
 
@@ -32,13 +33,13 @@ REMOVAL = ("stage", "reason", "value", "bound")
 EXAMPLE_SCHEMA = pa.schema(
     [
         ("kept_by", pa.string()),
-        (ID, pa.large_string()),
+        (ID, pa.string()),
         ("source", pa.string()),
         ("stage", pa.string()),
-        ("reason", pa.large_string()),
+        ("reason", pa.string()),
         ("value", pa.float64()),
         ("bound", pa.float64()),
-        (TEXT, pa.large_string()),
+        (TEXT, pa.string()),
     ]
 )
 
@@ -204,7 +205,7 @@ def _row_groups(run: FinishedRun, folder: str, columns: list[str]) -> Iterator[p
     for path in part_files(run.folder / folder):
         file = pq.ParquetFile(path)
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns=columns)
+            yield read_row_group(file, group, columns)
 
 
 class _Documents(NamedTuple):
@@ -247,8 +248,8 @@ def _paired(*runs: _Documents) -> list[_Documents]:
 
 
 def _hash(rows: pa.Table, engine: Engine) -> np.ndarray:
-    source = rows.column("source").cast(pa.large_string())
-    names = pc.binary_join_element_wise(source, rows.column(ID), pa.scalar(SEPARATOR, pa.large_string()))
+    source, own = (rows.column(name).cast(pa.large_string()) for name in ("source", ID))
+    names = pc.binary_join_element_wise(source, own, pa.scalar(SEPARATOR, pa.large_string()))
     return engine.hash_text(engine.from_arrow(pa.table({TEXT: names}))[TEXT])[:, 0]
 
 
@@ -274,7 +275,7 @@ def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -
             own = file.read_row_group(group, columns=["doc"]).column("doc").to_numpy()
             at = np.flatnonzero(np.isin(own, docs))
             if len(at):
-                rows = file.read_row_group(group, columns=columns).take(pa.array(at)).to_pylist()
+                rows = read_row_group(file, group, columns).take(pa.array(at)).to_pylist()
                 found = dict(zip(own[at].tolist(), rows, strict=True)) | found
     return found
 

@@ -30,6 +30,7 @@ from curation.engine import load_engine
 from curation.errors import InputError, OutputError
 from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import TokenizerSpec
+from curation.parquet import file_schema, in_file_types, read_row_group
 from curation.reading import probe, read_documents
 from curation.reading.documents import HELD_BYTES, Documents
 from curation.reading.formats import format_of
@@ -45,10 +46,10 @@ COLUMNS = ("doc", ID, "source", TEXT)
 SCHEMA = pa.schema(
     [
         ("doc", pa.int64()),
-        (ID, pa.large_string()),
+        (ID, pa.string()),
         ("source", pa.string()),
-        (TEXT, pa.large_string()),
-        (BEFORE, pa.large_string()),
+        (TEXT, pa.string()),
+        (BEFORE, pa.string()),
     ]
 )
 BATCH_BYTES = 4 << 20  # of the inputs
@@ -253,7 +254,7 @@ class _Kept:
                 least, largest = (doc.min, doc.max) if doc and doc.has_min_max else (0, sys.maxsize)
                 self._groups.append((least, largest, path, group))
         self._columns = columns
-        self._schema = pq.read_schema(part_files(folder)[0])
+        self._schema = file_schema(pq.read_schema(part_files(folder)[0]))
         self._read = lru_cache(CACHED_GROUPS)(self._read_group)
 
     def rows(self, start: int, stop: int) -> pa.Table:
@@ -269,7 +270,7 @@ class _Kept:
         return rows.take(pa.array(unique))
 
     def _read_group(self, path: Path, group: int) -> pa.Table:
-        return pq.ParquetFile(path).read_row_group(group, columns=self._columns)
+        return read_row_group(pq.ParquetFile(path), group, self._columns)
 
 
 def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
@@ -279,7 +280,7 @@ def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
     at = np.searchsorted(doc, wanted)
     if len(wanted) and (at[-1] == len(doc) or (doc[at] != wanted).any()):
         _changed(kept)
-    before = table.take(pa.array(at))
+    before = in_file_types(table.take(pa.array(at)))
     ids = pc.fill_null(pc.not_equal(before.column(ID), kept.column(ID)), False)
     if SEPARATOR in before.column_names:  # parts of records without an id have none before they are numbered
         ids = pc.and_(ids, pc.invert(pc.starts_with(before.column(ID), "#")))

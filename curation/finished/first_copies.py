@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curation.arrays import batches_by_size, text_buffers
+from curation.arrays import as_large_strings, batches_by_size, text_buffers
 from curation.contract import ID, TEXT
 from curation.finished.results import FinishedRun
 from curation.kernels.spans import fill_spans, new_anchors, spans_of_mask
@@ -139,7 +139,7 @@ def _kept_anchors(
     and the values and places of these anchors."""
     last, size = max((own.doc for own in shown), default=0), 0
     for rows in _row_groups(folder, last):
-        texts = rows.column(TEXT).combine_chunks()
+        texts = as_large_strings(rows.column(TEXT))
         data, offsets = text_buffers(texts)
         for batch in batches_by_size(offsets[1:] - offsets[0], BATCH_BYTES):
             bounds = offsets[batch.start : batch.stop + 1]

@@ -24,6 +24,7 @@ from curation.errors import IntegrityError, OutputError, RecipeError, nearest
 from curation.finished.edited import edited_documents
 from curation.finished.split_checks import has_documents
 from curation.finished.verify import no_run
+from curation.parquet import file_schema, read_row_group
 from curation.recipes.recipe import convert_recipe
 from curation.recipes.renamed import with_new_names
 from curation.recipes.yaml_text import parse_yaml
@@ -232,10 +233,10 @@ def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed:
             if sample is not None and len(chosen) > 2 * sample:
                 chosen = sorted(chosen)[:sample]
     chosen = sorted(chosen)[:sample]
-    tables = [pq.read_schema(files[0]).empty_table()] if files else []
+    tables = [file_schema(pq.read_schema(files[0])).empty_table()] if files else []
     for number, group in sorted({(place.file, place.group) for place in chosen}):
         rows = sorted(place.row for place in chosen if (place.file, place.group) == (number, group))
-        tables.append(pq.ParquetFile(files[number]).read_row_group(group).take(pa.array(rows)))
+        tables.append(read_row_group(pq.ParquetFile(files[number]), group).take(pa.array(rows)))
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -244,7 +245,7 @@ def _chosen_in(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`doc` of the chosen rows of a row group, and their positions in it."""
     wanted = ["doc", *(("stage", "reason", PARTNER) if what != "kept" else ())]
-    rows = file.read_row_group(group, columns=None if choice.where else wanted)
+    rows = read_row_group(file, group, None if choice.where else wanted)
     mask = np.ones(len(rows), bool)
     for name, value in (("stage", choice.stage), ("reason", choice.reason)):
         if value:
@@ -284,13 +285,13 @@ def _order(entry: tuple[int, int, Any]) -> int:
 def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:
     """Return removed duplicates with `kept_text`, null if this run does not have it, and `jaccard`, then null too, as
     for a stage that compares vectors."""
-    wanted = pc.unique(table.column(PARTNER)).drop_null().cast(pa.large_string())
+    wanted = pc.unique(table.column(PARTNER)).drop_null().cast(pa.string())
     found: dict[str, str | None] = {}
     for folder in ("removed", "documents"):  # a document kept of a group may be removed later
         for rows in _with_ids(part_files(run.folder / folder), wanted):
             found |= dict(zip(rows.column(ID).to_pylist(), rows.column(TEXT).to_pylist(), strict=True))
     kept = [found.get(name) for name in table.column(PARTNER).to_pylist()]
-    table = table.append_column("kept_text", pa.array(kept, pa.large_string()))
+    table = table.append_column("kept_text", pa.array(kept, pa.string()))
     stages = table.column("stage").to_pylist()
     pairs = zip(stages, table.column(TEXT).to_pylist(), kept, strict=True)
     values = [
@@ -301,7 +302,7 @@ def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table
     ]
     table = table.append_column("jaccard", pa.array(values, pa.float64()))
     links = _links(run, table, engine)
-    table = table.append_column("link", pa.array([name for name, _ in links], pa.large_string()))
+    table = table.append_column("link", pa.array([name for name, _ in links], pa.string()))
     return table.append_column("link_jaccard", pa.array([similarity for _, similarity in links], pa.float64()))
 
 
@@ -328,7 +329,7 @@ def _links(run: FinishedRun, table: pa.Table, engine: Engine) -> list[tuple[str 
 def _members(run: FinishedRun, groups: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
     """The removed documents of groups: id -> text. `groups` are pairs of a stage and the id of the kept document."""
     members: dict[tuple[str, str], dict[str, str]] = {group: {} for group in groups}
-    wanted = pa.array(sorted({kept for _, kept in groups}), pa.large_string())
+    wanted = pa.array(sorted({kept for _, kept in groups}), pa.string())
     for rows in _with_ids(part_files(run.folder / "removed"), wanted, PARTNER, ("stage", PARTNER)):
         names = ("stage", PARTNER, ID, TEXT)
         for stage, kept, own, text in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
@@ -342,6 +343,6 @@ def _with_ids(files: Sequence[Path], wanted: pa.Array, by: str = ID, others: Seq
     for path in files:
         file = pq.ParquetFile(path)
         for group in range(file.num_row_groups if len(wanted) else 0):
-            mask = pc.is_in(file.read_row_group(group, columns=[by]).column(by), value_set=wanted)
+            mask = pc.is_in(read_row_group(file, group, [by]).column(by), value_set=wanted)
             if pc.any(mask).as_py():
-                yield file.read_row_group(group, columns=[ID, TEXT, *others]).filter(mask)
+                yield read_row_group(file, group, [ID, TEXT, *others]).filter(mask)

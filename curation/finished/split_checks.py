@@ -19,7 +19,7 @@ from curation.errors import IntegrityError
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader
 from curation.packing.joining import is_of_stem, stem_name
-from curation.packing.ordering import assign_splits, split_names
+from curation.packing.ordering import SPLIT, assign_splits, split_names
 from curation.recipes.renamed import with_new_names
 from curation.run_folder.documents import part_files
 from curation.system.files import read_json
@@ -59,8 +59,9 @@ def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
         yield from _shared_between_splits(folder, content)
     if not has_documents(content):
         return
-    expected = _expected(folder, output["splits"], recipe["seed"])
-    empty = tokens["empty_documents"]  # they have a split by their texts, and are in no form
+    expected, wrong = _expected(folder, output["splits"], recipe["seed"])
+    yield from wrong
+    empty = tokens.get("empty_documents", 0)  # they have a split by their texts, and are in no form
     if "megatron" in output["formats"]:
         yield from _miscounted(_in_pairs(folder, content), expected, empty)
     per_split = Counter[str]()
@@ -106,15 +107,23 @@ def _sources(content: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(file["source"] for file in content["files"]))
 
 
-def _expected(folder: Path, shares: Mapping[str, float], seed: int) -> Counts:
-    """Count documents per source and split, assigned by the texts in `documents/`."""
-    names, expected = split_names(shares), Counter[tuple[str, str]]()
+def _expected(folder: Path, shares: Mapping[str, float], seed: int) -> tuple[Counts, list[str]]:
+    """Count documents per source and split, assigned by the texts in `documents/`. Return also a message for each file
+    with another split in its column, which runs up to 0.3 lack."""
+    names, expected, wrong = split_names(shares), Counter[tuple[str, str]](), []
     for path in each(part_files(folder / "documents"), "assigning splits", "file"):
-        for batch in pq.ParquetFile(path).iter_batches(BATCH_DOCUMENTS, columns=["source", "text"]):
+        file, differing = pq.ParquetFile(path), 0
+        columns = ["source", "text", *({SPLIT} & {*file.schema_arrow.names})]
+        for batch in file.iter_batches(BATCH_DOCUMENTS, columns=columns):
             texts = batch.column("text").cast(pa.large_binary()).to_pylist()
-            numbers = assign_splits(texts, shares, seed)
-            expected.update(zip(batch.column("source").to_pylist(), (names[n] for n in numbers.tolist()), strict=True))
-    return expected
+            assigned = [names[number] for number in assign_splits(texts, shares, seed).tolist()]
+            expected.update(zip(batch.column("source").to_pylist(), assigned, strict=True))
+            if SPLIT in columns:
+                stored = batch.column(SPLIT).to_pylist()
+                differing += sum(own != other for own, other in zip(stored, assigned, strict=True))
+        if differing:
+            wrong.append(f"documents/{path.name} has {differing} documents in another split than their texts assign")
+    return expected, wrong
 
 
 def _in_pairs(folder: Path, content: dict[str, Any]) -> Counts:

@@ -21,6 +21,7 @@ from curation.finished.object_store import ObjectStore, is_object_url
 from curation.finished.split_checks import has_documents, split_leaks
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.indexed import check_pair
+from curation.parquet import file_schema
 from curation.phases.ledger import check_ledger
 from curation.reading.paths import is_run
 from curation.reading.urls import is_remote, shown
@@ -34,10 +35,10 @@ from curation.system.path_advice import advice as path_advice
 from curation.system.steps import each
 
 COLUMNS = {
-    "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
+    "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.string()},
     "removed": {"doc": pa.int64()},
 }
-REMOVED_TEXT_COLUMNS = {"bound": pa.float64(), "text": pa.large_string()}  # with `output.removed: text`
+REMOVED_TEXT_COLUMNS = {"bound": pa.float64(), "text": pa.string()}  # with `output.removed: text`
 ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are checked
 MAX_SHOWN_RUNS = 5
 
@@ -228,7 +229,7 @@ def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
             columns = columns | REMOVED_TEXT_COLUMNS
         for path in part_files(folder / name):
             try:
-                schema = pq.read_schema(path)
+                schema = file_schema(pq.read_schema(path))  # runs up to 0.3 have large strings
             except (OSError, ValueError) as error:
                 yield f"{name}/{path.name} cannot be read: {error}"
                 continue

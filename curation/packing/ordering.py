@@ -11,6 +11,7 @@ import numpy as np
 from curation.errors import as_share, near_or_nothing
 
 SPLITS = ("train", "valid", "test")
+SPLIT = "split"  # the column of `documents/` with one of them
 HASH_BYTES = 8
 
 

@@ -19,7 +19,7 @@ from curation.errors import IntegrityError, RecipeError
 from curation.packing.forms.writing import write_forms
 from curation.packing.joining import PlannedPair, delete_pairs, join_parts, plan_pairs, stem_name
 from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
-from curation.packing.ordering import assign_splits, seeded_order, split_names
+from curation.packing.ordering import seeded_order, split_names
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.system.files import begin_sync, commit_all, numbered_path
 
@@ -64,21 +64,22 @@ class TokenFiles:
 
     def __init__(self, recipe: Recipe, engine: Engine, files: Sequence[BinaryIO]) -> None:
         self.engine = engine
-        self.shares, self.seed = recipe.output.splits, recipe.seed
         self.tokenizer = load_tokenizer(recipe.tokenizer)
-        self.splits = split_names(self.shares)
+        self.splits = split_names(recipe.output.splits)
         self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
         self.shares_counted = np.zeros(SHARES + 1, np.int64)
         self.special_hits = self.tokenised = self.tokenless = 0
 
-    def write(self, text: pa.ChunkedArray, column: Text | None = None) -> None:
+    def write(self, text: pa.ChunkedArray, splits: np.ndarray | None = None, column: Text | None = None) -> None:
         """Tokenise documents and append their ids and lengths (int32) to the files of their splits.
 
-        `column` has the same texts in a frame of the engine; None: they are not in a frame yet.
+        splits   the number of the split of each document, as `assign_splits` returns it; None in a run without splits
+        column   the same texts in a frame of the engine; None: they are not in a frame yet
         """
         import pyarrow as pa
 
+        done = 0
         for chunk in map(as_large_strings, [text.combine_chunks()] if column is not None else text.chunks):
             texts = self.engine.from_arrow(pa.table({TEXT: chunk}))[TEXT] if column is None else column
             all_ids, all_lengths = self.engine.tokenize(texts, self.tokenizer)
@@ -86,7 +87,8 @@ class TokenFiles:
             self.special_hits += self.tokenizer.count_specials(chunk)
             self.tokenised += int(np.count_nonzero(all_lengths))
             self.tokenless += _count_with_text(chunk, all_lengths == 0)
-            numbers = self._split_numbers(chunk)
+            numbers = np.zeros(0, np.uint8) if splits is None else splits[done : done + len(chunk)]
+            done += len(chunk)
             for number, split in enumerate(self.splits):
                 ids, lengths = all_ids, all_lengths
                 if len(self.splits) > 1:
@@ -103,13 +105,6 @@ class TokenFiles:
         sizes = np.maximum(pc.fill_null(pc.binary_length(chunk), 0).to_numpy(zero_copy_only=False), 1)
         bins = np.minimum(lengths * SHARES // sizes, SHARES)
         self.shares_counted += np.bincount(bins, minlength=SHARES + 1)
-
-    def _split_numbers(self, chunk: pa.Array) -> np.ndarray:
-        import pyarrow as pa
-
-        if len(self.splits) == 1:
-            return np.zeros(len(chunk), np.uint8)
-        return assign_splits(chunk.cast(pa.large_binary()).to_pylist(), self.shares, self.seed)
 
     def counts(self) -> dict[str, Any]:
         """Return the counts for the part's record.

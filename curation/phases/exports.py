@@ -22,7 +22,9 @@ import pyarrow.parquet as pq
 
 from curation.arrays import Ends, cut_counts, map_file
 from curation.errors import IntegrityError, counted
+from curation.packing.ordering import SPLIT
 from curation.packing.token_spans import parts_of
+from curation.parquet import TableWriter
 from curation.phases.joining import Joiner
 from curation.phases.slice_notes import READ
 from curation.planning.stored_plan import slices_with_urls
@@ -30,7 +32,7 @@ from curation.reading.changes import check_unchanged
 from curation.reading.sampling import read_sampled
 from curation.reading.split_settings import SEPARATOR
 from curation.recipes.exports import export_format, file_name, is_one_file
-from curation.run_folder.documents import PARQUET_OPTIONS, _part_path, document_schema, in_schema, row_groups
+from curation.run_folder.documents import _part_path, document_options, document_schema, in_schema, row_groups
 from curation.run_folder.partitions import with_ids
 from curation.run_folder.report_schema import CLEANED, RAW
 from curation.system.files import commit, file_sha256, numbered_path
@@ -169,7 +171,8 @@ def write_cleaned_file(output: Output, folder: Path, file: CleanedFile, split: C
     """
     schema, rows = pq.read_schema(_part_path(folder, 0)), _rows_of(folder, file)
     if output.join:
-        schema, rows = schema.remove(schema.get_field_index(SEPARATOR)), _joined(output, folder, file, split)
+        names = [name for name in schema.names if name not in (SEPARATOR, SPLIT)]  # parts may be in several splits
+        schema, rows = pa.schema([schema.field(name) for name in names]), _joined(output, folder, file, split)
     return _write_file(_file(folder / CLEANED, output.cleaned, file.number), output, rows, schema)
 
 
@@ -228,8 +231,8 @@ def _csv_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], Non
 
 
 def _parquet_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
-    writer = pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)
-    return lambda table: writer.close() if table is None else writer.write_table(table)
+    writer = TableWriter(file, schema, document_options(schema))
+    return lambda table: writer.close() if table is None else writer.write(table)
 
 
 def _jsonl_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, TEXT
+from curation.parquet import in_file_types
 from curation.reading.split_settings import SEPARATOR
 from curation.run_folder.partitions import part_numbers
 
@@ -90,7 +91,9 @@ class Joiner:
         between = table.column(SEPARATOR).fill_null("") if self.separator is msgspec.UNSET else self.separator
         after = pc.if_else(pa.array(is_last), pa.scalar("", pa.large_string()), between)
         text = pc.binary_join_element_wise(
-            table.column(TEXT).fill_null(""), after.cast(pa.large_string()), pa.scalar("", pa.large_string())
+            table.column(TEXT).cast(pa.large_string()).fill_null(""),
+            after.cast(pa.large_string()),
+            pa.scalar("", pa.large_string()),
         )
         data, offsets = text_buffers(as_one_array(text))
         bounds = np.append(offsets[starts], offsets[-1])
@@ -103,4 +106,4 @@ class Joiner:
         doc = pc.subtract(rows.column("doc"), pa.array(number))
         for name, column in (("doc", doc), (ID, ids), (TEXT, joined)):
             rows = rows.set_column(rows.column_names.index(name), name, column)
-        return rows
+        return in_file_types(rows)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.contract import ID
+from curation.parquet import file_options, write_table
 from curation.phases.removed import RemovedFile
 from curation.phases.slice_notes import MEASURES, measured_names
 from curation.recipes.recipe import Recipe
@@ -51,5 +51,5 @@ def write_measures(
     rows = pa.concat_tables(tables).slice(file.skip, file.rows)
     path = folder / file.name
     with commit(path) as temporary:
-        pq.write_table(rows.combine_chunks(), temporary, compression="zstd")
+        write_table(temporary, rows.combine_chunks(), file_options(schema, True))
     return {f"{folder.name}/{path.name}": file_sha256(path)}

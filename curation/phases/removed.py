@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.arrays import cut_spans
 from curation.contract import ID, ROW
+from curation.parquet import file_options, write_table
 from curation.phases.kept_ids import KeptIds, ids_by_slice
 from curation.phases.locations import LocationTable, name_of
 from curation.phases.removed_texts import FILE_BYTES, SIZE, Texts
@@ -152,7 +152,7 @@ class RemovedStore(NamedTuple):
             if texts:
                 texts.write(temporary, own, table)
             else:
-                pq.write_table(table, temporary, compression="zstd", compression_level=1)
+                write_table(temporary, table, file_options(table.schema, True))
         return file_sha256(folder / file.name)
 
 

@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.arrays import batch_end_at
 from curation.contract import TEXT
 from curation.models.vectors import arrow_type
-from curation.run_folder.documents import PARQUET_OPTIONS, ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
+from curation.parquet import TableWriter, file_options
+from curation.run_folder.documents import ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
 from curation.run_folder.partitions import in_order, open_partition, texts_at
 
 FILE_BYTES = 32_000_000  # of text in one file of removed/, as the default of `part_bytes`
-OPTIONS = PARQUET_OPTIONS | {"use_dictionary": ["source", "stage", "reason"]}
+DICTIONARIES = ("source", "stage", "reason")
 STORE, POSITION, SIZE = "store", "position", "bytes"  # columns that note where a text is, and its bytes
 
 
@@ -57,10 +57,10 @@ class Texts(NamedTuple):
     def write(self, path: Path, rows: pa.Table, columns: pa.Table) -> None:
         """Write a file of `removed/`: `columns`, `told` and the text. `rows` are located, and in the order of `doc`."""
         schema = pa.schema([*columns.schema, *self.told, pa.field(TEXT, pa.large_string())])
-        with pq.ParquetWriter(path, schema, **OPTIONS) as writer:
+        with TableWriter(path, schema, file_options(schema, DICTIONARIES)) as writer:
             for start, stop in _row_groups(rows):
                 added = self._added(rows.slice(start, stop - start))
-                writer.write_table(pa.table([*columns.slice(start, stop - start).columns, *added], schema=schema))
+                writer.write(pa.table([*columns.slice(start, stop - start).columns, *added], schema=schema))
 
     def _added(self, rows: pa.Table) -> list[pa.Array]:
         number = np.searchsorted(self.offsets, rows.column("doc").to_numpy(), side="right") - 1

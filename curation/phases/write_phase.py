@@ -17,17 +17,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, ROW, TEXT, Engine, TableFile
 from curation.engine import load_engine
 from curation.errors import IntegrityError
+from curation.packing.ordering import SPLIT, assign_splits, split_names
 from curation.packing.token_files import token_files
+from curation.parquet import write_table
 from curation.phases.row_sums import cut_pieces
 from curation.recipes.recipe import Output
 from curation.rules.tallies import Tally, tally_of
-from curation.run_folder.documents import PARQUET_OPTIONS, document_schema, in_schema, row_groups
+from curation.run_folder.documents import document_options, document_schema, in_schema, row_groups
 from curation.run_folder.partitions import Partitions, open_partition, with_ids
 from curation.stages import Language, Stage
 from curation.stages.base import added_columns
@@ -115,17 +116,18 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     """
     part = job.output_parts[number]
     started = time.perf_counter()
-    path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
-    schema = document_schema(plan.slices.carried, plan.recipe.stages)
+    output = plan.recipe.output
+    path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
+    schema = document_schema(plan.slices.carried, plan.recipe.stages, splits=bool(output.splits))
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     tally["copy"] = part.copy
     lengths, languages = Tally(), Counter[str]()
     engine = load_engine(job.engine)
-    files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
+    files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
     with (
         files as tokens,
-        _document_file(plan.recipe.output, engine, path, schema) if path else nullcontext() as file,
+        _document_file(output, engine, path, schema) if path else nullcontext() as file,
         RunningNote(job.work, number) as note,
     ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
@@ -133,6 +135,12 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
         for table in row_groups(_kept_documents(plan, job, part, schema)):
             check_interrupts()
+            splits = None
+            if output.splits:
+                texts = table.column(TEXT).cast(pa.large_binary()).to_pylist()
+                splits = assign_splits(texts, output.splits, plan.recipe.seed)
+                names = pa.array(split_names(output.splits), pa.string())
+                table = table.set_column(table.column_names.index(SPLIT), SPLIT, names.take(pa.array(splits)))
             frame = file.write(table) if file else None
             _digest_documents(digest, table)
             tally["documents"] += len(table)
@@ -141,7 +149,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
             lengths.add(tally_of(sizes))
             languages += count_languages(plan.recipe.stages, table)
             if tokens:
-                tokens.write(table.column(TEXT), None if frame is None else frame[TEXT])
+                tokens.write(table.column(TEXT), splits, None if frame is None else frame[TEXT])
             note.write(tally["documents"], tally["bytes"], tally["documents"])
     if tokens:
         tally |= tokens.counts()
@@ -162,7 +170,7 @@ def part_counts(record: dict[str, Any]) -> Counts:
 def _document_file(output: Output, engine: Engine, path: Path, schema: pa.Schema) -> Iterator[TableFile]:
     """Yield the file; it appears when the block ends without an error."""
     writer = engine if output.parquet == "gpu" else load_engine("cpu")
-    with commit(path) as temporary, writer.parquet_file(temporary, schema, PARQUET_OPTIONS) as file:
+    with commit(path) as temporary, writer.parquet_file(temporary, schema, document_options(schema)) as file:
         yield file
 
 
@@ -214,5 +222,5 @@ def write_empty_documents(folder: Path | None, schema: pa.Schema) -> dict[str, A
         return digest
     path = folder / "part-00000.parquet"
     with commit(path) as temporary:
-        pq.write_table(schema.empty_table(), temporary, **PARQUET_OPTIONS)
+        write_table(temporary, schema.empty_table(), document_options(schema))
     return {"file": path.name, "sha256": file_sha256(path)} | digest

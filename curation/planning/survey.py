@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.arrays import cut_tables
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
+from curation.parquet import write_table
 from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import SampledDocument, starts_of, warn_of_lost_groups
 from curation.planning.null_columns import null_column
@@ -36,7 +36,7 @@ from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Verdict
 from curation.rules.groups import groups_in
-from curation.run_folder.documents import PARQUET_OPTIONS, document_schema, in_schema
+from curation.run_folder.documents import document_options, document_schema, in_schema
 from curation.run_folder.partitions import with_ids
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
@@ -459,11 +459,11 @@ def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Sur
     length = pa.compute.sum(pa.compute.binary_length(documents.column(ID))).as_py() or 0
     measured.id_bytes = length / len(kept) if len(kept) else 8.0
     added = added_columns(chain.recipe.stages)
-    schema = document_schema([], chain.recipe.stages)
+    schema = document_schema([], chain.recipe.stages, splits=bool(chain.recipe.output.splits))
     for name in [name for name in chunk.columns if name not in added]:
         schema = schema.append(pa.field(name, pa.large_string()))
     sink, started = pa.BufferOutputStream(), time.perf_counter()
-    pq.write_table(in_schema(documents, schema), sink, **PARQUET_OPTIONS)
+    write_table(sink, in_schema(documents, schema), document_options(schema))
     measured.documents_bytes = sink.tell()
     measured.seconds["write"] = time.perf_counter() - started if chain.recipe.output.documents else 0.0
     if chain.tokenizer and len(kept):

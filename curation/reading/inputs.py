@@ -20,6 +20,7 @@ from curation.reading.formats import FORMATS
 from curation.reading.source_files import QUOTE, ReadOptions
 from curation.reading.split_settings import Split
 from curation.reading.urls import shown
+from curation.records import LARGEST_STRING
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 AUTO = "auto"  # the format by suffix
@@ -53,6 +54,11 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
         if not self.path:
             raise ValueError("path is empty; expected a file, a folder, a glob or an URL")
         self.check()
+        if self.max_document_bytes > LARGEST_STRING:
+            raise ValueError(
+                f"max_document_bytes must be at most {LARGEST_STRING:,}, the longest string of a Parquet file, not "
+                f"{self.max_document_bytes}"
+            )
         if self.name and not NAME.fullmatch(self.name):
             raise ValueError(
                 f"name {self.name!r} must be letters, digits, '.', '_' and '-', and begin with a letter or digit"

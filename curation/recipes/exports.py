@@ -45,16 +45,16 @@ def file_name(value: str, number: int) -> str:
 def check_columns(chosen: Sequence[str], raw: bool, carried: Sequence[str], added: Sequence[str]) -> None:
     """Raise ValueError for a column in `export_columns` that the documents do not have.
 
-    raw      whether `raw/` is written, whose documents lack the columns that stages add
+    raw      whether `raw/` is written, whose documents lack `added`
     carried  columns of the inputs
-    added    columns that stages add
+    added    columns that stages and splits add
     """
     for name in chosen:
         if name not in (known := (*DOCUMENT_COLUMNS, *carried, *added)):
             raise ValueError(f"output.export_columns: the documents have no column {name!r}{nearest(name, known)}")
         if raw and name in added and name not in carried:
             raise ValueError(
-                f"output.export_columns: a stage adds {name!r}, so the documents in raw/ do not have it. Leave it or "
+                f"output.export_columns: the run adds {name!r}, so the documents in raw/ do not have it. Leave it or "
                 "output.raw out"
             )
         if chosen.count(name) > 1:

@@ -22,7 +22,7 @@ from curation.kernels.word_breaks import SPACES
 from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import Forms
 from curation.packing.joining import DEFAULT_MAX_BYTES
-from curation.packing.ordering import check_shares
+from curation.packing.ordering import SPLIT, check_shares
 from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import AnyInput, Budget, entries_by_name, list_inputs, with_kinds
@@ -67,7 +67,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shuffle              shuffle documents by `seed` before packing: in `tokens/` within each input, in the other forms
                          across all inputs
     splits               shares of `train`, `valid`, `test`; a hash of the text chooses a document's split. Empty: no
-                         splits
+                         splits. `documents/` has it in the column `split`
     blend, megatron      weights and settings in `tokens/_meta/`
     token_shards, blocks, chunks, packed   settings of the forms
     pad_id               token that fills up rows; -1: the end-of-document token
@@ -125,8 +125,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("join is how cleaned/ is written, and cleaned is not set. Set cleaned: jsonl")
         if self.join_separator is not msgspec.UNSET and not self.join:
             raise ValueError(f"join_separator needs join: {ID}. Set it, or leave join_separator out")
-        if self.join and SEPARATOR in self.export_columns:
-            raise ValueError(f"export_columns has {SEPARATOR!r}, which joined documents lack. Leave it out")
+        for name in (SEPARATOR, SPLIT):
+            if self.join and name in self.export_columns:
+                raise ValueError(f"export_columns has {name!r}, which joined documents lack. Leave it out")
         if self.removed not in REMOVED:
             raise ValueError(f"removed must be {' or '.join(REMOVED)}, not {self.removed!r}")
         if self.parquet not in PACKAGES:
@@ -158,7 +159,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _check_void(self) -> None:
         """ValueError for a setting that has no effect with these formats."""
         for field, wanted in formats_of_settings().items():
-            if getattr(self, field) != _default(field) and not {*wanted} & {*self.formats}:
+            in_documents = field == "splits" and self.documents
+            if getattr(self, field) != _default(field) and not in_documents and not {*wanted} & {*self.formats}:
                 raise ValueError(f"{field} is set, but formats has no {' or '.join(wanted)}")
         if self.splits and self.megatron.splits_string != Megatron().splits_string:
             raise ValueError("megatron.splits_string has no meaning with splits; leave one of them out")
@@ -238,6 +240,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                         f"out, give it another name, such as columns: {{input_{name}: {field}}}, or change the "
                         "settings of the stage"
                     )
+        for entry in self.input if self.output.splits else ():
+            if SPLIT in entry.carried:
+                raise ValueError(
+                    f"columns of {shown(entry.path)} has {SPLIT!r}, which output.splits writes; leave one of them out, "
+                    f"or give the column another name: columns: {{input_{SPLIT}: {entry.carried[SPLIT]}}}"
+                )
+        for stage in self.stages if self.output.splits else ():
+            if SPLIT in stage.writes():
+                raise ValueError(
+                    f"the stage {stage.kind} writes the column {SPLIT!r}, and so does output.splits. Give the column "
+                    "of the stage another name, or leave splits out"
+                )
         for name, kind in added_columns(self.stages).items():
             if self.output.parquet == "gpu" and "[" in kind:
                 raise ValueError(
@@ -257,7 +271,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if self.input:
             carried = [name for entry in self.input for name in entry.output_columns]
-            check_columns(self.output.export_columns, bool(self.output.raw), carried, [*added_columns(self.stages)])
+            added = [*added_columns(self.stages), *([SPLIT] if self.output.splits else [])]
+            check_columns(self.output.export_columns, bool(self.output.raw), carried, added)
 
     def _check_weights(self) -> None:
         """ValueError if some inputs have a `blend_weight` and others have none."""

@@ -25,11 +25,13 @@ from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, entr
 from curation.reading.source_files import Slice
 from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import Output, as_builtins
+from curation.report.card import write_card
 from curation.report.html import as_html
 from curation.report.input_warnings import emptiness, warn_of_inputs
 from curation.report.text import funnel_line, numbers
 from curation.rules.grammar import Rule
 from curation.rules.tallies import SHARES, Tally
+from curation.run_folder.documents import document_schema
 from curation.stages import RowStage, Stage
 from curation.stages.base import counts_line
 from curation.stages.outcome import StageCount
@@ -55,7 +57,8 @@ def build(
     output_records: dict[str, Any],
     digests: dict[str, str],
 ) -> dict[str, Any]:
-    """Write `tokens/_meta/` and return the content of `report.json`, which has the digests of these files.
+    """Write `tokens/_meta/` and `README.md`, and return the content of `report.json`, which has the digests of these
+    files.
 
     documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
     counted_stages  the count and the lines under the funnel of each stage, in recipe order
@@ -77,7 +80,7 @@ def build(
     digests |= form_digests(forms, folder)
     lines = [[*own, *before_and_after(count, tokens)] for own, count in zip(lines, stages, strict=True)]
     rejected = folder / "rejected.jsonl"
-    return {
+    content = {
         "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),
         "recipe": as_builtins(plan.recipe),
         "files": msgspec.to_builtins(plan.files),
@@ -117,8 +120,11 @@ def build(
             "write_work": round(sum(record.write_seconds for record in records), 3),
             "outputs": round(sum(part.get("seconds", 0.0) for part in parts), 3),
         },
-        "outputs": dict(sorted(digests.items())),
+        "outputs": digests,
     }
+    schema = document_schema(plan.slices.carried, plan.recipe.stages, splits=bool(plan.recipe.output.splits))
+    content["outputs"] = dict(sorted((digests | write_card(folder, content, schema.names)).items()))
+    return content
 
 
 def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema and the Parquet options of `documents/`."""
+"""The schema of `documents/`, and the options of its files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pyarrow as pa
 from curation.arrays import cut_tables
 from curation.contract import ID, TEXT
 from curation.models.vectors import arrow_type
+from curation.packing.ordering import SPLIT
+from curation.parquet import file_options
 from curation.stages import Stage
 from curation.stages.base import added_columns
 
@@ -22,21 +24,20 @@ ROW_GROUP_BYTES = 16 << 20  # of text
 DOCUMENT_SCHEMA = pa.schema(
     [("doc", pa.int64()), (ID, pa.large_string()), ("source", pa.string()), (TEXT, pa.large_string())]
 )
-# zstd level 1 writes twice as fast as level 3. Dictionaries and statistics do not help text.
-PARQUET_OPTIONS: dict[str, Any] = {
-    "compression": "zstd",
-    "compression_level": 1,
-    "data_page_size": 256 << 10,  # 5 % faster to write than 1 MB, at the same file size
-    "use_dictionary": ["source"],
-    "write_statistics": ["doc"],
-}
 
 
-def document_schema(columns: Sequence[str], stages: Sequence[Stage] = ()) -> pa.Schema:
-    """Return the schema of `documents/`: doc, id, source and text, then carried columns, then columns of stages."""
+def document_schema(columns: Sequence[str], stages: Sequence[Stage] = (), *, splits: bool = False) -> pa.Schema:
+    """Return the schema of the tables of `documents/`: doc, id, source and text, then carried columns, then columns of
+    stages, then `split` if the run has `splits`. Files have `curation.parquet.file_schema` of it."""
     carried = dict.fromkeys(columns, "large_string")
     added = (carried | added_columns(stages)).items()
-    return pa.schema([*DOCUMENT_SCHEMA, *((name, arrow_type(kind)) for name, kind in added)])
+    last = [(SPLIT, pa.string())] if splits else []
+    return pa.schema([*DOCUMENT_SCHEMA, *((name, arrow_type(kind)) for name, kind in added), *last])
+
+
+def document_options(schema: pa.Schema) -> dict[str, Any]:
+    """Return the options of the files of `documents/`. Dictionaries do not help text."""
+    return file_options(schema, ("source", SPLIT))
 
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

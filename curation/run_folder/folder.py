@@ -16,7 +16,7 @@ from curation.packing.blends import INDEX_FOLDER
 from curation.reading.inputs import HUB_MARK, entries_by_name
 from curation.reading.paths import RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.recipes.recipe import Recipe
-from curation.run_folder.report_schema import OUTPUT_NAMES, wrong_in_report
+from curation.run_folder.report_schema import CARD, OUTPUT_NAMES, wrong_in_report
 from curation.system.files import TEMPORARY, check_name, make_folder, read_json, remove, remove_temporary, sync_folder
 from curation.system.leases import fence
 from curation.system.os_errors import PASSING, explain
@@ -26,6 +26,8 @@ WORK = RUN_PLAN[0]
 
 PLAN, REPORT = RUN_PLAN[1], RUN_REPORT
 OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, "report.html")
+# The first lines of a run's README.md. Another file of this name is of a person, and no run deletes it.
+CARD_BEGINS = "---\n# `curate run` writes this file. Another run with --force replaces it."
 MAX_SHOWN_MISSING = 5
 
 
@@ -125,7 +127,7 @@ def _check_exist(folder: Path, outputs: Collection[str]) -> None:
 def check_empty(folder: Path, force: bool) -> None:
     """Raise OutputError if a folder has files that a new run must not delete: foreign files, or any without `force`."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.name != WORK)
-    foreign = [name for name in names if not _is_own(name)]
+    foreign = [name for name in names if not _is_own(name) or (name == CARD and not _is_card(folder / name))]
     if foreign or (names and not force):
         advice = "give a new --output" + ("" if foreign else ", or --force")
         raise OutputError(f"{folder} is not empty (it has {', '.join((foreign or names)[:5])}); {advice}")
@@ -134,6 +136,13 @@ def check_empty(folder: Path, force: bool) -> None:
 def _is_own(name: str) -> bool:
     """Whether a run writes a file or folder of this name, or a temporary one that becomes it."""
     return name in OWN_NAMES or (name.endswith(TEMPORARY) and any(name.startswith(f"{own}.") for own in OWN_NAMES))
+
+
+def _is_card(path: Path) -> bool:
+    begins = CARD_BEGINS.encode()
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(len(begins)) == begins
+    return False
 
 
 def bytes_of_run(folder: Path) -> int:

@@ -20,10 +20,12 @@ from curation.reading.source_files import SourceFile
 from curation.recipes.renamed import with_new_names
 from curation.run_folder.report_texts_schema import AllValues, ColumnGroups, RuleValues, Texts
 
-RAW, CLEANED = "raw", "cleaned"
+RAW, CLEANED, CARD = "raw", "cleaned", "README.md"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
 
-OUTPUT_NAMES = ("documents", "removed", "measures", "tokens", "index", "centroids", *FORMS, "rejected.jsonl", *EXPORTED)
+OUTPUT_NAMES = (
+    "documents", "removed", "measures", "tokens", "index", "centroids", *FORMS, "rejected.jsonl", CARD, *EXPORTED,
+)  # fmt: skip
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 

@@ -207,7 +207,7 @@ def _write_documents(
     sizes = [part.documents for part in parts]
     records = list(run_tasks(context, label, write_output_part, job, job.work, sizes, PART_RECORDS))
     if not records:
-        schema = document_schema(context.plan.slices.carried, context.plan.recipe.stages)
+        schema = document_schema(context.plan.slices.carried, context.plan.recipe.stages, splits=bool(output.splits))
         empty_part = write_empty_documents(job.documents if output.documents else None, schema)
         records = [empty_part | dict.fromkeys(("documents", "bytes", "tokens"), 0)]
     return parts, records

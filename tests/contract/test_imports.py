@@ -36,7 +36,7 @@ FLOORS: list[set[str]] = [
     {"kernels", "speeds"},
     {"models"},
     {"arrays", "contract"},
-    {"engine", "rules"},
+    {"engine", "parquet", "rules"},
     {"reading", "toolchain"},
     {"packing"},
     {"stages"},

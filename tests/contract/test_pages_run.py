@@ -61,6 +61,7 @@ PYTHON = {
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
     "languages.md": "this file",
+    "outputs.md": "tests/finished/test_readers.py",
     "pipelines.md": "this file",
     "rules.md": "tests/rules/test_lists_page.py and test_groups_page.py",
     "training.md": "this file, with PyTorch",
@@ -70,7 +71,7 @@ STANDS_FOR = {
     "PATH": "data/a.jsonl", "cl100k_base": "gpt2", "DIR/run": "RUN", "your/folder": "data",
 }  # fmt: skip
 OWNERS = (curation.RunResult, RowStage, CorpusStage, Corpus, Engine)
-OTHERS = {"help", "pandas", "str", "strip", "text", "warnings"}  # of Python and of libraries
+OTHERS = {"datasets", "help", "pandas", "str", "strip", "text", "warnings"}  # of Python and of libraries
 
 
 class Words(NamedTuple):

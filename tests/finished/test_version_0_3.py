@@ -2,11 +2,14 @@
 """Runs and saved indexes of version 0.3.0.dev0, as `tests/data/version_0_3.tar.gz` has them: eight records, one of them
 no document, in `/data`."""
 
+import math
 import os
 import tarfile
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import curation
@@ -55,6 +58,19 @@ def test_a_finished_run_is_read(folder: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main(["show", "finished", "--what", "removed"]) == 0
     assert "seen_ngrams" not in (shown := capsys.readouterr().out) and "near_duplicate" in shown
+
+
+def test_its_documents_have_the_types_of_this_version(folder: Path):
+    """The files have large strings, and NaN where a removed document broke no bound."""
+    new = run("recipe.yaml", "new")
+    for what, name in (("kept", "documents"), ("removed", "removed")):
+        stored = pq.read_table(f"finished/{name}")
+        assert pa.large_string() in stored.schema.types
+        found, expected = (curation.run_documents(path, what) for path in ("finished", new.folder))
+        assert found.schema == expected.schema == pq.read_table(f"new/{name}").schema
+        same = [column for column in found.column_names if column != "file"]  # the input was in another folder
+        assert found.select(same).to_pydict() == expected.select(same).to_pydict()
+    assert math.isnan(stored.column("bound")[0].as_py()) and found.column("bound")[0].as_py() is None
 
 
 def test_a_new_run_gives_the_same_and_is_compared(folder: Path):

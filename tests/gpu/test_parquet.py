@@ -11,18 +11,21 @@ import pytest
 import cpu_fallback
 from cpu_fallback.parquet import parquet_file as host_file
 from curation import engine as selector
-from curation.errors import EngineError, RecipeError
+from curation.errors import EngineError, InputError, RecipeError
 from curation.finished.verify import verify
 from curation.recipes import recipe as recipes
 from curation.recipes.recipe import convert_recipe
 from curation.report.report import output_notes
-from curation.run_folder.documents import PARQUET_OPTIONS
+from curation.run_folder.documents import document_options
 from curation.running.run import run
 from tests.gpu import stand_ins
 from tests.runs import data_digests, recipe_of, records_of
 
 TEXTS = [f"document {k} é " + "and more words " * (k % 7) for k in range(60)] + [""]
-TYPES = pa.schema([("doc", pa.int64()), ("id", pa.large_string()), ("flag", pa.bool_()), ("text", pa.large_string())])
+TYPES = pa.schema(
+    [("doc", pa.int64()), ("id", pa.large_string()), ("flag", pa.bool_()), ("text", pa.large_string()),
+     ("score", pa.float64())]
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -36,6 +39,7 @@ def gpu(monkeypatch):
 def tables(count: int) -> list[pa.Table]:
     texts = ["x" * 50, None, "naïve"]
     made = {"doc": [1, 2, 3], "id": ["a", "b", None], "flag": [True, None, False], "text": texts}
+    made["score"] = [float("nan"), 0.5, None]
     return [pa.table(made, TYPES) for _ in range(count)]
 
 
@@ -43,12 +47,13 @@ def tables(count: int) -> list[pa.Table]:
 def test_files_of_both_engines_have_the_same_rows_and_types(gpu, tmp_path: Path, monkeypatch, count: int, batch: int):
     monkeypatch.setitem(gpu.parquet_file.__wrapped__.__globals__, "BATCH_BYTES", batch)
     for name, open_file in (("host", host_file), ("device", gpu.parquet_file)):
-        with open_file(tmp_path / name, TYPES, PARQUET_OPTIONS) as file:
+        with open_file(tmp_path / name, TYPES, document_options(TYPES)) as file:
             for table in tables(count):
                 frame = file.write(table)
                 assert name == "host" or [*frame.columns] == TYPES.names
     host, device = (pq.read_table(tmp_path / name) for name in ("host", "device"))
-    assert device.schema.equals(host.schema) and device.equals(host)
+    assert device.schema.equals(host.schema) and device.equals(host) and host.schema.field("text").type == pa.string()
+    assert host.column("score").to_pylist() == [None, 0.5, None] * count
     metadata = pq.read_metadata(tmp_path / "device")
     assert metadata.num_rows == 3 * count and (not count or metadata.row_group(0).column(3).compression == "ZSTD")
     assert not count or not metadata.row_group(0).column(3).is_stats_set  # a document could be in the footer
@@ -102,7 +107,29 @@ def test_what_cudf_cannot_write_is_one_message(gpu, tmp_path: Path, monkeypatch)
 
     monkeypatch.setattr(stand_ins.ChunkedWriter, "write", fail)
     message = r"cuDF cannot write .* \(CUDF failure .* nvcomp is disabled\)\. Leave output"
-    with pytest.raises(EngineError, match=message), gpu.parquet_file(tmp_path / "file", TYPES, PARQUET_OPTIONS) as file:
+    with (
+        pytest.raises(EngineError, match=message),
+        gpu.parquet_file(tmp_path / "file", TYPES, document_options(TYPES)) as file,
+    ):
+        file.write(tables(1)[0])
+
+
+def test_no_nan_goes_to_the_device(gpu, tmp_path: Path, monkeypatch):
+    """The stand-in of cuDF reads NaN as null, so what it is given is looked at."""
+    names, given = gpu.parquet_file.__wrapped__.__globals__, []
+    from_arrow = names["from_arrow"]
+    monkeypatch.setitem(names, "from_arrow", lambda table: given.append(table) or from_arrow(table))
+    with gpu.parquet_file(tmp_path / "file", TYPES, document_options(TYPES)) as file:
+        file.write(tables(1)[0])
+    assert given[0].column("score").to_pylist() == [None, 0.5, None]
+
+
+@pytest.mark.parametrize("writer", ["host", "device"])
+def test_a_text_of_2_gib_is_one_message(gpu, tmp_path: Path, monkeypatch, writer: str):
+    monkeypatch.setattr("curation.parquet.LARGEST_STRING", 40)
+    open_file = host_file if writer == "host" else gpu.parquet_file
+    message = r"column 'text' of document 'a' has a value of 50 bytes, .* at most 40\. Set max_document_bytes"
+    with pytest.raises(InputError, match=message), open_file(tmp_path / "a", TYPES, document_options(TYPES)) as file:
         file.write(tables(1)[0])
 
 

@@ -28,6 +28,7 @@ from curation.recipes.exports import EXPORT_FORMATS
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe
 from curation.running.run import run
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
+from tests.runs import table_rows
 
 SPLITS = {"train": 0.7, "valid": 0.15, "test": 0.15}
 ALL = ["megatron", "token_shards", "blocks", "chunks", "packed"]
@@ -194,6 +195,36 @@ def test_a_documents_side_follows_from_its_text_and_the_seed(texts, tmp_path):
         assert abs(len(expected) / 300 - SPLITS[name]) < 0.08
     other = assign_splits([text.encode() for text in made], SPLITS, 1)
     assert (other != side).any()
+    column = [name for (name,) in table_rows(tmp_path / "out/documents", "split")]
+    assert column == [[*SPLITS][k] for k in side.tolist()]
+
+
+def test_verify_finds_another_split_in_the_column(texts, tmp_path):
+    """Here of a run that writes no tokens."""
+    report = run(recipe_of([texts], [], splits=SPLITS), tmp_path / "out").report
+    assert list(split_leaks(tmp_path / "out", report)) == []
+    path = tmp_path / "out/documents/part-00000.parquet"
+    table = pq.read_table(path)
+    wrong = ["test" if name == "valid" else name for name in table.column("split").to_pylist()]
+    count = table.column("split").to_pylist().count("valid")
+    pq.write_table(table.set_column(table.column_names.index("split"), "split", pa.array(wrong)), path)
+    assert list(split_leaks(tmp_path / "out", report)) == [
+        f"documents/part-00000.parquet has {count} documents in another split than their texts assign"
+    ]
+
+
+def test_the_column_is_in_exports_and_not_in_joined_documents(texts, tmp_path):
+    output = {"splits": SPLITS, "formats": [], "cleaned": "jsonl"}
+    entry = {"path": str(texts), "split": {"sentences": 1}}
+    for name, joined in (("parts", {}), ("joined", {"join": "id"})):
+        run(convert_recipe({"input": [entry], "output": output | joined, "stages": []}), tmp_path / name)
+        row = orjson.loads((tmp_path / name / "cleaned/part-00000.jsonl").read_bytes().splitlines()[0])
+        assert ("split" in row) is (name == "parts")
+    chosen = output | {"export_columns": ["split"]}
+    with pytest.raises(RecipeError, match="the run adds 'split', so the documents in raw/ do not have it"):
+        convert_recipe({"input": [entry], "output": chosen | {"raw": "csv"}, "stages": []})
+    run(convert_recipe({"input": [entry], "output": chosen, "stages": []}), tmp_path / "chosen")
+    assert {*orjson.loads((tmp_path / "chosen/cleaned/part-00000.jsonl").read_bytes().splitlines()[0])} == {"split"}
 
 
 def test_names_of_inputs_that_read_like_sides_are_kept_apart(tmp_path):
@@ -303,7 +334,6 @@ def test_a_source_without_a_side_has_no_pair_there(tmp_path):
         ({"splits": {"train": 0.9, "dev": 0.1}}, "splits may name train, valid, test, not 'dev'"),
         ({"splits": {"train": 1.0, "test": 0.0}}, "the share of split test must be above 0"),
         ({"splits": {"train": 0.9, "test": 0.2}}, "must add up to 1, not 1.1"),
-        ({"splits": {"train": 0.9, "test": 0.1}, "formats": []}, "splits is set, but formats has no"),
         ({"blocks": {"length": 8}}, "blocks is set, but formats has no blocks"),
         ({"pad_id": 3}, "pad_id is set, but formats has no blocks or chunks or packed"),
         ({"blocks": {"lengthh": 8}}, r"unknown field `lengthh` - at `\$.output.blocks`; did you mean length"),

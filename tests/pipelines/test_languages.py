@@ -81,7 +81,7 @@ def test_every_document_has_its_language_and_probability(tmp_path: Path, corpus:
     assert {label for _, label, _ in rows} == {"en", "de"}
     schema = pq.read_schema(tmp_path / "out" / "documents" / "part-00000.parquet")
     assert schema.names == ["doc", "id", "source", "text", "url", "language", "language_probability"]
-    assert schema.field("language").type == pa.large_string()
+    assert schema.field("language").type == pa.string()
     assert schema.field("language_probability").type == pa.float64()
 
 

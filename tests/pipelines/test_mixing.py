@@ -297,7 +297,7 @@ def test_wrong_settings(output: dict[str, Any], told: str):
     [
         (["txt"], "output.export_columns: the documents have no column 'txt'; did you mean text"),
         (["text", "text"], "output.export_columns has 'text' twice"),
-        (["language"], "a stage adds 'language', so the documents in raw/ do not have it"),
+        (["language"], "the run adds 'language', so the documents in raw/ do not have it"),
     ],
 )
 def test_wrong_export_columns(columns: list[str], told: str):

@@ -102,6 +102,7 @@ WRONG_OUTPUTS = {
     "join must be id, not 'url'": {"join": "url", "cleaned": "jsonl"},
     "join_separator needs join: id": {"join_separator": "", "cleaned": "jsonl"},
     "export_columns has 'separator', which joined": {"join": "id", "cleaned": "csv", "export_columns": ["separator"]},
+    "export_columns has 'split', which joined": {"join": "id", "cleaned": "csv", "export_columns": ["split"]},
     "output.join joins the parts of documents, and no input has split": {"join": "id", "cleaned": "jsonl"},
 }
 

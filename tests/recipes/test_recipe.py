@@ -140,7 +140,14 @@ WRONG = {
     "input: [{path: x, path: y}]": ("duplicate key 'path'",),
     "seed: -1": ("seed must be at least 0, not -1"),
     "seed: 99999999999999999999": ("seed must fit 64 bits, not 99999999999999999999",),
-    "input: [{path: x, max_document_bytes: 9223372036854775808}]": ("input[0].max_document_bytes must fit 64 bits",),
+    "input: [{path: x, max_bytes: 9223372036854775808}]": ("input[0].max_bytes must fit 64 bits",),
+    "input: [{path: x, max_document_bytes: 2147483648}]": (
+        "max_document_bytes must be at most 2,147,483,647, the longest string of a Parquet file, not 2147483648",
+    ),
+    "input: [{path: x, columns: [split]}]\noutput: {splits: {train: 0.9, test: 0.1}}": (
+        "columns of x has 'split', which output.splits writes; leave one of them out, or give the column another name: "
+        "columns: {input_split: split}",
+    ),
     "output: {formats: [blocks], pad_id: -2}": ("$.output", "pad_id must be at least -1, not -2"),
     "stages: [{kind: exact_dedup, max_characters: 99999999999999999999}]": ("stages[0].max_characters must fit 64",),
     "input: [{path: x, blend_weight: .inf}]": ("input[0].blend_weight must be finite, not inf",),

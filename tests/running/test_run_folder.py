@@ -95,6 +95,20 @@ def test_what_is_not_a_runs_own_is_seen_before_anything_is_deleted(tmp_path: Pat
     assert digests(tmp_path / "out") == before
 
 
+def test_a_readme_of_a_person_is_never_replaced(tmp_path: Path, corpus: Path):
+    readme = tmp_path / "out" / "README.md"
+    readme.parent.mkdir()
+    readme.write_text("---\nmine: true\n---\n")
+    for force in (False, True):
+        with pytest.raises(OutputError, match=r"is not empty \(it has README\.md\); give a new --output$"):
+            run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=force)
+    assert readme.read_text() == "---\nmine: true\n---\n"
+    readme.unlink()
+    run(recipe_of(corpus), tmp_path / "out", engine="cpu")
+    run(recipe_of(corpus, name="another"), tmp_path / "out", engine="cpu", force=True)
+    assert "# another\n" in readme.read_text() and verify(tmp_path / "out") == []
+
+
 def test_force_deletes_what_a_killed_run_has_left_half_written(tmp_path: Path, corpus: Path):
     run(recipe_of(corpus), tmp_path / "out", engine="cpu")
     (tmp_path / "out" / "report.json").unlink()

@@ -21,6 +21,7 @@ from curation import Cuts, Decision, Drops, Outcome, Phase, Verdict
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.errors import CurationError, RecipeError, StageError
+from curation.parquet import in_file_types
 from curation.recipes.recipe import Output, Recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage
@@ -297,7 +298,7 @@ def of_a_run(folder: Path, stages: list[Any]) -> pa.Table:
 def of_a_frame(frame: Any, stages: list[Any]) -> pa.Table:
     for stage in stages:
         frame = curation.apply(frame, stage)
-    return CPU.to_arrow(frame.compute() if isinstance(frame, dd.DataFrame) else frame)
+    return in_file_types(CPU.to_arrow(frame.compute() if isinstance(frame, dd.DataFrame) else frame))
 
 
 def three_ways(folder: Path, stages: list[Any]) -> list[Any]:

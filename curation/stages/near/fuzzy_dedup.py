@@ -98,7 +98,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     index         folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with a
                   near-duplicate in it are removed first, with the reason `near_duplicate_of_index`; "" for none
 
-    In `removed/` the value is the similarity to the kept document: exact, estimated, or NaN with `verify: none`. It is
+    In `removed/` the value is the similarity to the kept document: exact, estimated, or null with `verify: none`. It is
     below `threshold` if only a chain joins the two.
     """
 

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`README.md` in the folder of a run: its counts, and how other tools load it.
+
+The front matter is that of dataset cards of Hugging Face: `datasets.load_dataset(FOLDER)` reads its `configs`. Nothing
+in the file depends on times, engines or slices, so it has the same bytes for each run of a recipe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from curation.packing.ordering import SPLIT, split_names
+from curation.run_folder.folder import CARD_BEGINS
+from curation.run_folder.report_schema import CARD, CLEANED, RAW
+from curation.system.files import commit
+
+TABLES = ("documents", "removed", "measures", CLEANED, RAW)  # folders
+READERS = {"jsonl": "json", "csv": "csv"}  # of `datasets`. Its configurations of one folder are all Parquet
+MAX_INPUTS = 50
+MARKUP = re.compile(r"([\\`*_\[\]<>|#~])")
+
+
+def write_card(folder: Path, content: dict[str, Any], columns: Sequence[str]) -> dict[str, str]:
+    """Write the file and return its name -> SHA-256.
+
+    content   content of `report.json`
+    columns   columns of `documents/`
+    """
+    card = as_card(content, columns).encode()
+    with commit(folder / CARD) as path:
+        path.write_bytes(card)
+    return {CARD: hashlib.sha256(card).hexdigest()}
+
+
+def as_card(content: dict[str, Any], columns: Sequence[str]) -> str:
+    """Return the text of the file."""
+    configs = list(_configs(content))
+    lines = [CARD_BEGINS, *_front_matter(configs), "---", "", f"# {_shown(content['recipe']['name'] or 'run')}", ""]
+    lines += [*_counts(content), *_inputs(content)]
+    if content["recipe"]["output"]["documents"]:
+        lines += [f"Columns of `documents/`: {', '.join(map(_shown, columns))}.", ""]
+    lines += ["`report.html` has the funnel, samples and sources. `curate verify DIR` checks every file.", ""]
+    others = [(folder, path) for folder, path in _paths(content) if not path.endswith(".parquet")]
+    return "\n".join([*lines, *_examples(configs, others)])
+
+
+def _configs(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, split, path) of each configuration, the default one first. With splits, each is a configuration of
+    its own, since each file has rows of all."""
+    for folder, path in _paths(content):
+        if folder == "documents":
+            for split in split_names(content["recipe"]["output"]["splits"]):
+                yield split or folder, split or "train", path
+        elif path.endswith(".parquet"):
+            yield folder, folder, path
+
+
+def _paths(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each folder with tables, and the path or pattern of its files."""
+    present = dict(name.split("/", 1) for name in content["outputs"] if name.startswith(TABLES))
+    for folder in (name for name in TABLES if name in present):
+        name = present[folder]
+        yield folder, f"{folder}/*.{name.rpartition('.')[2]}" if name.startswith("part-") else f"{folder}/{name}"
+
+
+def _front_matter(configs: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    if configs:
+        yield "configs:"
+    for number, (name, split, path) in enumerate(configs):
+        yield f"- config_name: {name}"
+        if not number:
+            yield "  default: true"
+        yield from ("  data_files:", f"  - split: {split}", f"    path: {path}")
+        if name == split and path.startswith("documents/"):
+            yield f'  filters: [[{SPLIT}, "==", {split}]]'
+
+
+def _counts(content: dict[str, Any]) -> Iterator[str]:
+    documents, sizes, tokens = content["documents"], content["bytes"], content["tokens"]
+    copies = f", {documents['copies']:,} of them copies" if documents["copies"] else ""
+    yield f"The recipe kept {documents['kept']:,} documents{copies}."
+    yield from ("", "| | documents | bytes of text |", "|---|---:|---:|")
+    yield f"| read | {documents['read']:,} | {sizes['read']:,} |"
+    yield f"| kept | {documents['kept']:,} | {sizes['kept']:,} |"
+    yield f"| removed | {documents['removed']:,} | |"
+    yield f"| rejected | {documents['rejected']:,} | |"
+    yield ""
+    if tokens:
+        yield from (f"{tokens['count']:,} tokens by {_shown(tokens['tokenizer']['name'])}.", "")
+
+
+def _inputs(content: dict[str, Any]) -> Iterator[str]:
+    yield from ("| input | documents kept | bytes of text | licence |", "|---|---:|---:|---|")
+    for source in content["sources"][:MAX_INPUTS]:
+        counts = f"{source['documents_kept']:,} | {source['bytes_kept']:,}"
+        yield f"| {_shown(source['name'])} | {counts} | {_shown(source.get('licence', ''))} |"
+    if others := len(content["sources"]) - MAX_INPUTS:
+        yield from ["", f"{others:,} more inputs are in `report.json`."] * (others > 0)
+    yield ""
+
+
+def _examples(configs: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if not configs:
+        return
+    yield from ("## Load", "", "`DIR` is this folder.", "", "```python", "from datasets import load_dataset", "")
+    for number, (name, split, _) in enumerate(configs):
+        chosen = f', "{name}"' if number else ""
+        yield f'{name} = load_dataset("DIR"{chosen}, split="{split}")'
+    for folder, path in others:
+        reader = READERS[path.rpartition(".")[2]]
+        yield f'{folder} = load_dataset("{reader}", data_files="DIR/{path}", split="train")'
+    _, split, path = configs[0]
+    is_split = path.startswith("documents/") and configs[0][0] == split
+    where = f" WHERE {SPLIT} = '{split}'" if is_split else ""
+    rows = f'.filter(polars.col("{SPLIT}") == "{split}")' if is_split else ""
+    yield from ("```", "", "```python", "import duckdb", "")
+    yield f"duckdb.sql(\"SELECT * FROM 'DIR/{path}'{where}\")"
+    yield from ("```", "", "```python", "import polars", "")
+    yield f'polars.scan_parquet("DIR/{path}"){rows}.collect()'
+    yield from ("```", "")
+
+
+def _shown(text: str) -> str:
+    """Text of others on one line, without the meaning that its characters have in Markdown."""
+    return MARKUP.sub(r"\\\1", " ".join("".join(c if c.isprintable() else " " for c in text).split()))
