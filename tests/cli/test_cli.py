@@ -80,7 +80,7 @@ def test_run_and_run_again(corpus: Path, capsys: pytest.CaptureFixture[str]):
     command = ("run", "short.yaml", "--input", "made.jsonl", "--output", "out", "--engine", "cpu", "--workers", 1)
     code, out, err = curate(capsys, *command)
     assert code == 0
-    assert "kept" in out and "tokens (gpt2, uint16)" in out and "wrote to out/: documents, " in out
+    assert "kept" in out and "tokens (gpt2, uint16)" in out and "wrote to out/: " in out
     assert "engine cpu (asked for); 1 worker; 1 file" in err
     kept = report_of(Path("out"))["documents"]["kept"]
     code, out, _ = curate(capsys, *command)
