@@ -3,6 +3,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -276,6 +277,9 @@ CASES = [
         [{"kind": "fuzzy_dedup", "unit": "character", "ngram": 24, "compare": "exact", "bands": 20, "rows": 13,
           "permutations": 260, "seed": 42, "verify": "none"}],
     ),
+    Case(curator, "TokenizerFertilityFilter", {"path_to_tokenizer": Unread("???")}, [
+        rule("characters/tokens", min=2.5),
+    ]),
     Case(datajuicer, "average_line_length_filter", {"max_len": 1500}, [rule("characters/lines", min=10, max=1500)]),
     Case(datajuicer, "words_num_filter", {"min_num": 5}, [rule("words", min=5)]),
     Case(datajuicer, "special_characters_filter", {"min_ratio": 0.1}, [
@@ -445,6 +449,22 @@ def test_text_of_a_configuration_stays_in_comments():
     assert content["input"] == [{"path": strange}]
 
 
+def test_secrets_are_in_no_comment():
+    found = imported("""
+dataset:
+  configs:
+    - {type: remote, source: s3, path: "s3://me:passw0rd@bucket/x.jsonl", aws_secret_access_key: s3cret}
+process: [{words_num_filter: }]
+""")
+    assert found.text.count("passw0rd") == 1 and "s3cret" not in found.text  # the path of the input
+    assert found.not_translated == ["dataset (dataset.configs[0]): not translated of it: aws_secret_access_key"]
+
+
+def test_json_is_read_too():
+    found = imported(json.dumps(mixer([excluded("a__gopher_v1__word_count", "< 50")])), "mixer.json")
+    assert (found.tool, found.not_translated) == ("dolma", [])
+
+
 # The command
 
 
@@ -508,3 +528,31 @@ def test_the_output_is_a_yaml_file(capsys: pytest.CaptureFixture[str]):
     Path("c.yaml").write_text("process: [{words_num_filter: }]")
     assert main(["import-config", "c.yaml", "-o", "recipe.txt"]) == 2
     assert "expected a name ending in .yaml or .yml" in capsys.readouterr().err
+
+
+# The page
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming_from.md"
+BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+COMMANDS = re.findall(r"^\$ curate import-config (\S+) -o (from_\S+)$", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+def test_the_page_has_a_configuration_and_a_recipe_of_each_tool():
+    assert len(COMMANDS) == len(TOOLS) and {*BLOCKS} == {name for command in COMMANDS for name in command}
+
+
+@pytest.mark.parametrize(("config", "recipe"), COMMANDS)
+def test_the_recipes_of_the_page_are_those_of_the_command(config: str, recipe: str):
+    Path(config).write_text(BLOCKS[config])
+    assert main(["import-config", config, "-o", recipe, "--quiet"]) == 0
+    assert Path(recipe).read_text() == BLOCKS[recipe]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_classes_of_the_page_are_in_the_tables(tool: str):
+    """Those in the left column of the table of a tool."""
+    section = PAGE.read_text("utf-8").partition(f"\n## {tool}\n")[2].partition("\n## ")[0]
+    cells = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| ")]
+    named = set(re.findall(r"`([A-Z][a-z]+[A-Z]\w+)", "".join(cells)))
+    assert named <= {*TOOLS[tool].TABLE} | {"ScoreFilter"}
+    assert not named or tool in ("NeMo Curator", "datatrove")

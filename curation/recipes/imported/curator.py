@@ -137,11 +137,12 @@ def _tokens(settings: Settings) -> Part:
 
 
 def _fertility(settings: Settings) -> Part:
-    name = settings.get("path_to_tokenizer")
-    if not isinstance(name, str):
-        raise NotTranslated("path_to_tokenizer is missing; it is tokenizer: of the stage filter")
+    settings.ignore("path_to_tokenizer")
+    name = settings.values.get("path_to_tokenizer")
     rules = rule_with("characters/tokens", settings.number("min_char_to_token_ratio", 2.5), None)
-    return Part(({"kind": "filter", "rules": list(rules), "tokenizer": name},))
+    if isinstance(name, str):
+        return Part(({"kind": "filter", "rules": list(rules), "tokenizer": name},))
+    return Part(rules, differs="by the tokenizer of the recipe: --set tokenizer.name=FILE")
 
 
 def _language(settings: Settings) -> Part:

@@ -61,13 +61,17 @@ def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _data(settings: Settings) -> Part:
-    settings.choice("type", "local", None, default=None)
-    weight = settings.number("weight")
+    settings.ignore("type", "split", "name", "revision")
+    source, weight = settings.choice("source", None, "s3", "huggingface", default=None), settings.number("weight")
     columns = texts(settings, "text_keys", "text")
     also: dict[str, Any] = {} if columns == ["text"] else {"text_column": columns[0]}
     also |= {} if weight is None else {"blend_weight": weight}
     differs = f"one text column, {columns[0]}" if len(columns) > 1 else ""
-    return Part(inputs=tuple({"path": path} | also for path in texts(settings, "path")), differs=differs)
+    paths = [f"hf:{path}" if source == "huggingface" else path for path in texts(settings, "path")]
+    if source == "huggingface":
+        parts = {"split": settings.get("split"), "config": settings.get("name"), "revision": settings.get("revision")}
+        also |= {name: value for name, value in parts.items() if value}
+    return Part(inputs=tuple({"path": path} | also for path in paths), differs=differs)
 
 
 def _exported(settings: Settings) -> Part:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from curation.measures import highest_ratio
+from curation.reading.urls import shown as without_secrets
 from curation.recipes.recipe import shipped_recipes
 from curation.rules.decide import RULE_SETS
 
@@ -131,7 +132,7 @@ class Settings:
 
     def given(self) -> str:
         """The settings in the file, for a comment."""
-        asked = {name: value for name, value in self.asked.items() if value is not None and name in self.values}
+        asked = {name: value for name, value in self.values.items() if value is not None and name in self.asked}
         return ", ".join(
             [*(f"{name} {shown(value)}" for name, value in asked.items()), *(s.given() for s in self.inner)]
         )
@@ -147,7 +148,9 @@ Translator = Callable[[Settings], Part]
 
 
 def shown(value: Any) -> str:
+    """A value for people, on one line, without passwords of URLs."""
     text = value.text if isinstance(value, Unread) else str(value)
+    text = without_secrets(text) if "://" in text else text
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
