@@ -3,6 +3,7 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -419,6 +420,21 @@ def main(args, limit=3):
     ]  # fmt: skip
 
 
+def test_lists_that_are_joined_and_names_that_are_changed_are_read():
+    found = imported(
+        """
+from datatrove.pipeline.filters import RegexFilter as R, SamplerFilter
+FIRST = [R("a")]
+Executor(pipeline=FIRST + [R(regex_exp="b")] + more(FIRST))
+Executor(FIRST)
+""",
+        "script.py",
+    )
+    [stage] = recipe_of(found)["stages"]
+    assert [rule["matches"] for rule in stage["rules"]] == ["a", "b", "a"]
+    assert found.not_translated == ["more (line 4): no counterpart is known"] * 1
+
+
 def test_settings_of_some_streams_are_told():
     both = mixer([excluded("a__gopher_v1__word_count", "< 50")])
     both["streams"] += mixer([])["streams"]
@@ -469,7 +485,7 @@ def test_json_is_read_too():
 
 
 def test_the_command_writes_the_recipe_and_prints_what_is_left_out(capsys: pytest.CaptureFixture[str]):
-    Path("c.yaml").write_text("process: [{words_num_filter: {min_num: 3}}, {image_blur_mapper: {}}]")
+    Path("c.yaml").write_text("process: [{words_num_filter: {tokenization: true}}, {image_blur_mapper: {}}]")
     assert main(["import-config", "c.yaml", "-o", "mine.yaml"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("mine.yaml: 1 of 2 entries of a configuration of data-juicer\nNot the same here:\n")
@@ -485,7 +501,7 @@ def test_the_command_writes_the_recipe_and_prints_what_is_left_out(capsys: pytes
 BAD: dict[str, tuple[str, str | bytes | None, str]] = {  # file, content, part of the message
     "missing": ("gone.yaml", None, "gone.yaml does not exist; expected a configuration of NeMo Curator"),
     "kind": ("data.parquet", "PAR1", "'.parquet', expected a configuration of NeMo Curator, data-juicer or dolma"),
-    "folder": ("folder.yaml/x", "x", "folder.yaml cannot be read: "),
+    "folder": ("folder.yaml/x", "x", "folder.yaml is a folder, a pipe or a device, expected a configuration"),
     "not YAML": ("c.yaml", "a: [1", "c.yaml is not valid YAML: "),
     "not UTF-8": ("c.yaml", b"a: \xff", "Save the recipe as UTF-8"),
     "not JSON": ("c.json", "{'a': 1", "c.json is not valid YAML: "),
@@ -516,6 +532,12 @@ def test_bad_files_are_one_message(name: str, here: Path, capsys: pytest.Capture
     message = capsys.readouterr().err
     assert part in message and message.count("\n") == 1 and not Path("recipe.yaml").exists()
     assert not Path("made").exists(), "an object of the file was made"
+
+
+def test_a_pipe_is_not_opened(capsys: pytest.CaptureFixture[str]):
+    os.mkfifo("pipe.yaml")
+    assert main(["import-config", "pipe.yaml"]) == 2
+    assert "pipe.yaml is a folder, a pipe or a device" in capsys.readouterr().err
 
 
 def test_parts_that_make_no_recipe_are_told():

@@ -97,6 +97,8 @@ def import_config(path: str, name: str = "recipe.yaml") -> Imported:
 def _read(path: str) -> tuple[Any, list[Entry], list[str]]:
     """The module of the tool, the entries of the file, and remarks on all of them."""
     suffix = Path(path).suffix.lower()
+    if Path(path).exists() and not Path(path).is_file():
+        raise RecipeError(f"{path} is a folder, a pipe or a device, expected {EXPECTED}")
     try:
         with Path(path).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

@@ -206,7 +206,7 @@ def _workflow(settings: Settings, stage: dict[str, Any], differs: str = "") -> P
     column = settings.get("text_field", "text")
     also = {} if column == "text" else {"text_column": column}
     paths = settings.values.get("input_path")
-    settings.asked["input_path"] = paths
+    settings.ignore("input_path")
     found = [] if paths is None or isinstance(paths, Unread) else texts(settings, "input_path")
     return Part((stage,), tuple({"path": path} | also for path in found), differs=differs)
 
@@ -232,7 +232,9 @@ def _semantic(settings: Settings) -> Part:
     when = {WHEN: "stages.embed.model"}
     part = _workflow(settings, {"kind": "semantic_dedup", "name": "close", **when, "threshold": bound})
     steps = ({"kind": "embed", "name": "embed", **when}, *part.steps)
-    return part._replace(steps=steps, differs=f"clusters {clusters}: chosen here; {needs('stages.embed.model')}")
+    return part._replace(
+        steps=steps, differs=f"{clusters} clusters there, as many as fit here; {needs('stages.embed.model')}"
+    )
 
 
 def _tokenized(settings: Settings) -> Part:

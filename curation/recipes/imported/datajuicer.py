@@ -92,6 +92,11 @@ def _of_tokens(subject: dict[str, Any], low: float | None, high: float | None) -
     return Part((stage,) if found else (), differs=TOKENS)
 
 
+def _words(settings: Settings) -> Part:
+    steps = rule_with("words", settings.number("min_num", 10), settings.number("max_num"))
+    return Part(steps, differs=WORDS if settings.get("tokenization", False) else "")
+
+
 def _repeated_characters(settings: Settings) -> Part:
     n = settings.number("rep_len", 10)
     if n not in (5, 10):
@@ -369,7 +374,7 @@ TABLE: dict[str, Translator] = {
     "suffix_filter": nearest(LISTS),
     "text_length_filter": bounds("characters", Value("min_len", 10), Value("max_len")),
     "token_num_filter": _tokens,
-    "words_num_filter": bounds("words", Value("min_num", 10), Value("max_num"), WORDS),
+    "words_num_filter": _words,
     "word_repetition_filter": _repeated_words,
     "clean_copyright_mapper": always(
         {

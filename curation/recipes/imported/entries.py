@@ -78,9 +78,7 @@ class NotTranslated(Exception):  # noqa: N818  # it ends one entry, not the comm
     """An entry without a counterpart; the text names what is nearest."""
 
 
-Void = Mapping[
-    str, tuple[Any, ...]
-]  # settings of any entry that change nothing -> with these values alone; (): with any
+Void = Mapping[str, tuple[Any, ...]]  # settings that change nothing -> with these values alone; (): with any
 
 
 class Settings:
@@ -88,7 +86,8 @@ class Settings:
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
-        self.asked: dict[str, Any] = {}
+        self.asked: set[str] = set()
+        self.ignored: set[str] = set()
         self.inner: list[Settings] = []
 
     def within(self, values: Mapping[str, Any]) -> Settings:
@@ -104,7 +103,7 @@ class Settings:
             raise NotTranslated(
                 f"{name} is {shown(value)}, and only values in the file are read: write it there, or here"
             )
-        self.asked[name] = value
+        self.asked.add(name)
         return value
 
     def number(self, name: str, default: Any = None) -> float | None:
@@ -128,7 +127,7 @@ class Settings:
 
     def ignore(self, *names: str) -> None:
         """Settings that change no result, such as a number of workers."""
-        self.asked.update(dict.fromkeys(names))
+        self.ignored.update(names)
 
     def given(self) -> str:
         """The settings in the file, for a comment."""
@@ -139,7 +138,8 @@ class Settings:
 
     def unasked(self, void: Void) -> list[str]:
         """The settings in the file that nothing asked for; `void` has those of any entry that change nothing."""
-        found = [name for name, value in self.values.items() if name not in self.asked and value is not None]
+        known = self.asked | self.ignored
+        found = [name for name, value in self.values.items() if name not in known and value is not None]
         found = [name for name in found if name not in void or (void[name] and self.values[name] not in void[name])]
         return [*found, *(name for inner in self.inner for name in inner.unasked(void))]
 

@@ -27,6 +27,7 @@ def pipelines_of(text: str, where: str) -> list[list[Made | str]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on escapes in strings of the script
             tree = ast.parse(text)
+        _unaliased(tree)
         names = _assigned(tree)
         found = [[_step(node, names) for node in part] for part in _lists(tree, names)]
     except SyntaxError as error:
@@ -42,6 +43,15 @@ def pipelines_of(text: str, where: str) -> list[list[Made | str]]:
             f"{where} has no pipeline of datatrove: expected pipeline=[JsonlReader(...), ...] of an executor"
         )
     return found
+
+
+def _unaliased(tree: ast.Module) -> None:
+    """Give names of `import A as B` their own name."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    own = {alias.asname: alias.name for node in imports for alias in node.names if alias.asname}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = own.get(node.id, node.id)
 
 
 def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
@@ -71,13 +81,21 @@ def _lists(tree: ast.Module, names: dict[str, ast.expr]) -> Iterator[list[ast.ex
             given = call.args[:1]
         for value in given:
             node = _target(value, names)
-            if isinstance(node, ast.List | ast.Tuple) and id(node) not in seen:
+            if isinstance(node, ast.List | ast.Tuple | ast.BinOp) and id(node) not in seen:
                 seen.add(id(node))
-                yield node.elts
-            elif isinstance(node, ast.BinOp) and id(node) not in seen:  # a list and another one
-                seen.add(id(node))
-                parts = [_target(side, names) for side in (node.left, node.right)]
-                yield [element for part in parts if isinstance(part, ast.List) for element in part.elts]
+                yield [*_elements(node, names)]
+
+
+def _elements(node: ast.expr, names: dict[str, ast.expr]) -> Iterator[ast.expr]:
+    """The elements of a list, or of lists that `+` joins; anything else is an element itself."""
+    node = _target(node, names)
+    if isinstance(node, ast.List | ast.Tuple):
+        yield from node.elts
+    elif isinstance(node, ast.BinOp):
+        yield from _elements(node.left, names)
+        yield from _elements(node.right, names)
+    else:
+        yield node
 
 
 def _target(node: ast.expr, names: dict[str, ast.expr]) -> ast.expr:
