@@ -7,6 +7,7 @@ from curation.cli import (
     coverage,
     embedding,
     environment,
+    importing,
     init,
     inspecting,
     measuring,
@@ -19,7 +20,19 @@ from curation.cli import (
 from curation.cli.parsing import Group
 
 GROUPS = (
-    Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, measuring.MEASURE, embedding.EMBED, runs.TOKENIZE)),
+    Group(
+        "runs",
+        (
+            runs.RUN,
+            runs.PLAN,
+            runs.DEMO,
+            init.INIT,
+            importing.IMPORT_CONFIG,
+            measuring.MEASURE,
+            embedding.EMBED,
+            runs.TOKENIZE,
+        ),
+    ),
     Group(
         "results",
         (

@@ -47,7 +47,7 @@ def refuse_hydra(content: Any) -> None:
             raise RecipeError(
                 f"{HYDRA}: {value[HYDRA]} is a configuration of Hydra, as NeMo Curator has them, expected a recipe. "
                 f"Name stages by their kind: stages: [{{kind: filter, rules: gopher}}]; `curate recipes show nemo` "
-                f"prints an example - at `{path}`"
+                f"prints an example, and `curate import-config FILE` writes a recipe from FILE - at `{path}`"
             )
         entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         waiting += [(f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}", entry) for key, entry in entries]

@@ -8,7 +8,6 @@ text columns, the recipe names none: a run finds the column of each file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import yaml
 
@@ -18,6 +17,7 @@ from curation.reading.paths import split_suffix
 from curation.reading.source_files import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
 from curation.recipes.survey import SuggestedInput, Survey
+from curation.recipes.yaml_text import flow, on_one_line
 from curation.stages import FuzzyDedup
 
 EXAMPLE = "data/*.jsonl.gz"
@@ -51,12 +51,12 @@ def starting_recipe(survey: Survey, name: str) -> str:
     content = yaml.safe_load(shipped_recipes()[DEFAULT_RECIPE])
     lines = [HEAD.format(name=name), *_unused(survey.unused), f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
-        lines += [*(f"  # {_on_one_line(line)}" for line in describe(suggested)), f"  - {_flow(suggested.settings)}"]
+        lines += [*(f"  # {on_one_line(line)}" for line in describe(suggested)), f"  - {flow(suggested.settings)}"]
     lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
     for stage in content["stages"]:
-        lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {_flow(stage)}"]
+        lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {flow(stage)}"]
     for key in ("tokenizer", "output"):
-        lines += [f"# {COMMENTS[key]}", f"{key}: {_flow(content[key])}"]
+        lines += [f"# {COMMENTS[key]}", f"{key}: {flow(content[key])}"]
     return "\n".join(lines) + "\n"
 
 
@@ -69,7 +69,7 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
     if numbers:
         columns = {f"input_{numbers[0]}": numbers[0]} if numbers[0] in RESERVED else [numbers[0]]
         named = ", ".join([*numbers[:MAX_SHOWN], "..."] if len(numbers) > MAX_SHOWN else numbers)
-        yield f"columns with numbers: {named}; carry one with columns: {_flow(columns)} for rules, select or mix"
+        yield f"columns with numbers: {named}; carry one with columns: {flow(columns)} for rules, select or mix"
     encoding = suggested.settings.get("encoding", "")
     if encoding and not encoding.startswith("utf-16"):
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
@@ -98,16 +98,6 @@ def _unused(unused: Mapping[str, str]) -> Iterator[str]:
         return
     yield f"# Not read: {counted(len(unused), 'path')}"
     for path, reason in list(unused.items())[:MAX_SHOWN_UNUSED]:
-        yield f"#   {_on_one_line(path)}: {_on_one_line(reason)}"
+        yield f"#   {on_one_line(path)}: {on_one_line(reason)}"
     if len(unused) > MAX_SHOWN_UNUSED:
         yield f"#   and {len(unused) - MAX_SHOWN_UNUSED:,} more"
-
-
-def _on_one_line(text: str) -> str:
-    """Text with control characters escaped: names of files and columns may have line ends."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
-def _flow(value: Any) -> str:
-    """A value on one line."""
-    return str(yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=2**31)).strip()

@@ -21,6 +21,7 @@ ADVICE = {  # part of a problem that PyYAML names -> remedy
     "end of stream": ". A bracket or a quote is not closed",
     "mapping values are not allowed here": ". Quote text that contains a colon, and put each key on its own line",
     "could not find expected ':'": ". Put a colon and a space after each key",
+    "could not determine a constructor": ". Remove the tag: a value is text, a number, a list or a mapping",
     "duplicate key": ". Remove one of the two",
     "undefined alias": ". Quote text that begins with *",
     "special characters are not allowed": ". Save the recipe as UTF-8 text",
@@ -53,6 +54,25 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
             "the values out"
         )
     return content
+
+
+def flow(value: Any) -> str:
+    """A value as YAML on one line."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML carries no types
+        def represent_str(self, text: str) -> Any:
+            style = None if text.isprintable() else '"'  # other styles write line ends as they are
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    settings = {"default_flow_style": True, "sort_keys": False, "allow_unicode": True, "width": 2**31}
+    return str(yaml.dump(value, Dumper=Dumper, **settings)).strip().removesuffix("\n...")
+
+
+def on_one_line(text: str) -> str:
+    """Text with control characters escaped: names of files and columns may have line ends."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def _expanded_size(value: object, known: dict[int, int]) -> int:

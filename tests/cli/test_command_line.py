@@ -27,8 +27,8 @@ COMMANDS = {command.name: command for group in GROUPS for command in group.comma
 RUNNING = ("run", "demo", "measure", "embed", "tokenize")
 READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train lm")
 TRAINING = ("train tokenizer", "train classifier", "train lm")
-WRITING = (*RUNNING, "init", "check-overlap", "align", *TRAINING, "merge", "split")
-SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads none
+WRITING = (*RUNNING, "init", "import-config", "check-overlap", "align", *TRAINING, "merge", "split")
+SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write a recipe and read none
     "--input": READING,
     "--text-column": (*READING, "check-overlap", "align", "train classifier"),
     "--output": (*WRITING, "plan"),
@@ -286,6 +286,12 @@ def test_warnings_and_an_empty_run_as_json(corpus: Path, capsys: pytest.CaptureF
     assert (code, warning["event"], result["exit_code"]) == (0, "warning", 0) and "nothing is kept" in warning["text"]
 
 
+def write_config(path: Path) -> Path:
+    """A configuration of data-juicer."""
+    path.write_text("process: [{words_num_filter: {min_num: 3}}]")
+    return path
+
+
 RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "plan": (
         lambda at: ["-i", at / "made.jsonl"],
@@ -324,6 +330,10 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         {"pairs"},
     ),
     "init": (lambda at: [at / "made.jsonl"], {"output", "inputs", "unused"}),
+    "import-config": (
+        lambda at: [write_config(Path("process.yaml"))],
+        {"output", "tool", "entries", "translated", "differences", "not_translated"},
+    ),
     "warmup": (lambda at: ["default"], {"folder", "compiled"}),
 }  # fmt: skip
 

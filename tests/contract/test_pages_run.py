@@ -38,6 +38,7 @@ from tests.runs import records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMED = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # a block that is a file of this name
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMES = {command.name for group in GROUPS for command in group.commands}
 
@@ -58,6 +59,7 @@ NOT_RUN = {
 PYTHON = {
     "README.md": "tests/contract/test_docs.py",
     "clusters.md": "needs a cluster; its calls of curation are bound below",
+    "coming_from.md": "a script of datatrove, which `import-config` reads and nothing runs",
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
     "languages.md": "this file",
@@ -168,6 +170,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     as_wet(texts, folder / "wet" / "a.warc.wet.gz")
     for name in ("all-MiniLM-L6-v2", "multilingual"):
         write_static(folder / "models" / name)
+    for name, block in NAMED.findall((ROOT / "docs" / "coming_from.md").read_text("utf-8")):
+        (folder / name).write_text(block)
     labels = [(b"__label__good", 4), (b"__label__bad", 1)]
     (folder / "quality.bin").write_bytes(as_bytes(model_of(2)._replace(labels=labels)))
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NeMo Curator: configurations of Hydra (`stages:`, `workflow:`) and the older form (`filters:`).
+
+Bounds and patterns are those of the rule set `curator_english`, which follows NeMo Curator 1.4.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from curation.recipes.imported.entries import (
+    WHEN,
+    Entry,
+    NotTranslated,
+    Part,
+    Settings,
+    Translator,
+    Unread,
+    Value,
+    Void,
+    always,
+    as_in,
+    bounds,
+    literal,
+    nearest,
+    needs,
+    replace,
+    rest,
+    rule_with,
+    shipped,
+    texts,
+    tokenizer_name,
+)
+
+NAME = "NeMo Curator"
+TARGET = "_target_"
+WRAPPERS = {"ScoreFilter", "Filter", "Score", "Modify"}
+OF_WRAPPERS = ("name", "text_field", "input_field", "input_fields", "log_score")
+INTERPOLATION = re.compile(r"\$\{([^{}]*)\}")
+
+
+def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
+    """The stages, workflows and filters of a configuration."""
+    for key in ("stages", "workflow", "filters"):
+        entries = content.get(key)
+        for number, found in enumerate(entries if isinstance(entries, list) else [entries] if entries else []):
+            place = f"{key}[{number}]" if isinstance(entries, list) else key
+            entry = _resolved(found, content) if isinstance(found, dict) else found
+            if isinstance(entry, str):
+                yield Entry(_short(entry), place, {})
+            elif isinstance(entry, dict) and (target := entry.get(TARGET) or entry.get("name")):
+                yield _unwrapped(str(target), entry, place)
+            else:
+                yield Entry(str(entry), place, {})
+    if "filters" in content and content.get("input_field", "text") != "text":
+        yield Entry("input_field", "input_field", {"text_field": content["input_field"]})
+
+
+def _unwrapped(target: str, entry: dict[str, Any], place: str) -> Entry:
+    """The entry of the filter in `ScoreFilter`, or the entry itself."""
+    settings = {name: value for name, value in entry.items() if name != TARGET}
+    if "params" in entry or (TARGET not in entry and "name" in entry):  # the older form
+        given = settings.pop("params", None) or {}
+        return Entry(_short(target), place, given | {n: v for n, v in settings.items() if n not in OF_WRAPPERS})
+    if _short(target) not in WRAPPERS:
+        return Entry(_short(target), place, settings)
+    inner = [value for value in settings.values() if isinstance(value, dict) and TARGET in value]
+    if len(inner) != 1:
+        return Entry(_short(target), place, settings)
+    around = {
+        n: v for n, v in settings.items() if v is not inner[0] and n not in OF_WRAPPERS and v not in (None, False)
+    }
+    return Entry(_short(inner[0][TARGET]), place, {n: v for n, v in inner[0].items() if n != TARGET} | around)
+
+
+def _short(target: str) -> str:
+    return str(target).rpartition(".")[2]
+
+
+def _resolved(value: Any, content: Mapping[str, Any]) -> Any:
+    """A value with `${name}` in place; `???` is a value that the command line gives."""
+    if isinstance(value, dict):
+        return {name: _resolved(entry, content) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_resolved(entry, content) for entry in value]
+    if value == "???":
+        return Unread("??? (a value of the command line)")
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    named = INTERPOLATION.fullmatch(value)
+    if named and not isinstance(content.get(named[1]), dict | list) and named[1] in content:
+        found = content[named[1]]
+        return Unread(f"{value}, which is ???") if found == "???" else found
+    parts = {name: content.get(name) for name in INTERPOLATION.findall(value)}
+    if all(isinstance(found, str | int | float) and found != "???" for found in parts.values()):
+        return INTERPOLATION.sub(lambda match: str(parts[match[1]]), value)
+    return Unread(value)
+
+
+def _top_ngrams(settings: Settings) -> Part:
+    n = settings.number("n", 2)
+    if n not in (2, 3, 4):
+        raise NotTranslated(f"n {n}: measures count the most frequent 2-, 3- and 4-gram; nearest: n 4")
+    return Part(
+        rule_with(f"top_{n}gram_characters/characters", None, settings.number("max_repeating_ngram_ratio", 0.2))
+    )
+
+
+def _duplicate_ngrams(settings: Settings) -> Part:
+    n, name = settings.number("n", 2), "max_repeating_duplicate_ngram_ratio"
+    if n not in range(2, 11):
+        raise NotTranslated(f"n {n}: measures count repeated 2- to 10-grams; nearest: n 10")
+    return Part(rule_with(f"duplicate_{n}gram_characters/characters", None, settings.number(name, 0.2)))
+
+
+def _boilerplate(settings: Settings) -> Part:
+    settings.ignore("remove_if_at_top_or_bottom")  # the filter does not use it
+    share = settings.number("max_boilerplate_string_ratio", 0.4)
+    return Part((shipped("curator_english", "boilerplate") | {"max_removed": {"lines": share}},))
+
+
+def _substring(settings: Settings) -> Part:
+    position = settings.choice("position", "any", "prefix", "suffix", default="any")
+    pattern = literal(str(settings.get("substring")))
+    pattern = {"any": pattern, "prefix": rf"\A{pattern}", "suffix": rf"{pattern}\z"}[position]
+    return Part(({"matches": pattern, "min_count": 1},))
+
+
+def _tokens(settings: Settings) -> Part:
+    settings.ignore("hf_token", "transformers_init_kwargs")
+    name = settings.get("hf_model_name") or settings.get("tokenizer") or "gpt2"
+    rules = rule_with("tokens", settings.number("min_tokens", 0), settings.number("max_tokens"))
+    stage = {"kind": "filter", "rules": list(rules), "tokenizer": tokenizer_name(str(name))}
+    return Part((stage,) if rules else ())
+
+
+def _fertility(settings: Settings) -> Part:
+    settings.ignore("path_to_tokenizer")
+    name = settings.values.get("path_to_tokenizer")
+    rules = rule_with("characters/tokens", settings.number("min_char_to_token_ratio", 2.5), None)
+    if isinstance(name, str):
+        return Part(({"kind": "filter", "rules": list(rules), "tokenizer": name},))
+    return Part(rules, differs="by the tokenizer of the recipe: --set tokenizer.name=FILE")
+
+
+def _language(settings: Settings) -> Part:
+    settings.ignore("model_path")
+    bound, language = settings.number("min_langid_score", 0.3) or 0, settings.get("lang")
+    differs = "the model is lid.176.ftz; --set stages.language.model=FILE takes another one"
+    if language:
+        stage = {"kind": "language", "keep": [str(language).lower()], "min_probability": bound, "max_characters": 0}
+        return Part((stage,), differs=differs)
+    rules = ({"column": "language_probability", "min": bound},) if bound > 0 else ()
+    return Part(({"kind": "language", "max_characters": 0}, *rules), differs=differs)
+
+
+def _quality(settings: Settings) -> Part:
+    settings.ignore("model_path", "seed")
+    label = str(settings.get("label", "__label__hq")).removeprefix("__label__")
+    alpha = settings.number("alpha", 3)
+    when = {WHEN: "stages.quality.model"}
+    rules = [{"column": "quality", "min": 0.5}]
+    return Part(
+        (
+            {"kind": "classify", "name": "quality", **when, "label": label},
+            {"kind": "filter", "name": "good", **when, "rules": rules},
+        ),
+        differs=f"a random draw by score (alpha {alpha}) there, a bound of 0.5 here; {needs('stages.quality.model')}",
+    )
+
+
+def _xml(settings: Settings) -> Part:
+    header = "<?xml version="
+    before = max(int(settings.number("char_prefix_search_length", 100) or 0) - len(header), 0)
+    return Part(({"matches": rf"(?s)\A.{{0,{before}}}{literal(header)}", "max_count": 0},))
+
+
+def _lines(settings: Settings) -> Part:
+    listed = "|".join(map(literal, texts(settings, "patterns")))
+    return Part(({"kind": "lines", "rules": [{"matches": f"^(?:{listed})$", "max_count": 0}]},))
+
+
+def _unicode(settings: Settings) -> Part:
+    settings.ignore(*(name for name in settings.values if name != "normalization"))
+    form = str(settings.get("normalization") or "").lower()
+    if form not in ("", "nfc", "nfkc"):
+        raise NotTranslated(f"normalization {form}: `rewrite` has nfc and nfkc")
+    steps = [{"kind": "rewrite", "name": "mojibake", WHEN: "stages.mojibake.repair"}]
+    steps += [{"kind": "rewrite", "unicode": form}] if form else []
+    advice = "--set stages.mojibake.repair=mojibake, with pip install 'ftfy>=6.3'"
+    return Part(tuple(steps), differs=f"ftfy repairs mojibake alone, and is left out until you say so: {advice}")
+
+
+def _files(settings: Settings) -> Part:
+    settings.ignore("files_per_partition", "blocksize", "fields", "_generate_ids", "read_kwargs", "file_extensions")
+    column = settings.get("text_field", "text")
+    also = {} if column in (None, "text") else {"text_column": column}
+    return Part(inputs=tuple({"path": path} | also for path in texts(settings, "file_paths")))
+
+
+def _workflow(settings: Settings, stage: dict[str, Any], differs: str = "") -> Part:
+    """A workflow reads and writes files itself."""
+    settings.ignore(*(n for n in settings.values if n not in ("text_field", "input_path")))
+    column = settings.get("text_field", "text")
+    also = {} if column == "text" else {"text_column": column}
+    paths = settings.values.get("input_path")
+    settings.ignore("input_path")
+    found = [] if paths is None or isinstance(paths, Unread) else texts(settings, "input_path")
+    return Part((stage,), tuple({"path": path} | also for path in found), differs=differs)
+
+
+def _exact(settings: Settings) -> Part:
+    compared = "lowercase" if settings.get("normalize_text", False) else "exact"
+    return _workflow(settings, {"kind": "exact_dedup", "compare": compared})
+
+
+def _fuzzy(settings: Settings) -> Part:
+    bands, rows = settings.number("num_bands", 20), settings.number("minhashes_per_band", 13)
+    stage = {
+        "kind": "fuzzy_dedup", "unit": "character", "ngram": settings.number("char_ngrams", 24), "compare": "exact",
+        "bands": bands, "rows": rows, "permutations": int((bands or 0) * (rows or 0)),
+        "seed": settings.number("seed", 42), "verify": "none",
+    }  # fmt: skip
+    return _workflow(settings, stage, "other hash functions: pairs near the threshold may differ")
+
+
+def _semantic(settings: Settings) -> Part:
+    bound = round(1 - (settings.number("eps", 0.01) or 0), 12)
+    clusters = settings.number("n_clusters", 100)
+    when = {WHEN: "stages.embed.model"}
+    part = _workflow(settings, {"kind": "semantic_dedup", "name": "close", **when, "threshold": bound})
+    steps = ({"kind": "embed", "name": "embed", **when}, *part.steps)
+    return part._replace(
+        steps=steps, differs=f"{clusters} clusters there, as many as fit here; {needs('stages.embed.model')}"
+    )
+
+
+def _tokenized(settings: Settings) -> Part:
+    settings.ignore(*(n for n in settings.values if n not in ("model_identifier", "append_eod")))
+    spec = {"name": tokenizer_name(str(settings.get("model_identifier", "gpt2")))}
+    return Part(
+        tokenizer=spec | {"append_eod": bool(settings.get("append_eod", False))}, output={"formats": ["megatron"]}
+    )
+
+
+def _class(model: str) -> Translator:
+    return nearest(f"nearest: classify with a local copy of {model}, then a rule on its column")
+
+
+ENGLISH = "curator_english"
+TABLE: dict[str, Translator] = {
+    "NonAlphaNumericFilter": bounds(
+        as_in(ENGLISH, "non_alphanumeric"), max=Value("max_non_alpha_numeric_to_text_ratio", 0.25)
+    ),
+    "SymbolsToWordsFilter": bounds(as_in(ENGLISH, "too_many_symbols"), max=Value("max_symbol_to_word_ratio", 0.1)),
+    "NumbersFilter": bounds(as_in(ENGLISH, "too_many_digits"), max=Value("max_number_to_text_ratio", 0.15)),
+    "UrlsFilter": bounds(as_in(ENGLISH, "too_many_urls"), max=Value("max_url_to_text_ratio", 0.2)),
+    "WhiteSpaceFilter": bounds(as_in(ENGLISH, "too_much_white_space"), max=Value("max_white_space_ratio", 0.25)),
+    "ParenthesesFilter": bounds(as_in(ENGLISH, "too_many_brackets"), max=Value("max_parentheses_ratio", 0.1)),
+    "LongWordFilter": bounds(as_in(ENGLISH, "long_word"), max=Value("max_word_length", 1000)),
+    "WordCountFilter": bounds(as_in(ENGLISH, "word_count"), Value("min_words", 50), Value("max_words", 100_000)),
+    "MeanWordLengthFilter": bounds(
+        as_in(ENGLISH, "mean_word_length"), Value("min_mean_word_length", 3), Value("max_mean_word_length", 10)
+    ),
+    "PunctuationFilter": bounds(
+        as_in(ENGLISH, "too_few_end_marks"), min=rest("max_num_sentences_without_endmark_ratio", 0.85)
+    ),
+    "EllipsisFilter": bounds(
+        as_in(ENGLISH, "too_many_ellipsis_lines"), max=Value("max_num_lines_ending_with_ellipsis_ratio", 0.3)
+    ),
+    "BulletsFilter": bounds(as_in(ENGLISH, "too_many_bullet_lines"), max=Value("max_bullet_lines_ratio", 0.9)),
+    "CommonEnglishWordsFilter": bounds(as_in(ENGLISH, "too_few_stop_words"), min=Value("min_num_common_words", 2)),
+    "WordsWithoutAlphabetsFilter": bounds(
+        as_in(ENGLISH, "too_few_words_with_letter"), min=Value("min_words_with_alphabets", 0.8)
+    ),
+    "RepeatedLinesFilter": bounds(as_in(ENGLISH, "duplicate_lines"), max=rest("max_repeated_line_fraction", 0.7)),
+    "RepeatedParagraphsFilter": bounds(
+        as_in(ENGLISH, "duplicate_paragraphs"), max=rest("max_repeated_paragraphs_ratio", 0.7)
+    ),
+    "RepeatedLinesByCharFilter": bounds(
+        as_in(ENGLISH, "duplicate_line_characters"), max=rest("max_repeated_lines_char_ratio", 0.8)
+    ),
+    "RepeatedParagraphsByCharFilter": bounds(
+        as_in(ENGLISH, "duplicate_paragraph_characters"), max=rest("max_repeated_paragraphs_char_ratio", 0.8)
+    ),
+    "RepeatingTopNGramsFilter": _top_ngrams,
+    "RepeatingDuplicateNGramsFilter": _duplicate_ngrams,
+    "BoilerPlateStringFilter": _boilerplate,
+    "PornographicUrlsFilter": always({"matches": r"https?://\S*porn", "max_count": 0}),
+    "SubstringFilter": _substring,
+    "TokenCountFilter": _tokens,
+    "FastTextLangId": _language,
+    "FastTextQualityFilter": _quality,
+    "HistogramFilter": nearest("nearest: language, with keep"),
+    "NumberOfLinesOfCodeFilter": bounds("lines", Value("min_lines", 10), Value("max_lines", 20_000)),
+    "AlphaFilter": bounds("alphabetic_characters/characters", min=Value("min_alpha_ratio", 0.25)),
+    "TokenizerFertilityFilter": _fertility,
+    "XMLHeaderFilter": _xml,
+    "HTMLBoilerplateFilter": nearest("nearest: input.extract finds the main text of HTML"),
+    "PythonCommentToCodeFilter": nearest("no measure of comments; nearest: a rule with matches and per: lines"),
+    "GeneralCommentToCodeFilter": nearest("no measure of comments; nearest: a rule with matches and per: lines"),
+    "PerExtensionFilter": nearest("nearest: rules per language, on a column with the extension"),
+    "UnicodeReformatter": _unicode,
+    "NewlineNormalizer": always(
+        {
+            "kind": "rewrite",
+            "replace": [{"matches": "\n{3,}", "by": "\n\n"}, {"matches": "(\r\n){3,}", "by": "\r\n\r\n"}],
+        }
+    ),
+    "UrlRemover": always(replace(r"(?i)\b(?:https?://|www\.)\S+")),
+    "QuotationRemover": always(replace(r'\A"([^\n]+)"\z', r"\1"), differs="of texts of one line"),
+    "MarkdownRemover": always(
+        {
+            "kind": "rewrite",
+            "replace": [
+                {"matches": r"\*\*(.*?)\*\*", "by": r"\1"},
+                {"matches": r"\*(.*?)\*", "by": r"\1"},
+                {"matches": "_(.*?)_", "by": r"\1"},
+                {"matches": r"\[.*?\]\((.*?)\)", "by": r"\1"},
+            ],
+        }
+    ),
+    "LineRemover": _lines,
+    "BoilerPlateStringModifier": nearest("nearest: the stage lines with unit: paragraph"),
+    "Slicer": nearest("nearest: rewrite.replace, with a pattern of the part that stays"),
+    "DocumentSplitter": nearest("nearest: input.split with at: PATTERN"),
+    "DocumentJoiner": nearest("nearest: output.join: id, after input.split"),
+    "JsonlReader": _files,
+    "ParquetReader": _files,
+    "input_field": lambda settings: Part(of_inputs={"text_column": settings.get("text_field")}),
+    "JsonlWriter": always(output={"cleaned": "jsonl"}),
+    "ParquetWriter": always(output={"cleaned": "parquet"}),
+    "MegatronTokenizerWriter": _tokenized,
+    "AddId": always(differs="a document without id has the name of its input and its number"),
+    "ExactDeduplicationWorkflow": _exact,
+    "FuzzyDeduplicationWorkflow": _fuzzy,
+    "TextSemanticDeduplicationWorkflow": _semantic,
+    "TextDuplicatesRemovalWorkflow": always(),  # stages of deduplication remove what they find
+    "QualityClassifier": _class("quality-classifier-deberta"),
+    "DomainClassifier": _class("domain-classifier"),
+    "MultilingualDomainClassifier": _class("multilingual-domain-classifier"),
+    "ContentTypeClassifier": _class("content-type-classifier-deberta"),
+    "FineWebEduClassifier": _class("fineweb-edu-classifier"),
+    "FineWebMixtralEduClassifier": _class("nemocurator-fineweb-mixtral-edu-classifier"),
+    "FineWebNemotronEduClassifier": _class("nemocurator-fineweb-nemotron-4-edu-classifier"),
+}
+VOID: Void = {"lang": ("en",), "stop_at_false": (), "score_field": (), "filter_field": ()}

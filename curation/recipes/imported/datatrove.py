@@ -1,0 +1,475 @@
+# SPDX-License-Identifier: Apache-2.0
+"""datatrove: the pipelines of a script, by the names and defaults of datatrove 0.10.1.
+
+Rules are those of the sets `gopher_quality`, `gopher_repetition` and `fineweb`, which have datatrove's bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from curation.recipes.imported.entries import (
+    WHEN,
+    Entry,
+    Made,
+    NotTranslated,
+    Part,
+    Settings,
+    Translator,
+    Unread,
+    Void,
+    always,
+    as_list,
+    nearest,
+    needs,
+    rule_with,
+    shipped,
+    shown,
+    texts,
+    tokenizer_name,
+)
+from curation.recipes.imported.scripts import as_entry
+
+NAME = "datatrove"
+READERS = ("JsonlReader", "ParquetReader", "CsvReader", "IpcReader", "WarcReader")
+WRITERS = {"JsonlWriter": "jsonl", "ParquetWriter": "parquet"}
+PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the classes that are often called so
+    **dict.fromkeys(READERS, ("data_folder", "paths_file")),
+    **dict.fromkeys(WRITERS, ("output_folder",)),
+    "HuggingFaceDatasetReader": ("dataset", "dataset_options"),
+    "RegexFilter": ("regex_exp",),
+    "SamplerFilter": ("rate", "seed"),
+    "LambdaFilter": ("filter_function",),
+    "LanguageFilter": ("languages", "language_threshold"),
+    "GopherQualityFilter": ("min_doc_words", "max_doc_words"),
+    "DocumentTokenizer": ("output_folder", "tokenizer_name_or_path"),
+    "MegatronDocumentTokenizer": ("output_folder", "save_filename", "tokenizer_name_or_path"),
+    "MinhashDedupSignature": ("output_folder", "config"),
+    "SentenceDedupSignature": ("output_folder", "finder_workers", "config"),
+    "ExactDedupSignature": ("output_folder", "config"),
+    "UrlDedupSignature": ("output_folder", "config"),
+    "SingleBloomFilter": ("output_folder", "config"),
+    "NGramsDecontFilter": ("index_folder", "config"),
+}
+
+
+def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
+    """The steps of all pipelines of a script, one after the other.
+
+    A reader of what an earlier step wrote is left out, and so is a reader of the input that an earlier one reads.
+    """
+    written: list[str] = []
+    read: list[dict[str, Any]] = []
+    for pipeline in pipelines:
+        for step in pipeline:
+            entry = as_entry(step, PARAMETERS)
+            folder = entry.settings.get("data_folder")
+            if entry.name in READERS and isinstance(folder, str) and folder.rstrip("/") in written:
+                continue
+            if entry.name in READERS and entry.settings in read:
+                continue
+            read += [dict(entry.settings)] if entry.name in READERS else []
+            folder = entry.settings.get("output_folder")
+            written += [folder.rstrip("/")] if entry.name in WRITERS and isinstance(folder, str) else []
+            yield entry
+
+
+def _reader(kind: str = "") -> Translator:
+    def translate(settings: Settings) -> Part:
+        settings.ignore("compression", "file_progress", "doc_progress", "recursive", "batch_size", "add_file_path")
+        settings.ignore("shuffle_files", "read_metadata", "default_metadata")
+        [path] = texts(settings, "data_folder") or [""]
+        if not path:
+            raise NotTranslated("paths_file; nearest: input.path as @FILE, a list of files")
+        pattern = settings.get("glob_pattern")
+        entry: dict[str, Any] = {"path": f"{path.rstrip('/')}/{pattern}" if pattern else path}
+        for name, theirs, usual in (("text_column", "text_key", "text"), ("id_column", "id_key", "id")):
+            column = settings.get(theirs, usual)
+            entry |= {} if column == usual else {name: column}
+        if kind == "warc":
+            entry["format"] = "wet" if "wet" in entry["path"].rpartition("segments")[2] else "warc"
+        limit, skip = settings.number("limit", -1), settings.number("skip", 0)
+        entry |= ({"limit": limit} if limit and limit > 0 else {}) | ({"skip": skip} if skip else {})
+        return Part(
+            inputs=(entry,),
+            differs="limit and skip count for the input, there for each task" if limit and limit > 0 else "",
+        )
+
+    return translate
+
+
+def _hub(settings: Settings) -> Part:
+    settings.ignore("streaming", "batch_size", "doc_progress", "shuffle_files", "default_metadata", "load_from_disk")
+    options = settings.get("dataset_options") or {}
+    if not isinstance(options, dict):
+        raise NotTranslated(f"dataset_options is {shown(options)}, expected a mapping")
+    entry = {"path": f"hf:{settings.get('dataset')}"}
+    for theirs, name in (("split", "split"), ("name", "config"), ("revision", "revision")):
+        if isinstance(options.get(theirs), str):
+            entry[name] = options[theirs]
+    column, limit = settings.get("text_key", "text"), settings.number("limit", -1)
+    entry |= {} if column == "text" else {"text_column": column}
+    return Part(inputs=(entry | ({"limit": limit} if limit and limit > 0 else {}),))
+
+
+def _trafilatura(settings: Settings) -> Part:
+    settings.ignore(*settings.values)
+    return Part(
+        of_inputs={"extract": "trafilatura"}, differs="for WARC files, by input.extract; pip install '.[trafilatura]'"
+    )
+
+
+def _overridden(rule_set: str, overrides: Mapping[str, tuple[str, float | None, float]]) -> tuple[Any, ...]:
+    """A rule set with changed bounds: reason -> (side, bound, default); None switches the rule off."""
+    changed: dict[str, Any] = {}
+    for reason, (side, bound, default) in overrides.items():
+        if bound is None or (side == "min" and bound <= 0):
+            changed[reason] = "off"
+        elif bound != default:
+            changed[reason] = {side: bound}
+    return ({"set": rule_set, "override": changed},) if changed else (rule_set,)
+
+
+def _bounded(rule_set: str, rows: tuple[tuple[str, str, float, tuple[str, ...]], ...]) -> Translator:
+    """A filter that is a rule set: (setting, side, default, reasons of the set)."""
+
+    def translate(settings: Settings) -> Part:
+        overrides = {
+            reason: (side, bound, default)
+            for name, side, default, reasons in rows
+            for bound in [settings.number(name, default)]
+            for reason in reasons
+        }
+        return Part(_overridden(rule_set, overrides), differs="words between white space, there by spaCy")
+
+    return translate
+
+
+_quality = _bounded(
+    "gopher_quality",
+    (
+        ("min_doc_words", "min", 50, ("too_few_words",)),
+        ("max_doc_words", "max", 100_000, ("too_many_words",)),
+        ("min_avg_word_length", "min", 3, ("words_too_short",)),
+        ("max_avg_word_length", "max", 10, ("words_too_long",)),
+        ("max_symbol_word_ratio", "max", 0.1, ("too_many_hash_signs", "too_many_ellipses")),
+        ("max_bullet_lines_ratio", "max", 0.9, ("too_many_bullet_lines",)),
+        ("max_ellipsis_lines_ratio", "max", 0.3, ("too_many_ellipsis_lines",)),
+        ("max_non_alpha_words_ratio", "min", 0.8, ("too_few_words_with_letter",)),
+        ("min_stop_words", "min", 2, ("too_few_stop_words",)),
+    ),
+)
+
+
+def _gopher_quality(settings: Settings) -> Part:
+    words, bound = texts(settings, "stop_words"), settings.number("min_stop_words", 2)
+    if not words:
+        return _quality(settings)
+    part = _quality(
+        Settings(
+            {name: value for name, value in settings.values.items() if name != "stop_words"} | {"min_stop_words": None}
+        )
+    )
+    settings.ignore(*settings.values)
+    rule = {"listed": {"words": words, "as": "stop_word"}, "min_count": bound, "reason": "too_few_stop_words"}
+    return part._replace(steps=(*part.steps, rule) if bound else part.steps)
+
+
+def _gopher_repetition(settings: Settings) -> Part:
+    top = settings.get("top_n_grams", [[2, 0.2], [3, 0.18], [4, 0.16]])
+    duplicate = settings.get("dup_n_grams", [[5, 0.15], [6, 0.14], [7, 0.13], [8, 0.12], [9, 0.11], [10, 0.1]])
+    names = (
+        ("dup_para_frac", 0.3, "duplicate_paragraphs"),
+        ("dup_para_char_frac", 0.2, "duplicate_paragraph_characters"),
+        ("dup_line_frac", 0.3, "duplicate_lines"),
+        ("dup_line_char_frac", 0.2, "duplicate_line_characters"),
+    )
+    overrides: dict[str, tuple[str, float | None, float]] = {
+        reason: ("max", settings.number(name, default), default) for name, default, reason in names
+    }
+    more: list[Any] = []
+    for found, defaults, reason, subject in (
+        (top, {2: 0.2, 3: 0.18, 4: 0.16}, "top_{}gram", "top_{}gram_characters/characters"),
+        (
+            duplicate,
+            {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1},
+            "duplicate_{}grams",
+            "duplicate_{}gram_characters/characters",
+        ),
+    ):
+        given = _pairs(found)
+        overrides |= {reason.format(n): ("max", given.get(n), default) for n, default in defaults.items()}
+        for n in given.keys() - defaults.keys():
+            if n not in (2, 3, 4):
+                raise NotTranslated(f"n-grams of {n} words: measures count 2 to 10 words")
+            more += rule_with(subject.format(n), None, given[n])
+    return Part(
+        (*_overridden("gopher_repetition", overrides), *more), differs="words between white space, there by spaCy"
+    )
+
+
+def _pairs(found: Any) -> dict[int, float]:
+    pairs = [pair for pair in as_list(found) if isinstance(pair, list) and len(pair) == 2]
+    if len(pairs) != len(as_list(found)) or any(not isinstance(x, int | float) for pair in pairs for x in pair):
+        raise NotTranslated("n-grams are pairs of a number and a share")
+    return {int(n): share for n, share in pairs}
+
+
+def _c4(settings: Settings) -> Part:
+    settings.choice("split_paragraph", True, default=True)
+    lengths, cited = shipped("c4", "long_words"), shipped("c4", "citations")
+    lines, enough = shipped("c4", "c4"), shipped("c4", "sentences")
+    longest, fewest = settings.number("max_word_length", 1000), settings.number("min_words_per_line", 3)
+    rules = {"max_word_characters": {"max": longest}} if longest and longest > 0 else {}
+    rules |= {"words": {"min": fewest}} if fewest and fewest > 0 else {}
+    off = {
+        reason
+        for name, reasons in (
+            ("filter_no_terminal_punct", ("no_terminal_mark", "ellipsis")),
+            ("filter_lorem_ipsum", ("lorem_ipsum",)),
+            ("filter_javascript", ("javascript",)),
+            ("filter_curly_bracket", ("curly_bracket",)),
+            ("filter_policy", ("policy",)),
+        )
+        if not settings.get(name, True)
+        for reason in reasons
+    }
+    kept = [rule for rule in lines["rules"] if rule["reason"] not in off]
+    sentences = settings.number("min_num_sentences", 5)
+    steps: list[Any] = [lengths | {"rules": rules}] if rules else []
+    steps += [cited] if settings.get("remove_citations", True) else []
+    steps += [lines | {"rules": kept}] if kept else []
+    steps += [enough | {"rules": {"sentences": {"min": sentences}}}] if sentences and sentences > 0 else []
+    return Part(tuple(steps), differs="sentences of the measure sentences, there by spaCy")
+
+
+_fineweb_bounds = _bounded(
+    "fineweb",
+    (
+        ("line_punct_thr", "min", 0.12, ("too_few_punctuated_lines",)),
+        ("short_line_thr", "max", 0.67, ("too_many_short_lines",)),
+        ("char_duplicates_ratio", "max", 0.01, ("duplicate_line_characters",)),
+        ("new_line_ratio", "max", 0.3, ("too_many_newlines",)),
+    ),
+)
+
+
+def _fineweb(settings: Settings) -> Part:
+    settings.choice("short_line_length", 30, default=30)
+    settings.choice("line_punct_exclude_zero", False, default=False)
+    settings.choice("stop_chars", None, default=None)
+    return _fineweb_bounds(settings)._replace(differs="a value on the bound is kept")
+
+
+def _language(settings: Settings) -> Part:
+    languages, bound = texts(settings, "languages"), settings.number("language_threshold", 0.65) or 0
+    settings.choice("keep_top_pairs_threshold", -1, default=-1)
+    backend = settings.choice("backend", "ft176", "glotlid", default="ft176")
+    model = "GlotLID's model.bin" if backend == "glotlid" else "lid.176.bin"
+    differs = f"the model is lid.176.ftz; --set stages.language.model=FILE takes {model}"
+    stage: dict[str, Any] = {"kind": "language", "max_characters": 0}
+    if settings.get("label_only", False) or (not languages and bound <= 0):
+        return Part((stage,), differs=differs)
+    if languages:
+        return Part((stage | {"keep": languages, "min_probability": bound},), differs=differs)
+    return Part((stage, {"column": "language_probability", "min": bound}), differs=differs)
+
+
+def _urls(settings: Settings) -> Part:
+    settings.ignore(*settings.values)
+    differs = f"its lists of domains and words are not here; {needs('stages.urls.rules')}"
+    return Part((shipped("fineweb", "urls"),), of_inputs={"columns": ["url"]}, differs=differs)
+
+
+def _regex(settings: Settings) -> Part:
+    pattern = settings.get("regex_exp")
+    if not isinstance(pattern, str):
+        raise NotTranslated(f"regex_exp is {shown(pattern)}, expected a pattern")
+    return Part(({"matches": pattern, "max_count": 0},))
+
+
+def _sampler(settings: Settings) -> Part:
+    settings.ignore("seed")
+    return Part(of_inputs={"sample": settings.number("rate", 0.5)}, differs="a share of what is read, by a hash")
+
+
+def _fasttext(settings: Settings) -> Part:
+    settings.ignore("model_url", "save_labels_in_metadata", "newline_replacement")
+    if settings.get("remove_labels"):
+        raise NotTranslated("remove_labels; nearest: classify with label, then a rule with max")
+    pairs = as_list(settings.get("keep_labels"))
+    pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
+    if len(pairs) != 1 or len(pairs[0]) != 2:
+        raise NotTranslated("several labels; nearest: a stage classify for each, and a rule with any")
+    [(label, bound)] = pairs
+    when = {WHEN: "stages.quality.model"}
+    label = str(label).removeprefix("__label__")
+    steps = (
+        {"kind": "classify", "name": "quality", **when, "label": label},
+        {"kind": "filter", "name": "good", **when, "rules": [{"column": "quality", "min": bound}]},
+    )
+    return Part(steps, differs=needs("stages.quality.model"))
+
+
+def _personal_data(settings: Settings) -> Part:
+    settings.ignore("email_replacement", "ip_replacement")
+    types = ["email"] * bool(settings.get("remove_emails", True)) + ["ip_address"] * bool(
+        settings.get("remove_ips", True)
+    )
+    private = {"private": "keep"} if settings.get("only_remove_public_ips", True) else {}
+    stage = {"kind": "redact", "types": types, **private}
+    return Part(
+        (stage,) if types else (), differs="by [REDACTED]_EMAIL and so on; redact.replacement is one text for all types"
+    )
+
+
+def _config(settings: Settings, name: str) -> Settings:
+    """The settings of `config=MinhashConfig(...)`."""
+    found = settings.values.get("config")
+    if isinstance(found, Unread) or not (found is None or isinstance(found, Made)):
+        raise NotTranslated(f"config is no {name}(...) of the script")
+    config = settings.within(found or {})
+    config.ignore("norm_config", "hash_config", "only_dedup_in_index")
+    return config
+
+
+def _minhash(settings: Settings) -> Part:
+    config = _config(settings, "MinhashConfig")
+    bands, rows = config.number("num_buckets", 14), config.number("hashes_per_bucket", 8)
+    stage = {
+        "kind": "fuzzy_dedup", "ngram": config.number("n_grams", 5), "compare": "folded", "bands": bands, "rows": rows,
+        "permutations": int((bands or 0) * (rows or 0)), "seed": config.number("seed", 1), "verify": "none",
+    }  # fmt: skip
+    return Part((stage,), differs="other hash functions: pairs near the threshold may differ")
+
+
+def _sentences(settings: Settings) -> Part:
+    config = _config(settings, "SentDedupConfig")
+    unit = "sentence" if config.get("split_sentences", True) else "line"
+    words = config.number("min_doc_words", 50) or 0
+    steps = (
+        {"kind": "line_dedup", "unit": unit, "window": config.number("n_sentences", 3)},
+        *rule_with("words", max(words, 1), None),
+    )
+    return Part(steps, differs="sentences of the measure sentences, there by spaCy")
+
+
+def _exact(settings: Settings) -> Part:
+    settings.ignore(*settings.values)
+    return Part(
+        ({"kind": "exact_dedup"},), differs="of equal texts; content_getter is code. column: NAME compares a column"
+    )
+
+
+def _by_url(settings: Settings) -> Part:
+    config = settings.values.get("config")
+    has_code = isinstance(config, Made) and any(isinstance(value, Unread) for value in config.values())
+    settings.ignore(*settings.values)
+    stage = {"kind": "exact_dedup", "column": "url", "compare": "url"}
+    differs = (
+        "of URLs in canonical form, the first; document_priority and url_normalizer are code: keep: {highest: COLUMN}"
+    )
+    return Part((stage,), of_inputs={"columns": ["url"]}, differs=differs if has_code else "of URLs in canonical form")
+
+
+def _bloom(settings: Settings) -> Part:
+    config = _config(settings, "BloomFilterConfig")
+    config.ignore("m_bytes", "k", "expected_elements", "seed")
+    stage = {
+        "kind": "ngram_dedup",
+        "ngram": config.number("n_grams", 13),
+        "min_seen": config.number("duplicate_threshold", 0.8),
+    }
+    return Part((stage | {"compare": "folded"},), differs="n-grams seen before, without a Bloom filter")
+
+
+def _decontaminated(settings: Settings) -> Part:
+    config = _config(settings, "NGramsDecontConfig")
+    path = "stages.decontaminate.evaluation_files"
+    stage = {"kind": "decontaminate", "name": "decontaminate", WHEN: path, "ngram": config.number("n_grams", 12)}
+    return Part((stage,), differs=f"by files of evaluation texts in place of lighteval's tasks; {needs(path)}")
+
+
+def _tokens(form: str, shuffles: bool) -> Translator:
+    def translate(settings: Settings) -> Part:
+        spec = {"name": tokenizer_name(str(settings.get("tokenizer_name_or_path", "gpt2")))}
+        appended = settings.get("eos_token", "<|endoftext|>" if form == "megatron" else None) is not None
+        shuffled = shuffles and bool(settings.get("shuffle_documents", True))
+        settings.ignore(*settings.values)
+        differs = "files of token_shards in place of .ds; docs/outputs.md has their form" if form != "megatron" else ""
+        output = {"formats": [form]} | ({"shuffle": True} if shuffled else {})
+        return Part(tokenizer=spec | {"append_eod": appended}, output=output, differs=differs)
+
+    return translate
+
+
+STATISTICS = "nearest: curate measure --names A,B, or output.measures of a run"
+NOTHING = always()  # a stage here is the whole of several blocks there
+TABLE: dict[str, Translator] = {
+    "JsonlReader": _reader(),
+    "ParquetReader": _reader(),
+    "CsvReader": _reader(),
+    "IpcReader": _reader(),
+    "WarcReader": _reader("warc"),
+    "HuggingFaceDatasetReader": _hub,
+    "Trafilatura": _trafilatura,
+    "ReadabilityInscriptis": nearest("nearest: input.extract: resiliparse"),
+    "URLFilter": _urls,
+    "LanguageFilter": _language,
+    "GopherQualityFilter": _gopher_quality,
+    "GopherRepetitionFilter": _gopher_repetition,
+    "C4QualityFilter": _c4,
+    "C4ParagraphFilter": always({"matches": "(?m)^.{200,}$", "min_count": 3}),
+    "C4BadWordsFilter": always(
+        shipped("c4", "bad_words"), differs=f"its words are not here; {needs('stages.bad_words.rules')}"
+    ),
+    "FineWebQualityFilter": _fineweb,
+    "RegexFilter": _regex,
+    "SamplerFilter": _sampler,
+    "FastTextClassifierFilter": _fasttext,
+    "LambdaFilter": nearest("its function is code; nearest: rules, or a stage of your own (docs/extending.md)"),
+    "UnigramLogProbFilter": nearest("nearest: perplexity, with a model of curate train lm"),
+    "PIIFormatter": _personal_data,
+    "FTFYFormatter": always(
+        {"kind": "rewrite", "name": "mojibake", WHEN: "stages.mojibake.repair"},
+        differs="left out until you say so: --set stages.mojibake.repair=mojibake, with pip install 'ftfy>=6.3'",
+    ),
+    "SymbolLinesFormatter": always(
+        {"kind": "lines", "rules": [{"any": [{"matches": r"\w", "min_count": 1}, {"measure": "words", "max": 0}]}]},
+        differs="lines without a letter or digit",
+    ),
+    "MinhashDedupSignature": _minhash,
+    "MinhashDedupBuckets": NOTHING,
+    "MinhashDedupCluster": NOTHING,
+    "MinhashDedupFilter": NOTHING,
+    "MinhashBuildIndex": always(output={"index": True}),
+    "SentenceDedupSignature": _sentences,
+    "SentenceFindDedups": NOTHING,
+    "SentenceDedupFilter": NOTHING,
+    "SentenceDedupBuildIndex": always(output={"index": True}),
+    "ExactDedupSignature": _exact,
+    "ExactFindDedups": NOTHING,
+    "ExactDedupFilter": NOTHING,
+    "UrlDedupSignature": _by_url,
+    "UrlFindDedups": NOTHING,
+    "UrlDedupFilter": NOTHING,
+    "SingleBloomFilter": _bloom,
+    "ESDatasetToSequence": always({"kind": "substring_dedup"}, differs="spans of 200 bytes; there a number of tokens"),
+    "ESMergeSequences": NOTHING,
+    "ESRangeRemover": NOTHING,
+    "NGramsDecontIndexer": NOTHING,
+    "NGramsDecontFilter": _decontaminated,
+    "TokensCounter": NOTHING,  # plan and report count tokens
+    "DocumentTokenizer": _tokens("token_shards", shuffles=True),
+    "DocumentTokenizerMerger": NOTHING,
+    "MegatronDocumentTokenizer": _tokens("megatron", shuffles=False),
+    **{name: always(output={"cleaned": kind}) for name, kind in WRITERS.items()},
+    "HuggingFaceDatasetWriter": always(output={"cleaned": "parquet"}, differs="a folder, which `hf upload` takes"),
+    **dict.fromkeys(
+        ("DocStats", "LineStats", "WordStats", "ParagraphStats", "SentenceStats", "TokenStats", "LangStats",
+         "StatsMerger", "WordsContaminationStats", "CCNetPerplexityStats"),
+        nearest(STATISTICS),
+    ),
+}  # fmt: skip
+VOID: Void = {"exclusion_writer": (), "language": ("en", "eng")}

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entries of a configuration of another tool, and what a recipe has for one.
+
+The table of each tool maps a name, such as `WordCountFilter`, to a function from the settings of the entry to a `Part`.
+A setting that no function asked for is reported, so nothing is lost without a line about it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple
+
+import yaml
+
+from curation.measures import highest_ratio
+from curation.reading.urls import shown as without_secrets
+from curation.recipes.recipe import shipped_recipes
+from curation.rules.decide import RULE_SETS
+
+MAX_SHOWN = 100  # characters of a value
+WHEN = "when"
+
+
+class Unread(NamedTuple):
+    """A value that only a run of the other tool would know, such as an argument of a script."""
+
+    text: str
+
+
+class Made(dict[str, Any]):
+    """The settings of a call in a script, such as `MinhashConfig(n_grams=5)`.
+
+    name         what is called
+    positional   the values without a name
+    line         of the script
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, Any], positional: list[Any], line: int) -> None:
+        super().__init__(settings)
+        self.name, self.positional, self.line = name, positional, line
+
+    def __str__(self) -> str:
+        return f"{self.name}(...)"
+
+
+class Entry(NamedTuple):
+    """A step of another tool: its name, its place in the file, and its settings."""
+
+    name: str
+    place: str
+    settings: Mapping[str, Any]
+
+
+class Part(NamedTuple):
+    """What the recipe has for an entry.
+
+    steps       stages (with `kind`) and rules (without), in their order
+    inputs      inputs to read
+    of_inputs   settings of all inputs
+    output, tokenizer   settings of these parts of the recipe
+    differs     what is not the same here
+    """
+
+    steps: tuple[Any, ...] = ()
+    inputs: tuple[dict[str, Any], ...] = ()
+    of_inputs: Mapping[str, Any] = {}  # never changed
+    output: Mapping[str, Any] = {}
+    tokenizer: Mapping[str, Any] = {}
+    differs: str = ""
+
+
+class NotTranslated(Exception):  # noqa: N818  # it ends one entry, not the command
+    """An entry without a counterpart; the text names what is nearest."""
+
+
+Void = Mapping[str, tuple[Any, ...]]  # settings that change nothing -> with these values alone; (): with any
+
+
+class Settings:
+    """The settings of an entry, which notes those that a function asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        self.asked: set[str] = set()
+        self.ignored: set[str] = set()
+        self.inner: list[Settings] = []
+
+    def within(self, values: Mapping[str, Any]) -> Settings:
+        """Return settings that belong to these, of which all others do not matter."""
+        self.ignore(*self.values)
+        self.inner.append(Settings(values))
+        return self.inner[-1]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a setting, or its default in the other tool. NotTranslated for a value that is not in the file."""
+        value = self.values.get(name, default)
+        if isinstance(value, Unread | Made):
+            raise NotTranslated(
+                f"{name} is {shown(value)}, and only values in the file are read: write it there, or here"
+            )
+        self.asked.add(name)
+        return value
+
+    def number(self, name: str, default: Any = None) -> float | None:
+        """Return a number; None for a bound that is switched off, or that everything satisfies."""
+        value = self.get(name, default)
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = float(value)  # YAML 1.1 reads 1e-3 as text
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise NotTranslated(f"{name} is {shown(value)}, expected a number")
+        return None if math.isnan(value) or abs(value) >= sys.maxsize else value
+
+    def choice(self, name: str, *values: Any, default: Any) -> Any:
+        """Return a setting that may have these values only."""
+        value = self.get(name, default)
+        if value not in values:
+            raise NotTranslated(f"{name}: {shown(value)} has no counterpart; here it is as {shown(values[0])}")
+        return value
+
+    def ignore(self, *names: str) -> None:
+        """Settings that change no result, such as a number of workers."""
+        self.ignored.update(names)
+
+    def given(self) -> str:
+        """The settings in the file, for a comment."""
+        asked = {name: value for name, value in self.values.items() if value is not None and name in self.asked}
+        return ", ".join(
+            [*(f"{name} {shown(value)}" for name, value in asked.items()), *(s.given() for s in self.inner)]
+        )
+
+    def unasked(self, void: Void) -> list[str]:
+        """The settings in the file that nothing asked for; `void` has those of any entry that change nothing."""
+        known = self.asked | self.ignored
+        found = [name for name, value in self.values.items() if name not in known and value is not None]
+        found = [name for name in found if name not in void or (void[name] and self.values[name] not in void[name])]
+        return [*found, *(name for inner in self.inner for name in inner.unasked(void))]
+
+
+Translator = Callable[[Settings], Part]
+
+
+def shown(value: Any) -> str:
+    """A value for people, on one line, without passwords of URLs."""
+    text = value.text if isinstance(value, Unread) else str(value)
+    text = without_secrets(text) if "://" in text else text
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+# Bounds
+
+
+class Value(NamedTuple):
+    """A bound: a setting with its default, or the rest of it to 1."""
+
+    name: str
+    default: float | None = None
+    is_rest: bool = False
+
+
+def rest(name: str, default: float | None = None) -> Value:
+    return Value(name, default, is_rest=True)
+
+
+def _bound_of(settings: Settings, value: Value | None) -> float | None:
+    number = settings.number(value.name, value.default) if value else None
+    return round(1 - number, 12) if number is not None and value and value.is_rest else number
+
+
+def rule_with(subject: str | Mapping[str, Any], low: float | None, high: float | None) -> tuple[dict[str, Any], ...]:
+    """The rule on a measure, a ratio `a/b` or another subject; none if everything satisfies it."""
+    about = subject_of(subject) if isinstance(subject, str) else dict(subject)
+    highest = highest_ratio(*about["ratio"]) if "ratio" in about else math.inf
+    found = {"min": low} if low is not None and low > 0 else {}
+    found |= {"max": high} if high is not None and high < highest else {}
+    return (about | found,) if found else ()
+
+
+def subject_of(text: str) -> dict[str, Any]:
+    numerator, _, denominator = text.partition("/")
+    return {"ratio": [numerator, denominator]} if denominator else {"measure": numerator}
+
+
+def as_in(rule_set: str, reason: str) -> dict[str, Any]:
+    """The subject of a rule of a shipped set, which follows the other tool."""
+    [rule] = [rule for rule in RULE_SETS[rule_set] if rule.name == reason]
+    if rule.matches:
+        return {"matches": rule.matches, "per": rule.per}
+    return {"ratio": [*rule.ratio]} if rule.ratio else {"measure": rule.measure}
+
+
+def bounds(
+    subject: str | Mapping[str, Any], min: Value | None = None, max: Value | None = None, differs: str = ""
+) -> Translator:
+    """A filter with a lower and an upper bound."""
+
+    def translate(settings: Settings) -> Part:
+        steps = rule_with(subject, _bound_of(settings, min), _bound_of(settings, max))
+        return Part(steps, differs=differs if steps else "")
+
+    return translate
+
+
+# Other parts
+
+
+def nearest(text: str) -> Translator:
+    """An entry without a counterpart."""
+
+    def translate(settings: Settings) -> Part:
+        raise NotTranslated(text)
+
+    return translate
+
+
+def always(*steps: Any, differs: str = "", **parts: Any) -> Translator:
+    """An entry whose settings do not matter here."""
+
+    def translate(settings: Settings) -> Part:
+        settings.ignore(*settings.values)
+        return Part(steps, differs=differs, **parts)
+
+    return translate
+
+
+def replace(pattern: str, by: str = "") -> dict[str, Any]:
+    return {"kind": "rewrite", "replace": [{"matches": pattern, "by": by}]}
+
+
+def literal(text: str) -> str:
+    """A pattern of RE2 that matches a text."""
+    return re.sub(r"([^\w\s]|\\)", r"\\\1", text, flags=re.ASCII) if text.isascii() else re.escape(text)
+
+
+@cache
+def _shipped(name: str) -> list[Any]:
+    return list(yaml.safe_load(shipped_recipes()[name])["stages"])
+
+
+def shipped(recipe: str, stage: str) -> dict[str, Any]:
+    """A stage of a shipped recipe after the same tool."""
+    [found] = [entry for entry in _shipped(recipe) if isinstance(entry, dict) and entry.get("name") == stage]
+    return dict(found)
+
+
+def tokenizer_name(name: str) -> str:
+    """The name of a tokenizer here: a path or an encoding unchanged, ORG/NAME from the Hub."""
+    is_of_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.endswith((".json", ".model"))
+    return f"hub:{name}" if is_of_hub else name
+
+
+def needs(*paths: str) -> str:
+    """The difference of stages with `when`."""
+    return f"left out until you give your file: --set {' --set '.join(f'{path}=...' for path in paths)}"
+
+
+def as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple | set) else [value]
+
+
+def texts(settings: Settings, name: str, default: Any = None) -> list[str]:
+    values = as_list(settings.get(name, default))
+    if wrong := [value for value in values if not isinstance(value, str)]:
+        raise NotTranslated(f"{name} has {shown(wrong[0])}, expected text")
+    return values
