@@ -28,6 +28,8 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 NOTEBOOK = re.compile(r"(\]\([^)#:]+)\.ipynb(?=[)#])")
 DEFINITION = re.compile(r"(\S.*?)\s{2,}(\S.*)")
 WIDTH = 90
+NAMED = re.compile(r"^```(\w+) (\S+)$", re.M)  # a block of code with the name of its file
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 FOLDER = re.compile(r"(\]\((?:[^)#:]+/)?decisions)\)")
 
 
@@ -130,7 +132,8 @@ def stage_pages(folder: Path) -> None:
                 shutil.copyfile(linked, copied)
         written = folder / page.relative_to(ROOT)
         written.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(FOLDER.sub(r"\1/README.md)", NOTEBOOK.sub(r"\1.md", text)), "utf-8")
+        text = FOLDER.sub(r"\1/README.md)", NOTEBOOK.sub(r"\1.md", text))
+        written.write_text(NAMED.sub(r'```\1 title="\2"', text), "utf-8")
     (folder / "notebooks").mkdir()
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
         (folder / "notebooks" / f"{notebook.stem}.md").write_text(notebook_page(notebook), "utf-8")
@@ -165,6 +168,5 @@ def pages_in_menu() -> list[str]:
 
 if __name__ == "__main__":
     done = build(Path(sys.argv[1] if len(sys.argv) > 1 else "site"))
-    sys.stdout.write(done.stdout)
-    sys.stderr.write(done.stderr)
+    sys.stdout.write(COLOURS.sub("", done.stdout))
     sys.exit(done.returncode)
