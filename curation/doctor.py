@@ -118,11 +118,12 @@ def _frame_arrays(engine: Engine, frame: Frame) -> list[np.ndarray]:
 
 
 def _parquet_arrays(engine: Engine, table: pa.Table) -> list[np.ndarray]:
-    """Write a table as Parquet, and return what pyarrow reads: the bytes differ between engines."""
+    """Write a table as Parquet, and return what pyarrow reads, in the types of the table: the bytes differ between
+    engines."""
     with unsynced_folder() as folder:
         with engine.parquet_file(folder / "check.parquet", table.schema, file_options(table.schema)) as file:
             file.write(table)
-        return _table_arrays(pq.read_table(folder / "check.parquet"))
+        return _table_arrays(pq.read_table(folder / "check.parquet").cast(table.schema))
 
 
 def _table_arrays(table: pa.Table) -> list[np.ndarray]:
