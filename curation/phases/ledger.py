@@ -66,7 +66,7 @@ class Group(NamedTuple):
 class PartialTotals(msgspec.Struct, kw_only=True):
     """The done-records of some consecutive slices, added up.
 
-    columns  COLUMNS of each slice
+    columns  COLUMNS of each slice, then for each row stage the documents that reached it
     groups   the sums, and damaged slices, in the order of their slices
     stages   the sums of the counts of stages
     """
@@ -84,7 +84,7 @@ def _columns_of(record: SliceRecord) -> tuple[int, ...]:
     measured = sum(stage.documents_in for stage in record.stages if stage.tallies and not stage.unit)
     return (
         record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.bytes_read,
-        record.rejected > 0, record.locations > 0,
+        record.rejected > 0, record.locations > 0, *(stage.documents_in for stage in record.stages),
     )  # fmt: skip
 
 
@@ -119,20 +119,21 @@ def _key_of(input_slice: Slice) -> Key:
 
 
 class SliceTotals:
-    """The done-records of the slices of a segment, added up: 74 bytes per slice are kept.
+    """The done-records of the slices of a segment, added up: 74 bytes per slice are kept, and 8 per row stage.
 
     rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
     read                           int64, one per slice: documents that the segment read
     measured                       int64, one per slice: rows of `measures/`
     bytes_read                     int64, one per slice: bytes of the texts that were read of the inputs
     has_rejected, has_locations    bool, one per slice
+    reached                        int64, shape (row stages, slices): documents that reached each row stage
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
     """
 
     def __init__(self, slices: Sequence[Slice], parts: Iterable[PartialTotals], stages: Sequence[StageCount]) -> None:
         """Add up `parts`, which have all slices in order, and their stages to `stages`, in place."""
-        columns = np.zeros((len(COLUMNS), len(slices)), np.int64)
+        columns = np.zeros((len(COLUMNS) + len(stages), len(slices)), np.int64)
         self.slices: list[Slice] = []
         self.records: list[SliceRecord] = []
         places: dict[Key, SliceRecord] = {}
@@ -154,7 +155,8 @@ class SliceTotals:
                 if group.is_sum:
                     places[key] = group.record
         self.rows, self.lines, self.read, self.documents, self.bytes, self.measured, self.bytes_read = columns[:7]
-        self.has_rejected, self.has_locations = columns[7:].astype(bool)
+        self.has_rejected, self.has_locations = columns[7 : len(COLUMNS)].astype(bool)
+        self.reached = columns[len(COLUMNS) :]
 
 
 def _add(total: SliceRecord, record: SliceRecord) -> None:

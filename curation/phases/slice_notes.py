@@ -15,6 +15,7 @@ from curation.arrays import write_array
 from curation.contract import ID, ROW, Engine, Frame
 from curation.phases.candidates import SCHEMA, Candidates
 from curation.phases.ledger import SliceRecord
+from curation.phases.measured_rows import VALUES, values_of, values_schema
 from curation.reading.locations import Location
 from curation.recipes.exports import is_one_file
 from curation.recipes.recipe import Recipe
@@ -22,6 +23,7 @@ from curation.rules.group_tallies import GroupTallies, tallies_of_groups
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
 from curation.run_folder.partitions import TableFile
 from curation.stages import RowStage, Stage
+from curation.stages.measured_rules import measured_rules
 from curation.stages.outcome import Outcome
 
 SAMPLES, MEASURES, READ = ".samples.arrow", ".measures.arrow", ".read.bin"  # suffixes of files
@@ -42,7 +44,8 @@ def measures_schema(stages: list[Stage]) -> pa.Schema:
 def suffixes(recipe: Recipe, is_read: bool) -> list[str]:
     """Return the suffixes of the files that the notes of a slice write. `is_read`: in the segment that reads inputs."""
     cuts_raw = is_read and bool(recipe.output.raw) and not is_one_file(recipe.output.raw)
-    return [SAMPLES] + [MEASURES] * recipe.output.measures + [READ] * cuts_raw
+    has_values = values_schema(recipe.stages) is not None
+    return [SAMPLES] + [VALUES] * has_values + [MEASURES] * recipe.output.measures + [READ] * cuts_raw
 
 
 class SliceNotes:
@@ -63,6 +66,8 @@ class SliceNotes:
         self.locations: list[Location] = []
         self.firsts: list[np.ndarray] = []  # of `curation.reading.splitting.Parts`
         self.samples = TableFile(paths[SAMPLES], SCHEMA)
+        self.values_schema = values_schema(recipe.stages)
+        self.values = TableFile(paths[VALUES], self.values_schema) if self.values_schema else None
         self.measures_schema = measures_schema(recipe.stages)
         self.measures = TableFile(paths[MEASURES], self.measures_schema) if MEASURES in paths else None
         self.read = pa.OSFile(str(paths[READ]), "wb") if READ in paths else None
@@ -84,6 +89,9 @@ class SliceNotes:
             tallies = self.groups.setdefault(number, tallies_of_groups(stage.rules_by_group()))
             for counts, groups in zip(tallies, outcome.groups, strict=True):
                 counts.add(groups, outcome.measures, outcome.verdict.reason)
+        if self.values is not None and self.values_schema is not None and len(frame) and measured_rules(stage):
+            rows = self.engine.to_arrow(frame[[ROW]]).column(ROW)
+            self.values.write(values_of(self.values_schema, number, rows, stage, outcome))
         rules, measures = stage.rules_on_measures(), outcome.measures
         if not rules or not len(frame):
             return
@@ -112,6 +120,6 @@ class SliceNotes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for file in (self.samples, self.measures, self.read):
+        for file in (self.samples, self.values, self.measures, self.read):
             if file is not None:
                 file.__exit__(*error)

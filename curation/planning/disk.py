@@ -8,6 +8,7 @@ bytes per byte of text (or as named), from a survey of the inputs:
     _work           segment-N/*.arrow                   text after the row stages + 24 and the id, per document
                     segment-N/*.keys.arrow              8 + the keys of the segment's stages, per document
                     outputs/*.ids, *.lengths            2 or 4 per token (the tokenizer's dtype), 4 per document
+                    segment-N/*.values.arrow            13 + 4 per measure, per document and filter
                     records of removed documents        80 + the id, per document read; the text that row stages remove
                     segment-0/*.read.bin, with `raw`    8 per document read
                     segment-N/stage-N-cuts/*.npy        CUT_SHARE of the text for each stage that cuts
@@ -57,6 +58,7 @@ from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import bytes_of_run
 from curation.stages import CorpusStage, Mix
 from curation.stages.checks import stage_errors
+from curation.stages.measured_rules import values_bytes
 from curation.system.progress import Progress
 
 MARGIN, FIXED_BYTES = 1.1, 200_000
@@ -122,7 +124,8 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
     written = max(kept_share(recipe, survey), 1.0)  # of the documents after the row stages
     kept_documents, kept_bytes = written * survey.kept_documents, written * survey.kept_bytes
     parts = {
-        "_work": sum(survey.segments) + (ROW_BYTES + READ_BYTES * bool(output.raw) + id_bytes) * documents,
+        "_work": sum(survey.segments)
+        + (ROW_BYTES + values_bytes(recipe.stages) + READ_BYTES * bool(output.raw) + id_bytes) * documents,
         "documents": written * survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
     }

@@ -7,7 +7,6 @@ the written-out form.
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
@@ -16,12 +15,11 @@ import msgspec
 
 from curation.errors import RecipeError, near_or_nothing, nearest
 from curation.kernels.word_breaks import WORDS
-from curation.measures import is_measure, near_measure
 from curation.recipes.renamed import RENAMED, Key
+from curation.recipes.rule_settings import put_rule, subject_of
 from curation.recipes.yaml_text import parse_yaml
-from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, reasons_of, rules_of_entry
+from curation.rules.decide import SET_NAMES, Rule
 from curation.rules.grammar import divided_override
-from curation.rules.groups import of_different_groups
 from curation.rules.units import LANGUAGE, REPEATS
 from curation.stages import STAGES, Filter
 from curation.stages.base import stage_names
@@ -146,14 +144,7 @@ def _keyed_rule(key: Any, conditions: Any, path: str, more: Set[str]) -> dict[st
     for name in SUBJECTS:
         if name in conditions:
             raise ValueError(f"leave {name} out: the key {key!r} already names the value to bound - at `{path}`")
-    return {**_subject(key, more), **conditions}
-
-
-def _subject(key: str, more: Set[str] = frozenset()) -> dict[str, Any]:
-    """The field that holds the subject of a rule: ratio, measure or column."""
-    if "/" in key:
-        return {"ratio": [name.strip() for name in key.split("/")]}
-    return {"measure" if is_measure(key) or key in more else "column": key}
+    return {**subject_of(key, more), **conditions}
 
 
 # Settings
@@ -360,7 +351,7 @@ def _put_in_stage(content: dict[str, Any], path: list[str], value: Any) -> None:
     kind = STAGES.get(stage["kind"])  # None for a kind outside the package
     is_measure_words = rest[0] == "words" and not (len(rest) == 1 and value in WORDS)  # `words` is a field, too
     if kind is Filter and (is_measure_words or rest[0] not in Filter.__struct_fields__):
-        _put_rule(stage, rest, value, ".".join(where))
+        put_rule(stage, rest, value, ".".join(where))
     else:
         _put_field(stage, None if kind is None else (kind,), where, rest, value)
 
@@ -379,104 +370,3 @@ def _named_stage(stages: list[Any], path: list[str]) -> tuple[int, list[str]]:
         raise ValueError(f"{path[0]!r} is ambiguous: name {' or '.join(names[number] for number in fits)}")
     number, rest = _named([*names, *kinds], path, "stage")
     return number % len(stages), rest
-
-
-# Rules of a filter
-
-
-def _put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) -> None:
-    """Change or remove a rule of a filter; add one for a measure or ratio that has none."""
-    key, *rest = path
-    rules = stage.get("rules", [])
-    rules = [rules] if isinstance(rules, str) else rules
-    msgspec.convert(rules, list[str | Rule])
-    new = {} if any(fitting(_expanded(entry), key) for entry in rules) else _new_subject(rules, key, where)
-    if len(rest) == 1:
-        value = {rest[0]: value}
-    if value is False or value == OFF:  # YAML takes `off` for false
-        _remove_rule(rules, key, where)
-    elif not isinstance(value, dict) or not value or len(rest) > 1:
-        raise ValueError(f"give a bound of {key}: {where}.{key}.{'min=50' if new else _bound_of(rules, key)}")
-    elif new:
-        rules.append(new | value)
-    else:
-        for condition, bound in value.items():
-            _change(rules, key, condition, bound)
-    msgspec.convert(rules, list[str | Rule])
-    stage["rules"] = rules
-
-
-def _bound_of(rules: list[Any], key: str) -> str:
-    """An example of a setting: a bound that the first rule of this name has, such as `max=0.1`."""
-    known = [rule for entry in rules for rule in _expanded(entry)]
-    low, high = known[fitting(known, key)[0]].bounds
-    if low == -high == -math.inf:  # they differ between groups
-        return "max=0.1"
-    return f"min={low:g}" if low > -math.inf else f"max={high:g}"
-
-
-def _expanded(entry: Any) -> Sequence[Rule]:
-    """The rules of an entry of `rules`; for a set, after its override."""
-    return rules_of_entry(entry if isinstance(entry, str) else msgspec.convert(entry, Rule))
-
-
-def _new_subject(rules: list[Any], key: str, where: str) -> dict[str, Any]:
-    """The subject of a new rule; ValueError for a name that is not a measure or ratio."""
-    subject = _subject(key)
-    if "column" in subject:
-        known = keys_of([rule for entry in rules for rule in _expanded(entry)])
-        names = [*Filter.__struct_fields__, *known]
-        hint = near_or_nothing(key, names) or near_measure(key)
-        raise ValueError(f"{where} has no field or rule {key!r}, and no measure has that name{hint}")
-    return subject
-
-
-def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, Rule]:
-    """(number of the entry of `rules`, rule in it) that a key names; ValueError for none or several."""
-    places = [(number, rule) for number, entry in enumerate(rules) for rule in _expanded(entry)]
-    known = [rule for _, rule in places]
-    fits = fitting(known, key, "in_" if condition == "in" else condition)
-    if not fits:
-        raise ValueError(f"no rule named {key!r}{nearest(key, keys_of(known))}")
-    entries = {places[fit][0] for fit in fits}
-    if len(entries) > 1 or (len(fits) > 1 and not of_different_groups([known[fit] for fit in fits])):
-        raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
-    number, rule = places[fits[0]]
-    if isinstance(rules[number], dict) and "rules" in rules[number]:
-        raise ValueError(f"{key!r} differs per {rules[number]['per']}; change the rules of each value in the recipe")
-    return number, rule
-
-
-def _change(rules: list[Any], key: str, condition: str, bound: Any) -> None:
-    number, rule = _fit(rules, key, condition)
-    if _is_set(rules[number]):
-        before = _override(rules[number]).get(rule.name)
-        _set_override(rules, number, rule.name, {**(before if isinstance(before, dict) else {}), condition: bound})
-    else:
-        rules[number][condition] = bound
-
-
-def _remove_rule(rules: list[Any], key: str, where: str) -> None:
-    number, rule = _fit(rules, key)
-    if _is_set(rules[number]):
-        _set_override(rules, number, rule.name, OFF)
-    else:
-        del rules[number]
-    if not any(map(_expanded, rules)):
-        raise ValueError(f"{where} would have no rules. Remove the stage instead")
-
-
-def _is_set(entry: Any) -> bool:
-    return isinstance(entry, str) or "set" in entry
-
-
-def _override(entry: Any) -> dict[str, Any]:
-    return {} if isinstance(entry, str) else entry.get("override") or {}
-
-
-def _set_override(rules: list[Any], number: int, reason: str, change: Any) -> None:
-    """Set a change as the last one, which wins."""
-    entry = rules[number]
-    others = {key: other for key, other in _override(entry).items() if key != reason}
-    written = {"set": entry} if isinstance(entry, str) else entry
-    rules[number] = {**written, "override": {**others, reason: change}}

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report.html`: one page without scripts, images or links to other files, for screens of any width and for print.
+"""`report.html`: one page without images and links to other files, for screens of any width and for print.
 
-Names, reasons, paths and texts come from untrusted files. All of them pass through `report_page.parts`, and the page
-forbids scripts. Each list has a limit in bytes, so that the page stays below MAX_BYTES whatever the run.
+Names, reasons, paths and texts come from untrusted files. All of them pass through `page.parts`, or are data of the one
+script that the page allows. Each list has a limit in bytes, so that the page stays below MAX_BYTES whatever the run.
+Without the script the page has everything but sliders, search and order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from curation.errors import counted
 from curation.report.page.clusters import clusters
 from curation.report.page.documents import before_and_after, groups
 from curation.report.page.facts import data_card, lines, outputs, recipe, times
 from curation.report.page.funnel import funnel, tiles, warnings
+from curation.report.page.live import POLICY, Sliders
 from curation.report.page.parts import MAX_CHARACTERS, section, shown, size
 from curation.report.page.rules import rules
 from curation.report.page.spans import spans
@@ -20,7 +24,8 @@ from curation.report.page.style import STYLE
 from curation.report.page.texts import pairs, samples
 from curation.report.text import funnel_line, shown_numbers, stage_lines
 
-MAX_BYTES = 1_500_000
+MAX_BYTES = 3_300_000  # of which 1.75 MB are the sample of measures
+SHOWN_INPUTS = 5  # in the title
 
 
 def as_html(content: dict[str, Any]) -> str:
@@ -28,9 +33,12 @@ def as_html(content: dict[str, Any]) -> str:
     name = shown(content["recipe"]["name"] or "run")
     engine = f"{shown(content['engine'])} ({shown(content['engine_reason'])})"
     memory = size(content.get("peak_memory_bytes", 0))
+    inputs = shown(_inputs([source["name"] for source in content["sources"]]))
+    digest = shown(content["documents_digest"][:12])
+    sliders = Sliders(content)
     sections = [
         ("What happened to the documents", funnel(content), "funnel"),
-        ("Rules and their bounds", rules(content), "rules"),
+        ("Rules and their bounds", rules(content, sliders), "rules"),
         ("Documents before and after", before_and_after(content), "documents"),
         ("Groups of duplicates", groups(content), "groups"),
         ("Repeated spans", spans(content), "spans"),
@@ -49,22 +57,28 @@ def as_html(content: dict[str, Any]) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{name}</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; {POLICY}">
+<title>{name}: {inputs}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <h1>{name}</h1>
-<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {memory} of memory</p>
+<p>{inputs}</p>
+<p class="quiet">Digest of the documents {digest}; engine {engine}; {content["seconds"]:,.1f} s; {memory} of memory</p>
 <nav>
 {links}</nav>
 {tiles(content)}
 {warnings(content["warnings"])}
 {"".join(section(*entry) for entry in sections)}
 <p class="quiet">{shown(funnel_line(content))}</p>
-</body>
+{sliders.scripts()}</body>
 </html>
 """
+
+
+def _inputs(names: Sequence[str]) -> str:
+    more = f" and {counted(len(names) - SHOWN_INPUTS, 'input')} more" if len(names) > SHOWN_INPUTS else ""
+    return f"{counted(len(names), 'input')}: {', '.join(names[:SHOWN_INPUTS])}{more}"
 
 
 def _link(title: str) -> str:

@@ -64,7 +64,7 @@ def build(
     counted_stages  the count and the lines under the funnel of each stage, in recipe order
     totals          the done-records of the slices, first segment
     output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms; `texts`,
-                    samples; `lost`, warnings about groups of documents
+                    samples; `measured`, of each filter; `lost`, warnings about groups of documents
     digests         path -> SHA-256 of the outputs that are already written
     """
     plan, folder = context.plan, context.folder
@@ -115,6 +115,7 @@ def build(
         "forms": summaries(forms),
         "values": _values(stages, records, parts),
         "texts": output_records["texts"],
+        "measured": output_records["measured"],
         "work_seconds": {
             "read": round(sum(record.read_seconds for record in records), 3),
             "write_work": round(sum(record.write_seconds for record in records), 3),

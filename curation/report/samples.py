@@ -211,6 +211,7 @@ class Sampler(NamedTuple):
         place = self.locations.columns(document.slice, np.array([document.row]))
         return {
             "id": document.id,
+            "doc": int(self.numbering.offsets[document.slice]) + document.row,
             "source": self.numbering.slices[document.slice].source,
             "file": place["file"][0].as_py(),
             "line": place["line"][0].as_py(),

@@ -18,7 +18,14 @@ import pyarrow as pa
 
 from curation.errors import nearest
 from curation.rules.grammar import OFF, Bounds, Rule
-from curation.rules.groups import GroupedRule, grouped_rules, groups_in, of_different_groups, with_groups
+from curation.rules.groups import (
+    GroupedRule,
+    bounds_measures,
+    grouped_rules,
+    groups_in,
+    of_different_groups,
+    with_groups,
+)
 from curation.system.html_table import html_table
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
@@ -37,6 +44,7 @@ class Verdict(NamedTuple):
     notes    columns for `removed/`: name -> one value per removed row, in their order; those of the stage's `notes`
     broken   bounds that rows break, for reasons whose bounds differ between rows: float64, one per row, NaN for other
              rows; None if there are no such reasons
+    others   rows that break a rule which bounds no measure: bool, one per row; None if there are no such rules
     """
 
     reason: np.ndarray
@@ -45,6 +53,7 @@ class Verdict(NamedTuple):
     bounds: tuple[tuple[float, float], ...] = ()
     notes: Mapping[str, Any] = MappingProxyType({})
     broken: np.ndarray | None = None
+    others: np.ndarray | None = None
 
     @classmethod
     def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:
@@ -96,14 +105,16 @@ def decide(
     for groups in (found := groups_in(rules)):
         groups.check(columns[groups.column])
     bound = np.full(rows, np.nan) if found else None
+    others = None if all(map(bounds_measures, rules)) else np.zeros(rows, bool)
     wanted = {name: measures[name] for name in dict.fromkeys(name for rule in rules for name in rule.measures)}
     for start in range(0, max(rows, 1), BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
         measured = {name: values[block] for name, values in wanted.items()}
         cut = {name: column.slice(start, BLOCK_ROWS) for name, column in columns.items()}
-        _decide_block(rules, measured, cut, reason[block], value[block], None if bound is None else bound[block])
+        optional = (None if array is None else array[block] for array in (bound, others))
+        _decide_block(rules, measured, cut, reason[block], value[block], *optional)
     names, bounds = tuple(rule.name for rule in rules), tuple(rule.bounds for rule in rules)
-    return Verdict(reason, names, value, bounds, broken=bound)
+    return Verdict(reason, names, value, bounds, broken=bound, others=others)
 
 
 def _decide_block(
@@ -113,8 +124,9 @@ def _decide_block(
     reason: np.ndarray,
     value: np.ndarray,
     bound: np.ndarray | None,
+    others: np.ndarray | None,
 ) -> None:
-    """Fill `reason`, `value` and `bound` for rows whose arrays fit the cache of the processor."""
+    """Fill `reason`, `value`, `bound` and `others` for rows whose arrays fit the cache of the processor."""
     for number, rule in enumerate(rules):
         values, breaks = rule.judge(measures, columns)
         if breaks.any():
@@ -123,6 +135,8 @@ def _decide_block(
             value[broken] = values[broken]
             if bound is not None and isinstance(rule, GroupedRule):
                 bound[broken] = rule.broken_bounds(columns, values)[broken]
+            if others is not None and not bounds_measures(rule):
+                others |= breaks
 
 
 def _bound(measure: str | tuple[str, str], reason: str, min: float = -math.inf, max: float = math.inf) -> Rule:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from curation.rules.grammar import Rule
-from curation.rules.groups import GroupedRule, Groups, groups_in
+from curation.rules.groups import GroupedRule, Groups, bounds_measures, groups_in
 from curation.rules.tallies import SIZE, Tally, as_report, bins_of
 
 BELOW, ABOVE = SIZE, SIZE + 1  # codes after those of bins
@@ -92,11 +92,7 @@ class GroupTallies:
     def as_report(self, found: GroupCounts) -> dict[str, Any]:
         """Return the entry of the column in `report.json`: each group with its documents and reasons, those with the
         most documents first. The first SHOWN_GROUPS also have their bounds and values."""
-        codes, counts = np.array(found.codes, np.int64), np.array(found.counts, np.int64)
-        numbers, edges = np.unique(codes // self.width, return_index=True)
-        cuts = zip(numbers.tolist(), edges.tolist(), [*edges.tolist(), len(codes)][1:], strict=True)
-        parts = [(number, codes[a:b] - number * self.width, counts[a:b]) for number, a, b in cuts]
-        parts.sort(key=lambda part: (-part[2][0], part[0]))
+        parts = self._parts(found)
         entries = [
             {"group": self.groups.name(number), "documents": int(counts[0]), "reasons": self._reasons(codes, counts)}
             for number, codes, counts in parts
@@ -104,6 +100,18 @@ class GroupTallies:
         for entry, part in zip(entries[:SHOWN_GROUPS], parts, strict=False):
             entry["rules"] = self._values(*part)
         return {"column": self.groups.column, "groups": entries}
+
+    def largest(self, found: GroupCounts) -> list[int]:
+        """Return the numbers of the SHOWN_GROUPS, in the order of the report."""
+        return [number for number, *_ in self._parts(found)[:SHOWN_GROUPS]]
+
+    def _parts(self, found: GroupCounts) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """Each group, its codes from 0, and their counts; those with the most documents first."""
+        codes, counts = np.array(found.codes, np.int64), np.array(found.counts, np.int64)
+        numbers, edges = np.unique(codes // self.width, return_index=True)
+        cuts = zip(numbers.tolist(), edges.tolist(), [*edges.tolist(), len(codes)][1:], strict=True)
+        parts = [(number, codes[a:b] - number * self.width, counts[a:b]) for number, a, b in cuts]
+        return sorted(parts, key=lambda part: (-part[2][0], part[0]))
 
     def _reasons(self, codes: np.ndarray, counts: np.ndarray) -> dict[str, int]:
         reasons: dict[str, int] = {}
@@ -138,9 +146,7 @@ def rule_of(rule: Rule, group: int) -> Rule | None:
 
 def is_measured(rule: Rule, groups: Groups) -> bool:
     """Whether a rule bounds a measure or ratio of documents in these groups."""
-    if isinstance(rule, GroupedRule):
-        return rule.groups is groups and rule.template.is_on_measures
-    return rule.is_on_measures
+    return bounds_measures(rule) and (not isinstance(rule, GroupedRule) or rule.groups is groups)
 
 
 def _summed(codes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

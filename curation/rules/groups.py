@@ -63,6 +63,15 @@ class Groups:
         """Return the values that a group lists, and `other` if it has all others."""
         return _first([*self._values.get(number, []), *([OTHER] if self.other == number else [])])
 
+    @property
+    def has_others(self) -> bool:
+        """Whether values that no group lists have rules of their own."""
+        return self.other is not None and self.other < self.count and self.value(self.other) == OTHER
+
+    def value(self, number: int) -> str:
+        """Return the first value that a group lists; `other` for a group that lists none."""
+        return next(iter(self._values.get(number, [])), OTHER)
+
     @cached_property
     def _values(self) -> dict[int, list[str]]:
         """group -> the values that it lists."""
@@ -341,6 +350,11 @@ def of_different_groups(rules: Sequence[Rule]) -> bool:
     """Return whether these are rules of groups, of which no group has two."""
     members = [rule.member for rule in rules if isinstance(rule, GroupedRule)]
     return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
+
+
+def bounds_measures(rule: Rule) -> bool:
+    """Return whether a rule bounds a measure or ratio, of all documents or in each of its groups."""
+    return rule.template.is_on_measures if isinstance(rule, GroupedRule) else rule.is_on_measures
 
 
 def groups_in(rules: Iterable[Rule]) -> list[Groups]:

@@ -18,7 +18,7 @@ from curation.packing.ordering import check_shares
 from curation.packing.samples import SAMPLE_FILES
 from curation.reading.source_files import SourceFile
 from curation.recipes.renamed import with_new_names
-from curation.run_folder.report_texts_schema import AllValues, ColumnGroups, RuleValues, Texts
+from curation.run_folder.report_texts_schema import AllValues, ColumnGroups, Measured, RuleValues, Texts
 
 RAW, CLEANED, CARD = "raw", "cleaned", "README.md"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
@@ -175,6 +175,7 @@ class _Report(msgspec.Struct):
     tokenizer: dict[str, Any] = {}
     values: AllValues = AllValues()  # reports up to 0.2.0 lack `values` and `texts`
     texts: Texts = Texts()
+    measured: list[Measured] = []  # reports up to 0.3 lack it
 
     def __post_init__(self) -> None:
         if self.tokens or self.recipe.output.formats:

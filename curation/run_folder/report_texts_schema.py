@@ -79,6 +79,7 @@ class Sample(msgspec.Struct, frozen=True):
     value: float | None = None
     bound: float | None = None
     kept: str | None = None
+    doc: Count = 0  # reports up to 0.3 lack it
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -152,6 +153,44 @@ class ClusterMap(msgspec.Struct, frozen=True):
     count: Count
     shares: tuple[float, float]
     points: list[tuple[float, float, int, str, str]]
+
+
+class MeasuredRule(msgspec.Struct, frozen=True):
+    """A rule on measures: places in `measures`, its bounds, the highest value that there is, its path in settings, and
+    the places of its column and group in `groups`."""
+
+    reason: str
+    measures: list[Count]
+    path: str
+    min: float | msgspec.UnsetType = msgspec.UNSET
+    max: float | msgspec.UnsetType = msgspec.UNSET
+    highest: float | msgspec.UnsetType = msgspec.UNSET
+    column: Count | msgspec.UnsetType = msgspec.UNSET
+    group: Count | msgspec.UnsetType = msgspec.UNSET
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The measures of a sample of the documents that reached a filter."""
+
+    stage: str
+    documents: Count
+    drawn: Count
+    shown: list[str]
+    measures: list[str]
+    groups: list[list[str]]
+    rules: list[MeasuredRule]
+    data: str
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            if not 1 <= len(rule.measures) <= 2 or max(rule.measures) >= len(self.measures):
+                raise ValueError(f"the rule {rule.reason} needs one or two of {len(self.measures)} measures")
+            if (rule.column is msgspec.UNSET) != (rule.group is msgspec.UNSET):
+                raise ValueError(f"the rule {rule.reason} needs column and group, or neither")
+            if isinstance(rule.column, int) and isinstance(rule.group, int):
+                columns = self.groups[rule.column : rule.column + 1]
+                if not columns or rule.group >= len(columns[0]):
+                    raise ValueError(f"the rule {rule.reason} is of a group that is not in groups")
 
 
 class Texts(msgspec.Struct, frozen=True):

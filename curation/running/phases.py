@@ -42,6 +42,7 @@ from curation.phases.kept_ids import ids_of
 from curation.phases.ledger import SliceRecord, SliceTotals, check_ledger
 from curation.phases.locations import LocationTable
 from curation.phases.map_phase import SliceJob, run_slice, slice_counts
+from curation.phases.measured_rows import ReachedRows
 from curation.phases.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed
 from curation.phases.segment_state import SegmentState
 from curation.phases.totals import add_records
@@ -57,11 +58,13 @@ from curation.planning.segments import Segment, cut_segments
 from curation.planning.stored_plan import urls_of
 from curation.reading.inputs import entries_by_name
 from curation.report.lost_by_input import LostByInput
+from curation.report.measured_sample import sample_measures
 from curation.report.report import build, check_minima
 from curation.report.samples import Sampler
 from curation.run_folder.documents import document_schema
 from curation.run_folder.partitions import Numbering, Partitions
 from curation.stages import RowStage, Stage
+from curation.stages.measured_rules import measured_rules
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
 from curation.system.files import make_folder, read_json
@@ -94,12 +97,18 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     lost = LostByInput()
     first: SliceTotals | None = None
     measured = np.zeros(len(context.plan.slices), np.int64)  # rows of measures/ of each slice
+    filters: list[ReachedRows] = []
     for segment in segments:
         prepared = prepare_stages(context, segment)
         _run_segment(context, segment, prepared, state)
         row_counts = [counts[k] for k in segment.row_stages]
         totals = add_records(context, segment.number, segment_folder(context, segment.number), row_counts)
         measured += totals.measured
+        filters += [
+            ReachedRows(number, segment_folder(context, segment.number), reached)
+            for number, reached in zip(segment.row_stages, totals.reached, strict=True)
+            if measured_rules(recipe.stages[number])
+        ]
         lost.add_rules(totals)
         if first is None:
             first = totals
@@ -137,8 +146,15 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
     copies = planned - int(state.documents.sum())
     texts = Sampler(context, folders, numbering, locations, removed, state)
-    output_records = {"parts": part_records, "tokens": tokens, "copies": copies, "texts": texts.collect(counts)}
-    output_records["lost"] = texts.warn_of_lost_groups(counts, lost.groups(part_records))
+    shown = texts.collect(counts)
+    output_records = {
+        "parts": part_records,
+        "tokens": tokens,
+        "copies": copies,
+        "texts": shown,
+        "measured": sample_measures(recipe, filters, counts, shown, numbering.offsets),
+        "lost": texts.warn_of_lost_groups(counts, lost.groups(part_records)),
+    }
     return _conclude(context, counts, first, output_records, digests)
 
 

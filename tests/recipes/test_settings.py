@@ -2,6 +2,7 @@
 """Shorthands of recipes are written out; settings are put in where they say, or are refused in one message."""
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from curation.measures import Measure
 from curation.reading.inputs import Input
 from curation.recipes.recipe import Recipe, as_builtins, convert_recipe, load_recipe, parse_recipe
 from curation.recipes.settings import apply_settings, expand_shorthands, rules_setting, stages_setting
-from curation.rules.decide import RULE_SETS, expand_rules
+from curation.rules.decide import RULE_SETS, Bounds, expand_rules
+from curation.rules.groups import GroupedRule
 from tests.runs import assert_refused
 
 # Shorthands
@@ -337,3 +339,62 @@ def test_the_default_recipe_with_other_bounds():
     names = {rule.name: rule for rule in expand_rules(recipe.stages[2].rules)}
     assert {*names["too_few_words"].low[names["too_few_words"].member]} == {100} and "top_2gram" not in names
     assert convert_recipe(as_builtins(recipe)) == recipe
+
+
+# Rules of one value of a column
+
+PER_LANGUAGE = """
+stages:
+  - kind: filter
+    rules:
+      - {words: {max: 4000, reason: long}}
+      - per: language
+        rules: {en: [{words: {min: 60}}, gopher_repetition], de: en, pl: keep, other: {words: {min: 5}}}
+"""
+
+
+def test_a_setting_of_a_value_changes_the_rules_of_its_group_alone():
+    settings = ["stages.filter.de.words.min=70", "stages.filter.de.top_4gram=off", "stages.filter.other.words.max=900"]
+    recipe: Any = parse_recipe(PER_LANGUAGE, settings=settings)
+    rules = {rule.name: rule for rule in expand_rules(recipe.stages[0].rules) if isinstance(rule, GroupedRule)}
+    words, groups = rules["words"], rules["words"].groups
+    bounds = {name: (words.low[number], words.high[number]) for number, name in enumerate(("en", "other"))}
+    assert bounds == {"en": (70, math.inf), "other": (5, 900)} and groups.find("de") == groups.find("en") == 0
+    assert "top_4gram" not in rules and "top_3gram" in rules
+
+
+@pytest.mark.parametrize("rules", ["fineweb2", "[{set: fineweb2, other: keep}]", "{fineweb2: {other: keep}}"])
+def test_a_setting_of_a_language_is_an_override_of_the_set(rules: str):
+    settings = ["stages.filter.de.too_few_words.min=70", "stages.filter.de.too_few_words.min=80",
+                "stages.filter.de.words_too_long=off"]  # fmt: skip
+    recipe: Any = parse_recipe(f"stages: [{{filter: {{rules: {rules}}}}}]", settings=settings)
+    (rule,) = recipe.stages[0].rules
+    assert rule.group_override["de"] == {"too_few_words": Bounds(min=80), "words_too_long": "off"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("xx.words.min=70", "has no field or rule 'xx'"),
+        ("en.wrods.min=70", "stages.filter.en has no field or rule 'wrods'"),
+        ("en.words=70", "give a bound of words: stages.filter.en.words.min=60"),
+        ("en.words.min=much", "Expected `float"),
+        ("pl.words.min=70", "'pl' has no rules of its own"),
+    ],
+)
+def test_wrong_settings_of_values_end_in_one_message(setting: str, message: str):
+    with pytest.raises(RecipeError) as error:
+        parse_recipe(PER_LANGUAGE, settings=[f"stages.filter.{setting}"])
+    assert message in str(error.value)
+
+
+def test_a_wrong_bound_of_a_language_ends_in_one_message():
+    recipe = "stages: [{filter: {rules: [{set: fineweb2, other: keep}]}}]"
+    for setting, message in {
+        "de.too_few_words=70": "give a bound of too_few_words: stages.filter.de.too_few_words.min=50",
+        "de.too_few_words.mni=70": "Object contains unknown field `mni`",
+        "de.too_few_wrods.min=70": "has no rule 'too_few_wrods'",
+    }.items():
+        with pytest.raises(RecipeError) as error:
+            parse_recipe(recipe, settings=[f"stages.filter.{setting}"])
+        assert message in str(error.value), str(error.value)

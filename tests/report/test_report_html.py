@@ -1,31 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """`report.html`: hostile names are inert, its size is bounded, its colours have contrast, and it fits a phone."""
 
+import base64
 import copy
+import hashlib
 import html
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from curation.report import measured_sample
 from curation.report.html import MAX_BYTES, STYLE, as_html
+from curation.report.measured_sample import packed
+from curation.report.page.live import SCRIPT
 from curation.running.run import run
+from tests.report.pages import CHROMIUM, chromium, without_scripts
 from tests.runs import made_texts, recipe_of, records_of, report_of
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e\"'&" + "W" * 3000
 TAGS = {
     "a", "b", "body", "br", "code", "dd", "details", "div", "dl", "dt", "h1", "h2", "h3", "head", "html", "line",
-    "mark", "meta", "nav", "p", "polygon", "pre", "rect", "section", "span", "style", "summary", "svg", "table", "td",
-    "text", "th", "title", "tr",
+    "mark", "meta", "nav", "p", "path", "polygon", "pre", "rect", "section", "span", "style", "summary", "svg", "table",
+    "td", "text", "th", "title", "tr",
 }  # fmt: skip
 ATTRIBUTES = {
-    "aria-hidden", "aria-label", "charset", "class", "content", "height", "href", "http-equiv", "id", "lang", "name",
+    "aria-hidden", "aria-label", "charset", "class", "content", "d", "data-bins", "data-filter", "data-input",
+    "data-rule", "data-sample", "data-value", "height", "href", "http-equiv", "id", "lang", "name",
     "open", "points", "preserveaspectratio", "role", "style", "text-anchor", "viewbox", "width", "x", "x1", "x2", "y",
     "y1", "y2",
 }  # fmt: skip
@@ -87,18 +92,22 @@ def made_hostile(value: Any) -> Any:
     """The report with every string that comes from outside replaced."""
     if isinstance(value, dict):
         named = ("exact_duplicate", "short")
-        return {HOSTILE if key in named else key: made_hostile(entry) for key, entry in value.items()}
+        numbers = {"data": value.get("data"), "shown": value.get("shown")} if "drawn" in value else {}
+        return {HOSTILE if key in named else key: made_hostile(entry) for key, entry in value.items()} | numbers
     if isinstance(value, list):
         return [made_hostile(entry) for entry in value]
     return HOSTILE if isinstance(value, str) else value
 
 
 def test_hostile_names_are_inert(report: dict[str, Any]):
-    page = as_html(made_hostile(report) | {"warnings": [HOSTILE]})
+    whole = as_html(made_hostile(report) | {"warnings": [HOSTILE]})
+    page = without_scripts(whole)
     found = Reader(page)
     assert found.tags <= TAGS and found.attributes <= ATTRIBUTES and found.open == []
     assert "<script" not in page and "\x1b" not in page and html.escape("<script>alert(1)") in page
-    assert "default-src 'none'" in page
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert f'http-equiv="Content-Security-Policy" content="{policy}">' in page and "\x1b" not in whole
     assert {*re.findall(r'href="([^"]*)"', page)} <= {f"#{name}" for name in re.findall(r'id="([a-z]+)"', page)}
 
 
@@ -130,7 +139,7 @@ def test_samples_do_not_depend_on_slices(tmp_path: Path, report: dict[str, Any])
     recipe = recipe_of(folder / "a.jsonl", stages=STAGES, name="page", output={"formats": ["megatron"]})
     run(recipe, tmp_path / "out", engine="cpu", slice_bytes=3_000, workers=2, progress=False)
     sliced = report_of(tmp_path / "out")
-    assert (sliced["texts"], sliced["values"]) == (report["texts"], report["values"])
+    assert all(sliced[key] == report[key] for key in ("texts", "values", "measured")) and report["measured"]
     assert [stage.get("rules") for stage in sliced["stages"]] == [stage.get("rules") for stage in report["stages"]]
 
 
@@ -174,8 +183,14 @@ def test_the_size_is_bounded(report: dict[str, Any]):
     many["texts"]["clusters"] = [{"stage": HOSTILE, **clusters}] * 9
     many["values"]["languages"] = {name: {f"{k} {HOSTILE}": k for k in range(3_000)} for name in ("read", "kept")}
     many["stages"] += many["stages"][:1] * 300
+    (entry,) = many["measured"]
+    rules = [rule | {"reason": HOSTILE} for rule in entry["rules"]] * 99
+    numbers = packed([np.full(measured_sample.MAX_NUMBERS, 2**31 - 1)])  # the largest sample
+    many["measured"] = [entry | {"data": numbers}, entry | {"stage": "later", "rules": rules}]
+    many["stages"].append(many["stages"][0] | {"name": "later"})
     page = as_html(many)
-    assert len(page.encode()) < MAX_BYTES and "and 19,959 reasons more" in page
+    assert len(page.encode()) < MAX_BYTES and len(numbers) > 1_400_000 and numbers in page and len(SCRIPT) < 60_000
+    assert len(without_scripts(page).encode()) < 1_500_000 and "and 19,959 reasons more" in page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -214,10 +229,6 @@ def check_widths(page: str, tmp_path: Path) -> None:
     frame = tmp_path / "frame.html"
     content = json.dumps(page).replace("</", "<\\/")
     frame.write_text(FRAME.format(page=content, widths=list(WIDTHS)), "utf-8")
-    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr")
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = [CHROMIUM, *flags, profile, "--virtual-time-budget=5000", "--dump-dom", frame.as_uri()]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    shown = re.search(r'<pre id="out">(.*?)</pre>', finished.stdout)
+    output = chromium(frame, tmp_path)
+    shown = re.search(r'<pre id="out">(.*?)</pre>', output)
     assert shown and sorted(shown[1].split()) == sorted(f"{width}={width}" for width in WIDTHS)
-    assert "CONSOLE" not in finished.stderr, finished.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms as inline SVG, from tallies in fixed bins."""
+"""Histograms as inline SVG, from tallies in fixed bins. `live.js` reads their scale from `data-bins`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from curation.report.page.parts import number, shown
 from curation.rules.tallies import SHARES, bins_of, start_of
 
 WIDTH, HEIGHT, TOP, BASE = 320, 118, 16, 98  # of the drawing; its bars lie between TOP and BASE
+LETTER, GAP = 6.2, 8.0  # width of a letter of an axis, and least distance of two numbers there
+MAX_STEPS = 6  # of an axis of shares
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
 TAIL = 0.001  # of the documents may lie outside the drawn range on either side; they are in the first or last bar
 
 
@@ -157,7 +160,7 @@ def _outlines(bars: Sequence[Bar]) -> list[str]:
 
 
 def _bound(x: float, text: str) -> str:
-    anchor = "start" if x < WIDTH / 8 else "end" if x > WIDTH * 7 / 8 else "middle"
+    anchor = _anchor(x, WIDTH / 8)
     return (
         f'<line class="bound" x1="{x:.1f}" y1="{TOP - 2}" x2="{x:.1f}" y2="{BASE}"/>'
         f'<text class="mark" x="{x:.1f}" y="11" text-anchor="{anchor}">{text}</text>'
@@ -165,11 +168,62 @@ def _bound(x: float, text: str) -> str:
 
 
 def _svg(shapes: Sequence[str], counts: Counts, label: str, unit: str = "") -> str:
-    first, last = (_value(counts.start(place), unit) for place in (0, len(counts.values)))
-    y = HEIGHT - 6
-    axis = f'<line class="axis" x1="0" y1="{BASE + 0.5}" x2="{WIDTH}" y2="{BASE + 0.5}"/>'
-    ends = f'<text x="0" y="{y}">{first}</text><text x="{WIDTH}" y="{y}" text-anchor="end">{last}</text>'
+    marks, texts = "", ""
+    for x, text in _ticks(counts, unit):
+        anchor = _anchor(x, len(text) * LETTER / 2)
+        place = "" if anchor == "start" else f' text-anchor="{anchor}"'
+        marks += f"M{x:.1f} {BASE}v5"
+        texts += f'<text x="{x:.1f}" y="{HEIGHT - 6}"{place}>{text}</text>'
+    axis = f'<path class="axis" d="M0 {BASE + 0.5}H{WIDTH}{marks}"/>'
+    scale = f"{counts.first} {len(counts.values)} {counts.share:d}"
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{shown(label)}">'
-        f"{''.join(shapes)}{axis}{ends}</svg>\n"
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{shown(label)}" data-bins="{scale}">'
+        f"{''.join(shapes)}{axis}{texts}</svg>\n"
     )
+
+
+def _ticks(counts: Counts, unit: str) -> list[tuple[float, str]]:
+    """The x and the text of each number of the axis, from left to right, none over another."""
+    low, high = (counts.start(place) for place in (0, len(counts.values)))
+    values = _shares(low, high) if counts.share else _powers(counts, high)
+    found: list[tuple[float, str]] = []
+    end = -GAP
+    for value in values if len(values) > 1 else [low, high]:
+        x, text = counts.place(value), _tick(value, unit)
+        half = len(text) * LETTER / 2
+        left = {"start": x, "end": x - 2 * half}.get(_anchor(x, half), x - half)
+        if left >= end + GAP:
+            found.append((x, text))
+            end = left + 2 * half
+    return found
+
+
+def _anchor(x: float, half: float) -> str:
+    """The anchor of a text at x, so that the text lies in the drawing."""
+    return "start" if x < half else "end" if x > WIDTH - half else "middle"
+
+
+def _shares(low: float, high: float) -> list[float]:
+    step = next((step for step in STEPS if (high - low) / step <= MAX_STEPS), STEPS[-1])
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [round(number * step, 9) for number in numbers]
+
+
+def _powers(counts: Counts, high: float) -> list[float]:
+    """Powers of 10 in the drawn range, with twice and five times these if there are few; 0 if it is drawn."""
+    least = counts.start(2 if counts.zeros and len(counts.values) > 2 else 0)  # a gap follows the bin of 0
+    low = max(least, start_of(1, False))
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(max(high, low))) + 1)
+    for factors in ((1,), (1, 2, 5)):
+        values = [float(f"{factor}e{power}") for power in powers for factor in factors]
+        values = [value for value in values if least <= value <= high]
+        if len(values) > 2:
+            break
+    return [0.0] * counts.zeros + values
+
+
+def _tick(value: float, unit: str) -> str:
+    if unit or value < 10_000:
+        return _value(value, unit)
+    power = min(int(math.log10(value) // 3), 4)
+    return f"{value / 1000**power:g}{' kMGT'[power]}"

@@ -18,7 +18,8 @@ def samples(content: dict[str, Any]) -> str:
     removed, kept = texts.get("removed", []), texts.get("kept", [])
     parts = [fit(_reasons(removed), "reason", len(removed), SAMPLE_BYTES)]
     if kept:
-        listed = fit(map(sample, kept), "document", len(kept), KEPT_BYTES)
+        named = (sample(entry, f"k{place}") for place, entry in enumerate(kept))
+        listed = fit(named, "document", len(kept), KEPT_BYTES)
         title = f'kept <span class="quiet">{counted(len(kept), "sample")}</span>'
         parts.append(f'<details><summary>{title}</summary>\n<div class="samples">{listed}</div></details>\n')
     return "".join(parts)
@@ -32,7 +33,8 @@ def _reasons(entries: Sequence[dict[str, Any]]) -> Iterator[str]:
             f'{shown(entry["reason"])} <span class="quiet">{shown(entry["stage"])}; '
             f"{counted(len(found), 'sample')} of {entry['documents']:,} removed</span>"
         )
-        inner = f'<div class="samples">{"".join(map(sample, found))}</div>'
+        named = (sample(entry, f"r{index}.{place}") for place, entry in enumerate(found))
+        inner = f'<div class="samples">{"".join(named)}</div>'
         opened = " open" if index == first else ""
         yield f"<details{opened}><summary>{title}</summary>\n{inner}</details>\n"
 
@@ -41,22 +43,26 @@ def _is_by_rule(entry: dict[str, Any]) -> bool:
     return any(found["marks"] for found in entry["samples"])
 
 
-def sample(entry: dict[str, Any]) -> str:
-    """Return a document with its place, its value and bound, and its text with the marked part."""
+def sample(entry: dict[str, Any], name: str = "") -> str:
+    """Return a document with its place, its value and bound, and its text with the marked part. The script finds it by
+    its name."""
     facts = [f"<b>{shown(entry['id'])}</b>"]
+    data = f' data-sample="{name}" data-input="{shown(entry["source"])}"' if name else ""
+    if name and entry.get("value") is not None:
+        data += f' data-value="{entry["value"]!r}"'
     if entry.get("value") is not None and entry.get("bound") is not None:
         facts.append(f"value {number(entry['value'])}, bound {number(entry['bound'])}")
     if entry.get("kept") is not None:
         facts.append(f"the text of {shown(entry['kept'])}, which was kept")
     line = f", line {entry['line']:,}" if entry.get("line") is not None else ""
-    facts.append(f"{shown(entry['file'])}{line}")
+    facts.append(f"{shown(entry['file'])}{line} of {shown(entry['source'])}")
     text, first = entry["text"], entry["start"]
     left = entry["characters"] - first - len(text)
     before = f'<span class="quiet">(… {counted(first, "character")})</span> ' if first else ""
     after = f' <span class="quiet">(… {counted(left, "more character")})</span>' if left > 0 else ""
     shown_text = shown_block(text, [(start, stop) for start, stop in entry["marks"]])
     return (
-        f'<div class="sample"><div class="where">{" · ".join(facts)}</div>\n'
+        f'<div class="sample"{data}><div class="where">{" · ".join(facts)}</div>\n'
         f'<div class="text">{before}{shown_text}{after}</div></div>\n'
     )
 

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The script of the page and its data: measures of a sample, by which it moves the bounds of rules.
+
+The policy of the page allows this one script, by its digest, and no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+SCRIPT = Path(__file__).with_name("live.js").read_text("utf-8")
+DATA_BYTES = 1_750_000  # of all filters; the first ones have sliders
+POLICY = f"script-src 'sha256-{b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}'"
+
+Key = tuple[int, int, str, str, float, float]  # column, group (-1: all documents), reason, measure, bounds
+
+
+class Sliders:
+    """The filters whose rules have sliders.
+
+    filters  stage -> its place among the data
+    rules    stage -> rule -> its place among the rules of the filter
+    data     JSON for the script
+    """
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.filters: dict[str, int] = {}
+        self.rules: dict[str, dict[Key, int]] = {}
+        stages = {stage["name"]: stage for stage in content["stages"]}
+        encoded: list[bytes] = []
+        for entry in content.get("measured", []):
+            found = orjson.dumps(entry | _counts(stages[entry["stage"]]))
+            if sum(map(len, encoded)) + len(found) > DATA_BYTES:
+                break
+            self.filters[entry["stage"]] = len(encoded)
+            self.rules[entry["stage"]] = {_key(entry, rule): place for place, rule in enumerate(entry["rules"])}
+            encoded.append(found)
+        self.data = f"[{b','.join(encoded).decode()}]".replace("<", "\\u003c")
+
+    def mark(self, stage: str, rule: Mapping[str, Any], column: int = -1, group: int = -1) -> str:
+        """Return the attribute of the card of a rule in `report.json`; "" for a rule without sliders."""
+        key = column, group, rule["reason"], rule["measure"], *_bounds(rule)
+        place = self.rules.get(stage, {}).get(key)
+        return "" if place is None else f' data-rule="{place}"'
+
+    def wrapped(self, stage: str, body: str) -> str:
+        """Return the section of a filter, where the script adds what the moved bounds do."""
+        place = self.filters.get(stage)
+        return body if place is None else f'<div data-filter="{place}">\n{body}</div>\n'
+
+    def scripts(self) -> str:
+        """Return the data and the script."""
+        return f'<script type="application/json" id="measured">{self.data}</script>\n<script>{SCRIPT}</script>\n'
+
+
+def _counts(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """The removed documents of a filter, and the documents and removed ones of each group."""
+    sizes = [
+        [[group["documents"], sum(group["reasons"].values())] for group in column["groups"] if "rules" in group]
+        for column in stage.get("groups", [])
+    ]
+    return {"removed": sum(stage["reasons"].values()), "sizes": sizes}
+
+
+def _key(entry: Mapping[str, Any], rule: Mapping[str, Any]) -> Key:
+    measure = " / ".join(entry["measures"][place] for place in rule["measures"])
+    return rule.get("column", -1), rule.get("group", -1), rule["reason"], measure, *_bounds(rule)
+
+
+def _bounds(rule: Mapping[str, Any]) -> tuple[float, float]:
+    return rule.get("min", -math.inf), rule.get("max", math.inf)

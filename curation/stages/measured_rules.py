@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of stages that bound measures of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from curation.rules.grammar import Rule
+from curation.rules.groups import bounds_measures
+from curation.stages.base import RowStage, Stage
+
+STORED_BYTES, NUMBER_BYTES = 13, 4  # per document that reaches a filter, and per measure or column of groups
+
+
+def rules_of(stage: RowStage) -> Sequence[Rule]:
+    """Return all rules of a stage that distinguishes groups; else those on measures."""
+    return stage.rules_by_group() or stage.rules_on_measures()
+
+
+def measured_rules(stage: Stage) -> list[Rule]:
+    """Return the rules of a stage that bound measures of documents, of all documents or of groups."""
+    return [*filter(bounds_measures, rules_of(stage))] if isinstance(stage, RowStage) else []
+
+
+def names_of(rules: Iterable[Rule]) -> list[str]:
+    """Return the measures of rules, each once."""
+    return list(dict.fromkeys(name for rule in rules for name in rule.measures))
+
+
+def values_bytes(stages: Sequence[Stage]) -> int:
+    """Return the bytes per document of the measures that filters store until the end of a run."""
+    filters = [rules for stage in stages if (rules := measured_rules(stage))]
+    numbers = names_of(rule for rules in filters for rule in rules)
+    return len(filters) * (STORED_BYTES + NUMBER_BYTES * len(numbers))
