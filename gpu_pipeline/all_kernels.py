@@ -15,6 +15,7 @@ from gpu_pipeline import (
     token_kernels,
     unit_kernels,
     window_kernels,
+    word_break_kernels,
     word_kernels,
     word_kind_kernels,
 )
@@ -22,6 +23,6 @@ from gpu_pipeline import (
 OF_MEASURES = measure_kernels, word_kernels, repetition_kernels, long_repetition_kernels, word_kind_kernels
 MODULES = (
     kernels, *OF_MEASURES, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels,
-    model_kernels, unit_kernels, window_kernels,
+    model_kernels, unit_kernels, window_kernels, word_break_kernels,
 )  # fmt: skip
 SIGNATURES = {kernel: signature for module in MODULES for kernel, signature in module.SIGNATURES.items()}

@@ -22,11 +22,14 @@ from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE
+from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 from gpu_pipeline import columns, document_kernels, kernels, measures, models, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
-from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array, uploaded
+from gpu_pipeline import word_break_kernels as breaking
+from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
 from gpu_pipeline.columns import NO_LIMIT, Column, device_tables, documents_of, in_batches, load_column, pieces_of
 from gpu_pipeline.device import on_device, shared
 
@@ -112,14 +115,42 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 # Words
 
 
+@shared(1)
+def _device_classes() -> tuple[cp.ndarray, ...]:
+    return tuple(map(cp.asarray, load_classes()))
+
+
+@shared(1)
+def _device_word_lists() -> tuple[cp.ndarray, ...]:
+    return tuple(map(cp.asarray, load_word_lists()))
+
+
 @on_device()
 def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndarray]:
-    """On the host: a run of a script without spaces is cut from its start to its end, by one probe of a table of 17 MB
-    per character."""
-    engine = load_engine("cpu")
-    split, wanted = engine.split_words(engine.from_arrow(pa.table({TEXT: string_array(text)}))[TEXT], words)
-    array = engine.to_arrow(split.to_frame()).column(0).combine_chunks()
-    return uploaded(array, text.index[: len(array)], text.name), wanted
+    column = load_column(text, NO_LIMIT)
+    whole = documents_of(column.data, column.offsets)
+    wanted = column.valid & (words != SPACES)
+    if words == SCRIPTS and len(text):
+        wanted = breaking.unspaced_documents(*whole, column.valid, *_device_classes())
+    rows = cp.flatnonzero(wanted)
+    if not rows.size:
+        return text[:0], cp.asnumpy(wanted)
+    lists, as_they_are = _device_word_lists(), cp.full(len(text), -1, np.int64)
+    lengths, sizes = cp.where(wanted, column.lengths, 0), cp.zeros(len(text), np.int64)
+    outputs: list[cp.ndarray] = []
+
+    def run(first: int, last: int) -> None:
+        batch, starts = slice(first, last), kernels.starts_of(lengths[first:last])
+        before = whole._replace(offsets=column.offsets[first : last + 1])
+        pieces = pieces_of(starts, wanted[batch])
+        source = document_kernels.copied_documents(before, as_they_are[batch], whole, starts, *pieces)
+        after = breaking.split_documents(source, words == TABLE, lists)
+        sizes[batch] = after.offsets[1:] - after.offsets[:-1]
+        outputs.append(after.data)
+
+    in_batches(cp.asnumpy(kernels.starts_of(breaking.BATCH_BYTES * lengths)), column.bytes, run)
+    out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
+    return series_of(out, kernels.starts_of(sizes[rows]), text.index[: rows.size], None, text.name), cp.asnumpy(wanted)
 
 
 # Measures

@@ -38,6 +38,7 @@ from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.permutations import constants
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
+from curation.kernels.word_breaks import SCRIPTS, TABLE
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
@@ -101,12 +102,13 @@ REASONS = [
         "eight bytes at the end of the text are read as a block or one by one, with zeros beyond it",
         {"mark_bytes": 2, "hash_items": 3, "mark_text": 3, "count_classes": 1, "measure_pieces": 3, "hash_pieces": 1,
          "mark_word_cases": 1, "check_bytes": 1, "copy_pieces": 1, "compare_pieces": 1, "mark_steps": 2,
-         "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1, "split_strings": 2, "mark_tokens": 1},
+         "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1, "split_strings": 2, "mark_tokens": 1,
+         "find_unspaced": 1, "mark_word_ends": 2, "write_words": 2},
     ),
     Reason(
         r"(off by one|never true), data: .*(8 \* k|i) < data\.size",
         "zeros beyond the text have no bits",
-        {"mark_word_cases": 2, "mark_classes": 1, "mark_json": 2},
+        {"mark_word_cases": 2, "mark_classes": 1, "mark_json": 2, "write_words": 1},
     ),
     Reason(
         r"always true, (low|middle|high|borders): .*(_starts\(|count_runs|case_word)",
@@ -117,12 +119,17 @@ REASONS = [
         r", (offsets|item_starts): ",
         "a launch has documents",
         {"count_urls": 2, "measure_lines": 4, "check_bytes": 2, "find_unnormalised": 2, "find_lines": 2,
-         "mark_sentence_starts": 2},
+         "mark_sentence_starts": 2, "find_unspaced": 2},
     ),
     Reason(
         r"(off by one|never true), starts: def hash_(nodes|windows)",
         "a launch has places",
         {"hash_nodes": 2, "hash_windows": 2},
+    ),
+    Reason(
+        r"(off by one|never true), (pieces|ranks): (def cut_runs|count = min\(firsts)",
+        "a launch has runs",
+        {"cut_runs": 4},
     ),
     Reason(
         r"off by one, start: if i < start",
@@ -172,6 +179,7 @@ REASONS = [
          "hash_chunks": 2},
     ),
 ]  # fmt: skip
+SHORT_RUNS = "。".join("㐀" * size for size in range(1, 13)) * 3  # each character is a word
 RUN_OF_WORDS = 4  # more rows than a warp's queue has room for
 LONGEST_TOKEN = "ÃÂ" * 32  # of GPT-2
 # Texts whose end a kernel could read beyond, and names of calls with each of them
@@ -427,9 +435,11 @@ def all_calls() -> list[Call]:
         checked_bytes,
         with_many_permutations,
         lines_above_the_limit,
+        with_few_run_threads,
         *(in_batches(name) for name in OF_TEXT if name not in BY_TABLES),
     ]
     calls += [partial(tokens_at_the_end, pattern, text) for pattern in (GPT2, CL100K, O200K) for text in CONTRACTIONS]
+    calls += [partial(words_at_the_end, text) for text in (*ENDS, *workload.UNSPACED, SHORT_RUNS)]
     return [*calls, *(partial(lines_of, raw) for raw in (b"\n".join([*GOOD, *BAD]), *GOOD, *BAD, *BLOCKS))]
 
 
@@ -464,6 +474,7 @@ def under_nulls(loaded: ModuleType, folder: Path) -> None:
         loaded.classify(text, load_classifier(""), 1)
         for unit in UNITS:
             loaded.split_units(text, unit, True)
+        loaded.split_words(text, SCRIPTS)
 
 
 def checked_bytes(loaded: ModuleType, folder: Path) -> None:
@@ -479,6 +490,19 @@ def with_many_permutations(loaded: ModuleType, folder: Path) -> None:
 def tokens_at_the_end(pattern: int, text: str, loaded: ModuleType, folder: Path) -> None:
     """Tokens of a text that ends where the array does."""
     loaded.tokenize(frame_of(loaded, [text])[TEXT], tokenizer_of(pattern))
+
+
+def words_at_the_end(text: str, loaded: ModuleType, folder: Path) -> None:
+    """Words of a text that ends where the array does."""
+    for words in (SCRIPTS, TABLE):
+        loaded.split_words(frame_of(loaded, [text])[TEXT], words)
+
+
+def with_few_run_threads(loaded: ModuleType, folder: Path) -> None:
+    """More pieces of runs than threads."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sys.modules["gpu_pipeline.word_break_kernels"], "RUN_THREADS", 3)
+        words_at_the_end(SHORT_RUNS, loaded, folder)
 
 
 def in_batches(name: str) -> Call:

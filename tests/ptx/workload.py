@@ -25,6 +25,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
+from curation.kernels.word_breaks import MAX_RUN, SCRIPTS, TABLE
 from curation.measures import OF_NON_SYMBOLS, OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
@@ -47,14 +48,21 @@ WINDOW, CLOSER_SHARE = 200, 16  # of prose, a sixteenth of the anchors and of th
 SETTINGS = (
     f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
     f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
-    "neighbours, GPT-2's tokens by its own expression, then by cl100k's and o200k's, records of windows of "
-    f"{WINDOW} bytes, their verdicts, nodes and windows of every {CLOSER_SHARE}th anchor and node"
+    "neighbours, words of `scripts` and `table`, GPT-2's tokens by its own expression, then by cl100k's and o200k's, "
+    f"records of windows of {WINDOW} bytes, their verdicts, nodes and windows of every {CLOSER_SHARE}th anchor and node"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 KEYS = np.frombuffer(b"text", np.uint8), np.frombuffer(b"id", np.uint8)
 MARKED = "ΟΔΟΣ <b>½</b>"  # a capital sigma, tags, a character that NFKC changes
 LONG_WORD = "word" * 10_000  # longer ones than real texts have
 UNKNOWN_WORD = "antidisestablishmentarianism" * 3
+# Texts of scripts without spaces: Chinese, Japanese and Thai with marks, and a run of more than one piece
+UNSPACED = (
+    "我们用Python写程序，处理1,000个文件。“你好”，他说：“再见！”《三国演义》是中国古典四大名著之一",
+    "ジョン・スミスさんは東京タワーへ行きました。ｶﾀｶﾅとひらがなです（笑） ((好))",
+    "ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอน๑๒๓ မြန်မာဘာသာစကားသည် plain words",
+    "中国人民" * (MAX_RUN // 2) + "𠀀",
+)
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
 
 
@@ -195,6 +203,15 @@ def lines_of(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any
     return list(parse_lines(raw) if engine is cpu_fallback else find_lines(raw))
 
 
+def divided(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """The texts with a space between adjacent words, and which they are; a few of them need a search."""
+    text, results = frame_of(engine, [*texts, *UNSPACED])[TEXT], []
+    for words in (SCRIPTS, TABLE):
+        parts, wanted = engine.split_words(text, words)
+        results += [engine.to_arrow(parts.to_frame(TEXT)).column(TEXT).to_pylist(), wanted]
+    return results
+
+
 def cut_units(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
     """The units of each kind, and the texts without every third one."""
     frame, results = frame_of(engine, list(texts)), []
@@ -238,6 +255,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "tokens by cl100k's expression": lambda engine, texts, folder: tokens(engine, texts, CL100K),
     "tokens by o200k's expression": lambda engine, texts, folder: tokens(engine, texts, O200K),
     "windows": window_records,
+    "words": divided,
     "units": cut_units,  # the last: it launches kernels of measures several times
 }
 

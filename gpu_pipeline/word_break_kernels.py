@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA kernels that write texts with a space between adjacent words, and the functions that lay out their memory.
+
+A bit per byte says before which characters a word ends. Most of them follow from a few characters around the place. A
+run of a script without spaces is cut in pieces of MAX_RUN characters, as on the CPU: a thread searches one piece after
+the other, with scratch of its own. The module imports neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
+"""
+
+import numpy as np
+
+from curation.kernels.utf8 import decode
+from curation.kernels.word_breaks import MAX_RUN, SEPARATOR, class_of, cut_run, utf8_width
+from gpu_pipeline import kernels
+from gpu_pipeline.document_kernels import Documents, words_for
+from gpu_pipeline.items import at, bits_below, block_at
+from gpu_pipeline.spans import segment_of
+from gpu_pipeline.text_kernels import mark_documents
+from gpu_pipeline.word_breaks import unspaced_bits, word_end_bits
+
+from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
+
+# Bytes of a batch per byte of text: the text and its output, masks, and 32 bytes per run, which has 4 with its mark.
+BATCH_BYTES = 14
+RUN_THREADS = 1 << 14  # each has 3,598 bytes of scratch: 59 MB together
+
+
+@cuda.jit(cache=True)
+def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, found):
+    """Per eight bytes: `found` becomes True for documents with a character of a script without spaces."""
+    k = cuda.grid(1)
+    start, end = offsets[0], offsets[at(offsets.size - 1)]
+    while origin + 8 * k < end:
+        i = origin + 8 * k
+        bits = unspaced_bits(data, blocks, start, end, i, pages, classes)
+        mark_documents(bits, i, offsets, valid, True, found)
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def mark_word_ends(data, blocks, borders, is_table, pages, classes, ends, unspaced, begins, counts, run_counts):
+    """Per 32 bytes: the masks of `word_end_bits`, and the number of bits in the last two."""
+    c = cuda.grid(1)
+    while c < ends.size:
+        end_bits, bits, begin_bits = word_end_bits(data, blocks, borders, 32 * c, is_table, pages, classes)
+        ends[at(c)], unspaced[at(c)], begins[at(c)] = end_bits, bits, begin_bits
+        counts[at(c)], run_counts[at(c)] = cuda.popc(np.uint32(bits)), cuda.popc(np.uint32(begin_bits))
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(device=True)
+def lowest(bits):
+    """The number of the lowest bit that is set."""
+    return cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+
+
+@cuda.jit(cache=True)
+def place_runs(unspaced, begins, ranks, run_ranks, firsts):
+    """Per 32 bytes: firsts[k] becomes the number of the first character of run k among those of such scripts, and after
+    the last run the number of all."""
+    c = cuda.grid(1)
+    if c == 0:
+        firsts[at(firsts.size - 1)] = ranks[at(unspaced.size)]
+    while c < unspaced.size:
+        bits, run = np.uint32(begins[at(c)]), run_ranks[at(c)]
+        while bits:
+            before = np.uint32(unspaced[at(c)] & bits_below(lowest(bits)))
+            firsts[at(run)] = ranks[at(c)] + cuda.popc(before)
+            bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
+            run += 1
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(device=True)
+def place_of(unspaced, ranks, number):
+    """The first byte of a character of a script without spaces, by its number among them."""
+    c = segment_of(ranks, number)
+    bits = np.uint32(unspaced[at(c)])
+    for _ in range(number - ranks[at(c)]):
+        bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
+    return 32 * c + lowest(bits)
+
+
+@cuda.jit(device=True)
+def set_end(ends, i):
+    cuda.atomic.or_(ends, i >> 5, np.uint32(1 << (i & 31)))
+
+
+@cuda.jit(cache=True)
+def cut_runs(
+    data, unspaced, ranks, firsts, pieces, pages, classes, roots, edges, costs, codes, kinds, best, back, flags, ends
+):  # fmt: skip
+    """One thread per column of the scratch `codes` to `flags` of `cut_run`, which takes one piece of a run after the
+    other: a bit of `ends` for each word that ends in the piece or before it."""
+    k, piece = cuda.grid(1), np.int64(cuda.grid(1))
+    while k < codes.shape[1] and piece < pieces[at(pieces.size - 1)]:
+        run = segment_of(pieces, piece)
+        skipped = MAX_RUN * (piece - pieces[at(run)])
+        number = firsts[at(run)] + skipped
+        count = min(firsts[at(run + 1)] - number, MAX_RUN)
+        start = i = place_of(unspaced, ranks, number)
+        for j in range(count):
+            code, width = decode(data, i)
+            codes[j, k], kinds[j, k] = code, class_of(pages, classes, code)
+            i += width
+        if skipped:
+            set_end(ends, start)
+        cut_run(codes[:, k], kinds[:, k], count, roots, edges, costs, best[:, k], back[:, k], flags[:, k])
+        i = start
+        for j in range(count):
+            if j > 0 and flags[j, k]:
+                set_end(ends, i)
+            i += utf8_width(codes[j, k])
+        piece += codes.shape[1]
+
+
+@cuda.jit(cache=True)
+def count_word_ends(ends, counts):
+    """Per 32 bytes: the number of words that end."""
+    c = cuda.grid(1)
+    while c < ends.size:
+        counts[at(c)] = cuda.popc(ends[at(c)])
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def write_words(data, blocks, ends, ranks, out):
+    """Per eight bytes: these, with a space before each bit of `ends`."""
+    i = 8 * np.int64(cuda.grid(1))
+    while i < data.size:
+        c, shift = i >> 5, i & 31
+        o = i + ranks[at(c)] + cuda.popc(np.uint32(ends[at(c)] & bits_below(shift)))
+        bits, block = np.int64(ends[at(c)]) >> shift, block_at(data, blocks, i)
+        for k in range(min(8, data.size - i)):
+            if bits >> k & 1:
+                out[at(o)] = SEPARATOR
+                o += 1
+            out[at(o)] = np.uint8(block >> np.uint64(8 * k) & np.uint64(0xFF))
+            o += 1
+        i += 8 * cuda.gridsize(1)
+
+
+def _signatures():
+    i32, i64, u8, u32, u64, mask = (
+        kind[::1] for kind in (types.int32, types.int64, types.uint8, types.uint32, types.uint64, types.bool_)
+    )
+    scratch = [kind[:, ::1] for kind in (types.int32, types.uint8, types.int32, types.int32, types.bool_)]
+    return {
+        find_unspaced: (u8, u64, i64, mask, types.int64, u8, u8, mask),
+        mark_word_ends: (u8, u64, u32, types.bool_, u8, u8, u32, u32, u32, i64, i64),
+        place_runs: (u32, u32, i64, i64, i64),
+        cut_runs: (u8, u32, i64, i64, i64, u8, u8, i32, u64, u8, *scratch, u32),
+        count_word_ends: (u32, i64),
+        write_words: (u8, u64, u32, i64, u8),
+    }
+
+
+SIGNATURES = _signatures()
+
+
+def unspaced_documents(data, blocks, offsets, valid, pages, classes):
+    """Whether each document has a character of a script without spaces (bool); nulls have none.
+
+    pages, classes   of `WordLists`
+    """
+    found = np.zeros_like(valid)
+    origin = int(offsets[0]) // 8 * 8
+    blocks_of_text = -(-(int(offsets[-1]) - origin) // 8)
+    kernels.launch_shared(find_unspaced, blocks_of_text, data, blocks, offsets, valid, origin, pages, classes, found)
+    return found
+
+
+def _cut_runs(data, unspaced, ranks, begins, run_ranks, lists, ends) -> None:
+    """Add the ends of words within runs to the mask `ends`."""
+    firsts = kernels.empty(ranks, np.int64, int(run_ranks[-1]) + 1)
+    kernels.launch_shared(place_runs, begins.size, unspaced, begins, ranks, run_ranks, firsts)
+    pieces = kernels.starts_of(-(-(firsts[1:] - firsts[:-1]) // MAX_RUN))
+    shape = MAX_RUN + 1, min(int(pieces[-1]), RUN_THREADS)
+    scratch = (kernels.empty(ranks, kind, *shape) for kind in (np.int32, np.uint8, np.int32, np.int32, bool))
+    kernels.launch(cut_runs, shape[1], data, unspaced, ranks, firsts, pieces, *lists, *scratch, ends)
+
+
+def split_documents(text: Documents, is_table: bool, lists) -> Documents:
+    """The documents with a space between adjacent words, one after the other.
+
+    text    documents without bytes between them, from byte 0 on
+    lists   the arrays of `WordLists`
+    """
+    data, offsets = text.data, text.offsets
+    _, borders = kernels.find_borders(offsets)
+    ends, unspaced, begins = (kernels.empty(offsets, np.uint32, borders.size) for _ in range(3))
+    counts, run_counts = (kernels.empty(offsets, np.int64, borders.size) for _ in range(2))
+    masks = ends, unspaced, begins, counts, run_counts
+    kernels.launch_shared(mark_word_ends, borders.size, data, text.blocks, borders, is_table, *lists[:2], *masks)
+    run_ranks = kernels.starts_of(run_counts)
+    if int(run_ranks[-1]):
+        _cut_runs(data, unspaced, kernels.starts_of(counts), begins, run_ranks, lists, ends)
+    kernels.launch_shared(count_word_ends, ends.size, ends, counts)
+    ranks, added = kernels.starts_of(counts), kernels.empty(offsets, np.int64, offsets.size)
+    kernels.launch(kernels.rank_rows, added.size, offsets, 0, ends, ranks, added)
+    out, words = words_for(data, data.size + int(ranks[-1]))
+    kernels.launch_shared(write_words, -(-data.size // 8), data, text.blocks, ends, ranks, out)
+    return Documents(out, words[: out.size // 8], offsets + added)
