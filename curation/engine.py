@@ -232,7 +232,9 @@ def engine_of(frame: Any) -> Engine:
     sample = getattr(frame, "_meta", frame)
     library = type(sample).__module__.split(".")[0]
     if library not in FRAME_LIBRARIES:
+        advice = ". Call collect() first" if hasattr(frame, "collect") else ""
         raise TypeError(
-            f"expected a pandas, cuDF or Dask DataFrame, got {type(frame).__module__}.{type(frame).__name__}"
+            "expected a DataFrame of pandas, cuDF or Dask, or a table of polars, DuckDB or pyarrow, got "
+            f"{type(frame).__module__}.{type(frame).__name__}{advice}"
         )
     return load_engine(FRAME_LIBRARIES[library])

@@ -266,5 +266,5 @@ def test_engines_are_known_by_the_library_of_a_frame(monkeypatch: pytest.MonkeyP
     lazy = type("DataFrame", (), {"__module__": "dask_cudf._expr.collection", "_meta": made})()
     monkeypatch.setattr(engine, "load_engine", lambda name: name)
     assert engine_of(made) == engine_of(lazy) == "gpu"
-    with pytest.raises(TypeError, match="expected a pandas, cuDF or Dask DataFrame"):
+    with pytest.raises(TypeError, match="expected a DataFrame of pandas, cuDF or Dask"):
         engine_of([])

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
-from curation.engine import engine_of
+from curation.engine import engine_of, load_engine
 from curation.library.frames import apply_with_drops
+from curation.library.tables import as_frame, as_table, is_table, like, table_of
 from curation.report.similarity import find_links, has_chains
 from curation.stages import CorpusStage
 from curation.stages.outcome import Drops
@@ -45,14 +46,21 @@ class Duplicates(NamedTuple):
 
     def _repr_html_(self) -> str:
         names = ("similarity", "text", "kept_text")
-        table = engine_of(self.pairs).to_arrow(self.pairs[list(names)].head(SHOWN_PAIRS))
+        pairs = as_frame(table_of(self.pairs)) if is_table(self.pairs) else self.pairs
+        table = engine_of(pairs).to_arrow(pairs[list(names)].head(SHOWN_PAIRS))
         rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
         note = f"the first {len(table)} of {len(self.pairs):,} pairs"
         return html_table(repr(self)[1:-1], names, rows, note)
 
 
 def find_duplicates(frame: Any, stage: CorpusStage, text_column: str) -> Duplicates:
-    """Return the duplicates that a stage finds in a frame."""
+    """Return the duplicates that a stage finds in a frame, as frames of the same library."""
+    if is_table(frame):
+        table = table_of(frame)
+        kept, *others = find_duplicates(as_frame(table), stage, text_column)
+        tables = (load_engine("cpu").to_arrow(part) for part in others)
+        kept = as_table(kept, table, {text_column, *stage.writes()})
+        return Duplicates(*(like(frame, part) for part in (kept, *tables)))
     decided = apply_with_drops(frame, stage, text_column)
     row, partner, value = _pairs(decided.drops)
     engine = engine_of(frame)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from curation.contract import ID, TEXT, Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, RecipeError
 from curation.library.measured import note_measures, on_measures
+from curation.library.tables import as_frame, as_table, is_table, like, table_of
 from curation.planning.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
@@ -57,7 +58,8 @@ AnyFrame = TypeVar("AnyFrame", bound=HasColumns)
 def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFrame:
     """Return the frame after one stage, shipped or your own.
 
-    frame         a pandas or cuDF DataFrame, which is not changed, or a Dask DataFrame, whose rows stay lazy
+    frame         a pandas or cuDF DataFrame, which is not changed, or a Dask DataFrame, whose rows stay lazy; or a
+                  table of polars, DuckDB or pyarrow (Arrow PyCapsule interface). The result is of the same library
     stage         a `RowStage` or a `CorpusStage`
     text_column   the string column that holds the text, default `text`; it keeps its name. Nulls count as empty texts
 
@@ -80,7 +82,11 @@ def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFra
     InputError if a column that the stage needs is missing. Raises also the errors of the stage's own `check`, and
     StageError for a stage that breaks its contract.
     """
-    return _applied(frame, stage, text_column)
+    if is_table(frame):
+        table = table_of(frame)
+        found = _applied(as_frame(table), stage, text_column)
+        return cast(AnyFrame, like(frame, as_table(found, table, {text_column, *stage.writes()})))
+    return cast(AnyFrame, _applied(frame, stage, text_column))
 
 
 def _applied(frame: Any, stage: Stage, text_column: str) -> Any:

@@ -228,7 +228,7 @@ WRONG: dict[str, tuple[Any, Any, dict[str, Any], type[Exception], str]] = {
     "no stage": (SCORES, "rewrite", {}, RecipeError, r"expected a stage, such as curation\.ExactDedup\(\), not a str"),
     "input": (SCORES, curation.Input(path="a"), {}, RecipeError, "expected a stage, such as .*, not a "),
     "series": (SCORES["text"], curation.ExactDedup(), {}, TypeError, "expected a DataFrame, got Series"),
-    "list": (["a"], curation.ExactDedup(), {}, TypeError, "expected a pandas, cuDF or Dask DataFrame"),
+    "list": (["a"], curation.ExactDedup(), {}, TypeError, "expected a DataFrame of pandas, cuDF or Dask"),
     "no text": (SCORES[["score"]], curation.ExactDedup(), {}, InputError, r"'text' not found .* has \['score'\]"),
     "no column": (SCORES, curation.ExactDedup(), {"text_column": "body"}, InputError, "'body' not found in the frame"),
     "numbers": (SCORES, curation.ExactDedup(), {"text_column": "score"}, InputError, "'score' must hold strings"),

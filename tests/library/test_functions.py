@@ -320,7 +320,10 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_no_frame(name: str):
     for wrong in (["text"], "text", {"text": ["a"]}, None):
-        with pytest.raises(TypeError, match="expected a pandas, cuDF or Dask DataFrame, got builtins"):
+        with pytest.raises(
+            TypeError,
+            match="or a table of polars, DuckDB or pyarrow, got builtins",
+        ):
             FUNCTIONS[name](wrong)
     with pytest.raises(TypeError, match="expected a DataFrame, got Series"):
         FUNCTIONS[name](pd.Series(["a"]))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of polars, DuckDB, pyarrow and other libraries, by the Arrow PyCapsule interface.
+
+Stages see a frame of the CPU engine. Columns that they do not write are taken from the table by the index of the rows
+that are left, so none of them changes its type or its values.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
+
+from curation.arrays import as_one_array
+from curation.contract import Frame
+from curation.engine import FRAME_LIBRARIES, load_engine
+from curation.errors import InputError
+
+VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+MAX_STRING_BYTES = 2**31 - 1  # of one array of `string`, whose offsets are int32
+
+
+def _library_of(value: Any) -> str:
+    """The package of a value's class, such as `polars`."""
+    return type(value).__module__.partition(".")[0].lstrip("_")
+
+
+def is_table(value: Any) -> bool:
+    """Whether a value is a table of another library than those that have an engine."""
+    is_own = _library_of(getattr(value, "_meta", value)) in FRAME_LIBRARIES
+    return not is_own and hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+
+
+def table_of(value: Any) -> pa.Table:
+    """Return a table of another library as a pyarrow Table. Strings of polars become large strings. Raises InputError
+    for two columns of one name."""
+    table = pa.table(value)
+    for name in table.column_names:
+        if (count := table.column_names.count(name)) > 1:
+            raise InputError(f"the frame has {count} columns {name!r}. Drop or rename the others")
+    return table.cast(pa.schema([field.with_type(VIEWS.get(field.type, field.type)) for field in table.schema]))
+
+
+def as_frame(table: pa.Table) -> Frame:
+    """Return a table as a frame of the CPU engine, whose index has the numbers of the rows."""
+    return load_engine("cpu").from_arrow(table)
+
+
+def as_table(frame: Frame, given: pa.Table, written: Collection[str]) -> pa.Table:
+    """Return a frame that a stage made of `given` as a table. `written` are the columns that the stage may have
+    changed; text that was `string` is so again, if it has less than 2 GiB."""
+    found, rows = load_engine("cpu").to_arrow(frame), pa.array(frame.index.to_numpy())
+    columns = {}
+    for name, column in zip(found.column_names, found.columns, strict=True):
+        before = given.schema.field(name).type if name in given.column_names else None
+        if before is not None and name not in written:
+            columns[name] = given.column(name).take(rows)
+        elif before == pa.string() and column.nbytes <= MAX_STRING_BYTES:
+            columns[name] = as_one_array(column).cast(pa.string())
+        else:
+            columns[name] = column
+    return pa.table(columns)
+
+
+def like(value: Any, table: pa.Table) -> Any:
+    """Return a table as one of the library of `value`: a DataFrame of polars, a relation of DuckDB, else `table`."""
+    library = _library_of(value)
+    return sys.modules[library].from_arrow(table) if library in ("polars", "duckdb") else table
