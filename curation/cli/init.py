@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from curation.cli.options import LOGGING, READING, inputs_in, share
 from curation.cli.parsing import Command, Parser, UsageError
@@ -18,16 +20,51 @@ def _add_init(parser: Parser) -> None:
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="read these files, folders, globs or URLs")
     share(parser, "input", help="same as the argument PATH; both may be given")
     share(parser, *READING)
+    share_output(parser, "FILE")
+
+
+def share_output(parser: Parser, metavar: str) -> None:
+    """Add the options of a command that writes a recipe."""
     share(
         parser,
         "output",
         default="recipe.yaml",
         required=False,
-        metavar="FILE",
-        help="write the recipe to FILE (default: recipe.yaml)",
+        metavar=metavar,
+        help=f"write the recipe to {metavar} (default: recipe.yaml)",
     )
-    share(parser, "force", help="replace FILE")
+    share(parser, "force", help=f"replace {metavar}")
     share(parser, *LOGGING)
+
+
+def path_of_output(options: argparse.Namespace) -> Path:
+    """Return where a command writes its recipe. Raises UsageError for another suffix, OutputError for a file that is
+    there."""
+    from curation.errors import OutputError
+    from curation.system.files import local_output
+
+    path = local_output(options.output)
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"{options.command.name} --output {options.output} is not a recipe; expected a name ending in .yaml or .yml"
+        )
+    if path.exists() and not options.force:
+        raise OutputError(f"{path} already exists. Give another --output, or --force")
+    return path
+
+
+def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write a recipe, after the `others` (path -> text) that it names. Raises OutputError."""
+    from curation.errors import OutputError
+    from curation.system.files import commit
+    from curation.system.os_errors import explain
+
+    try:
+        for name, content in ({**others, str(path): text}).items():
+            with commit(Path(name)) as temporary:
+                temporary.write_text(content, "utf-8")
+    except OSError as error:
+        raise OutputError(f"the recipe cannot be written: {explain(OSError(error.errno, '', str(path)))}") from None
 
 
 def init(options: argparse.Namespace) -> int:
@@ -35,15 +72,9 @@ def init(options: argparse.Namespace) -> int:
     from curation.reading.inputs import list_inputs
     from curation.recipes.starter import describe, starting_recipe
     from curation.recipes.survey import survey
-    from curation.system.files import commit, local_output
-    from curation.system.os_errors import explain
     from curation.system.terminal import printable_line
 
-    path = local_output(options.output)
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"init --output {options.output} is not a recipe; expected a name ending in .yaml or .yml")
-    if path.exists() and not options.force:
-        raise OutputError(f"{path} already exists. Give another --output, or --force")
+    path = path_of_output(options)
     surveyed = survey(list_inputs(inputs_in(options)), options.output)
     inputs, console = surveyed.inputs, options.console
     text = starting_recipe(surveyed, options.output)
@@ -55,12 +86,7 @@ def init(options: argparse.Namespace) -> int:
     for name in texts:
         if os.path.exists(name) and not options.force:
             raise OutputError(f"{name} already exists. Give another --output, or --force")
-    try:
-        for name, content in (texts | {str(path): text}).items():
-            with commit(Path(name)) as temporary:
-                temporary.write_text(content, "utf-8")
-    except OSError as error:
-        raise OutputError(f"the recipe cannot be written: {explain(OSError(error.errno, '', str(path)))}") from None
+    write_recipe(path, text, texts)
     console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
     for suggested in inputs[:MAX_SHOWN_INPUTS]:
         settings = ", ".join(f"{name} {value}" for name, value in suggested.settings.items() if name != "path")

@@ -337,7 +337,7 @@ def test_entries(case: Case):
 
 
 def translated(tool: str, name: str, settings: dict[str, Any]) -> Part | str:
-    """What the recipe has for an entry, or why it has nothing."""
+    """Return the translation of an entry, or the reason why it has none."""
     try:
         return _translated(Entry(name, "", {}), Settings(settings), TOOLS[tool].TABLE)
     except NotTranslated as error:

@@ -54,7 +54,7 @@ class Imported(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An entry, what the recipe has for it, and the settings that were in the file."""
+    """An entry, its translation, and those of its settings that the file gives."""
 
     entry: Entry
     part: Part
@@ -150,7 +150,7 @@ def _tool_of(content: Any, path: str) -> Any:
 
 
 def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[Found], list[str], list[str]]:
-    """What the recipe has for entries, lines on what differs, and lines on what is not translated."""
+    """Translate entries. Return the translated ones, a line per difference, and a line per missing counterpart."""
     found: list[Found] = []
     differences: list[str] = []
     missing: list[str] = []
@@ -169,7 +169,7 @@ def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[Found], list[s
 
 
 def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator]) -> Part:
-    """What the recipe has for an entry. NotTranslated for an unknown one, and for one that no recipe accepts."""
+    """Translate an entry. Raises NotTranslated for an unknown name, and for settings that no recipe accepts."""
     if entry.name not in table:
         raise NotTranslated("no counterpart is known")
     try:

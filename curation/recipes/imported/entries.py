@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of a configuration of another tool, and what a recipe has for one.
+"""The entries of a configuration of another tool, and their translation.
 
 The table of each tool maps a name, such as `WordCountFilter`, to a function from the settings of the entry to a `Part`.
 A setting that no function asked for is reported, so nothing is lost without a line about it.
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What the recipe has for an entry.
+    """The translation of an entry: parts of a recipe.
 
     steps       stages (with `kind`) and rules (without), in their order
     inputs      inputs to read
