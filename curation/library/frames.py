@@ -25,7 +25,7 @@ from curation.contract import ID, TEXT, Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, RecipeError
 from curation.library.measured import note_measures, on_measures
-from curation.library.tables import as_frame, as_table, is_table, like, table_of
+from curation.library.tables import as_frame, as_table, check_once, is_table, like, table_of
 from curation.planning.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
@@ -149,17 +149,12 @@ def _check_frame(frame: Any, text_column: str) -> None:
             f"column {text_column!r} not found in the frame; it has {list(frame.columns)}. Set text_column to the "
             "column of the text"
         )
-    _check_once(frame, text_column)
+    check_once(list(frame.columns), text_column)
     dtype = getattr(frame, "_meta", frame)[text_column].dtype
     if dtype.kind not in STRING_KINDS:
         raise InputError(
             f"column {text_column!r} must hold strings, not {dtype}. Convert it: frame[{text_column!r}].astype(str)"
         )
-
-
-def _check_once(frame: Any, name: str) -> None:
-    if list(frame.columns).count(name) > 1:
-        raise InputError(f"the frame has {list(frame.columns).count(name)} columns {name!r}. Drop or rename the others")
 
 
 def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
@@ -184,7 +179,7 @@ def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
                 f"{text_column!r} it has {list(frame.columns)}. Add the column, or change the settings of the stage"
             )
         if columns.count(column) > 1:
-            _check_once(frame, column)
+            check_once(list(frame.columns), column)
     return names
 
 
@@ -265,7 +260,7 @@ def _source_runs(frame: Any, stage: Stage) -> list[tuple[str, int, int]]:
             f"{stage_label(stage)} asks for inputs, but the frame has no column {SOURCE!r}; it has "
             f"{list(frame.columns)}. Add the name of each row's input"
         )
-    _check_once(frame, SOURCE)
+    check_once(list(frame.columns), SOURCE)
     runs = _runs_of_all(frame[[SOURCE]])
     ends = np.cumsum([count for _, count in runs], dtype=np.int64).tolist()
     return [(name, low, high) for (name, _), low, high in zip(runs, [0, *ends], ends, strict=False)]

@@ -8,7 +8,7 @@ that are left, so none of them changes its type or its values.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,13 +33,18 @@ def is_table(value: Any) -> bool:
     return not is_own and hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
 
 
+def check_once(names: Sequence[Any], name: Any) -> None:
+    """Raise InputError if several columns have a name."""
+    if (count := names.count(name)) > 1:
+        raise InputError(f"the frame has {count} columns {name!r}. Drop or rename the others")
+
+
 def table_of(value: Any) -> pa.Table:
     """Return a table of another library as a pyarrow Table. Strings of polars become large strings. Raises InputError
     for two columns of one name."""
     table = pa.table(value)
     for name in table.column_names:
-        if (count := table.column_names.count(name)) > 1:
-            raise InputError(f"the frame has {count} columns {name!r}. Drop or rename the others")
+        check_once(table.column_names, name)
     return table.cast(pa.schema([field.with_type(VIEWS.get(field.type, field.type)) for field in table.schema]))
 
 
