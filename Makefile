@@ -85,7 +85,7 @@ kernels: $(READY)  ## compile all kernels for a machine with an H100 or H200: .k
 	$(BIN)/python -m benchmarks.compiled_kernels .kit/kernels.bin
 
 ptx: $(READY)  ## run the device code of all kernels on this machine, on all real documents too, and print its counts
-	PTX.[test,ptx,docs,hub,warc,trafilatura,distributed,embeddings,kenlm,models,pii,s3,torch]SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx
+	PTX_ALL_SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx
 	$(BIN)/python -m tests.ptx.profile
 
 ptx-mutations: $(READY)  ## weaken each atomic, barrier and bound of all kernels, and list those that no launch notices
