@@ -47,6 +47,7 @@ NOT_RUN = {
     "curate demo": "tests/test_demo.py runs it",
     "--scheduler tcp://": "tests/running/test_clusters_page.py starts a scheduler",
     "--array-task": "tests/running/test_clusters_page.py starts several processes; the other needs Slurm",
+    "push out acme/news": "needs the hub; tests/finished/test_hub_push.py has one",
     "s3://": "needs a bucket; tests/finished/test_s3.py has one",
     "--allow-code mypackage": "tests/stages/test_own_stages.py installs the package of the page",
     "web.yaml": "tests/reading/test_pages.py has the pages",
