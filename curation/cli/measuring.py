@@ -372,7 +372,7 @@ def _shows_blocks() -> bool:
 
 
 def as_json(effect: Effect) -> dict[str, Any]:
-    """Return an effect for programs; `docs/command_line.md` lists the keys."""
+    """Return an effect for programs; `docs/programs.md` lists the keys."""
     from curation.rules.effects import MOVES, RANKS
 
     return {
@@ -389,7 +389,7 @@ def as_json(effect: Effect) -> dict[str, Any]:
 
 
 def group_as_json(group: GroupEffects) -> dict[str, Any]:
-    """Return the effects of a group for programs; `docs/command_line.md` lists the keys."""
+    """Return the effects of a group for programs; `docs/programs.md` lists the keys."""
     entry: dict[str, Any] = {"column": group.column, "group": group.group, "documents": group.documents}
     if group.effects is not None:
         entry |= {"removed": group.effects.removed, "rules": [as_json(effect) for effect in group.effects.effects]}

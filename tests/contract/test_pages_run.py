@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command, call and Python block of README.md and docs/*.md is taken by the program as it is written there.
+"""Every command, call and Python block of README.md and docs/ is taken by the program as it is written there.
 
 Commands are parsed by the parser of `curate`, and run in a folder with the files that the pages name. Calls in
 backticks are bound to the signatures, and the names of their arguments are those of the parameters.
@@ -37,7 +37,9 @@ from tests.pipelines.made import as_wet, made_texts
 from tests.runs import records_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+DECISIONS = DOCS / "decisions"  # on the day of each, so their commands may be gone
+PAGES = [ROOT / "README.md", *sorted(page for page in DOCS.glob("**/*.md") if page.parent != DECISIONS)]
 NAMED = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # a block that is a file of this name
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMES = {command.name for group in GROUPS for command in group.commands}
@@ -60,12 +62,15 @@ PYTHON = {
     "README.md": "tests/contract/test_docs.py",
     "clusters.md": "needs a cluster; its calls of curation are bound below",
     "coming_from.md": "a script of datatrove, which `import-config` reads and nothing runs",
+    "deduplication.md": "this file",
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
     "languages.md": "this file",
     "outputs.md": "tests/finished/test_readers.py",
-    "pipelines.md": "this file",
-    "rules.md": "tests/rules/test_lists_page.py and test_groups_page.py",
+    "personal_data.md": "this file",
+    "rule_lists.md": "tests/rules/test_lists_page.py",
+    "rules_per_language.md": "tests/rules/test_groups_page.py",
+    "thresholds.md": "this file",
     "training.md": "this file, with PyTorch",
 }
 STANDS_FOR = {
@@ -86,12 +91,17 @@ class Words(NamedTuple):
         return f"{self.page}: curate {' '.join(self.words)}"
 
 
+def name_of(page: Path) -> str:
+    """The path of a page in `docs/`, or `README.md`."""
+    return str(page.relative_to(DOCS)) if DOCS in page.parents else page.name
+
+
 def words_in(page: Path, text: str) -> Iterator[Words]:
     """The commands of a line, which may be joined by `&&`, run in the background, and write to a file."""
     for part in re.split(r"&&|&$", text.strip().removeprefix("$ ").removeprefix("srun ")):
         match = re.match(r"(?:\.venv/bin/)?curate(?: (.*))?$", part.strip().partition(" > ")[0], re.DOTALL)
         if match and match[1]:
-            yield Words(page.name, tuple(shlex.split(match[1], posix=False)))
+            yield Words(name_of(page), tuple(shlex.split(match[1], posix=False)))
 
 
 def groups_of(page: Path) -> Iterator[list[Words]]:
@@ -222,7 +232,7 @@ def test_commands_run(group: tuple[Words, ...], here: Path, capsys: pytest.Captu
 
 
 def test_every_page_with_python_runs_in_a_test():
-    assert [page.name for page in PAGES if "\n```python" in page.read_text("utf-8")] == [*PYTHON]
+    assert {name_of(page) for page in PAGES if "\n```python" in page.read_text("utf-8")} == {*PYTHON}
 
 
 @pytest.mark.parametrize("name", [name for name, how in PYTHON.items() if how.startswith("this file")])
@@ -282,7 +292,7 @@ def fault_of(call: str) -> str:
     return "; ".join(faults) or "no such function"
 
 
-CALLS = [(page.name, call) for page in PAGES for call in dict.fromkeys(calls_of(page))]
+CALLS = [(name_of(page), call) for page in PAGES for call in dict.fromkeys(calls_of(page))]
 OURS = [(page, call) for page, call in CALLS if re.split(r"[.(]", call)[0] not in OTHERS]
 
 

@@ -12,6 +12,9 @@ from tests.tools import make_site
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN_MENU = "docs/decisions/"  # its README lists them
+MAX_WORDS = 2500
+TABLES = ("docs/measurements/", "benchmarks/")  # of measurements
+LISTS = ("CHANGELOG.md", make_site.API)  # looked up by name
 
 
 def test_the_menu_has_each_page_once():
@@ -19,6 +22,12 @@ def test_the_menu_has_each_page_once():
     notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
     expected = {name for name in pages | notebooks | {make_site.API} if not name.startswith(OWN_MENU)}
     assert sorted(make_site.pages_in_menu()) == sorted({*expected, f"{OWN_MENU}README.md"})
+
+
+def test_no_page_is_longer_than_people_read():
+    read = [name for name in make_site.pages_in_menu() if not name.startswith((*TABLES, *LISTS, "notebooks/"))]
+    counts = {name: len((ROOT / name).read_text("utf-8").split()) for name in read}
+    assert {name: words for name, words in counts.items() if words > MAX_WORDS} == {}
 
 
 def test_the_page_of_the_api_has_every_public_name():
