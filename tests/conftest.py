@@ -5,7 +5,9 @@
 the others are skipped with the reason.
 """
 
+import gc
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until the tests are collected: objects of 9,000 tests live as long as the process
+    keep_bytecode(config.rootpath / ".pytest_cache" / "bytecode")
     chosen = config.getoption("--engine")
     if chosen and missing_for(chosen):
         raise pytest.UsageError(f"--engine {chosen}: {missing_for(chosen)}")
@@ -53,6 +57,14 @@ def pytest_configure(config: pytest.Config) -> None:
     shared_files.WAITS = (0.0,) * len(shared_files.WAITS)  # no other machine replaces the damaged files of tests
     if config.getoption("--passed") and "PYTEST_CURRENT_TEST" not in os.environ:  # not in a session that a test starts
         config.pluginmanager.register(Passed(config), "passed")
+
+
+def keep_bytecode(folder: Path) -> None:
+    """Where the environment forbids bytecode in source folders: keep it elsewhere, or each process that a test starts
+    compiles 1,400 modules, which takes a second."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(folder))
+        sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
 
 
 class Passed:
@@ -80,6 +92,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile all kernels once before workers of xdist start, which would each compile them at the same time."""
     if getattr(session.config.option, "numprocesses", None):
         warm_up(list(GROUPS), Lines(), read_processors())
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # collections during tests do not look at the tests themselves
+    gc.enable()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
