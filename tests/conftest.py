@@ -27,7 +27,10 @@ from tests.corpus import write_real_documents
 
 ENGINES = tuple(PACKAGES)
 
-settings.register_profile("local", deadline=None, max_examples=100, print_blob=True)
+EXAMPLES, ALL_EXAMPLES = 40, 100  # of a property, in README's command and with the slow tests
+
+settings.register_profile("local", deadline=None, max_examples=EXAMPLES, print_blob=True)
+settings.register_profile("all", settings.get_profile("local"), max_examples=ALL_EXAMPLES)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 # A kernel launch per example costs milliseconds.
 settings.register_profile(
@@ -52,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = config.getoption("--engine")
     if chosen and missing_for(chosen):
         raise pytest.UsageError(f"--engine {chosen}: {missing_for(chosen)}")
-    settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else "local")
+    local = "local" if config.option.markexpr else "all"
+    settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else local)
     os.fsync = os.fstat  # refuses the same descriptors; no machine crashes here, and a run syncs 50 times
     shared_files.WAITS = (0.0,) * len(shared_files.WAITS)  # no other machine replaces the damaged files of tests
     if config.getoption("--passed") and "PYTEST_CURRENT_TEST" not in os.environ:  # not in a session that a test starts
@@ -96,6 +100,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # collections during tests do not look at the tests themselves
+    gc.set_threshold(50_000, 20, 20)  # a parsed file of Python has more new objects than the usual 700
     gc.enable()
 
 
