@@ -31,7 +31,7 @@ SPAN_COUNTS = ("bytes", "spans", "documents", "emptied", "sources", "lengths", "
 GROUP_RANKS = (1, 50, 99)  # percentiles of a group
 SHOWN_SPANS, SPAN_CHARACTERS = 10, 80
 LEGEND = (
-    "alone: breaks no other rule; +10%: with the bound raised by 10 %; in a histogram the bound is the upright line"
+    "this only: removed by no other rule; +10%: with the bound raised by 10 %; in a histogram the bound is the upright line"
 )
 
 
@@ -250,7 +250,7 @@ def _bounds_of(effects: Effects) -> tuple[list[list[str]], list[str], list[str]]
     names = ["rule", *(effect.rule.name for effect in shown)]
     bounds = ["keeps", *(f"{'>=' if effect.side == 'min' else '<='} {effect.bound:g}" for effect in shown)]
     removed = ["removes", *_shares((effect.removed_now for effect in shown), effects.documents)]
-    return [names, bounds], removed, ["alone", *_shares((effect.alone for effect in shown), effects.documents)]
+    return [names, bounds], removed, ["this only", *_shares((effect.alone for effect in shown), effects.documents)]
 
 
 def _values_of(effects: Effects, shown: Sequence[float]) -> list[list[str]]:
