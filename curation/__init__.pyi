@@ -66,6 +66,7 @@ from curation.packing.blends import Blend as Blend
 from curation.packing.blends import Megatron as Megatron
 from curation.packing.forms import Blocks as Blocks
 from curation.packing.forms import Chunks as Chunks
+from curation.packing.forms import Mds as Mds
 from curation.packing.forms import Packed as Packed
 from curation.packing.forms import TokenShards as TokenShards
 from curation.packing.indexed import IndexedReader as IndexedReader
