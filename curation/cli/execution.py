@@ -50,7 +50,7 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace, **more:
 
 
 def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None:
-    """Print the funnel, which contains the warnings; for programs, the warnings alone."""
+    """Print the funnel, which contains the warnings; for programs, only the warnings."""
     console, report = options.console, finished.report
     if console.is_for_people:
         from curation.report.text import print_funnel

@@ -56,7 +56,7 @@ def missing_documents(content: dict[str, Any]) -> list[str]:
     """Return a line about a run without `documents/`; an empty list for any other run."""
     if content["recipe"]["output"].get("documents", True):
         return []
-    return ["documents/ was not written (output: {documents: false}); the kept documents are in the tokens alone"]
+    return ["documents/ was not written (output: {documents: false}); the kept documents are only in the tokens"]
 
 
 def shown_numbers(content: dict[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress of a run: bars on a terminal, a line every 30 seconds elsewhere, events for programs.
 
-Phases and slow loops report only counts (`curation.system.steps.Count`). This module alone decides how they look.
+Phases and slow loops report only counts (`curation.system.steps.Count`). Only this module decides how they look.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Phase:
         if self.unit and not is_done:
             of = f" of {counted(self.total, self.unit)}" if self.total else f" {self.unit}s"
             parts.append(f"{last.done:,}/{self.total:,}" if is_short and self.total else f"{last.done:,}{of}")
-        # A phase of files alone has counted no document at its end.
+        # A phase of only files has counted no document at its end.
         counts_documents = not is_done or last.documents or last.bytes or last.kept is not None
         if last.documents is not None and counts_documents:
             parts.append(f"{short_number(last.documents)} docs" if is_short else counted(last.documents, "document"))
