@@ -18,7 +18,7 @@ from typing import Any
 from curation.errors import counted
 from curation.system.interrupts import before_answer
 from curation.system.steps import Count
-from curation.system.terminal import print_error, printable_line, short_number, write_event
+from curation.system.terminal import fitted, print_error, printable_line, short_number, write_event
 
 REPORT_SECONDS = 30.0  # between lines and events
 NOTEBOOK_SECONDS = 5.0
@@ -250,7 +250,7 @@ class Bars(Progress):
         self._is_closed = False
 
     def log(self, line: str) -> None:
-        self.console.print(printable_line(line), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(fitted(printable_line(line), sys.stderr), markup=False, highlight=False, soft_wrap=True)
 
     def began(self, phase: Phase) -> None:
         with self._lock:

@@ -227,7 +227,7 @@ def runs(command: Words) -> bool:
 
 
 RUN = [tuple(filter(runs, group)) for group in GROUPED]
-DIFFERENT = {tuple(command.words for command in commands): commands for commands in RUN if commands}  # of all pages
+DIFFERENT = {tuple(command.words for command in group): group for group in RUN if group}  # by the last page
 
 
 @pytest.mark.parametrize("commands", DIFFERENT.values(), ids=lambda commands: str(commands[0]))
