@@ -50,7 +50,7 @@ fix: $(READY)  ## format the code and apply the fixes of ruff
 functions: $(READY)  ## write the functions of stages in `curation`, after a change of their settings or docstrings
 	$(BIN)/python -m tests.tools.make_functions
 
-peers: $(READY)  ## write docs/peers.md, after a change of the cases of other tools
+peers: $(READY)  ## write docs/peers.md and its table, after a change of the cases of other tools
 	$(BIN)/python -m tests.peers.cases
 
 check: $(READY)  ## check lint rules, format, types and spelling, as the commit hooks do
@@ -94,7 +94,7 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on all rea
 ptx-mutations: $(READY)  ## weaken each atomic, barrier and bound of all kernels, and list those that no launch notices
 	$(BIN)/python -m tests.ptx.mutations
 
-ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json, docs/gpu.md and docs/gpu_counts.md
+ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json, docs/gpu.md and docs/measurements/gpu_counts.md
 	$(BIN)/python -m tests.ptx.profile --record
 
 tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on a million adversarial strings and all code points; TOKEN_CORPUS: a JSON Lines file

@@ -327,9 +327,9 @@ INCOMPLETE: dict[str, tuple[Callable[[MemoryFileSystem], None], str]] = {
     "missing": (DAMAGES["missing"][0], rf"^missing from the finished run in {URL}: 'rejected\.jsonl'\. `curate verify"),
     "report": (
         DAMAGES["report"][0],
-        rf"^{URL}/report\.json is not what a run has written\. `curate verify {URL}` names",
+        rf"^{URL}/report\.json is not the report that a run wrote\. `curate verify {URL}` names",
     ),
-    "no report": (lambda s: s.pipe_file(f"{ROOT}/report.json", b"[]"), "is not what a run has written"),
+    "no report": (lambda s: s.pipe_file(f"{ROOT}/report.json", b"[]"), "is not the report that a run wrote"),
 }
 
 

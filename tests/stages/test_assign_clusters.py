@@ -121,8 +121,8 @@ def test_a_mix_draws_exact_numbers_of_each_cluster(
 
 def examples() -> list[list[dict[str, Any]]]:
     """The stages of the examples in the section on clusters."""
-    page = (ROOT / "docs" / "pipelines.md").read_text("utf-8")
-    section = page.partition("\n### Clusters\n")[2].partition("\n### ")[0]
+    page = (ROOT / "docs" / "vectors.md").read_text("utf-8")
+    section = page.partition("\n## Clusters\n")[2].partition("\n## ")[0]
     return [yaml.safe_load(block.partition("```")[0])["stages"] for block in section.split("```yaml\n")[1:]]
 
 

@@ -423,6 +423,6 @@ def test_settings_of_keys_do_not_change_runs_without_them(tmp_path: Path):
 
 
 def test_the_page_has_the_known_parameters():
-    page = (Path(__file__).resolve().parents[2] / "docs/pipelines.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs/deduplication.md").read_text("utf-8")
     listed = page.partition("\n`tracking` stands for ")[2].partition(".\n")[0].replace("\n", " ")
     assert tuple(re.findall(r"`(.+?)`", listed)) == TRACKING

@@ -456,7 +456,7 @@ def test_ranges_and_groups_are_divided_by_bytes(tmp_path: Path, monkeypatch: pyt
         ({"length": 31}, "length must be from 32 to 65,535 bytes, not 31. Shorter sequences repeat by chance"),
         ({"length": 65_536}, "length must be from 32 to 65,535 bytes, not 65536. Longer ones are rare"),
         ({"bounds": "line"}, "bounds must be one of characters, lines, sentences, not 'line'; did you mean lines?"),
-        ({"join": -1}, "join must be 0 (cut repeated bytes alone) or more bytes, not -1"),
+        ({"join": -1}, "join must be 0 (cut only repeated bytes) or more bytes, not -1"),
         ({"min_kept": -5}, "min_kept must be 0 (remove no document) or more characters, not -5"),
     ],
 )  # fmt: skip
