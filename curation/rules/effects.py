@@ -94,7 +94,7 @@ class Effects(NamedTuple):
     def _repr_html_(self) -> str:
         moves = [f"{move:+.0%}" if move else "removed" for move in MOVES]
         rows = [(effect.describe(), effect.rule.name, *effect.removed, effect.alone) for effect in self.effects]
-        return html_table(repr(self)[1:-1], ("bound", "reason", *moves, "alone"), rows)
+        return html_table(repr(self)[1:-1], ("bound", "reason", *moves, "this only"), rows)
 
 
 def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows: int) -> Effects:
