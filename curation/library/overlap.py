@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT, Engine
 from curation.engine import choose_engine, load_engine
-from curation.errors import InputError, OutputError, RecipeError, as_share, nearest
+from curation.errors import InputError, OutputError, RecipeError, as_share, counted, nearest
 from curation.kernels.ngram_table import table_of
 from curation.library.keywords import check_types
 from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
@@ -37,6 +37,7 @@ from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
 from curation.stages.words import check_words
 from curation.system.files import as_json, commit, local_output
+from curation.system.html_table import html_table
 from curation.system.steps import Count, each, watching
 
 SLICE_BYTES = BATCH_BYTES = 16 << 20
@@ -111,6 +112,16 @@ class Overlap(NamedTuple):
     def close(self) -> int:
         """Number of items that are close to a training text; 0 without a model."""
         return sum(entry.close for entry in self.sets)
+
+    def __repr__(self) -> str:
+        items = sum(entry.items for entry in self.sets)
+        sets = counted(len(self.sets), "set")
+        documents = counted(self.documents, "document")
+        documents += f", {self.close:,} close to one by {self.model}" if self.model else ""
+        return f"<overlap: {self.contaminated:,} of {counted(items, 'item')} of {sets} contaminated by {documents}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self)[1:-1], EvaluationSet._fields, self.sets)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the result to a `.json` file, or the items to an `.arrow` or `.parquet` file, and return its path.
