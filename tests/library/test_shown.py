@@ -113,11 +113,11 @@ def test_effects_are_a_table():
 
 RULE = curation.Rule(measure="words", min=50, reason=HOSTILE)
 EFFECTS = curation.rule_effects({"words": [3, 45, 80, 400]}, [RULE])
-REMOVAL = Removal("a", HOSTILE, 2, 3, 0, 0)
+SHORT, REMOVAL = printable_line(HOSTILE), Removal("a", HOSTILE, 2, 3, 0, 0)
 METRICS = {"good": LabelMetrics(10, 0.9, 0.8, 0.95)}
 TABLE, GPT2 = pa.table({"id": ["a"]}), curation.load_tokenizer("gpt2")
 SHOWN = [
-    (curation.decide({"words": [3, 45, 80]}, [RULE]), f"<verdict: 2 of 3 documents removed: {printable_line(HOSTILE)} 2>"),
+    (curation.decide({"words": [3, 45, 80]}, [RULE]), f"<verdict: 2 of 3 documents removed: {SHORT} 2>"),
     (curation.decide({"words": [80, 80, 80]}, [RULE]), "<verdict: 0 of 3 documents removed>"),
     (EFFECTS.effects[0], "<effect of words >= 50: 2 documents removed, 2 by this bound alone>"),
     (EFFECTS.effects[0].histogram, "<histogram: 4 documents in 24 bins from 3 to 400>"),
