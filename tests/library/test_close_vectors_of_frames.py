@@ -51,7 +51,7 @@ def test_tables_and_columns_of_vectors_are_frames_too():
     assert isinstance(curation.align(table["v"], frame["v"]), pa.Table)
     assert curation.neighbours(frame["v"], k=1).to_dict("list") == expected
     assert curation.clusters(table, "v", clusters=1).to_pydict() == curation.clusters(frame["v"]).to_dict("list")
-    with pytest.raises(TypeError, match="expected a frame in memory, got a Dask frame. Call compute"):
+    with pytest.raises(TypeError, match=r"expected a frame in memory, got a Dask frame\. Call compute"):
         curation.clusters(dd.from_pandas(frame, npartitions=1), "v")
 
 
