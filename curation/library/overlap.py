@@ -25,6 +25,7 @@ from curation.kernels.ngram_table import table_of
 from curation.library.keywords import check_types
 from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
 from curation.library.overlap_vectors import Close, Items, items_of, refine
+from curation.models.packages import model_folder
 from curation.models.vectors import UNITS, units_of
 from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, shown
@@ -188,7 +189,7 @@ def check_overlap(
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
     documents  number of documents to name per n-gram and item, the first ones
     tokenizer  of pairs; default: the one in the manifest of their run
-    model      folder of an encoder or of static embeddings: compare vectors too; "": n-grams only
+    model      as in `curation.embed`: compare vectors too; "": n-grams only
     cosine     with a model: an item is close to a training text from this cosine on, in (0, 1]
     whole_documents  with a model: compare documents as a whole only. A long one then hides an item
     engine     `auto`, `gpu` or `cpu`
@@ -225,7 +226,7 @@ def check_overlap(
         check_words(words)
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    model = os.fspath(model)
+    model = model_folder(os.fspath(model))
     if model and not 0 < cosine <= 1:
         raise RecipeError(f"cosine must be above 0 and at most 1, not {cosine:g}{as_share(cosine)}")
     if whole_documents and not model:

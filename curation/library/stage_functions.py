@@ -310,7 +310,8 @@ def embed(
     model                local folder with a BERT or RoBERTa encoder (`config.json`, `model.safetensors`,
                          `tokenizer.json`), with a transformer in ONNX (`model.onnx` or `onnx/model.onnx`), or with
                          static embeddings in the form of model2vec, which need no GPU; or an `.onnx` file in such a
-                         folder. Or a whole `curation.Embed` in place of the keywords, which are its fields
+                         folder; or `package:NAME`, such a folder in an installed package. Or a whole `curation.Embed`
+                         in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas

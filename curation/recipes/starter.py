@@ -79,8 +79,8 @@ def _html_stage(survey: Survey, stages: list[dict[str, Any]]) -> list[str]:
         next(stage for stage in stages if stage["kind"] == "rewrite")["entities"] = "decode"
     tagged, texts = sum(each.tagged for each in inputs), sum(each.texts for each in inputs)
     return [
-        f"  # {tagged:,} of {counted(texts, 'probed text')} have tags of HTML: deletes the tags of all inputs, ends lines",
-        "  # where blocks end. Delete this stage to keep tags, as for source code",
+        f"  # {tagged:,} of {counted(texts, 'probed text')} have tags of HTML: deletes tags of all inputs, ends",
+        "  # lines where blocks end. Delete this stage to keep tags, as for source code",
         f"  - {flow({'kind': 'rewrite', 'name': 'html', 'replace': HTML})}",
     ]
 

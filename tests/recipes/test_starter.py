@@ -340,7 +340,7 @@ PAGE = "<div><h2>Head</h2><p class='x'>One &amp; two.</p><p>a &lt; b</p><ul><li>
 def test_a_stage_deletes_tags_where_texts_are_full_of_them():
     Path("pages.jsonl").write_text("".join(json.dumps({"text": PAGE}) + "\n" for _ in range(9)))
     text = starting_recipe(survey([Input(path="pages.jsonl"), Input(path="made.jsonl")]), "recipe.yaml")
-    assert "  # 9 of 9 probed texts have tags of HTML: deletes the tags of all inputs" in text
+    assert "  # 9 of 9 probed texts have tags of HTML: deletes tags of all inputs" in text
     assert "  # 9 of 9 probed texts have tags of HTML\n" in text
     html, rewrite, *others = convert_recipe(yaml.safe_load(text)).stages
     assert [rewrite, *others] == [Rewrite(unicode="nfc", entities="decode"), *load_recipe("default").stages[1:]]
