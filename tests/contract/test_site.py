@@ -25,7 +25,7 @@ def test_the_page_of_the_api_has_every_public_name():
     page = make_site.api_page()
     entries = set(re.findall(r"^### (\w+)$", page, re.M))
     assert entries == {name for name in curation.__all__ if callable(getattr(curation, name))}
-    assert "| `left, right` | pandas or cuDF DataFrames" in page
+    assert "| `left, right` | frames as in `curation.neighbours`" in page
 
 
 @pytest.mark.parametrize(
