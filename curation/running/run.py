@@ -72,7 +72,7 @@ def run(
 
     recipe       the recipe to run
     output       local folder, created if missing; or an URL such as "s3://BUCKET/PREFIX", to which the finished run is
-                 copied (docs/outputs.md)
+                 copied (docs/object_storage.md)
     engine       "auto" (default), "cpu" or "gpu"
     force        False (default): return the report of a finished run of the same recipe and inputs, or resume an
                  unfinished one. True: delete the outputs of earlier runs in `output` first

@@ -282,7 +282,7 @@ def test_measure_shows_the_effect_of_each_rule(corpus: Path, capsys: pytest.Capt
     out = curate(capsys, *command, "out", "--rules", "{words: {min: 3}, bytes/words: {max: 4.5}}")[1]
     lines = [line.split() for line in out[out.index("4 documents, of which") :].splitlines()]
     assert lines[0] == ["4", "documents,", "of", "which", "the", "rules", "remove", "3", "(75.00%)"]
-    assert lines[1] == ["rule", "keeps", "removes", "alone", "-25%", "-10%", "+10%", "+25%"]
+    assert lines[1] == ["rule", "keeps", "removes", "this", "only", "-25%", "-10%", "+10%", "+25%"]
     assert lines[2] == ["words", ">=", "3", "50.00%", "50.00%", "50.00%", "50.00%", "75.00%", "75.00%"]
     assert lines[3] == ["bytes_per_words", "<=", "4.5", "25.00%", "25.00%", "75.00%", "50.00%", "25.00%", "0.00%"]
     assert lines[5][:3] == ["rule", "keeps", "histogram"] and lines[6][-8:] == [
@@ -436,9 +436,8 @@ def test_help_loads_nothing_slow(arguments: list[str]):
 
 def test_a_reader_that_goes_away():
     command = f"{sys.executable} -m curation recipes show default | true; exit ${{PIPESTATUS[0]}}"
-    for _ in range(3):
-        finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-        assert (finished.returncode, finished.stderr) == (0, "")
+    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (0, "")
 
 
 def test_a_forced_command_goes_on_only_where_its_plan_is(tmp_path: Path):

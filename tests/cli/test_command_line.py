@@ -348,9 +348,8 @@ def test_results_as_json_have_the_keys_of_the_page(
     (result,) = events(out)
     assert (code, result["command"]) == (0, name) and events(err) is not None
     assert result.keys() == {"event", "time", "command", "exit_code"} | keys
-    page = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text("utf-8")
-    section = page[page.index("## Output for programs") :]
-    assert {key for key in keys if f"`{key}`" not in section} == set()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "programs.md").read_text("utf-8")
+    assert {key for key in keys if f"`{key}`" not in page} == set()
 
 
 def test_verify_names_problems_in_each_way(

@@ -2,6 +2,8 @@
 """`curate compare` and `curation.compare_runs`."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 import curation
 from curation.cli.main import main
 from curation.errors import OutputError
+from curation.finished.comparison_page import comparison_page
+from curation.finished.results import open_finished
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of, removed_rows
 
@@ -112,3 +116,34 @@ def test_documents_of_an_equal_id_are_paired_in_their_order_or_counted(
     assert (found.kept_by_a, found.only_a, found.only_b, found.ambiguous_a, found.ambiguous_b) == (1, 2, 0, 3, 2)
     assert main(["compare", str(a), str(c)]) == 0
     assert "not compared: 3 of A and 2 of B, whose id the runs have in different numbers" in capsys.readouterr().out
+
+
+def test_a_page_has_all_of_it_escaped_with_the_part_that_broke_the_rule(runs: tuple[Path, Path], tmp_path: Path):
+    page = tmp_path / "new" / "compared.html"
+    assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
+    text, found = page.read_text(), curation.compare_runs(*runs, examples=30)
+    assert "\x1b" not in text and "length\\x1b" in text and "script" not in text
+    assert text.count('<div class="sample">') == len(found.examples) > 10
+    assert f"{found.counts['kept'][1]:,}</b>documents kept by B" in text
+    assert "words in [10, 55]" in text and "1 document only in B" in text
+    assert text.index("rules: length") < text.index("exact_dedup: exact_duplicate")  # by the difference
+    same = runs[0].parent / "again"
+    shutil.copytree(runs[0], same)
+    assert "<p>The settings are equal.</p>" in comparison_page(
+        curation.compare_runs(runs[0], same), *map(open_finished, (runs[0], same))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("page.parquet", "compare --html: expected a name that ends in .html, not page.parquet"),
+        (".", "compare --html: expected a name that ends in .html, not ."),
+        ("s3://bucket/page.html", r"the output is a URL \(s3://\), expected a local path"),
+    ],
+)
+def test_a_page_that_cannot_be_written(
+    name: str, message: str, runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["compare", *map(str, runs), "--html", name]) in (1, 2)
+    assert re.search(message, capsys.readouterr().err)

@@ -28,7 +28,7 @@ def test_each_group_has_a_table(capsys: pytest.CaptureFixture[str]):
     start = next(k for k, line in enumerate(lines) if line[:2] == ["language", "de:"])
     shown = [[cell for cell in line if not {*cell} & {*"│▁█|.@"} or "%" in cell] for line in lines[start:]]
     assert " ".join(shown[0]) == "language de: 4 documents, of which its rules on measures remove 2 (50.00%)"
-    assert shown[1] == ["rule", "keeps", "removes", "alone", "histogram", "1%", "50%", "99%"]
+    assert shown[1] == ["rule", "keeps", "removes", "this", "only", "histogram", "1%", "50%", "99%"]
     assert shown[2] == ["words", ">=", "3", "50.00%", "50.00%", "1", "2", "4"]
     assert " ".join(shown[3]) == "language en: 2 documents, of which its rules on measures remove 1 (50.00%)"
     assert shown[5] == ["words", ">=", "2", "50.00%", "50.00%", "1", "1", "3"]

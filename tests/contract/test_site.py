@@ -12,6 +12,9 @@ from tests.tools import make_site
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN_MENU = "docs/decisions/"  # its README lists them
+MAX_WORDS = 2500
+TABLES = ("docs/measurements/", "benchmarks/")  # of measurements
+LISTS = ("CHANGELOG.md", make_site.API)  # looked up by name
 
 
 def test_the_menu_has_each_page_once():
@@ -19,6 +22,12 @@ def test_the_menu_has_each_page_once():
     notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
     expected = {name for name in pages | notebooks | {make_site.API} if not name.startswith(OWN_MENU)}
     assert sorted(make_site.pages_in_menu()) == sorted({*expected, f"{OWN_MENU}README.md"})
+
+
+def test_no_page_is_longer_than_people_read():
+    read = [name for name in make_site.pages_in_menu() if not name.startswith((*TABLES, *LISTS, "notebooks/"))]
+    counts = {name: len((ROOT / name).read_text("utf-8").split()) for name in read}
+    assert {name: words for name, words in counts.items() if words > MAX_WORDS} == {}
 
 
 def test_the_page_of_the_api_has_every_public_name():
@@ -51,7 +60,15 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path):
 
 def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     needs("zensical")
-    page = make_site.api_page() + "\n[gone](gone.md)\n"
-    monkeypatch.setattr(make_site, "api_page", lambda: page)
-    done = make_site.build(tmp_path / "site")
-    assert done.returncode != 0 and not (tmp_path / "site").exists()
+    config = tmp_path / "zensical.toml"
+    config.write_text('[project]\nsite_name = "one page"\ndocs_dir = "pages"\nsite_dir = "site"\n')
+    monkeypatch.setattr(make_site, "CONFIG", config)
+    for link, leads in (("index.md", True), ("gone.md", False)):
+
+        def stage(folder: Path, link: str = link) -> None:
+            folder.mkdir()
+            (folder / "index.md").write_text(f"# Page\n\n[link]({link})\n")
+
+        monkeypatch.setattr(make_site, "stage_pages", stage)
+        site = tmp_path / link
+        assert (make_site.build(site).returncode == 0, site.exists()) == (leads, leads)

@@ -119,10 +119,10 @@ TABLE, GPT2 = pa.table({"id": ["a"]}), curation.load_tokenizer("gpt2")
 SHOWN = [
     (curation.decide({"words": [3, 45, 80]}, [RULE]), f"<verdict: 2 of 3 documents removed: {SHORT} 2>"),
     (curation.decide({"words": [80, 80, 80]}, [RULE]), "<verdict: 0 of 3 documents removed>"),
-    (EFFECTS.effects[0], "<effect of words >= 50: 2 documents removed, 2 by this bound alone>"),
+    (EFFECTS.effects[0], "<effect of words >= 50: 2 documents removed, 2 by this bound only>"),
     (EFFECTS.effects[0].histogram, "<histogram: 4 documents in 24 bins from 3 to 400>"),
     (curation.Comparison([], {"read": (4, 4), "kept": (2, 1)}, [REMOVAL], 2, 1, *range(4), TABLE),
-     "<comparison of A and B: 0 different settings; 4 and 4 documents read, 2 and 1 kept, 2 by A alone, 1 by B alone>"),
+     "<comparison of A and B: 0 different settings; 4 and 4 documents read, 2 and 1 kept, 2 by A only, 1 by B only>"),
     (curation.Overlap([curation.EvaluationSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 13, 0.8, 5, 9, 0),
      "<overlap: 3 of 7 items of 1 set contaminated by 5 documents>"),
     (curation.SpanOverlap([curation.SpanSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 50, 0.8, 5),

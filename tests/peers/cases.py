@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the cases of other tools, and write the page that counts them: `python -m tests.peers.cases`."""
+"""Read the cases of other tools, and write the pages that count them: `python -m tests.peers.cases`."""
 
 import math
 from collections import Counter
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 FOLDER = Path(__file__).parent / "cases"
+DOCS = FOLDER.parents[2] / "docs"
 PEERS = (
     "datatrove", "Curator", "dolma", "data-juicer", "Megatron-LM", "tiktoken", "tokenizers", "lm-eval", "text-dedup",
     "fastText",
@@ -75,27 +76,29 @@ def equal(got: Any, expected: Any, tolerance: float) -> bool:
     return bool(got == expected)
 
 
-# ---- the page
+# ---- the pages
 
 HEAD = """# Cases of other tools
 
 The tests of ten other tools state what they expect of a text, a rule or a file. This page counts how many of these
 cases a recipe or a function here can express, and how many of them give the same result.
 
-`tests/peers/cases` has the cases: inputs, expected values and, where the result here is another one, the reason. Inputs
-and values are facts; no code and no documentation of a tool is here. An own text with the same property replaces a
-long text of others, and a small vocabulary with the expected ids replaces one from the network.
-`tests/peers/test_peers.py` runs all cases. A verdict that changes in either direction fails the test. `make peers`
-writes this page.
+`tests/peers/cases` has inputs, expected values and, where the result here is another one, the reason. No code and no
+documentation of a tool is here. An own text with the same property replaces a long one, and a small vocabulary with the
+expected ids one from the network. `tests/peers/test_peers.py` fails if a verdict changes in either direction.
+`make peers` writes this page and the [counts by capability](measurements/peer_cases.md).
 
 A case is *expressible* if a recipe or a public function states it without code of your own. Cases on internals of a
 tool, such as its classes or its command line, are not counted.
 """
 
 
-def peers_page() -> str:
-    """`docs/peers.md`."""
-    return "\n".join([HEAD, *_verdicts(), *_capabilities(), *_differences(), *_not_expressible(), ""])
+def pages() -> dict[str, str]:
+    """The pages in `docs/` by name."""
+    return {
+        "peers.md": "\n".join([HEAD, *_verdicts(), *_differences(), *_not_expressible(), ""]),
+        "measurements/peer_cases.md": "\n".join([*_capabilities(), ""]),
+    }
 
 
 def _table(*names: str) -> list[str]:
@@ -127,7 +130,8 @@ def _row(name: str, counts: Counter[str]) -> str:
 
 
 def _capabilities() -> Iterator[str]:
-    yield "\n## Expressible cases by capability\n"
+    yield "# Cases of other tools by capability\n"
+    yield "Cases that a recipe or a function [expresses](../peers.md), and how many of them agree.\n"
     yield from _table("tool", "capability", "agree", "differ")
     for peer in PEERS:
         found: dict[str, Counter[bool]] = {}
@@ -167,4 +171,5 @@ def _cell(name: str) -> str:
 
 
 if __name__ == "__main__":
-    (FOLDER.parents[2] / "docs" / "peers.md").write_text(peers_page(), "utf-8")
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, "utf-8")

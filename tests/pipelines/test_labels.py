@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of docs/pipelines.md on toxicity, topics and listed words, with classifiers trained on made texts."""
+"""The example of docs/classifiers.md on toxicity, topics and listed words, with classifiers trained on made texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from curation.library import classifier_training as training
 from curation.running.run import run
 from tests.runs import recipe_of, records_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "classifiers.md"
 PARTS = {  # label -> words that its texts have besides common ones
     "toxic": "idiot moron stupid hate loser disgusting shut worthless",
     "civil": "thanks please kind welcome agree helpful friend glad",

@@ -5,8 +5,8 @@
 
 Runs the kernels of all functions on the made texts and on the real ones of tests/data, compares the results with the
 CPU engine's, and prints the tables. `--record` writes the counts to `recorded.json`, with which a test compares later
-ones, and the tables to docs/gpu.md and docs/gpu_counts.md. These have the counts of the real texts, which no kernel
-was tuned to.
+ones, and the tables to docs/gpu.md and docs/measurements/gpu_counts.md. These have the counts of the real texts, which
+no kernel was tuned to.
 """
 
 import argparse
@@ -43,7 +43,8 @@ from tests.ptx.operations import TALLY, tally_arrays
 from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = Path(__file__).with_name("recorded.json")
-PAGES = {"functions": PROJECT / "docs" / "gpu.md", "kernels": PROJECT / "docs" / "gpu_counts.md"}  # by mark
+DOCS = PROJECT / "docs"
+PAGES = {"functions": DOCS / "gpu.md", "kernels": DOCS / "measurements" / "gpu_counts.md"}  # by mark
 ON_PAGE = "corpus"
 CALL_BYTES = {"tokens": TOKEN_BATCH_BYTES, "windows": WINDOW_BATCH_BYTES}  # of a batch, by the call's first word
 TOLERANCE = 0.05

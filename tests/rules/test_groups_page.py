@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules per language of `docs/rules.md`: the page's recipe, commands and Python run with documents."""
+"""The rules per language of `docs/rules_per_language.md`: the page's recipe, commands and Python run with documents."""
 
 import json
 import re
@@ -10,8 +10,8 @@ import pytest
 from curation.cli import main
 from tests.runs import kept_rows, removed_rows
 
-PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
-SECTION = re.search(r"^## Rules per language\n(.*?)^## ", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+PAGE = Path(__file__).parents[2] / "docs" / "rules_per_language.md"
+SECTION = re.search(r"^# Rules per language\n(.*?)^## ", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 ENGLISH = "the and " + " ".join(f"word{number}" for number in range(60))
 DOCUMENTS = [
     ("deu_Latn", " ".join(map(str, range(40)))),

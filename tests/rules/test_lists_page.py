@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists of `docs/rules.md`: the page's recipe, commands and Python run with lists as people have them."""
+"""The lists of `docs/rule_lists.md`: the page's recipe, commands and Python run with lists as people have them."""
 
 import io
 import json
@@ -12,7 +12,7 @@ import pytest
 from curation.cli import main
 from tests.runs import kept_rows, removed_rows
 
-PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "rule_lists.md"
 SECTION = re.search(r"^## Lists in files\n(.*?)^## ", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 PAGES = {
     "https://good.org/news": "one two",

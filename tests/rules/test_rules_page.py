@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`docs/rules.md` says what the code does: its examples are read, its table of reasons is the one of the rule sets."""
+"""The pages on rules say what the code does: their examples are read, their tables are those of the code."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,13 @@ from curation.measures import Measure, is_measure
 from curation.recipes.recipe import load_recipe, parse_recipe
 from curation.rules.decide import RULE_SETS, Rule
 
-PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
+DOCS = Path(__file__).parents[2] / "docs"
+NAMES = ("rules", "rule_lists", "rules_per_language", "measures", "rule_sets")
+PAGES = "\n".join((DOCS / f"{name}.md").read_text("utf-8") for name in NAMES)
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", PAGES, re.DOTALL)
 
 
 def reasons_table() -> str:
@@ -36,14 +38,14 @@ def measures_table() -> str:
 
 @pytest.mark.parametrize(("name", "table"), [("reasons", reasons_table), ("measures", measures_table)])
 def test_every_reason_and_measure_is_on_the_page(name, table):
-    found = re.search(rf"<!-- {name} -->\n(.*)\n<!-- /{name} -->", PAGE.read_text(), re.DOTALL)
+    found = re.search(rf"<!-- {name} -->\n(.*)\n<!-- /{name} -->", PAGES, re.DOTALL)
     assert found, f"no table of {name}"
     assert found[1] == table()
 
 
 def test_rules_of_other_tools_are_rules():
     """Each line of the table has a bound by measures that exist."""
-    section = PAGE.read_text().split("### Rules of other tools\n")[1].split("\n## ")[0]
+    section = PAGES.split("\n## Rules of other tools\n")[1].split("\n## ")[0]
     subjects = re.findall(r"^\| [^|]+ \| `([a-z0-9_/]+)` \|", section, re.MULTILINE)
     assert len(subjects) > 8
     for subject in subjects:
@@ -66,7 +68,7 @@ def test_every_setting_can_be_made(setting: str):
 
 
 def test_the_page_has_every_key_of_a_rule():
-    keys = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`[^|]*) \|", PAGE.read_text(), re.MULTILINE))))
+    keys = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`[^|]*) \|", PAGES, re.MULTILINE))))
     assert {*Rule.__struct_encode_fields__} <= keys
 
 

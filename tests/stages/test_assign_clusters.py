@@ -88,7 +88,7 @@ def test_documents_are_the_same_bytes_for_any_slices(
     chain = recipe(made[0], {"column": "topic", "names": ["x", "y", "x", "z", "x", "y"]}, mixed)
     run(chain, tmp_path / "one", engine="cpu", workers=1)
     monkeypatch.setattr(assign_clusters, "AT_ONCE", 7)
-    run(chain, tmp_path / "many", engine="cpu", workers=2, slice_bytes=2000)
+    run(chain, tmp_path / "many", engine="cpu", workers=2, slice_bytes=8000)
     assert files_below(tmp_path / "one" / "documents") == files_below(tmp_path / "many" / "documents") != []
 
 
@@ -121,8 +121,8 @@ def test_a_mix_draws_exact_numbers_of_each_cluster(
 
 def examples() -> list[list[dict[str, Any]]]:
     """The stages of the examples in the section on clusters."""
-    page = (ROOT / "docs" / "pipelines.md").read_text("utf-8")
-    section = page.partition("\n### Clusters\n")[2].partition("\n### ")[0]
+    page = (ROOT / "docs" / "vectors.md").read_text("utf-8")
+    section = page.partition("\n## Clusters\n")[2].partition("\n## ")[0]
     return [yaml.safe_load(block.partition("```")[0])["stages"] for block in section.split("```yaml\n")[1:]]
 
 

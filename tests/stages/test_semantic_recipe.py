@@ -109,7 +109,7 @@ def stages_of(page: str) -> list[dict[str, Any]]:
 
 
 def test_the_example_of_the_page_runs(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    stages = stages_of("docs/pipelines.md")
+    stages = stages_of("docs/vectors.md")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(semantic_dedup, "KMEANS", ("numpy",))  # so few vectors need no k-means
     (tmp_path / "models").mkdir()

@@ -343,8 +343,8 @@ def events_of(capsys: pytest.CaptureFixture[str], *command: object) -> list[dict
 
 
 def documented() -> dict[str, tuple[str, ...]]:
-    """The table of events in `docs/command_line.md`."""
-    page = (ROOT / "docs" / "command_line.md").read_text("utf-8")
+    """The table of events in `docs/programs.md`."""
+    page = (ROOT / "docs" / "programs.md").read_text("utf-8")
     table = page.partition("| `event` | other keys |")[2].partition("\n\n")[0]
     rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
     return {name.strip(" `"): tuple(re.findall("`([a-z_]+)`", keys)) for name, keys in rows}

@@ -35,8 +35,7 @@ FOLDER = re.compile(r"(\]\((?:[^)#:]+/)?decisions)\)")
 
 def markdown_files() -> list[Path]:
     """The Markdown files of the repository that the site shows."""
-    folders = (".", "docs", "docs/decisions", "benchmarks")
-    return [path for folder in folders for path in sorted((ROOT / folder).glob("*.md"))]
+    return [path for files in ("*.md", "docs/**/*.md", "benchmarks/*.md") for path in sorted(ROOT.glob(files))]
 
 
 def notebook_page(path: Path) -> str:

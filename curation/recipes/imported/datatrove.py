@@ -397,7 +397,7 @@ def _tokens(form: str, shuffles: bool) -> Translator:
         appended = settings.get("eos_token", "<|endoftext|>" if form == "megatron" else None) is not None
         shuffled = shuffles and bool(settings.get("shuffle_documents", True))
         settings.ignore(*settings.values)
-        differs = "files of token_shards in place of .ds; docs/outputs.md has their form" if form != "megatron" else ""
+        differs = "files of token_shards in place of .ds; docs/training.md has their form" if form != "megatron" else ""
         output = {"formats": [form]} | ({"shuffle": True} if shuffled else {})
         return Part(tokenizer=spec | {"append_eod": appended}, output=output, differs=differs)
 

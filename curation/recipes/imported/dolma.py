@@ -287,7 +287,7 @@ def _tokens(settings: Settings) -> Part:
     return Part(
         tokenizer={"name": tokenizer_name(str(settings.get("name_or_path")))},
         output={"formats": ["token_shards"], "shuffle": seed is not None},
-        differs="files of token_shards in place of .npy; docs/outputs.md has their form",
+        differs="files of token_shards in place of .npy; docs/training.md has their form",
     )
 
 

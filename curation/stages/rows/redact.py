@@ -40,7 +40,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     secrets, if `types` lists them.
 
     patterns     `checked`: the patterns below, with checks of digits and ranges; `published`: the five plain patterns
-                 of the `nemo` reference pipeline, which match more (docs/pipelines.md)
+                 of the `nemo` reference pipeline, which match more (docs/personal_data.md)
     types        types to replace; default: those of personal data. `secret` are the keys and tokens of all services,
                  and a name such as `github_token` those of one. Secrets are replaced first, the others in the order
                  below
@@ -58,13 +58,13 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     ssn          US social security number, AAA-GG-SSSS, in the ranges that the SSA issues
     phone        North American number (212-555-0123, (212) 555-0123, ...) or `+` and a country code of ITU-T E.164
 
-    Patterns prefer precision to recall; docs/pipelines.md lists misses and false matches. Text around a match is
+    Patterns prefer precision to recall; docs/personal_data.md lists misses and false matches. Text around a match is
     unchanged. Names and places are searched only with `entities`, on the host, after the patterns. `details` counts
     replacements by type. Nulls stay nulls.
     """
 
     removes: ClassVar[bool] = False
-    revision: ClassVar[int] = 2  # 2: addresses of underscores and marks alone
+    revision: ClassVar[int] = 2  # 2: addresses of underscores and only marks
     function: ClassVar[Function] = Function(
         """Return the frame with personal data in its text replaced.
 
