@@ -45,7 +45,7 @@ COMMENTS = {
     "exact_dedup": "keeps the first of equal texts; compare: lowercase ignores case and outer white space",
     "fuzzy_dedup": f"near-duplicates; threshold: {FuzzyDedup().threshold} is Jaccard similarity; lower removes more",
     "tokenizer": "gpt2, cl100k_base, a tokenizer.json, a SentencePiece .model or hub:ORG/NAME",
-    "output": "also token_shards, blocks, chunks, packed; splits: {train: 0.99, valid: 0.01} splits the documents",
+    "output": "also token_shards, blocks, chunks, packed, mds; splits: {train: 0.99, valid: 0.01} splits the documents",
 }
 
 

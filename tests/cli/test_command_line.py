@@ -48,8 +48,8 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--tokenizer": ("run", "plan", "tokenize", "inspect", "tokens", "check-overlap"),
     "--model": ("embed", "align", "check-overlap"),
     "--windows": ("embed", "align"),
-    "--quiet": (*WRITING, "verify", "warmup"),
-    "--log": (*WRITING, "show", "compare", "verify", "plan", "warmup"),
+    "--quiet": (*WRITING, "verify", "push", "warmup"),
+    "--log": (*WRITING, "show", "compare", "verify", "push", "plan", "warmup"),
 }
 WRONG = [
     ("runn", "unknown command 'runn'; did you mean run?"),
