@@ -281,7 +281,7 @@ SEEN = {
 }
 
 
-@pytest.mark.slow("a type checker sees the signatures of public functions")
+@pytest.mark.slow("a type checker sees public functions' signatures")
 def test_a_type_checker_sees_signatures(tmp_path: Path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed: pip install '.[dev]'")
