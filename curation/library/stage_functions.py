@@ -724,7 +724,7 @@ def select(
 ) -> AnyFrame:
     """Return the rows without an exact share of them, those with the lowest or highest numbers in a column.
 
-    column               column with the numbers, compared as float64. Default: none, with max_documents alone. Or a
+    column               column with the numbers, compared as float64. Default: none, only with max_documents. Or a
                          whole `curation.Select` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The forward pass of BERT and RoBERTa in PyTorch, from safetensors: scores of a head, or one vector per window.
 
-A window runs in a batch whose shape depends on the window's own length and on the device alone, so its result depends
+A window runs in a batch whose shape depends only on the window's own length and on the device, so its result depends
 neither on slices nor on workers. The rest of a batch is filled with empty windows. A batch gets one thread of PyTorch:
 workers use the processors. bfloat16 on a GPU, float32 on a CPU.
 

@@ -109,7 +109,7 @@ class StaticVectors:
 
     def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the number of each window and the mean of the vectors of its tokens: float64 of shape (1, width). It is
-        0 for unknown tokens alone."""
+        0 for only unknown tokens."""
         for number, ids in enumerate(windows):
             check_interrupts()
             yield np.array([number]), self._mean(ids[ids != self.unknown] if self.unknown is not None else ids)[None]

@@ -18,7 +18,7 @@ HASH_BYTES = 8
 def seeded_order(count: int, *seeds: int) -> np.ndarray:
     """Return a permutation of 0 to `count` - 1: int64, shape (count,).
 
-    It depends on `count` and `seeds` alone, such as (seed, epoch, shard). Other seeds give unrelated orders. Numbers
+    It depends only on `count` and `seeds`, such as (seed, epoch, shard). Other seeds give unrelated orders. Numbers
     are sorted by a 64-bit hash (SplitMix64), since NumPy's generators may change between versions.
     """
     with np.errstate(over="ignore"):
@@ -63,7 +63,7 @@ def assign_splits(texts: Iterable[bytes], shares: Mapping[str, float], seed: int
     shares  split -> share, as `check_shares` accepts
     seed    key of the hash, modulo 2^64
 
-    The split follows from a 64-bit BLAKE2b hash of the text alone. Equal texts share a split, and adding or removing
+    The split follows only from a 64-bit BLAKE2b hash of the text. Equal texts share a split, and adding or removing
     other documents changes nothing.
     """
     key = (seed % 2**64).to_bytes(8, "little")

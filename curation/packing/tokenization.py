@@ -223,7 +223,7 @@ class Tokenizer(Shown):
                 raise
             raise IntegrityError(
                 f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
-                "Report it to gigatoken. To encode with the reference alone, uninstall gigatoken."
+                "Report it to gigatoken. To encode only with the reference, uninstall gigatoken."
             ) from None
         if self._differing:
             ids, counts = self._replace_differing(texts, ids, counts, self._differing)
@@ -339,7 +339,7 @@ class Tokenizer(Shown):
         install = f"Install compared versions ({', '.join(known)}), or compare" if known else "Compare"
         return (
             f"{_named(['gigatoken'])} and {_named(self._source.versions)} were never compared on all characters with "
-            f"this split, so {self.kind} encodes alone. {install} yours once: {SWEEP} {self.name}"
+            f"this split, so only {self.kind} encodes. {install} yours once: {SWEEP} {self.name}"
         )
 
     def _replace_differing(
@@ -395,7 +395,7 @@ class Tokenizer(Shown):
         if number is not None:
             raise IntegrityError(
                 f"document {number} of the batch: gigatoken and the reference give different ids with {self.name!r} "
-                f"({self.versions}). Report the document to gigatoken. To encode with the reference alone, run 'pip "
+                f"({self.versions}). Report the document to gigatoken. To encode only with the reference, run 'pip "
                 "uninstall gigatoken' and the command again with a new --output: ids already written may be wrong."
             )
 
@@ -471,7 +471,7 @@ def _large_strings(texts: Sequence[str]) -> pa.LargeStringArray:
 
 
 def sample_of(offsets: np.ndarray) -> np.ndarray:
-    """Return one in CHECK_EVERY of the documents with text, at least one. The start depends on the text alone."""
+    """Return one in CHECK_EVERY of the documents with text, at least one. The start depends only on the text."""
     candidates = np.flatnonzero(np.diff(offsets))
     start = int(offsets[-1] - offsets[0]) % max(1, min(len(candidates), CHECK_EVERY))
     return candidates[start::CHECK_EVERY]

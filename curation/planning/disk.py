@@ -176,7 +176,7 @@ def _scratch(recipe: Recipe, documents: float, text_bytes: float) -> list[float]
 
 
 def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
-    """Return a bound on the disk of a run from the sizes of its files alone; files of unknown size are not counted.
+    """Return a bound on the disk of a run only from the sizes of its files; files of unknown size are not counted.
 
     It is infinite for a stage that may repeat documents: how often depends on the number of documents.
     """

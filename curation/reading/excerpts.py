@@ -37,7 +37,7 @@ MAX_DOCUMENT_BYTES = 16 << 20  # a longer document is no part of an excerpt
 MAX_HEAD_TEXT = 16 << 20  # of one head: compression can multiply its size by a thousand
 MAX_PIECES = 200
 MAX_TEXT = 4 << 20  # of all excerpts together; the first of each kind of file is always read
-MAX_SECONDS = 2.0  # on a slow disk; else the seed alone chooses the excerpts
+MAX_SECONDS = 2.0  # on a slow disk; else only the seed chooses the excerpts
 
 
 class Excerpt(NamedTuple):

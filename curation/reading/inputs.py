@@ -47,10 +47,10 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def __post_init__(self) -> None:
         if isinstance(self.path, os.PathLike):
             msgspec.structs.force_setattr(self, "path", os.fspath(self.path))
-        if not isinstance(self.path, str) or isinstance(self.columns, str):
-            raise ValueError(
-                f"path must be text and columns a list or a mapping, not {self.path!r} and {self.columns!r}"
-            )
+        if not isinstance(self.path, str):
+            raise ValueError(f"path must be a string, not {self.path!r}")
+        if isinstance(self.columns, str):
+            raise ValueError(f"columns must be a list or a mapping, not {self.columns!r}")
         if not self.path:
             raise ValueError("path is empty; expected a file, a folder, a glob or an URL")
         self.check()
@@ -302,7 +302,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Limits on all inputs together; 0: no limit.
 
     max_documents, max_bytes   budget of all inputs, which are read in their order until it is reached; bytes of text.
-                               Where some inputs are `hf:`, it is that of these alone
+                               Where some inputs are `hf:`, it is only that of these
     min_documents, min_bytes   least documents of all inputs, and bytes of their text; a run that reads less is an error
     """
 

@@ -64,7 +64,7 @@ def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None
             row += documents.rows
             line += documents.lines
             yield documents
-            del documents  # the caller alone decides how long a batch lives
+            del documents  # only the caller decides how long a batch lives
         if block.error:
             reject = Rejected(row, line, block.offset + len(block.data), block.error)
             yield Documents(schema_of(file_range.file.carried).empty_table(), [reject], 1, block.skipped_lines)

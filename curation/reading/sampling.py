@@ -71,7 +71,7 @@ def read_sampled(
             yield from _split(engine, batch, passed, parts)
         else:
             yield batch, passed
-        del batch  # the caller alone decides how long its frame lives
+        del batch  # only the caller decides how long its frame lives
         if input_slice.is_limited and row >= input_slice.stop >= 0:
             break
     check_unchanged(input_slice)

@@ -60,8 +60,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("columns has an empty name. Write names of fields, or a mapping of column to field")
         if self.parts and SEPARATOR in self.carried:
             raise ValueError(
-                f"columns may not name {SEPARATOR!r} with split: it is the column of what separates two parts. Give it "
-                f"another name: columns: {{input_{SEPARATOR}: {self.carried[SEPARATOR]}}}"
+                f"columns may not name {SEPARATOR!r} with split, which writes the text between two parts to that "
+                f"column. Rename yours: columns: {{input_{SEPARATOR}: {self.carried[SEPARATOR]}}}"
             )
         if self.max_document_bytes < 1:
             raise ValueError(f"max_document_bytes must be at least 1, not {self.max_document_bytes}")

@@ -60,7 +60,7 @@ def warn_of_inputs(
 
 
 def _damaged(pairs: Sequence[Read]) -> Iterator[str]:
-    """One warning per kind of damage, with its first files. Errors that differ in numbers alone are of one kind."""
+    """One warning per kind of damage, with its first files. Errors that differ only in numbers are of one kind."""
     kinds: dict[str, dict[str, str]] = {}  # -> file -> error
     for input_slice, record in pairs:
         for number, error in record.damaged:
@@ -152,5 +152,5 @@ def _have_encodings(slices: Iterable[Slice]) -> bool:
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Source and error without numbers: errors of one kind differ in numbers alone."""
+    """Source and error without numbers: errors of one kind differ only in numbers."""
     return record["source"], re.sub(r"\d+", "", record["error"])

@@ -245,7 +245,7 @@ def _token_report(plan: Plan, parts: Sequence[dict[str, Any]]) -> dict[str, Any]
 
 def before_and_after(stage: StageCount, tokens: Mapping[str, Any]) -> list[str]:
     """Return a line with the text before and after a stage that cuts repeated spans: in tokens, estimated by those of
-    the kept text, or in bytes without tokens. An empty list for another stage."""
+    the kept text, or in bytes without tokens. An empty list for any other stage."""
     if "frequent" not in stage.details or not stage.edited:
         return []
     if not tokens:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from curation.errors import counted
 from curation.packing.forms import FORMS
 from curation.reading.formats import FORMATS, STREAMED
-from curation.system.terminal import printable_line, short_number
+from curation.system.terminal import fitted, printable_line, short_number
 
 LARGEST = 5  # reasons of a step in the funnel
 SHORT = "short"  # the reason of a rule for a minimum number of words
@@ -56,7 +57,7 @@ def missing_documents(content: dict[str, Any]) -> list[str]:
     """Return a line about a run without `documents/`; an empty list for any other run."""
     if content["recipe"]["output"].get("documents", True):
         return []
-    return ["documents/ was not written (output: {documents: false}); the kept documents are in the tokens alone"]
+    return ["documents/ was not written (output: {documents: false}); the kept documents are only in the tokens"]
 
 
 def shown_numbers(content: dict[str, Any]) -> list[str]:
@@ -168,9 +169,9 @@ def print_funnel(content: dict[str, Any], verbose: bool = False) -> None:
     console = Console(soft_wrap=True)
     console.print(table)
     for line in _shown_lines(content, verbose):
-        console.print(printable_line(line), highlight=False, markup=False)
+        console.print(fitted(printable_line(line), sys.stdout), highlight=False, markup=False)
     for line in _warning_lines(content):
-        console.print(printable_line(line), style="bold", highlight=False, markup=False)
+        console.print(fitted(printable_line(line), sys.stdout), style="bold", highlight=False, markup=False)
 
 
 def _warning_lines(content: dict[str, Any]) -> list[str]:

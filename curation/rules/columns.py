@@ -26,7 +26,7 @@ def kind_of(value: object) -> str:
 
 
 def has_kind(kind: pa.DataType, wanted: str) -> bool:
-    """Return whether a column of this type has values of a kind. A column of nulls alone has all kinds."""
+    """Return whether a column of this type has values of a kind. A column of only nulls has all kinds."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_null(kind):
         return True
@@ -51,7 +51,7 @@ def written_numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def numbers_of(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column as float64; NaN for a null. A column of strings or of nulls alone is all NaN."""
+    """Return a column as float64; NaN for a null. A column of strings or of only nulls is all NaN."""
     column = _decoded(column)
     if _is_text(column.type) or pa.types.is_null(column.type):
         return np.full(len(column), np.nan)

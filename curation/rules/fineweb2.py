@@ -3,7 +3,7 @@
 
 Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), in
 `curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`. As in
-datatrove, words that are marks alone do not count for the number and the mean length of words.
+datatrove, words that are only marks do not count for the number and the mean length of words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of
 from curation.rules.listed import STOP_WORD, Listed
 
 COLUMN = "language"
-REASONS = {  # of the bounds by language; the other rules of Gopher and FineWeb have one bound, or are of English alone
+REASONS = {  # of the bounds by language; the other rules of Gopher and FineWeb have one bound, or are only of English
     "duplicate_lines": "dup_line_frac",
     **{f"top_{size}gram": f"top_{size}_grams" for size in (2, 3, 4)},
     **{f"duplicate_{size}grams": f"dup_{size}_grams" for size in range(5, 11)},
@@ -93,7 +93,7 @@ def _stop_words(groups: Groups, english: Rule) -> GroupedRule:
 
 
 def _without_symbols(rule: Rule) -> Rule:
-    """The rule, if it bounds the number or the mean length of words, for words that are not marks alone."""
+    """The rule, if it bounds the number or the mean length of words, for words that are not only marks."""
     if rule.measure == "words":
         return structs.replace(rule, measure=OF_NON_SYMBOLS[0])
     if rule.ratio == ("word_characters", "words"):

@@ -361,7 +361,7 @@ class Rule(
     def keys(self) -> tuple[str, ...]:
         """The names of the rule in overrides and settings: its reason, and its measure, ratio (`a/b`) or column.
 
-        Rules on words that are not marks alone also have the names of rules on words, such as `words`."""
+        Rules on words that are not only marks also have the names of rules on words, such as `words`."""
         if self.any_:
             return (self.name,)
         subject = self.column or "/".join(self.measures)

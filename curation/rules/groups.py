@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for each value of a column, such as the bounds of each language.
 
-Rules of all groups that differ in bounds alone are one rule with an array of bounds: a document costs one look-up per
+Rules of all groups that differ only in bounds are one rule with an array of bounds: a document costs one look-up per
 rule, whatever the number of groups. Groups are numbered; the two numbers after the last one are those of documents
 without rules, and of documents to remove.
 """
@@ -170,7 +170,7 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
 
     @property
     def has_bounds(self) -> bool:
-        """Whether bounds alone decide."""
+        """Whether only bounds decide."""
         return not self.any_ and self.in_ is None and self.not_in is None
 
     @property
@@ -433,7 +433,7 @@ def _place(value: str, target: str, groups: Groups) -> int:
 
 
 def _key_of(rule: Rule) -> bytes:
-    """Rules with equal keys are one rule: they differ in bounds alone."""
+    """Rules with equal keys are one rule: they differ only in bounds."""
     content = msgspec.to_builtins(rule)
     bounded = not rule.any_ and rule.in_ is None and rule.not_in is None
     left_out = BOUND_FIELDS if bounded else ()

@@ -2,7 +2,7 @@
 """The host of a URL, in one form: lower case, without user, port and final dot, international names as `xn--...`.
 
 `host_of` is the definition. `hosts_of` is the same for columns: RE2 finds plain hosts, 0.6 to 1.1 million per CPU
-second, and `host_of` is called for the others alone.
+second, and `host_of` is called only for the others.
 """
 
 from __future__ import annotations

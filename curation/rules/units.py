@@ -78,7 +78,7 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The languages of a rule on languages; none for another rule."""
+        """The languages of a rule on languages; empty for any other rule."""
         return (self.language,) if isinstance(self.language, str) else self.language or ()
 
     @property

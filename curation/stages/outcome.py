@@ -147,7 +147,7 @@ class Corpus:
     rows      rows that earlier stages kept, ascending; integers of `contract.position_type`. They are given as such, or
               as the `.npy` file of a mask (bool, one per stored row), which is read when `rows` is first used
     stage     number of the stage, for `key_column`
-    scratch   folder of this stage alone; it may not exist yet
+    scratch   folder that only this stage uses; it may not exist yet
     sources   (name, first row, row after the last) of each input
     workers   number of threads of all machines that the stage may use
     """

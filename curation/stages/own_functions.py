@@ -200,7 +200,7 @@ def _check_parameters(name: str, parameters: Sequence[inspect.Parameter], reads:
     if positional[1:]:
         raise RecipeError(f"{name}: the setting {positional[1]} is positional. Write * before it: {HOW}")
     if reads and positional[0] != "frame":
-        raise RecipeError(f"{name} takes texts alone, but reads {', '.join(reads)}. Name its first parameter frame")
+        raise RecipeError(f"{name} takes only texts, but reads {', '.join(reads)}. Name its first parameter frame")
     return positional[0] == "frame"
 
 

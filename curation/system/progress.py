@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress of a run: bars on a terminal, a line every 30 seconds elsewhere, events for programs.
 
-Phases and slow loops report only counts (`curation.system.steps.Count`). This module alone decides how they look.
+Phases and slow loops report only counts (`curation.system.steps.Count`). Only this module decides how they look.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from curation.errors import counted
 from curation.system.interrupts import before_answer
 from curation.system.steps import Count
-from curation.system.terminal import print_error, printable_line, short_number, write_event
+from curation.system.terminal import fitted, print_error, printable_line, short_number, write_event
 
 REPORT_SECONDS = 30.0  # between lines and events
 NOTEBOOK_SECONDS = 5.0
@@ -108,7 +108,7 @@ class Phase:
         if self.unit and not is_done:
             of = f" of {counted(self.total, self.unit)}" if self.total else f" {self.unit}s"
             parts.append(f"{last.done:,}/{self.total:,}" if is_short and self.total else f"{last.done:,}{of}")
-        # A phase of files alone has counted no document at its end.
+        # A phase of only files has counted no document at its end.
         counts_documents = not is_done or last.documents or last.bytes or last.kept is not None
         if last.documents is not None and counts_documents:
             parts.append(f"{short_number(last.documents)} docs" if is_short else counted(last.documents, "document"))
@@ -250,7 +250,7 @@ class Bars(Progress):
         self._is_closed = False
 
     def log(self, line: str) -> None:
-        self.console.print(printable_line(line), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(fitted(printable_line(line), sys.stderr), markup=False, highlight=False, soft_wrap=True)
 
     def began(self, phase: Phase) -> None:
         with self._lock:

@@ -10,7 +10,9 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -54,6 +56,17 @@ def short_number(number: int) -> str:
             break
         value /= 1000
     return f"{value:.1f}{unit}" if unit and value < 99.95 else f"{value:.0f}{unit}"
+
+
+def fitted(line: str, stream: TextIO) -> str:
+    """Return a line for people, broken between words where it is wider than the terminal of `stream`.
+
+    Unchanged without a terminal. So are rows of tables and commands to copy, which have two spaces in a row.
+    """
+    if "  " in line or not stream.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def print_line(text: object = "", end: str = "\n") -> None:

@@ -6,7 +6,7 @@
     for batch in loader: ...                    # LongTensor [8, 1024]
     torch.save(loader.state_dict(), "loader.pt")  # `load_state_dict` resumes with the next sample
 
-The global order of samples depends on the seed and the epoch alone, not on the number of workers or ranks. Ranks divide
+The global order of samples depends only on the seed and the epoch, not on the number of workers or ranks. Ranks divide
 the order: together they read every sample once.
 """
 

@@ -36,7 +36,7 @@ class Loader(Shown):
     A BlockDataset has its own `seed`, `shuffle`, `rank` and `ranks`: give these to the data set, not to the Loader.
 
     Each `iter()` is one epoch, or the rest of an epoch that a `break` interrupted. To restart that epoch, load the
-    `state_dict` of its start. A new Loader starts with epoch 0. The order depends on the seed and the epoch alone. It
+    `state_dict` of its start. A new Loader starts with epoch 0. The order depends only on the seed and the epoch. It
     takes 8 bytes of memory per sample of an indexed data set.
 
     `state_dict` is exact after any batch that the caller received, also if workers have read further. It can be loaded

@@ -10,10 +10,12 @@ import glob
 import gzip
 import importlib
 import inspect
+import io
 import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +30,7 @@ from curation.cli import main
 from curation.cli.groups import GROUPS
 from curation.cli.parsing import parse
 from curation.contract import Engine
+from curation.recipes.recipe import parse_recipe
 from curation.stages import CorpusStage, RowStage
 from curation.stages.outcome import Corpus
 from tests.models.tiny_files import write_static
@@ -48,6 +51,7 @@ NAMES = {command.name for group in GROUPS for command in group.commands}
 NOT_RUN = {
     "curate demo": "tests/test_demo.py runs it",
     "--scheduler tcp://": "tests/running/test_clusters_page.py starts a scheduler",
+    "--engine gpu": "needs a GPU",
     "--array-task": "tests/running/test_clusters_page.py starts several processes; the other needs Slurm",
     "s3://": "needs a bucket; tests/finished/test_s3.py has one",
     "--allow-code mypackage": "tests/stages/test_own_stages.py installs the package of the page",
@@ -65,7 +69,13 @@ PYTHON = {
     "deduplication.md": "this file",
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
+    "how_to/data.md": "this file",
+    "how_to/documents.md": "this file",
+    "how_to/duplicates.md": "this file",
+    "how_to/runs.md": "this file",
+    "how_to/texts.md": "this file",
     "languages.md": "this file",
+    "near_duplicates.md": "this file",
     "outputs.md": "tests/finished/test_readers.py",
     "personal_data.md": "this file",
     "rule_lists.md": "tests/rules/test_lists_page.py",
@@ -78,7 +88,7 @@ STANDS_FOR = {
     "PATH": "data/a.jsonl", "cl100k_base": "gpt2", "DIR/run": "RUN", "your/folder": "data",
 }  # fmt: skip
 OWNERS = (curation.RunResult, RowStage, CorpusStage, Corpus, Engine)
-OTHERS = {"datasets", "help", "pandas", "str", "strip", "text", "warnings"}  # of Python and of libraries
+OTHERS = {"datasets", "help", "pandas", "polars", "str", "strip", "text", "warnings"}  # of Python and of libraries
 
 
 class Words(NamedTuple):
@@ -105,11 +115,11 @@ def words_in(page: Path, text: str) -> Iterator[Words]:
 
 
 def groups_of(page: Path) -> Iterator[list[Words]]:
-    """The commands of each block, then each one in a sentence."""
+    """The commands of each block, then each one in a sentence. Blocks of a tutorial follow each other."""
     text = page.read_text("utf-8")
-    for _, block in FENCE.findall(text):
-        lines = block.replace("\\\n", " ").splitlines()
-        if found := [words for line in lines for words in words_in(page, line)]:
+    blocks = [block.replace("\\\n", " ") for _, block in FENCE.findall(text)]
+    for block in ["\n".join(blocks)] if page.parent.name == "tutorials" else blocks:
+        if found := [words for line in block.splitlines() for words in words_in(page, line)]:
             yield found
     for span in re.findall(r"`(curate [^`]+)`", FENCE.sub("", text)):
         yield [*words_in(page, " ".join(span.split()))]
@@ -180,8 +190,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     as_wet(texts, folder / "wet" / "a.warc.wet.gz")
     for name in ("all-MiniLM-L6-v2", "multilingual"):
         write_static(folder / "models" / name)
-    for name, block in NAMED.findall((ROOT / "docs" / "coming_from.md").read_text("utf-8")):
-        (folder / name).write_text(block)
+    for page in ("coming_from.md", "tutorials/curate_a_crawl.md"):
+        for name, block in NAMED.findall((DOCS / page).read_text("utf-8")):
+            (folder / name).write_text(block)
     labels = [(b"__label__good", 4), (b"__label__bad", 1)]
     (folder / "quality.bin").write_bytes(as_bytes(model_of(2)._replace(labels=labels)))
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
@@ -211,11 +222,17 @@ def outputs_of(words: list[str]) -> list[str]:
     return found or ["recipe.yaml"] * (words[0] == "init")
 
 
-@pytest.mark.parametrize("group", list(dict.fromkeys(map(tuple, GROUPED))), ids=lambda group: str(group[0]))
-def test_commands_run(group: tuple[Words, ...], here: Path, capsys: pytest.CaptureFixture[str]):
+def runs(command: Words) -> bool:
+    return not is_name(command.words) and not any(reason in str(command) for reason in NOT_RUN)
+
+
+RUN = [tuple(filter(runs, group)) for group in GROUPED]
+DIFFERENT = {tuple(command.words for command in group): group for group in RUN if group}  # by the last page
+
+
+@pytest.mark.parametrize("commands", DIFFERENT.values(), ids=lambda commands: str(commands[0]))
+def test_commands_run(commands: tuple[Words, ...], here: Path, capsys: pytest.CaptureFixture[str]):
     """Those of a block one after the other. What a command writes is not there before the first."""
-    commands = [command for command in group if not is_name(command.words)]
-    commands = [command for command in commands if not any(reason in str(command) for reason in NOT_RUN)]
     for name in {name for command in commands for name in outputs_of(unquoted(command.words))}:
         shutil.rmtree(name, ignore_errors=True)
         Path(name).unlink(missing_ok=True)
@@ -240,9 +257,24 @@ def test_python_of_a_page_runs(name: str, here: Path):
     if "PyTorch" in PYTHON[name]:
         needs("torch")
     names: dict[str, Any] = {"curation": curation, "pandas": pd}
-    for language, block in FENCE.findall((ROOT / "docs" / name).read_text("utf-8")):
-        if language == "python":
-            exec(block, names)
+    for language, block in FENCE.findall((DOCS / name).read_text("utf-8")):
+        for node in ast.parse(block).body if language == "python" else ():
+            with redirect_stdout(io.StringIO()) as out:
+                exec(compile(ast.Module([node], []), name, "exec"), names)
+            _, comment, told = block.splitlines()[(node.end_lineno or 0) - 1].partition("  # ")
+            if comment and out.getvalue():
+                assert out.getvalue().strip() == told
+
+
+def test_stages_in_sentences_of_how_tos_are_read():
+    found = [
+        stage
+        for page in DOCS.glob("how_to/*.md")
+        for stage in re.findall(r"`(\{kind: .*)`$", page.read_text("utf-8"), re.M)
+    ]
+    assert len(found) > 12
+    for stage in found:
+        assert parse_recipe(f"stages: [{stage}]").stages
 
 
 # Calls

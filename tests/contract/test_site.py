@@ -60,7 +60,15 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path):
 
 def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     needs("zensical")
-    page = make_site.api_page() + "\n[gone](gone.md)\n"
-    monkeypatch.setattr(make_site, "api_page", lambda: page)
-    done = make_site.build(tmp_path / "site")
-    assert done.returncode != 0 and not (tmp_path / "site").exists()
+    config = tmp_path / "zensical.toml"
+    config.write_text('[project]\nsite_name = "one page"\ndocs_dir = "pages"\nsite_dir = "site"\n')
+    monkeypatch.setattr(make_site, "CONFIG", config)
+    for link, leads in (("index.md", True), ("gone.md", False)):
+
+        def stage(folder: Path, link: str = link) -> None:
+            folder.mkdir()
+            (folder / "index.md").write_text(f"# Page\n\n[link]({link})\n")
+
+        monkeypatch.setattr(make_site, "stage_pages", stage)
+        site = tmp_path / link
+        assert (make_site.build(site).returncode == 0, site.exists()) == (leads, leads)

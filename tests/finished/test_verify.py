@@ -73,7 +73,7 @@ def test_a_flipped_byte_in_any_file(finished: Path, copy: Path, capsys: pytest.C
 def test_every_byte_of_the_small_files(finished: Path, copy: Path):
     for name in ("rejected.jsonl", "tokens/_meta/blend.txt", "tokens/_meta/manifest.json"):
         whole = (finished / name).read_bytes()
-        for offset in range(0, len(whole), 7):
+        for offset in range(0, len(whole), 23):
             (copy / name).write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x20]) + whole[offset + 1 :])
             assert verify(copy) == [f"{name} has changed: its SHA-256 is not the one in report.json"]
         (copy / name).write_bytes(whole)
@@ -81,7 +81,7 @@ def test_every_byte_of_the_small_files(finished: Path, copy: Path):
 
 def test_every_byte_of_the_report(finished: Path, copy: Path):
     whole = (finished / "report.json").read_bytes()
-    for offset in range(0, len(whole), 7):
+    for offset in range(0, len(whole), 23):
         (copy / "report.json").write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
         problems = verify(copy)
         assert len(problems) == 1 and "report.json" in problems[0], (offset, whole[offset - 20 : offset + 20])
@@ -264,7 +264,7 @@ def test_no_entry_of_a_report_ends_in_a_traceback(finished: Path, copy: Path, sh
     whole = (finished / "report.json").read_bytes()
     content = json.loads(whole)
     told = 0
-    paths = [path for path in paths_of(content) if not path.startswith(("digest", "outputs."))]
+    paths = [path for path in paths_of(content) if not path.startswith(("digest", "outputs."))][bool(shift) :: 2]
     for number, path in enumerate(paths, shift):
         forge(copy, path, FORGERIES[number % len(FORGERIES)])
         told += verify(copy) != []
@@ -274,7 +274,7 @@ def test_no_entry_of_a_report_ends_in_a_traceback(finished: Path, copy: Path, sh
             check_same(copy, identity_in(copy, forged), identity_in(copy, content))
             rewrite_moved_paths(copy, json.loads((copy / "report.json").read_bytes()))
         (copy / "report.json").write_bytes(whole)
-    assert told > 100
+    assert told > 60
 
 
 NOT_IN_REPORT = "has pairs without tokens, or of inputs or splits that are not in report.json"

@@ -27,7 +27,7 @@ from tests.oracle.fasttext_reference import HIERARCHICAL, as_bytes, model_of
 from tests.stages.test_perplexity import made_arpa
 
 NAMES = tuple(measure.name for measure in Measure)
-TEXTS = [*(text for text in NASTY if len(text) < 20_000), None, None, "e\u0301 ﬁ Σ <b>İ</b>  x" * 50]
+TEXTS = [*(text for text in NASTY if len(text) < 5_000), None, None, "e\u0301 ﬁ Σ <b>İ</b>  x" * 50]
 SHORT_TEXTS = [text for text in TEXTS if text is None or len(text) < 200]
 STEPS = [
     RewriteSteps(unicode="nfc"),
@@ -107,23 +107,18 @@ def test_a_long_walk_that_is_not_settled_is_left_to_the_cpu_engine(gpu_text, all
     assert {5} <= set(rows) <= {3, 4, 5}
 
 
-@pytest.fixture(params=["large batches", "small batches"])
-def batches(request, gpu_text, monkeypatch):
+@pytest.fixture(params=["large batches", "small batches", "long documents"])
+def sizes(request, gpu_text, monkeypatch):
     if request.param == "small batches":
         monkeypatch.setattr(gpu_text.columns, "MIN_SCRATCH_BYTES", 5000)
         monkeypatch.setattr(gpu_text.columns, "SCRATCH_SHARE", 0)
-
-
-@pytest.fixture(params=["no long document", "long documents"])
-def long_documents(request, gpu_text, monkeypatch):
-    """Of ordinary size here; they go through the CPU engine."""
-    if request.param == "long documents":
+    if request.param == "long documents":  # of ordinary size here; they go through the CPU engine
         monkeypatch.setattr(gpu_text.columns, "LONG_BYTES", 30)
         monkeypatch.setattr(gpu_text.columns, "LONG_MEASURED_BYTES", 30)
 
 
-def test_measures_in_batches(gpu_text, batches, long_documents):
-    assert_same_measures(gpu_text, TEXTS[::2])
+def test_measures_in_batches(gpu_text, sizes):
+    assert_same_measures(gpu_text, TEXTS[::4])
 
 
 def test_long_documents_are_left_to_the_cpu_engine(gpu_text, monkeypatch):
@@ -202,14 +197,14 @@ def test_full_memory_is_said(gpu_text, monkeypatch):
 
 
 @pytest.mark.parametrize("steps", STEPS, ids=lambda steps: "-".join(map(str, steps)))
-def test_rewrite(gpu_text, batches, long_documents, steps):
+def test_rewrite(gpu_text, sizes, steps):
     expected, actual = cpu_fallback.rewrite(column(TEXTS), steps), gpu_text.rewrite(column(TEXTS), steps)
     pd.testing.assert_series_equal(actual[0], expected[0])
     np.testing.assert_array_equal(actual[1], expected[1], strict=True)
 
 
 @pytest.mark.parametrize("max_characters", [0, 3])
-def test_hashes(gpu_text, long_documents, max_characters):
+def test_hashes(gpu_text, sizes, max_characters):
     expected = cpu_fallback.hash_text(column(TEXTS), max_characters)
     np.testing.assert_array_equal(gpu_text.hash_text(column(TEXTS), max_characters), expected, strict=True)
 
@@ -236,7 +231,7 @@ def test_a_part_of_a_column(gpu_text):
 
 
 @pytest.mark.parametrize("max_characters", [0, 100])
-def test_classify(gpu_text, batches, long_documents, max_characters):
+def test_classify(gpu_text, sizes, max_characters):
     try:
         model = load_classifier("")
     except InputError as error:
@@ -257,7 +252,7 @@ MARKS = ["a </s> b", "</s>", "x</s> </s>x", "__label__x __label__l1 a", "__label
     [{}, {"word_ngrams": 3, "width": 7}, {"low": 1, "high": 3, "loss": HIERARCHICAL}, {"word_ngrams": 2, "high": 2}],
     ids=["words", "n-grams of words", "characters", "both"],
 )
-def test_classify_by_small_models(gpu_text, batches, tmp_path, settings, max_characters):
+def test_classify_by_small_models(gpu_text, sizes, tmp_path, settings, max_characters):
     (tmp_path / "model.bin").write_bytes(as_bytes(model_of(**{"buckets": 50} | settings)))
     model = load_classifier(str(tmp_path / "model.bin"))
     texts = column([*SHORT_TEXTS[::3], *MARKS, *(mark * 9 for mark in MARKS), None])
@@ -281,7 +276,7 @@ LINES = ["the of\nthe the\n\n\r\n of", "<s> the </s> of <unk>", "\n \n", "the", 
 
 
 @pytest.mark.parametrize(("order", "closed"), [(1, True), (2, False), (3, True), (5, False)])
-def test_score_text(gpu_text, batches, tmp_path, order, closed):
+def test_score_text(gpu_text, sizes, tmp_path, order, closed):
     (tmp_path / "model.arpa").write_bytes(made_arpa(order, closed))
     words = re.findall(rb"\t(\S+)", made_arpa(1, True))
     chance = random.Random(order)
@@ -297,19 +292,19 @@ MINHASH = np.array([3, 5, 2**32 - 1, 7, 9, 11, 13], np.uint32), np.arange(7, dty
 
 @pytest.mark.parametrize(("ngram", "by_character"), [(1, False), (5, False), (4, True)])
 class TestNearDuplicates:
-    def test_signatures(self, gpu_text, batches, long_documents, ngram, by_character):
+    def test_signatures(self, gpu_text, sizes, ngram, by_character):
         expected, actual = (
             engine.signatures(column(TEXTS), ngram, by_character, *MINHASH) for engine in (cpu_fallback, gpu_text)
         )
         np.testing.assert_array_equal(actual, expected, strict=True)
 
-    def test_band_keys(self, gpu_text, batches, long_documents, ngram, by_character):
+    def test_band_keys(self, gpu_text, sizes, ngram, by_character):
         expected, actual = (
             engine.band_keys(column(TEXTS), ngram, by_character, *MINHASH, 3) for engine in (cpu_fallback, gpu_text)
         )
         np.testing.assert_array_equal(actual, expected, strict=True)
 
-    def test_shingles(self, gpu_text, batches, long_documents, ngram, by_character):
+    def test_shingles(self, gpu_text, sizes, ngram, by_character):
         expected, actual = (engine.shingles(column(TEXTS), ngram, by_character) for engine in (cpu_fallback, gpu_text))
         np.testing.assert_array_equal(actual[0], expected[0], strict=True)
         np.testing.assert_array_equal(actual[1], expected[1], strict=True)

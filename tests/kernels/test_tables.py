@@ -16,7 +16,10 @@ pytestmark = pytest.mark.skipif(
 )
 CHARS = [chr(code_point) for code_point in range(0x110000)]
 # Assigned here, and of an unchanged category: few characters were reclassified since (U+0295, U+166D, ...).
-KNOWN = np.array([unicodedata.category(c) == unicodedata2.category(c) not in ("Cn", "Cs") for c in CHARS])
+CATEGORIES = np.array([unicodedata2.category(c) for c in CHARS])
+KNOWN = (np.array([unicodedata.category(c) for c in CHARS]) == CATEGORIES) & ~np.isin(CATEGORIES, ["Cn", "Cs"])
+ALIKE = {name: np.flatnonzero(name == CATEGORIES) for name in ("Cn", "Co", "Cs")}  # unassigned, private, surrogates
+ASSIGNED = np.flatnonzero(~np.isin(CATEGORIES, [*ALIKE]))
 UNICODE = tables.load_tables()
 CODE_POINTS = np.arange(0x110000)
 RECORDS = UNICODE.records[UNICODE.pages[CODE_POINTS >> 8].astype(np.int64) * 256 + (CODE_POINTS & 255)]
@@ -27,7 +30,12 @@ def holds(flag: int) -> np.ndarray:
 
 
 def each(function) -> np.ndarray:
-    return np.array([bool(function(char)) for char in CHARS])
+    """What holds for each code point. The million without a character of its own have the properties of the first."""
+    found = np.zeros(len(CHARS), bool)
+    found[ASSIGNED] = [bool(function(CHARS[code_point])) for code_point in ASSIGNED]
+    for code_points in ALIKE.values():
+        found[code_points] = bool(function(CHARS[code_points[0]]))
+    return found
 
 
 def matches(pattern: str):

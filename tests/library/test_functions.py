@@ -34,13 +34,12 @@ COLUMNS = ["doc", "id", "source", "text"]
 pytestmark = pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # each file has a bad line
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
     for number in range(3):
-        path = tmp_path / "made" / f"{number}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(records_of(made_texts(100, number)) + b"not json\n")
-    return tmp_path / "made"
+        (folder / f"{number}.jsonl").write_bytes(records_of(made_texts(100, number)) + b"not json\n")
+    return folder
 
 
 def whole_chain(frame: Any) -> Any:
@@ -53,10 +52,11 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     return list(frame[COLUMNS].itertuples(index=False, name=None))
 
 
-@pytest.fixture
-def kept(tmp_path: Path, corpus: Path) -> list[tuple[Any, ...]]:
-    run(recipe_of(corpus, stages=STAGES, output={"formats": []}), tmp_path / "out", engine="cpu", slice_bytes=9000)
-    found = kept_rows(tmp_path / "out")
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> list[tuple[Any, ...]]:
+    out = tmp_path_factory.mktemp("kept") / "out"
+    run(recipe_of(corpus, stages=STAGES, output={"formats": []}), out, engine="cpu", slice_bytes=9000)
+    found = kept_rows(out)
     assert 100 < len(found) < 290
     return found
 
@@ -82,7 +82,7 @@ def test_eagerly_as_a_run_keeps(corpus: Path, kept: list[tuple[Any, ...]]):
 
 
 def test_each_step_is_the_same_both_ways(corpus: Path):
-    lazy = curation.read(str(corpus), engine="cpu", slice_bytes=5000)
+    lazy = curation.read(str(corpus), engine="cpu", slice_bytes=15_000)
     eager = lazy.compute()
     for function in (
         lambda frame: curation.rewrite(frame, lowercase=True),
@@ -118,9 +118,9 @@ def test_near_duplicates_as_a_run_keeps(tmp_path: Path, settings: dict[str, Any]
     run(recipe, tmp_path / "out", engine="cpu")
     kept = kept_rows(tmp_path / "out")
     assert 40 <= len(kept) < 45
-    frame = dd.concat([curation.read(path, name=path.stem, engine="cpu", slice_bytes=4000) for path in paths])
+    frame = dd.concat([curation.read(path, name=path.stem, engine="cpu", slice_bytes=9000) for path in paths])
     eager = frame.compute()
-    assert frame.npartitions > 4
+    assert frame.npartitions > 2
     for found in (curation.fuzzy_dedup(frame, **settings).compute(), curation.fuzzy_dedup(eager, **settings)):
         assert found["text"].tolist() == [text for *_, text in kept]
     assert len(curation.fuzzy_dedup(frame, index=str(tmp_path / "out" / "index"), **settings).compute()) == 0

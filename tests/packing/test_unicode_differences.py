@@ -128,7 +128,7 @@ def test_other_versions_leave_all_to_the_reference(monkeypatch):
     assert not tokenizer.fast
     assert "gigatoken" not in tokenizer.versions
     assert tokenizer.note.endswith(
-        "were never compared on all characters with this split, so tiktoken encodes alone. Install compared versions "
+        "were never compared on all characters with this split, so only tiktoken encodes. Install compared versions "
         "(a 1 with b 2), or compare yours once: python -m curation.packing.unicode_sweep gpt2"
     )
     assert tokenizer.encode(strings(["Hello world"]))[0].tolist() == [15496, 995]

@@ -26,13 +26,16 @@ def assert_tokens(engine, texts, tokenizer, encoding):
         np.testing.assert_array_equal(actual, wanted, strict=True)
 
 
-@pytest.mark.parametrize("prepend_bos", [False, True], ids=["", "bos"])
-@pytest.mark.parametrize("append_eod", [False, True], ids=["", "eod"])
+@pytest.mark.parametrize(("append_eod", "prepend_bos"), [(True, False), (False, True), (False, False)], ids=str)
+def test_special_ids(engine, append_eod, prepend_bos):
+    texts = [*adversarial_texts(40, seed=1), "", "", "x" * 600, ""]
+    assert_tokens(engine, texts, tokenizer_of(GPT2, append_eod=append_eod, prepend_bos=prepend_bos), encoding_of(GPT2))
+
+
 @pytest.mark.parametrize("pattern", [GPT2, CL100K, LLAMA3, O200K], ids=["gpt2", "cl100k", "llama3", "o200k"])
-def test_ids_and_lengths(engine, pattern, append_eod, prepend_bos):
+def test_ids_and_lengths(engine, pattern):
     texts = [*adversarial_texts(300, seed=1), "", *long_texts(), "", "", *(text for text in NASTY if len(text) < 3000)]
-    tokenizer = tokenizer_of(pattern, append_eod=append_eod, prepend_bos=prepend_bos)
-    assert_tokens(engine, texts, tokenizer, encoding_of(pattern))
+    assert_tokens(engine, texts, tokenizer_of(pattern, append_eod=True, prepend_bos=True), encoding_of(pattern))
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""], [None], ["a"], [None, "a b", None, "c", ""]], ids=repr)

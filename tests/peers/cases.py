@@ -83,11 +83,10 @@ HEAD = """# Cases of other tools
 The tests of ten other tools state what they expect of a text, a rule or a file. This page counts how many of these
 cases a recipe or a function here can express, and how many of them give the same result.
 
-`tests/peers/cases` has the cases: inputs, expected values and, where the result here is another one, the reason. Inputs
-and values are facts; no code and no documentation of a tool is here. An own text with the same property replaces a
-long text of others, and a small vocabulary with the expected ids replaces one from the network.
-`tests/peers/test_peers.py` runs all cases. A verdict that changes in either direction fails the test. `make peers`
-writes this page and the [counts by capability](measurements/peer_cases.md).
+`tests/peers/cases` has inputs, expected values and, where the result here is another one, the reason. No code and no
+documentation of a tool is here. An own text with the same property replaces a long one, and a small vocabulary with the
+expected ids one from the network. `tests/peers/test_peers.py` fails if a verdict changes in either direction.
+`make peers` writes this page and the [counts by capability](measurements/peer_cases.md).
 
 A case is *expressible* if a recipe or a public function states it without code of your own. Cases on internals of a
 tool, such as its classes or its command line, are not counted.

@@ -32,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("measures")
     (folder / "a.jsonl").write_bytes(records_of(made_texts(300)))
     recipe = recipe_of(folder / "a.jsonl", stages=STAGES, output={"measures": True})
-    run(recipe, folder / "out", engine="cpu", slice_bytes=4_000, progress=False)
+    run(recipe, folder / "out", engine="cpu", slice_bytes=20_000, progress=False)
     return folder / "out"
 
 

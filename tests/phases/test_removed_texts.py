@@ -29,7 +29,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path) -> Path:
-    run(recipe_of(corpus, stages=STAGES), corpus.parent / "out", engine="cpu", slice_bytes=4_000)
+    run(recipe_of(corpus, stages=STAGES), corpus.parent / "out", engine="cpu", slice_bytes=20_000)
     return corpus.parent / "out"
 
 

@@ -75,7 +75,7 @@ def check_verdicts(rows: list[tuple[Any, ...]], judge: Callable[[str], tuple[str
 
 
 def test_every_document_has_its_language_and_probability(tmp_path: Path, corpus: Path):
-    go(tmp_path / "out", recipe(corpus, LANGUAGE, columns=["url"]), slice_bytes=3000)
+    go(tmp_path / "out", recipe(corpus, LANGUAGE, columns=["url"]), slice_bytes=9000)
     rows = columns_of(tmp_path / "out")
     check_verdicts(rows, fasttext_language())
     assert {label for _, label, _ in rows} == {"en", "de"}
@@ -105,18 +105,18 @@ def test_columns_pass_barriers_and_do_not_show_how_the_work_was_cut(tmp_path: Pa
     assert data_digests(tmp_path / "one") == data_digests(tmp_path / "many")
 
 
-@pytest.mark.parametrize("place", ["run_corpus_stages", "_write_documents", "_finish"])
-def test_a_run_that_was_stopped_has_them_too(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, place: str):
+def test_a_run_that_was_stopped_has_them_too(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
     chosen = recipe(corpus, *CHAIN)
-    go(tmp_path / "whole", chosen, slice_bytes=2000)
+    go(tmp_path / "whole", chosen)
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as stopped:
-        stopped.setattr(phases, place, stop)
-        with pytest.raises(KeyboardInterrupt):
-            go(tmp_path / "out", chosen, slice_bytes=2000)
+    for place in ("run_corpus_stages", "_write_documents", "_finish"):
+        with monkeypatch.context() as stopped:
+            stopped.setattr(phases, place, stop)
+            with pytest.raises(KeyboardInterrupt):
+                go(tmp_path / "out", chosen, slice_bytes=3000)
     go(tmp_path / "out", chosen)
     assert data_digests(tmp_path / "out") == data_digests(tmp_path / "whole")
 

@@ -29,8 +29,8 @@ STAGES = [{"kind": "filter", "rules": [{"measure": "words", "min": 5, "reason": 
 @pytest.fixture
 def corpora(tmp_path: Path) -> tuple[Path, Path]:
     paths = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    paths[0].write_bytes(records_of(made_texts(400, 1)) + b"{broken\n")
-    paths[1].write_bytes(records_of([f"only in b, number {k} of these" for k in range(300)]))
+    paths[0].write_bytes(records_of(made_texts(150, 1)) + b"{broken\n")
+    paths[1].write_bytes(records_of([f"only in b, number {k} of these" for k in range(100)]))
     return paths
 
 
@@ -51,10 +51,10 @@ def test_a_sample_is_a_share_that_the_seed_chooses(tmp_path: Path, corpora: tupl
     other = go(tmp_path / "other", b, seed=5)
     found, others = kept_rows(tmp_path / "one"), kept_rows(tmp_path / "other")
     assert data_digests(tmp_path / "one") == data_digests(tmp_path / "again")
-    assert 90 <= len(found) <= 150 and found != others
+    assert 25 <= len(found) <= 55 and found != others
     assert all(text == f"only in b, number {doc} of these" and id_ == f"b/{doc}" for doc, id_, _, text in found)
     (source,) = other["sources"]
-    assert source["documents_read"] + source["not_sampled"] == 300 and source["documents_read"] == len(others)
+    assert source["documents_read"] + source["not_sampled"] == 100 and source["documents_read"] == len(others)
 
 
 @pytest.mark.slow("a sample does not depend on slices and grows with the share")
@@ -93,14 +93,14 @@ def test_copies_are_whole_copies_one_after_the_other(tmp_path: Path, corpora: tu
 def test_copies_stay_on_one_side_of_a_split_and_are_shuffled_with_the_rest(tmp_path: Path, corpora: tuple[Path, Path]):
     output = {"splits": {"train": 0.8, "valid": 0.2}, "shuffle": True, "formats": ["megatron", "token_shards"]}
     report = go(tmp_path / "out", {"path": str(corpora[1]), "name": "b", "copies": 2}, output=output)
-    assert report["documents"]["copies"] == 300
+    assert report["documents"]["copies"] == 100
     sides = [
         sorted(
             tuple(ids.tolist()) for ids in IndexedReader(tmp_path / "out" / "tokens" / f"b_{side}_00000_text_document")
         )
         for side in ("train", "valid")
     ]
-    assert not {*sides[0]} & {*sides[1]} and len(sides[0]) + len(sides[1]) == 600
+    assert not {*sides[0]} & {*sides[1]} and len(sides[0]) + len(sides[1]) == 200
     assert all(side[::2] == side[1::2] for side in sides)
 
 
@@ -109,7 +109,7 @@ def test_the_report_says_what_each_input_contributes(tmp_path: Path, corpora: tu
     report = go(tmp_path / "out", a | {"copies": 2, "blend_weight": 3.0}, b | {"sample": 0.5, "blend_weight": 1.0})
     first, second = report["sources"]
     rows = kept_rows(tmp_path / "out")
-    assert (first["name"], first["documents_read"], first["rejected"]) == ("a", 401, 1)
+    assert (first["name"], first["documents_read"], first["rejected"]) == ("a", 151, 1)
     for source in (first, second):
         own = [row[3] for row in rows if row[2] == source["name"]]
         assert source["documents_kept"] == len(own) and source["bytes_kept"] == sum(len(text.encode()) for text in own)
@@ -130,7 +130,7 @@ def test_the_funnel_adds_up_with_samples_and_copies(
     rows = funnel(report)
     passed = sum(source["not_sampled"] for source in report["sources"])
     assert [row[:3] for row in rows[:2]] == [("", "not sampled", -passed), ("read", "", report["documents"]["read"])]
-    assert rows[0][3] == passed / 701
+    assert rows[0][3] == passed / 251
     assert sum(row[2] for row in rows[1:] if row[1] or row[0] == "read") == rows[-1][2] == report["documents"]["kept"]
     copies = report["documents"]["copies"]
     assert rows[-2][:3] == ("", "copies", copies) and rows[-1][0] == "kept"
@@ -196,11 +196,11 @@ def test_the_table_of_inputs_says_what_training_draws(
 def test_a_ledger_with_wrong_copies_is_refused(tmp_path: Path, corpora: tuple[Path, Path]):
     report = go(tmp_path / "out", {"path": str(corpora[1]), "copies": 2})
     assert "copies" in report["documents"]
-    documents = report["documents"] | {"copies": 299, "kept": 599, "read": 300}
+    documents = report["documents"] | {"copies": 99, "kept": 199, "read": 100}
     with pytest.raises(IntegrityError):
-        check_ledger(documents | {"copies": 298}, [])
+        check_ledger(documents | {"copies": 98}, [])
     with pytest.raises(IntegrityError, match="the ledger does not add up"):
-        check_ledger(documents | {"kept": 600}, [])
+        check_ledger(documents | {"kept": 200}, [])
 
 
 def test_an_input_below_its_minimum_is_an_error(tmp_path: Path, corpora: tuple[Path, Path]):
@@ -240,8 +240,8 @@ def exported(folder: Path) -> list[dict[str, Any]]:
 
 def test_exports_are_cut_alike_whatever_the_slices(tmp_path: Path, corpora: tuple[Path, Path]):
     found = []
-    for size in (2000, 1 << 20):
-        output = {"formats": [], "raw": "jsonl", "cleaned": "csv", "part_bytes": 3000}
+    for size in (6000, 1 << 20):
+        output = {"formats": [], "raw": "jsonl", "cleaned": "csv", "part_bytes": 2000}
         recipe = recipe_of(*corpora, stages=STAGES, output=output)
         report = run(recipe, tmp_path / str(size), engine="cpu", slice_bytes=size).report
         found.append({name: digest for name, digest in report["outputs"].items() if name[:3] in ("raw", "cle")})
@@ -261,7 +261,7 @@ def test_one_file_has_all_documents_and_the_chosen_columns(tmp_path: Path, corpo
         "all.csv", "clean.jsonl",
     ]  # fmt: skip
     raw, cleaned = exported(tmp_path / "out" / "raw"), exported(tmp_path / "out" / "cleaned")
-    assert len(raw) == 700 and {tuple(row) for row in (*raw, *cleaned)} == {("text", "id")}
+    assert len(raw) == 250 and {tuple(row) for row in (*raw, *cleaned)} == {("text", "id")}
     assert [(row["id"], row["text"]) for row in cleaned] == [
         (id_, text) for _, id_, _, text in kept_rows(tmp_path / "out")
     ]

@@ -142,7 +142,8 @@ def test_documents_of_any_length_as_long_ones(monkeypatch, seed):
         monkeypatch.setattr(word_kernels, name, 0)
     chance = random.Random(seed)
     texts = [" ".join(chance.choices("abc", k=size)) for size in (1, 9, 31, 32, 33, 300, 1500)]
-    assert_same_measures(engine, frame_of(engine, [*texts, *CUTS, None])[TEXT], OF_REPETITION)
+    cuts = CUTS if "PTX_ALL_SEEDS" in os.environ else CUTS[::4]
+    assert_same_measures(engine, frame_of(engine, [*texts, *cuts, None])[TEXT], OF_REPETITION)
 
 
 @pytest.mark.parametrize(("skipped", "shift"), [(0, 0), (0, 3), (1, 0), (3, 5), (5, 1)])

@@ -483,7 +483,7 @@ OPENING = st.sampled_from(['a","\n', '","\r\n', '",a,"aa\n'])  # close a quoted 
 OTHERS = st.sampled_from(['a"\n', '"\n', 'a"b\n', "a,a\n", 'a""a\n', '"a"a\n'])
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(
     st.lists(st.one_of(CHARACTERS, OPENING, OPENING, OTHERS), max_size=30),
     st.one_of(st.integers(1, 30), st.just(10_000)),

@@ -90,7 +90,7 @@ def test_the_map_of_a_stage_that_finds_clusters_has_numbers_and_any_slices(
 ):
     monkeypatch.setattr(report_clusters, "SHOWN_CLUSTERS", 1)
     whole = reported(folder, tmp_path / "whole", stages=2, workers=1)["texts"]["clusters"]
-    sliced = reported(folder, tmp_path / "sliced", stages=2, workers=2, slice_bytes=2_000)["texts"]["clusters"]
+    sliced = reported(folder, tmp_path / "sliced", stages=2, workers=2, slice_bytes=8_000)["texts"]["clusters"]
     assert sliced == whole and whole[0]["stage"] == "semantic_dedup"
     assert whole[0]["clusters"][0]["name"] in "01" and {point[2] for point in whole[0]["points"]} == {0, -1}
 

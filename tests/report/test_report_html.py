@@ -137,7 +137,7 @@ def test_no_samples_leave_no_text_in_the_report(tmp_path: Path):
 def test_samples_do_not_depend_on_slices(tmp_path: Path, report: dict[str, Any]):
     folder = Path(report["files"][0]["path"]).parent
     recipe = recipe_of(folder / "a.jsonl", stages=STAGES, name="page", output={"formats": ["megatron"]})
-    run(recipe, tmp_path / "out", engine="cpu", slice_bytes=3_000, workers=2, progress=False)
+    run(recipe, tmp_path / "out", engine="cpu", slice_bytes=12_000, workers=2, progress=False)
     sliced = report_of(tmp_path / "out")
     assert all(sliced[key] == report[key] for key in ("texts", "values", "measured")) and report["measured"]
     assert [stage.get("rules") for stage in sliced["stages"]] == [stage.get("rules") for stage in report["stages"]]

@@ -43,7 +43,7 @@ def recipe(folder: Path) -> Any:
 
 
 def test_groups_do_not_depend_on_slices(folder: Path, tmp_path: Path):
-    run(recipe(folder), tmp_path / "out", engine="cpu", slice_bytes=2_000, workers=2, progress=False)
+    run(recipe(folder), tmp_path / "out", engine="cpu", slice_bytes=8_000, workers=2, progress=False)
     sliced, whole = report_of(tmp_path / "out"), report_of(folder / "out")
     assert sliced["stages"][0]["groups"] == whole["stages"][0]["groups"] and sliced["measured"] == whole["measured"]
     assert "groups" not in whole["stages"][1]

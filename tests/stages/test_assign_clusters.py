@@ -88,7 +88,7 @@ def test_documents_are_the_same_bytes_for_any_slices(
     chain = recipe(made[0], {"column": "topic", "names": ["x", "y", "x", "z", "x", "y"]}, mixed)
     run(chain, tmp_path / "one", engine="cpu", workers=1)
     monkeypatch.setattr(assign_clusters, "AT_ONCE", 7)
-    run(chain, tmp_path / "many", engine="cpu", workers=2, slice_bytes=2000)
+    run(chain, tmp_path / "many", engine="cpu", workers=2, slice_bytes=8000)
     assert files_below(tmp_path / "one" / "documents") == files_below(tmp_path / "many" / "documents") != []
 
 

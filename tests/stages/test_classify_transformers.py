@@ -105,7 +105,7 @@ def scores_in(folder: Path) -> list[float | None]:
 
 def test_stored_scores_do_not_depend_on_slices_and_workers(tmp_path: Path, folder: str):
     whole = run(recipe(tmp_path, folder), tmp_path / "one", engine="cpu", workers=1)
-    run(recipe(tmp_path, folder), tmp_path / "two", engine="cpu", workers=2, slice_bytes=2000)
+    run(recipe(tmp_path, folder), tmp_path / "two", engine="cpu", workers=2, slice_bytes=8000)
     assert scores_in(tmp_path / "one") == scores_in(tmp_path / "two")
     assert len({*scores_in(tmp_path / "one")}) == 20
     facts = whole.report["computed_with"]["classify"]

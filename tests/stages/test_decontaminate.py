@@ -84,7 +84,7 @@ def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: st
     assert 5 < len(gone) < 145
 
 
-@settings(max_examples=20)  # whole runs
+@settings(max_examples=8)  # whole runs
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), max_size=9),
     st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=4).filter(

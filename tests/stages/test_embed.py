@@ -86,7 +86,7 @@ def recipe(tmp_path: Path, model: str, **settings: Any) -> Any:
 
 def test_a_run_stores_the_same_vectors_for_any_slices_and_workers(tmp_path: Path, folder: str):
     report = run(recipe(tmp_path, folder), tmp_path / "one", engine="cpu", workers=1).report
-    run(recipe(tmp_path, folder), tmp_path / "two", engine="cpu", workers=2, slice_bytes=2000)
+    run(recipe(tmp_path, folder), tmp_path / "two", engine="cpu", workers=2, slice_bytes=8000)
     one, two = (pq.read_table(tmp_path / name / "documents")["embedding"] for name in ("one", "two"))
     assert one.equals(two) and str(one.type).endswith(": int8>[4]")
     assert one.null_count == 9 and len({str(value) for value in one.to_pylist()}) == 19

@@ -254,7 +254,7 @@ def test_runs_keep_the_same_for_any_slices_and_workers(
     rows = many_rows(40)
     path, wanted = write_rows(tmp_path / f"in{suffix}", rows), expected(name, rows)
     engine_name = next(short for short, package in PACKAGES.items() if package == engine.__name__)
-    for folder, more in {"whole": {"workers": 1}, "small": {"slice_bytes": 900, "workers": 3}}.items():
+    for folder, more in {"whole": {"workers": 1}, "small": {"slice_bytes": 4000, "workers": 3}}.items():
         finish(tmp_path / folder, path, stage_of(name), engine=engine_name, **more)
         written = table_rows(tmp_path / folder / "documents", "id", "copies")
         assert written == [(f"d{row}", wanted.copies[row]) for row in sorted(wanted.copies)]

@@ -179,7 +179,7 @@ def test_a_run_counts_and_shows_what_it_cuts(tmp_path: Path, capsys: pytest.Capt
     assert main(["show", str(tmp_path / "out"), "--what", "edited", "--sample", "30"]) == 0
     assert "[[" in capsys.readouterr().out
     whole = digests(tmp_path / "out")
-    finish(tmp_path / "small", source, [LINES, {"kind": "filter", "rules": {"words": {"min": 1}}}], slice_bytes=2000)
+    finish(tmp_path / "small", source, [LINES, {"kind": "filter", "rules": {"words": {"min": 1}}}], slice_bytes=9000)
     found = digests(tmp_path / "small")
     assert {file for file in whole if found[file] != whole[file]} <= {"report.json", "recipe.resolved.yaml"}
 
@@ -224,7 +224,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_units_of_an_earlier_run_are_known(old: Path, tmp_path: Path):
     source = write_input(tmp_path / "new.jsonl", PAGES[20:])
-    report = finish(tmp_path / "new", source, [LINES | {"index": str(old)}], slice_bytes=2000)
+    report = finish(tmp_path / "new", source, [LINES | {"index": str(old)}], slice_bytes=9000)
     expected, cut = line_dedup(PAGES[20:], old=PAGES[:30])
     assert texts_of(tmp_path / "new") == expected
     details = report["stages"][0]["details"]
@@ -244,7 +244,7 @@ def test_copies_are_counted_with_those_of_an_index(settings: dict[str, Any], old
 def test_an_index_has_the_same_bytes_for_any_division(old: Path, tmp_path: Path):
     assert files_below(old) == [f"units/{name}" for name in ("documents.bin", "index.json", "keys.bin")]
     stages = [LINES | {"keep": "none", "documents": 3}]
-    finish(tmp_path / "small", old.parents[1] / "old.jsonl", stages, slice_bytes=300, workers=3)
+    finish(tmp_path / "small", old.parents[1] / "old.jsonl", stages, slice_bytes=1500, workers=3)
     for file in files_below(old):
         assert (tmp_path / "small" / "index" / file).read_bytes() == (old / file).read_bytes()
     known = np.fromfile(old / "units/keys.bin", np.uint64)

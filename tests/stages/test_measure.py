@@ -102,18 +102,18 @@ def test_columns_pass_barriers_and_do_not_show_how_the_work_was_cut(tmp_path: Pa
     assert [size for *_, size in rows] == [len(text.encode()) for text, *_ in rows]  # of the text before, as long
 
 
-@pytest.mark.parametrize("place", ["run_corpus_stages", "_write_documents"])
-def test_a_run_that_was_stopped(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, place: str):
+def test_a_run_that_was_stopped(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
     recipe = recipe_of(corpus, stages=CHAIN, output=NO_TOKENS)
-    run(recipe, tmp_path / "whole", engine="cpu", workers=1, slice_bytes=2000)
+    run(recipe, tmp_path / "whole", engine="cpu", workers=1)
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as stopped:
-        stopped.setattr(phases, place, stop)
-        with pytest.raises(KeyboardInterrupt):
-            run(recipe, tmp_path / "out", engine="cpu", workers=1, slice_bytes=2000)
+    for place in ("run_corpus_stages", "_write_documents"):
+        with monkeypatch.context() as stopped:
+            stopped.setattr(phases, place, stop)
+            with pytest.raises(KeyboardInterrupt):
+                run(recipe, tmp_path / "out", engine="cpu", workers=1, slice_bytes=4000)
     run(recipe, tmp_path / "out", engine="cpu", workers=1)
     assert data_digests(tmp_path / "out") == data_digests(tmp_path / "whole")
 

@@ -30,7 +30,7 @@ def outcome(texts: list[str], folder: Path, **settings) -> tuple[list[int], list
     path = folder / "made.jsonl"
     path.write_bytes(records_of(texts))
     recipe = recipe_of(path, stages=[{"kind": "ngram_dedup", **settings}], output={"formats": []})
-    run(recipe, folder / "out", engine="cpu", force=True, workers=2, slice_bytes=2000)
+    run(recipe, folder / "out", engine="cpu", force=True, workers=2, slice_bytes=9000)
     return [doc for doc, *_ in kept_rows(folder / "out")], removed_rows(folder / "out")
 
 
@@ -60,7 +60,7 @@ def test_equals_sets_of_tuples(tmp_path: Path, small_batches, ngram: int, share:
     assert {reason for *_, reason, _, _ in removed} == {"seen_ngrams"}
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(texts=ANY_TEXTS)
 def test_equals_sets_of_tuples_on_any_frame(texts: list[str]):
     frame = pd.DataFrame({"text": pd.Series(texts, dtype="str")})
@@ -68,7 +68,7 @@ def test_equals_sets_of_tuples_on_any_frame(texts: list[str]):
     assert found.index.tolist() == kept_of(texts, 2, 0.75)
 
 
-@settings(max_examples=15)  # whole runs
+@settings(max_examples=6)  # whole runs
 @given(texts=ANY_TEXTS)
 def test_equals_sets_of_tuples_on_any_input(tmp_path_factory: pytest.TempPathFactory, texts: list[str]):
     kept, _ = outcome(texts, tmp_path_factory.mktemp("made"), ngram=2, min_seen=0.75)

@@ -224,7 +224,7 @@ def test_functions_that_cannot_be_stages_are_refused_at_once(case: str):
 
 
 def test_columns_are_for_functions_of_frames():
-    with pytest.raises(RecipeError, match="f takes texts alone, but reads url"):
+    with pytest.raises(RecipeError, match="f takes only texts, but reads url"):
 
         @curation.stage(reads=["url"])
         def f(texts): ...

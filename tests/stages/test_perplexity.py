@@ -106,7 +106,7 @@ def test_head_middle_and_tail_do_not_depend_on_slices_or_workers(folder: Path, t
         {"kind": "select", "column": "perplexity", "drop_highest": 0.6667},
     ]
     recipe = recipe_of(tmp_path / "in.jsonl", stages=stages, output={"formats": []})
-    shuffled = run(recipe, tmp_path / "a", engine="cpu", workers=2, slice_bytes=2000).report
+    shuffled = run(recipe, tmp_path / "a", engine="cpu", workers=2, slice_bytes=8000).report
     report = run(recipe, tmp_path / "b", engine="cpu", workers=1).report
     assert data_digests(tmp_path / "a") == data_digests(tmp_path / "b")
     assert report["documents"]["kept"] == 100 == shuffled["documents"]["kept"]

@@ -204,7 +204,7 @@ def test_all_shapes_as_plain_python(shape: str):
     @given(
         st.lists(st.from_regex(SHAPES[shape], fullmatch=True), min_size=1, max_size=12), st.sampled_from(["", " ", ","])
     )
-    @settings(deadline=None, max_examples=70)
+    @settings(deadline=None, max_examples=30)
     def compare(pieces: list[str], between: str) -> None:
         texts = [*pieces, between.join(pieces)]
         assert redacted(texts) == [redaction.redact(text)[0] for text in texts]

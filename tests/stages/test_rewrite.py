@@ -81,7 +81,7 @@ ANY_TEXT = st.one_of(characters().filter(is_settled), st.sampled_from("<>\n \tΣ
 
 
 @given(st.lists(st.lists(ANY_TEXT, max_size=30).map("".join), max_size=4), st.sampled_from(ALL_STEPS))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=60)
 def test_rewrite_of_any_text_equals_plain_python(texts, steps):
     check(texts, steps)
 
@@ -231,7 +231,7 @@ def test_quick_check_knows_composites_that_compose_with_what_stands_before():
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_utf8_round_trip(text):
     encoded = np.frombuffer(text.encode(), np.uint8)
     out = np.zeros(len(encoded), np.uint8)

@@ -130,7 +130,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_spans_of_an_earlier_run_are_cut(old: Path, tmp_path: Path):
     source = write_input(tmp_path / "new.jsonl", PAGES[30:])
-    report = finish(tmp_path / "new", source, [SPANS | {"index": str(old), "min_kept": 5}], slice_bytes=2000)
+    report = finish(tmp_path / "new", source, [SPANS | {"index": str(old), "min_kept": 5}], slice_bytes=9000)
     expected = substring_dedup(PAGES[:40] + PAGES[30:], LENGTH, min_kept=5)[40:]
     assert expected != substring_dedup(PAGES[30:], LENGTH, min_kept=5)
     kept = [text for text in expected if text is not None]
@@ -153,7 +153,7 @@ def test_an_index_has_the_same_bytes_for_any_division(old: Path, tmp_path: Path,
     for name, size in {"RUN_RECORDS": 30, "RUN_BYTES": 3000, "PASS_RECORDS": 8}.items():
         monkeypatch.setattr(span_runs, name, size)
     stages = [SPANS | {"bounds": "lines", "join": 3}, {"kind": "exact_dedup"}]
-    finish(tmp_path / "small", old.parents[1] / "old.jsonl", stages, slice_bytes=300, workers=3)
+    finish(tmp_path / "small", old.parents[1] / "old.jsonl", stages, slice_bytes=1500, workers=3)
     for file in FILES:
         assert (tmp_path / "small/index/spans" / file).read_bytes() == (old / "spans" / file).read_bytes(), file
     assert len(map_file(old / "spans/anchors-places.bin", np.uint64)) > 30

@@ -34,7 +34,7 @@ HERE = "tests.stages.test_stage_contract"
 TEXTS = [f"document number {k} " + "word " * (k % 4) for k in range(30)]
 TEXTS[11:14] = TEXTS[1:4]
 BIG = 2**60 + 19  # float64 has no such number
-SLICE_BYTES, BATCH_BYTES = 200, 90
+SLICE_BYTES, BATCH_BYTES = 500, 200
 
 
 def texts_of(engine: Any, frame: Any) -> list[str]:
@@ -306,7 +306,7 @@ def three_ways(folder: Path, stages: list[Any]) -> list[Any]:
     return [
         rows_or_error(lambda: of_a_run(folder, stages)),
         rows_or_error(lambda: of_a_frame(frame, stages)),
-        rows_or_error(lambda: of_a_frame(dd.from_pandas(frame, npartitions=7), stages)),
+        rows_or_error(lambda: of_a_frame(dd.from_pandas(frame, npartitions=3), stages)),
     ]
 
 
@@ -363,7 +363,7 @@ def test_types_of_keys_that_differ(tmp_path: Path):
         assert [compute_keys(stage, CPU, frame, seen)["n"].dtype for _ in range(2)] == [np.int64, np.int64]
         with pytest.raises(StageError, match=r"keys\(\) returned n as int64 for some rows, n as uint64 for others"):
             compute_keys(stage, CPU, frame, seen)
-        KEYS["mixed"] = lambda texts: {"n": np.zeros(len(texts), np.uint64 if "7" in texts[0] else np.int64)}
+        KEYS["mixed"] = lambda texts: {"n": np.zeros(len(texts), np.uint64 if texts[0] == TEXTS[0] else np.int64)}
         (tmp_path / "in.jsonl").write_bytes(records_of(TEXTS))
         with pytest.raises(StageError, match="the key n is int64 for some rows, uint64 for others"):
             of_a_run(tmp_path, [stage])

@@ -159,7 +159,7 @@ def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.Monke
     assert cut > 20
 
 
-@pytest.mark.parametrize("limit", [3, 40])
+@pytest.mark.parametrize("limit", [9, 40])  # nine: fewer than the copies of one span
 def test_a_large_range_takes_passes(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine):
     """A reducer holds few records, those of one frequent hash too."""
     monkeypatch.setattr(span_runs, "PASS_RECORDS", limit)
@@ -220,7 +220,7 @@ def test_a_run_counts_and_shows_what_it_cuts(tmp_path: Path, capsys: pytest.Capt
     assert main(["show", str(tmp_path / "out"), "--what", "edited", "--sample", "30"]) == 0
     assert "[[" in capsys.readouterr().out
     whole = digests(tmp_path / "out")
-    finish(tmp_path / "small", source, stages, slice_bytes=2000)
+    finish(tmp_path / "small", source, stages, slice_bytes=9000)
     found = digests(tmp_path / "small")
     assert {file for file in whole if found[file] != whole[file]} <= {"report.json", "recipe.resolved.yaml"}
 
@@ -266,7 +266,7 @@ def test_frames_as_a_run():
 def test_the_report_has_the_share_of_each_input(tmp_path: Path):
     paths = [write_input(tmp_path / f"{name}.jsonl", texts) for name, texts in (("a", PAGES[:30]), ("b", PAGES[30:]))]
     recipe = {"input": [{"path": str(path)} for path in paths], "stages": [SPANS], "output": {"formats": []}}
-    run(convert_recipe(recipe), tmp_path / "out", engine="cpu", workers=1, slice_bytes=2000)
+    run(convert_recipe(recipe), tmp_path / "out", engine="cpu", workers=1, slice_bytes=9000)
     expected = substring_dedup(PAGES, LENGTH)
     sizes = [[sum(len(text.encode()) for text in texts) for texts in (PAGES[own], expected[own])]
              for own in (slice(30), slice(30, None))]  # fmt: skip
@@ -456,7 +456,7 @@ def test_ranges_and_groups_are_divided_by_bytes(tmp_path: Path, monkeypatch: pyt
         ({"length": 31}, "length must be from 32 to 65,535 bytes, not 31. Shorter sequences repeat by chance"),
         ({"length": 65_536}, "length must be from 32 to 65,535 bytes, not 65536. Longer ones are rare"),
         ({"bounds": "line"}, "bounds must be one of characters, lines, sentences, not 'line'; did you mean lines?"),
-        ({"join": -1}, "join must be 0 (cut repeated bytes alone) or more bytes, not -1"),
+        ({"join": -1}, "join must be 0 (cut only repeated bytes) or more bytes, not -1"),
         ({"min_kept": -5}, "min_kept must be 0 (remove no document) or more characters, not -5"),
     ],
 )  # fmt: skip

@@ -147,7 +147,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @given(st.lists(TEXTS, max_size=6), st.sampled_from(SETTINGS))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_any_text_as_plain_python(texts: list[str], options: dict[str, Any]):
     stage = Rewrite(**options)
     found, outcome = edited_by(CPU, texts, **options)
@@ -173,7 +173,7 @@ BAD = "".join({*"ÃÂâ€™œ”©³²°±¡¿«»´·…–—ŸŠž×à√�
 
 
 @given(st.lists(st.text(st.sampled_from(BAD), max_size=6), min_size=20, max_size=20))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_candidates_of_mojibake_miss_nothing(texts: list[str]):
     needs("ftfy")
     array = pa.array(texts, pa.large_string())
@@ -252,8 +252,8 @@ def test_a_run_counts_and_shows_what_was_edited(tmp_path):
     texts = made_texts(60)
     (tmp_path / "in.jsonl").write_bytes(records_of(texts))
     recipe = recipe_of(tmp_path / "in.jsonl", stages=[STAGE], output={"formats": []})
-    report = run(recipe, tmp_path / "out", engine="cpu", workers=2, slice_bytes=3000).report
-    run(recipe, tmp_path / "again", engine="cpu", workers=1, slice_bytes=900)
+    report = run(recipe, tmp_path / "out", engine="cpu", workers=2, slice_bytes=6000).report
+    run(recipe, tmp_path / "again", engine="cpu", workers=1, slice_bytes=2500)
     assert verify(tmp_path / "out") == []
     expected = [rewriting.edit(text, Rewrite(**{key: STAGE[key] for key in STAGE if key != "kind"})) for text in texts]
     rows = curation.run_documents(tmp_path / "out", "edited").to_pylist()

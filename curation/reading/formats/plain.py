@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text: a file is one document, or is split at a separator. White space alone is no document.
+"""Plain text: a file is one document, or is split at a separator. Only white space is no document.
 
 Other encodings are converted to UTF-8 first, so separators and sizes mean the same in all of them. A byte order mark at
 the start of a file is not part of the text.

@@ -278,7 +278,7 @@ class _Table(ColumnFormat):
         return probed
 
     def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
-        """Columns with strings or numbers alone."""
+        """Columns with only strings or only numbers."""
         try:
             batch = self.first_rows(file)
         except (pa.ArrowException, DamageError) as error:

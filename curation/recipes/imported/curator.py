@@ -190,7 +190,7 @@ def _unicode(settings: Settings) -> Part:
     steps = [{"kind": "rewrite", "name": "mojibake", WHEN: "stages.mojibake.repair"}]
     steps += [{"kind": "rewrite", "unicode": form}] if form else []
     advice = "--set stages.mojibake.repair=mojibake, with pip install 'ftfy>=6.3'"
-    return Part(tuple(steps), differs=f"ftfy repairs mojibake alone, and is left out until you say so: {advice}")
+    return Part(tuple(steps), differs=f"ftfy repairs only mojibake, and is left out until you say so: {advice}")
 
 
 def _files(settings: Settings) -> Part:

@@ -233,7 +233,7 @@ def _unicode(settings: Settings) -> Part:
     advice = "--set stages.mojibake.repair=mojibake, with pip install 'ftfy>=6.3'"
     return Part(
         (shipped(RECIPE, "mojibake"), {"kind": "rewrite", "unicode": form}),
-        differs=f"ftfy repairs mojibake alone, and is left out until you say so: {advice}",
+        differs=f"ftfy repairs only mojibake, and is left out until you say so: {advice}",
     )
 
 
@@ -388,7 +388,7 @@ TABLE: dict[str, Translator] = {
     "clean_email_mapper": _replacing(shipped(RECIPE, "links")["replace"][0]["matches"]),
     "clean_links_mapper": _replacing(shipped(RECIPE, "links")["replace"][1]["matches"]),
     "clean_ip_mapper": _ip_addresses,
-    "clean_html_mapper": always({"kind": "rewrite", "markup": "strip"}, differs="tags alone, without marks of lists"),
+    "clean_html_mapper": always({"kind": "rewrite", "markup": "strip"}, differs="only tags, without marks of lists"),
     "fix_unicode_mapper": _unicode,
     "punctuation_normalization_mapper": always(shipped(RECIPE, "punctuation")),
     "whitespace_normalization_mapper": always(shipped(RECIPE, "white_space")),

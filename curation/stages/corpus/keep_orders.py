@@ -58,7 +58,7 @@ def check_policy(keep: dict[str, str]) -> None:
 
 
 def policy_columns(keep: Keep) -> tuple[str, ...]:
-    """Return the column by which a document is kept; none for another setting."""
+    """Return the column by which a document is kept; no column for any other setting."""
     return (*keep.values(),) if isinstance(keep, dict) else ()
 
 

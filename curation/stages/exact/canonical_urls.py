@@ -2,7 +2,7 @@
 """One form for the addresses of one page, as keys: RFC 3986, section 6, and what crawlers do beyond it.
 
 `canonical_url` is the definition. `canonical_urls` is the same for columns: RE2 rewrites what is plain before the
-query, and `canonical_url` is called for the other URLs alone.
+query, and `canonical_url` is called only for the other URLs.
 """
 
 from __future__ import annotations

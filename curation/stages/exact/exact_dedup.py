@@ -78,7 +78,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     index            folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents
                      with the text or key of one in it are removed first, with the reason `exact_duplicate_of_index`;
                      "" for none
-    column           column, or list of columns, whose values are the key of a document in place of its text; "": the
+    column           column, or list of columns, whose values are compared in place of the text of a document; "": the
                      text. A document in which one of them is null or empty has no key, and is kept
     keep             document kept of each text or key. `first`: the first one, by the order of inputs and documents;
                      `{highest: COLUMN}`: the one with the highest number; `{newest: COLUMN}`: the one with the latest

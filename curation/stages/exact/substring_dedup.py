@@ -105,7 +105,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 f"bounds must be one of {', '.join(BOUNDS)}, not {self.bounds!r}{nearest(self.bounds, BOUNDS)}"
             )
         if self.join < 0:
-            raise ValueError(f"join must be 0 (cut repeated bytes alone) or more bytes, not {self.join}")
+            raise ValueError(f"join must be 0 (cut only repeated bytes) or more bytes, not {self.join}")
         if self.verify not in VERIFY:
             raise ValueError(
                 f"verify must be one of {', '.join(VERIFY)}, not {self.verify!r}{nearest(self.verify, VERIFY)}"

@@ -60,7 +60,7 @@ def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: Compared) ->
     """Return a key for each unit of the texts: of the window that begins with it. And the number of units of each text
     (int32).
 
-    A key is 0 if the window has white space alone or fewer than `min_characters` characters, or does not end in the
+    A key is 0 if the window has only white space or fewer than `min_characters` characters, or does not end in the
     text. Characters are counted without white space at the ends of units.
     """
     buffers = buffers_of(texts)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys alone.
+"""Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys only.
 
 The reducer of a key pairs each row with the first row of its group (a *star*). Of a group of up to SMALL rows, all
 other pairs follow. The rows of a larger group are divided by the key of the next band, at most ROUNDS times, and
 each smaller group is treated the same way; the rows of a large group that no band divides have stars only. A row thus
 has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
-Rows, pairs and large groups depend on keys alone, not on slice groups, reducers or results of comparisons.
+Rows, pairs and large groups depend only on keys, not on slice groups, reducers or results of comparisons.
 
 A file of pairs has a cell per kind and slice group: pairs by the slice group of their left row, rows by their own slice
 group.

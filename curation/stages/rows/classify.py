@@ -37,7 +37,7 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
     column          name of the new column in `documents/`: float64, null for a text without anything the model knows
     max_characters  number of characters (code points) classified, from the start; 0: all; line ends count as spaces
     windows         transformers only: parts of a text that the model reads, from its start; 0: the whole text
-    pooling         transformers only: `mean` (by tokens) or `max` of the windows, or the `first` window alone
+    pooling         transformers only: `mean` (by tokens) or `max` of the windows, or only the `first` window
 
     Probabilities of fastText are computed in integers, with a resolution of 0.000001. They equal those of the package
     fasttext within 0.00001. Scores of transformers are rounded to 0.0001 and stored. Their last digits depend on the

@@ -29,7 +29,7 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
                     anything the model knows
     windows         parts of a text that an encoder reads, from its start; 0: the whole text. Static embeddings always
                     read the whole text
-    pooling         `mean` (by tokens) or `max` of the windows, or the `first` window alone
+    pooling         `mean` (by tokens) or `max` of the windows, or only the `first` window
     max_characters  number of characters (code points) read, from the start; 0: all
 
     A vector is the mean of its tokens, or the first one if the folder says so. Its largest absolute value becomes 127

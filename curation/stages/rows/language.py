@@ -137,7 +137,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         return [f"{counts_line(count.details) or 'no documents'}; by {model['file']}{licence}"]
 
     def warnings(self, count: StageCount) -> list[str]:
-        """Return a warning that many documents in a wanted language are removed for their probability alone."""
+        """Return a warning that many documents in a wanted language are removed only for their probability."""
         unsure = count.reasons.get(REASONS[1], 0)
         wanted = unsure + count.documents_out
         if unsure <= wanted * MAX_UNSURE_SHARE:

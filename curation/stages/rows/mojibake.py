@@ -25,7 +25,7 @@ from curation.stages.rows.text_edits import BLANK, edit_each, edit_where
 INSTALL = "pip install 'ftfy>=6.3'"
 NOT_ASCII = r"[^\x00-\x7f]"  # ftfy never changes ASCII
 PARTS = re.compile(r"(?P<kept>\[[^\]]+\]|\\[^sw]|[^\s#\\^.\[])|\s+|#.*|(?P<white>\\s)|(?P<word>\\w)|\^|(?P<any>\.)")
-WIDER = {"white": f"[{BLANK}]", "word": r"[\w\x{80}-\x{10FFFF}]", "any": "(?s:.)"}  # what RE2 has for ASCII alone
+WIDER = {"white": f"[{BLANK}]", "word": r"[\w\x{80}-\x{10FFFF}]", "any": "(?s:.)"}  # what RE2 has only for ASCII
 OFF = (
     *("unescape_html", "remove_terminal_escapes", "fix_latin_ligatures", "fix_character_width", "uncurl_quotes"),
     *("fix_line_breaks", "remove_control_chars"),

@@ -19,7 +19,7 @@ class Finder(NamedTuple):
     """The search for one type of personal data.
 
     hint     RE2 pattern that matches every text in which `pattern` matches, and few others
-    pattern  pattern of a match; of a pattern with a group `value`, this group alone is replaced
+    pattern  pattern of a match; of a pattern with a group `value`, only this group is replaced
     check    further condition on a match; by default none
     """
 

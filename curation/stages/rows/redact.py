@@ -64,7 +64,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """
 
     removes: ClassVar[bool] = False
-    revision: ClassVar[int] = 2  # 2: addresses of underscores and marks alone
+    revision: ClassVar[int] = 2  # 2: addresses of underscores and only marks
     function: ClassVar[Function] = Function(
         """Return the frame with personal data in its text replaced.
 

@@ -33,7 +33,7 @@ MISSING = np.uint64(0)  # order of a document without a number
 class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     """Remove an exact share of the documents by a column of numbers, such as a score, or all but some of each group.
 
-    column         column with the numbers, compared as float64. Default: none, with max_documents alone
+    column         column with the numbers, compared as float64. Default: none, only with max_documents
     drop_lowest    share of the documents with the lowest numbers to remove, above 0 and below 1
     drop_highest   share of the documents with the highest numbers to remove
     keep_lowest    share of the documents with the lowest numbers to keep

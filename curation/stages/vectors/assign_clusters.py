@@ -23,7 +23,7 @@ AT_ONCE = 1 << 12  # vectors compared at once
 
 
 class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters"):
-    """Write the cluster of each document into a column, which `mix`, `select` and `filter` take. None is removed.
+    """Write the cluster of each document into a column, for `mix`, `select` and `filter`. No document is removed.
 
     centroids  file of centroids: `centroids/stage-N.npz` of a run with `semantic_dedup`, or one of `curation.clusters`
     vectors    column of the vectors: that of an `embed` stage, or one of the input with lists of numbers
@@ -31,8 +31,8 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
                document without a vector
     names      names of the clusters, in the order of their numbers; clusters may share one. Default: numbers
 
-    The cluster is that of the nearest centroid by the cosine, in integers: equal on every machine. Of equally near ones
-    the first counts. InputError for a file of no centroids, and for vectors of other dimensions.
+    The nearest centroid by cosine decides. Cosines are integers, so clusters are the same on every machine. Of equally
+    near centroids the first counts. InputError for a file of no centroids, and for vectors of other dimensions.
     """
 
     removes: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 """Clusters of vectors: their centroids, the nearest clusters of each vector, and the pairs inside and near a cluster.
 
 Centroids are fitted once, on a sample chosen by hashes of vectors, and stored as int8. Everything after that is in
-integers, so it depends on the centroids alone.
+integers, so it depends only on the centroids.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     norms-00000.bin ...     their squared norms (int64); the scale of a unit vector is the inverse of the root
     documents-00000.bin ... their documents (int32, from 2^31 documents on int64)
 
-A *place* is the position of a vector among all. The files depend on the documents and the centroids alone. Tasks write
+A *place* is the position of a vector among all. The files depend only on the documents and the centroids. Tasks write
 them and read them through memory maps. A new vector is compared with the vectors in its nearest clusters of the index.
 """
 
