@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-models test-storage tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-models test-storage test-versions tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -44,6 +44,16 @@ test-storage:  ## run the tests against an S3 server on this machine, in an envi
 	.venv-storage/bin/pip install -e '.[s3]' && .venv-storage/bin/pip install -e '.[test]'
 	.venv-storage/bin/pytest -m "" tests/finished/test_s3.py tests/finished/test_object_copy.py
 
+# Files that touch what has a range in pyproject.toml: tables, kernels and readers. The newest versions need no constraints.
+VERSIONS := tests/golden tests/kernels tests/library tests/parity tests/reading tests/test_arrays.py tests/test_parquet.py
+test-versions:  ## test tables and kernels with the lowest and the newest versions, and resolve a set of packages beside
+	python3 -m tests.tools.lowest_versions > .venv-lowest.txt
+	python3 -m venv --clear .venv-lowest && .venv-lowest/bin/pip install --quiet --constraint .venv-lowest.txt -e '.[test,warc,distributed]'
+	python3 -m venv --clear .venv-newest && .venv-newest/bin/pip install --quiet -e '.[test,warc,distributed]'
+	.venv-newest/bin/pip install --quiet --dry-run '.[distributed]' vllm torch 'datasets>=3' 'spacy>=3.8'
+	.venv-lowest/bin/pytest -q -n 2 --dist loadfile $(VERSIONS)
+	.venv-newest/bin/pytest -q -n 2 --dist loadfile $(VERSIONS)
+
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -64,9 +74,11 @@ site: $(READY)  ## build the documentation as a site with search in site/
 	$(BIN)/pip install -q -e '.[docs]'
 	$(BIN)/python -m tests.tools.make_site
 
-wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
-	$(BIN)/python -m tests.tools.wheel_kernels
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+# The kernels serve the version of Numba that pip installs now, and the minor version of this Python.
+wheel:  ## build a wheel in dist/ with kernels compiled for x86-64-v3
+	python3 -m venv --clear .venv-wheel && .venv-wheel/bin/pip install --quiet .
+	.venv-wheel/bin/python -m tests.tools.wheel_kernels
+	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -r curation/kernels/compiled
 
 bench: $(READY)  ## run the benchmarks on this machine

@@ -19,14 +19,16 @@ WHAT = ("documents", "tokens", "all")
 
 def _add_push(parser: Parser) -> None:
     parser.add_argument("folder", metavar="DIR", help="send the run in this folder")
-    parser.add_argument("repo", metavar="REPO", help="send it to OWNER/NAME, created if it is not there")
+    parser.add_argument("repo", metavar="REPO", help="send it to this data set, OWNER/NAME; created if it is not there")
     add(
         parser, "--what", choices=WHAT, noun="outputs", default="documents",
-        help="send documents/ (default), the tokens, or all files",
+        help="send documents/ with a card (default), the tokens in all forms, or all files of the run",
     )  # fmt: skip
-    parser.add_argument("--public", action="store_true", help="let everyone read it (default: private)")
+    parser.add_argument(
+        "--public", action="store_true", help="let everyone read the data set (default: a new one is private)"
+    )
     parser.add_argument("--revision", default="", metavar="BRANCH", help="send to this branch (default: main)")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be sent, and send nothing")
     share(parser, *LOGGING)
 
 

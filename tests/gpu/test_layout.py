@@ -109,16 +109,18 @@ def test_a_long_walk_that_is_not_settled_is_left_to_the_cpu_engine(gpu_text, all
 
 @pytest.fixture(params=["large batches", "small batches", "long documents"])
 def sizes(request, gpu_text, monkeypatch):
+    """Texts: all in large batches, a third of them where batches are small or documents long."""
     if request.param == "small batches":
         monkeypatch.setattr(gpu_text.columns, "MIN_SCRATCH_BYTES", 5000)
         monkeypatch.setattr(gpu_text.columns, "SCRATCH_SHARE", 0)
     if request.param == "long documents":  # of ordinary size here; they go through the CPU engine
         monkeypatch.setattr(gpu_text.columns, "LONG_BYTES", 30)
         monkeypatch.setattr(gpu_text.columns, "LONG_MEASURED_BYTES", 30)
+    return TEXTS if request.param == "large batches" else TEXTS[::3]
 
 
 def test_measures_in_batches(gpu_text, sizes):
-    assert_same_measures(gpu_text, TEXTS[::4])
+    assert_same_measures(gpu_text, sizes[::2])
 
 
 def test_long_documents_are_left_to_the_cpu_engine(gpu_text, monkeypatch):
@@ -198,15 +200,15 @@ def test_full_memory_is_said(gpu_text, monkeypatch):
 
 @pytest.mark.parametrize("steps", STEPS, ids=lambda steps: "-".join(map(str, steps)))
 def test_rewrite(gpu_text, sizes, steps):
-    expected, actual = cpu_fallback.rewrite(column(TEXTS), steps), gpu_text.rewrite(column(TEXTS), steps)
+    expected, actual = (engine.rewrite(column(sizes), steps) for engine in (cpu_fallback, gpu_text))
     pd.testing.assert_series_equal(actual[0], expected[0])
     np.testing.assert_array_equal(actual[1], expected[1], strict=True)
 
 
 @pytest.mark.parametrize("max_characters", [0, 3])
 def test_hashes(gpu_text, sizes, max_characters):
-    expected = cpu_fallback.hash_text(column(TEXTS), max_characters)
-    np.testing.assert_array_equal(gpu_text.hash_text(column(TEXTS), max_characters), expected, strict=True)
+    expected = cpu_fallback.hash_text(column(sizes), max_characters)
+    np.testing.assert_array_equal(gpu_text.hash_text(column(sizes), max_characters), expected, strict=True)
 
 
 def test_byte_lengths(gpu_text):
@@ -237,7 +239,7 @@ def test_classify(gpu_text, sizes, max_characters):
     except InputError as error:
         pytest.skip(str(error))
     expected, actual = (
-        engine.classify(column(SHORT_TEXTS), model, max_characters) for engine in (cpu_fallback.text, gpu_text)
+        engine.classify(column(SHORT_TEXTS[::2]), model, max_characters) for engine in (cpu_fallback.text, gpu_text)
     )
     np.testing.assert_array_equal(actual[0], expected[0], strict=True)
     np.testing.assert_array_equal(actual[1], expected[1], strict=True)
@@ -255,7 +257,7 @@ MARKS = ["a </s> b", "</s>", "x</s> </s>x", "__label__x __label__l1 a", "__label
 def test_classify_by_small_models(gpu_text, sizes, tmp_path, settings, max_characters):
     (tmp_path / "model.bin").write_bytes(as_bytes(model_of(**{"buckets": 50} | settings)))
     model = load_classifier(str(tmp_path / "model.bin"))
-    texts = column([*SHORT_TEXTS[::3], *MARKS, *(mark * 9 for mark in MARKS), None])
+    texts = column([*SHORT_TEXTS[::6], *MARKS, *(mark * 9 for mark in MARKS), None])
     expected, actual = (engine.classify(texts, model, max_characters) for engine in (cpu_fallback.text, gpu_text))
     np.testing.assert_array_equal(actual[0], expected[0], strict=True)
     np.testing.assert_array_equal(actual[1], expected[1], strict=True)
@@ -282,7 +284,7 @@ def test_score_text(gpu_text, sizes, tmp_path, order, closed):
     chance = random.Random(order)
     made = [b" ".join(chance.choices([*words, b"\n", b"zz"], k=size)).decode() for size in (1, 5, 80, 300)]
     model = load_language_model(str(tmp_path / "model.arpa"))
-    texts = column([*SHORT_TEXTS[::3], *LINES, *made, None])
+    texts = column([*SHORT_TEXTS[::6], *LINES, *made, None])
     expected, actual = (engine.score_text(texts, model) for engine in (cpu_fallback, gpu_text))
     np.testing.assert_array_equal(actual, expected, strict=True)
 
@@ -294,18 +296,18 @@ MINHASH = np.array([3, 5, 2**32 - 1, 7, 9, 11, 13], np.uint32), np.arange(7, dty
 class TestNearDuplicates:
     def test_signatures(self, gpu_text, sizes, ngram, by_character):
         expected, actual = (
-            engine.signatures(column(TEXTS), ngram, by_character, *MINHASH) for engine in (cpu_fallback, gpu_text)
+            engine.signatures(column(sizes), ngram, by_character, *MINHASH) for engine in (cpu_fallback, gpu_text)
         )
         np.testing.assert_array_equal(actual, expected, strict=True)
 
     def test_band_keys(self, gpu_text, sizes, ngram, by_character):
         expected, actual = (
-            engine.band_keys(column(TEXTS), ngram, by_character, *MINHASH, 3) for engine in (cpu_fallback, gpu_text)
+            engine.band_keys(column(sizes), ngram, by_character, *MINHASH, 3) for engine in (cpu_fallback, gpu_text)
         )
         np.testing.assert_array_equal(actual, expected, strict=True)
 
     def test_shingles(self, gpu_text, sizes, ngram, by_character):
-        expected, actual = (engine.shingles(column(TEXTS), ngram, by_character) for engine in (cpu_fallback, gpu_text))
+        expected, actual = (engine.shingles(column(sizes), ngram, by_character) for engine in (cpu_fallback, gpu_text))
         np.testing.assert_array_equal(actual[0], expected[0], strict=True)
         np.testing.assert_array_equal(actual[1], expected[1], strict=True)
 

@@ -46,19 +46,23 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.fixture(params=["parquet", "jsonl"])
+@pytest.fixture
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A data set of three files with `content` in place of `text`, and one null."""
+    format_ = getattr(request, "param", "parquet")
     path = tmp_path / "set"
     path.mkdir()
     for k in range(3):
         numbers = range(k * ROWS, (k + 1) * ROWS)
         rows = [{"id": n, "content": text_of(n) if n != 7 else None, "url": f"u{n}"} for n in numbers]
-        if request.param == "parquet":
+        if format_ == "parquet":
             pq.write_table(pa.Table.from_pylist(rows), path / f"p{k}.parquet", row_group_size=400)
         else:
             (path / f"p{k}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+both = pytest.mark.parametrize("folder", ["parquet", "jsonl"], indirect=True)  # `datasets` reads them differently
 
 
 def recipe_of(*inputs: dict[str, Any], **rest: Any) -> Any:
@@ -97,6 +101,7 @@ class Breaks:
         monkeypatch.setattr(datasets.IterableDataset, "iter", broken)
 
 
+@both
 def test_a_data_set_is_read_whole_and_its_text_column_is_found(folder: Path, tmp_path: Path):
     report = go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set", "columns": ["url"]})
     assert kept(tmp_path / "out") == numbered(range(3 * ROWS))
@@ -134,6 +139,7 @@ def test_a_budget_of_documents(folder: Path, tmp_path: Path, limit: int):
     assert kept(tmp_path / "out") == numbered(range(limit))
 
 
+@both
 def test_skip_and_limit(folder: Path, tmp_path: Path):
     entry = {"path": f"hf:{folder}", "name": "set", "skip": 150, "limit": 100}
     go(tmp_path / "out", entry)
@@ -214,6 +220,7 @@ def test_below_the_minimum_is_an_error(folder: Path, tmp_path: Path):
         go(tmp_path / "three", {"path": f"hf:{folder}"}, budget={"min_bytes": 1_000_000_000})
 
 
+@both
 def test_a_sample_does_not_depend_on_where_it_is_taken(folder: Path, tmp_path: Path):
     """The same documents from the stream, within a budget, and from the files themselves."""
     go(tmp_path / "stream", {"path": f"hf:{folder}", "name": "set", "sample": 0.3})
@@ -227,6 +234,7 @@ def test_a_sample_does_not_depend_on_where_it_is_taken(folder: Path, tmp_path: P
 # Connections that break
 
 
+@both
 def test_a_broken_connection_is_taken_up_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     go(tmp_path / "whole", {"path": f"hf:{folder}", "name": "set"})
     breaks = Breaks(monkeypatch, 3, 0, 1, 5, 0, 0)
@@ -252,6 +260,7 @@ def test_what_came_is_kept_for_the_next_try(folder: Path, tmp_path: Path, monkey
     assert not (tmp_path / "out" / "_work").exists()
 
 
+@both
 def test_a_killed_run_goes_on_with_its_files(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stream_inputs, "MAX_FILE_ROWS", 500)
     entry = {"path": f"hf:{folder}", "name": "set"}

@@ -27,6 +27,8 @@ SOME_SEEDS = SEEDS if "PTX_ALL_SEEDS" in os.environ else SEEDS[:1]  # `make ptx`
 CAPABILITIES = [(9, 0), (10, 0)]  # Numba compiles 7.5 to 9.0 to the same PTX, and 10.0 with another version of LLVM
 NASTY_TEXTS = [text for text in NASTY if len(text) < 3000]
 MORE_TEXTS = [*NASTY_TEXTS, workload.several_pieces()]
+ORDERS = [(seed, capability) for seed in SEEDS for capability in CAPABILITIES]
+ORDERS = ORDERS if "PTX_ALL_SEEDS" in os.environ else [ORDERS[0], ORDERS[3]]  # another order for each capability
 SOME_DOCUMENTS = real_documents(None if "PTX_ALL_SEEDS" in os.environ else 40)
 
 

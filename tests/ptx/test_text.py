@@ -18,7 +18,7 @@ from curation.stages.exact.unit_keys import COMPARISONS, Compared, unit_keys
 from tests.corpus import NASTY, assigned_characters
 from tests.gpu.stand_ins import eight_byte_blocks, text_kernels
 from tests.ptx.engine import install_engine
-from tests.ptx.test_kernels import CAPABILITIES, SEEDS
+from tests.ptx.test_kernels import ORDERS, SEEDS
 from tests.ptx.workload import ALL_STEPS, made_texts, rewritten, shifted_column
 from tests.stages import test_rewrite
 
@@ -134,8 +134,7 @@ def assert_same_texts(engine, texts, steps):
     np.testing.assert_array_equal(found[1], expected[1], str(steps), strict=True)
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "capability"), ORDERS, ids=str)
 def test_rewriting(monkeypatch, seed, capability):
     engine, _ = install_engine(monkeypatch, seed, capability)
     chance = random.Random(f"{seed} {capability}")

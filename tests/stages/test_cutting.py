@@ -98,7 +98,7 @@ def cut_run(folder: Path, slice_bytes: int, workers: int, **settings: Any) -> di
 
 
 def test_documents_are_dropped_and_others_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report = cut_run(tmp_path / "out", 1500, 2)
+    report = cut_run(tmp_path / "out", 4000, 2)
     assert pq.read_table(tmp_path / "out" / "documents")[TEXT].to_pylist() == CUT
     removed = pq.read_table(tmp_path / "out" / "removed")
     texts = removed.filter(pa.array([reason == "too_many" for reason in removed["reason"].to_pylist()]))[TEXT]
@@ -114,11 +114,11 @@ def test_documents_are_dropped_and_others_are_cut(tmp_path: Path, capsys: pytest
     shown = capsys.readouterr().out
     assert WORD in shown
     whole = digests(tmp_path / "out")
-    for number, division in enumerate([(400, 1), (10**6, 2)]):
+    for number, division in enumerate([(1500, 1), (10**6, 2)]):
         cut_run(tmp_path / f"{number}", *division)
         found = digests(tmp_path / f"{number}")
         assert {name for name in whole if found[name] != whole[name]} <= {"report.json", "recipe.resolved.yaml"}
-    cut_run(tmp_path / "arrays", 900, 2, arrays=True)
+    cut_run(tmp_path / "arrays", 4000, 2, arrays=True)
     assert curation.compare_runs(tmp_path / "out", tmp_path / "arrays").counts["kept"] == (len(CUT), len(CUT))
     assert pq.read_table(tmp_path / "arrays" / "documents")[TEXT].to_pylist() == CUT
 

@@ -363,7 +363,7 @@ def test_types_of_keys_that_differ(tmp_path: Path):
         assert [compute_keys(stage, CPU, frame, seen)["n"].dtype for _ in range(2)] == [np.int64, np.int64]
         with pytest.raises(StageError, match=r"keys\(\) returned n as int64 for some rows, n as uint64 for others"):
             compute_keys(stage, CPU, frame, seen)
-        KEYS["mixed"] = lambda texts: {"n": np.zeros(len(texts), np.uint64 if texts[0] == TEXTS[0] else np.int64)}
+        KEYS["mixed"] = lambda texts: {"n": np.zeros(len(texts), np.int64 if texts[0] == TEXTS[0] else np.uint64)}
         (tmp_path / "in.jsonl").write_bytes(records_of(TEXTS))
         with pytest.raises(StageError, match="the key n is int64 for some rows, uint64 for others"):
             of_a_run(tmp_path, [stage])

@@ -14,7 +14,7 @@ from curation.packing.forms.token_shards import TokenShards
 MEGATRON = "megatron"
 
 
-class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
     """The token forms of a run and their settings, as part of `output`."""
 
     formats: tuple[str, ...] = (MEGATRON,)
