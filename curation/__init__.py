@@ -55,7 +55,7 @@ _HOMES = {
     "curation.running.run": ("run",),
     "curation.recipes.recipe": ("Output", "Recipe", "Report", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
-    "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
+    "curation.packing.forms": ("Blocks", "Chunks", "Mds", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.packing.samples": ("Sample",),
     "curation.stages.base": ("CorpusStage", "Phase", "RowStage"),

@@ -52,6 +52,9 @@ class Measure(IntEnum):
     definition: str  # what the measure counts
     parts_of: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<Measure.{self.name}: {self.definition} (unit: {self.unit})>"
+
     def __new__(cls, definition: str, *parts_of: str) -> "Measure":
         """`parts_of`: measures of which this one counts a part. A unit with characters counts as its first character.
 

@@ -25,6 +25,8 @@ REMEDIES = {
     "resiliparse": "pip install '.[warc]'",
     "s3fs": "pip install '.[s3]'",
     "sklearn": "pip install '.[embeddings]'",
+    "streaming": "pip install torch, then pip install --no-deps mosaicml-streaming==0.13.0 and "
+    "pip install brotli catalogue pillow python-snappy xxhash zstd",
     "torch": "pip install '.[torch]'",
     "trafilatura": "pip install '.[trafilatura]'",
     "transformers": "pip install transformers, or run `make test-models`",

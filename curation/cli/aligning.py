@@ -49,7 +49,7 @@ def align(options: argparse.Namespace) -> int:
     target = _output(options)
     column = options.column or COLUMN
     left, right = (_read(path, options, column) for path in (options.left, options.right))
-    found = curation.align(left, right, column, threshold=options.threshold)
+    found = curation.align(left, right, column=column, threshold=options.threshold)
     engine = engine_of(found)
     pairs = _with_texts(engine.to_arrow(found), [engine.to_arrow(frame[["id", "text"]]) for frame in (left, right)])
     interrupts.begin_writing()

@@ -16,7 +16,12 @@ SETTINGS = ("model", "column", "windows", "pooling")
 
 def _add_embed(parser: Parser) -> None:
     add_inputs(parser)
-    share(parser, "model", required=True, help="use the encoder or static embeddings in this local folder")
+    share(
+        parser,
+        "model",
+        required=True,
+        help="use the encoder or static embeddings in this local folder, or package:NAME",
+    )
     parser.add_argument(
         "--column", default="", metavar="NAME", help="write vectors to this column (default: embedding)"
     )

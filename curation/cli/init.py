@@ -96,10 +96,15 @@ def init(options: argparse.Namespace) -> int:
     if surveyed.unused:
         named, more = ", ".join(list(surveyed.unused)[:MAX_SHOWN_UNUSED]), len(surveyed.unused) - MAX_SHOWN_UNUSED
         console.info(f"not read: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")
+    if surveyed.faults:
+        named, more = ", ".join(list(surveyed.faults)[:MAX_SHOWN_UNUSED]), len(surveyed.faults) - MAX_SHOWN_UNUSED
+        console.info(f"read in part: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")
     if not inputs:
         console.info("Edit its input, or name your files: curate init PATH --force")
     console.info(f"Next: curate plan {options.output}\n      curate run {options.output} -o out")
-    return int(console.result("init", output=str(path), inputs=len(inputs), unused=surveyed.unused))
+    return int(
+        console.result("init", output=str(path), inputs=len(inputs), unused=surveyed.unused, faults=surveyed.faults)
+    )
 
 
 INIT = Command("init", "write a starting recipe for your own files", _add_init, init)

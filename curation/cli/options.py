@@ -88,7 +88,7 @@ SHARED = {
     ),
     "model": _option(
         "--model", default="", metavar="FOLDER",
-        help="compute vectors with the encoder or static embeddings in this local folder",
+        help="compute vectors with the encoder or static embeddings in this local folder, or package:NAME",
     ),
     "windows": _option(
         "--windows", type=whole_number, metavar="N",

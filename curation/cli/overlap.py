@@ -61,7 +61,11 @@ def _add_check_overlap(parser: Parser) -> None:
         "--words", choices=WORDS, default="spaces",
         help="divide texts into words at spaces, in scripts without spaces too, or also at marks (default: spaces)",
     )  # fmt: skip
-    share(parser, "model", help="compare vectors too, by the encoder or static embeddings in this local folder")
+    share(
+        parser,
+        "model",
+        help="compare vectors too, by the encoder or static embeddings in this local folder, or package:NAME",
+    )
     parser.add_argument(
         "--cosine", type=float, metavar="COSINE",
         help="with --model: an item with this cosine to a text, or a higher one, is close to it (default: 0.95)",

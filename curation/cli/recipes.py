@@ -33,7 +33,9 @@ def build(name: str, content: dict[str, Any], options: argparse.Namespace) -> Re
     from curation.recipes.recipe import Recipe, convert_recipe
     from curation.recipes.settings import apply_settings
 
-    return convert_recipe(apply_settings(content, options.set, Recipe), name, getattr(options, "allow_code", ()))
+    return convert_recipe(
+        apply_settings(content, options.set, Recipe), name, allow_code=getattr(options, "allow_code", ())
+    )
 
 
 def stages_of(options: argparse.Namespace) -> list[Any]:

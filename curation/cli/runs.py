@@ -141,8 +141,9 @@ def _add_tokenize(parser: Parser) -> None:
     share(parser, "recipe", dest="recipe", help="use the tokenizer, output settings and seed of this recipe")
     share(parser, "tokenizer")
     parser.add_argument(
-        "--formats", default="", metavar="A,B", help="write these of megatron, token_shards, blocks, chunks, packed"
-    )
+        "--formats", default="", metavar="A,B",
+        help="write these of megatron, token_shards, blocks, chunks, packed, mds",
+    )  # fmt: skip
     share(parser, "set")
     share(parser, "stages", help="run these stages before the tokenizer (default: none)")
     share(parser, "rules", help="keep what passes these rule sets, in the filter stage or in one before the others")

@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 
 from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
-from curation.errors import OutputError
+from curation.errors import OutputError, counted
 from curation.finished.results import FinishedRun, need_documents, open_finished
 from curation.parquet import read_row_group
 from curation.recipes.changes import completed
 from curation.run_folder.documents import part_files
+from curation.system.html_table import html_table
 
 EXAMPLES = 5
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd: the keys of documents with an equal id differ
@@ -91,6 +92,18 @@ class Comparison(NamedTuple):
     ambiguous_a: int
     ambiguous_b: int
     examples: pa.Table
+
+    def __repr__(self) -> str:
+        read, kept = ("{:,} and {:,}".format(*self.counts[name]) for name in ("read", "kept"))
+        return (
+            f"<comparison of A and B: {counted(len(self.settings), 'different setting')}; "
+            f"{read} documents read, {kept} kept, {self.kept_by_a:,} by A only, {self.kept_by_b:,} by B only>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [("documents", name, *numbers) for name, numbers in self.counts.items()]
+        rows += [(entry.stage, entry.reason, entry.documents_a, entry.documents_b) for entry in self.removals]
+        return html_table(repr(self)[1:-1], ("stage", "count or reason", "A", "B"), rows)
 
 
 def compare_runs(a: str | Path, b: str | Path, *, examples: int = EXAMPLES) -> Comparison:

@@ -27,6 +27,7 @@ from curation.models.fasttext import END_OF_TEXT, LABEL_PREFIX, load_classifier
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.system.files import as_json, commit_all, file_sha256, local_output, sweep_dead
+from curation.system.html_table import html_table
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, each, watching
 
@@ -78,6 +79,18 @@ class TrainedClassifier(NamedTuple):
     duplicates: int
     conflicts: int
     empty: int
+
+    def __repr__(self) -> str:
+        held_out = sum(each.texts for each in self.held_out.values())
+        labels = "; ".join(
+            f"{name} precision {each.precision:.2f}, recall {each.recall:.2f}" for name, each in self.held_out.items()
+        )
+        return f"<trained classifier {str(self.path)!r}: on {counted(held_out, 'held-out text')}: {labels}>"
+
+    def _repr_html_(self) -> str:
+        header = ("label", "trained", *LabelMetrics._fields)
+        rows = [(name, self.trained[name], *self.held_out[name]) for name in self.labels]
+        return html_table(f"trained classifier {self.path}", header, rows)
 
 
 class ClassifierSettings(NamedTuple):

@@ -14,8 +14,9 @@ import pyarrow as pa
 from curation.arrays import seeded_hashes
 from curation.contract import Engine, Frame
 from curation.engine import engine_of
-from curation.errors import InputError, OutputError, RecipeError, as_share
+from curation.errors import InputError, OutputError, RecipeError, as_share, by_keyword
 from curation.library.keywords import check_types
+from curation.library.tables import in_memory, result_like
 from curation.models.cluster_words import ClusterWords
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of, vector_hashes
 from curation.reading.documents import is_text
@@ -26,10 +27,12 @@ AT_ONCE = 1 << 12  # vectors of each side in memory as floats
 MAX_NEIGHBOURS = 1_000
 
 
-def neighbours(frame: Frame, column: str = "embedding", k: int = 10) -> Frame:
+@by_keyword("k")
+def neighbours(frame: Frame, column: str = "embedding", *, k: int = 10) -> Frame:
     """Return the `k` nearest other rows of each row by the cosine of their vectors, as a frame.
 
-    frame    pandas or cuDF DataFrame
+    frame    DataFrame of pandas or cuDF, table of polars, DuckDB or pyarrow, or a Series of vectors; a Dask frame is
+             to be computed first
     column   column of the vectors: lists of numbers, or JSON arrays of numbers in strings
     k        number of neighbours, at most 1,000; fewer if the frame has fewer rows with a vector
 
@@ -47,6 +50,7 @@ def neighbours(frame: Frame, column: str = "embedding", k: int = 10) -> Frame:
     check_types("neighbours", {"column": (column, str), "k": (k, int)})
     if not 1 <= k <= MAX_NEIGHBOURS:
         raise RecipeError(f"k must be from 1 to {MAX_NEIGHBOURS:,}, not {k}")
+    given, frame = frame, in_memory(frame, column)
     engine = engine_of(frame)
     vectors, rows = _vectors(engine, frame, column)
     norms = squared_norms(vectors)
@@ -60,13 +64,15 @@ def neighbours(frame: Frame, column: str = "embedding", k: int = 10) -> Frame:
         left, right = own[block], other[block]
         cosine[block] = cosines(dots(vectors[left], vectors[right]), norms[left], norms[right]) / UNITS
     rank = np.tile(np.arange(1, max(count, 0) + 1), len(vectors))
-    return engine.from_arrow(pa.table({"row": rows[own], "neighbour": rows[other], "rank": rank, "cosine": cosine}))
+    pairs = pa.table({"row": rows[own], "neighbour": rows[other], "rank": rank, "cosine": cosine})
+    return result_like(given, engine, pairs)
 
 
-def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: float = 0.8) -> Frame:
+@by_keyword("column")
+def align(left: Frame, right: Frame, *, column: str = "embedding", threshold: float = 0.8) -> Frame:
     """Return pairs of rows of two frames, each row in at most one pair, closest pairs first: parallel sentences.
 
-    left, right   pandas or cuDF DataFrames, with vectors of one model that knows both languages
+    left, right   frames as in `curation.neighbours`, with vectors of one model that knows both languages
     column        column of the vectors in both: lists of numbers, or JSON arrays of numbers in strings
     threshold     lowest cosine of a pair, in (0, 1]
 
@@ -86,6 +92,7 @@ def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: fl
     check_types("align", {"column": (column, str), "threshold": (threshold, float)})
     if not 0 < threshold <= 1:
         raise RecipeError(f"threshold must be above 0 and at most 1, not {threshold}{as_share(threshold)}")
+    given, left, right = left, in_memory(left, column), in_memory(right, column)
     engine, units = engine_of(left), units_of(threshold)
     (lefts, left_rows), (rights, right_rows) = (_vectors(engine_of(side), side, column) for side in (left, right))
     if lefts.shape[1] != rights.shape[1]:
@@ -98,9 +105,8 @@ def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: fl
     pairs = pairs[:, np.lexsort((pairs[1], pairs[0], -pairs[2]))]
     chosen = _greedy(pairs, len(lefts), len(rights))
     first, second, cosine = pairs[:, chosen]
-    return engine.from_arrow(
-        pa.table({"left": left_rows[first], "right": right_rows[second], "cosine": cosine / UNITS})
-    )
+    found = pa.table({"left": left_rows[first], "right": right_rows[second], "cosine": cosine / UNITS})
+    return result_like(given, engine, found)
 
 
 def clusters(
@@ -110,7 +116,7 @@ def clusters(
 ) -> Frame:  # fmt: skip
     """Return the clusters of the vectors of a frame with their central rows, largest cluster first, as a frame.
 
-    frame      pandas or cuDF DataFrame
+    frame      as in `curation.neighbours`
     column     column of the vectors: lists of numbers, or JSON arrays of numbers in strings
     clusters   number of clusters; auto: one per 1,000 different vectors. More than one needs scikit-learn or cuML
     central    rows per cluster: those with the highest cosine to its centroid, of equal ones the first
@@ -145,6 +151,7 @@ def clusters(
         if number < least:
             raise RecipeError(f"{name} must be at least {least}, not {number}")
     target = _npz(save) if save else None
+    given, frame = frame, in_memory(frame, column)
     engine = engine_of(frame)
     texts = _texts(engine, frame, text_column) if words else []
     vectors, rows = _vectors(engine, frame, column)
@@ -173,7 +180,7 @@ def clusters(
         columns["words"] = pa.array(
             [", ".join(typical[cluster]) for cluster in home[order].tolist()], pa.large_string()
         )
-    return engine.from_arrow(pa.table(columns))
+    return result_like(given, engine, pa.table(columns))
 
 
 def _texts(engine: Engine, frame: Any, column: str) -> list[str | None]:

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.engine import engine_of, load_engine
+from curation.errors import counted
 from curation.library.frames import apply_with_drops
-from curation.library.tables import as_frame, as_table, is_table, like, table_of
+from curation.library.tables import as_frame, as_table, framed, is_column, is_table, like, table_of, unframed
 from curation.report.similarity import find_links, has_chains
 from curation.stages import CorpusStage
 from curation.stages.outcome import Drops
@@ -42,7 +43,7 @@ class Duplicates(NamedTuple):
     groups: Frame
 
     def __repr__(self) -> str:
-        return f"<duplicates: {len(self.pairs):,} documents in {len(self.groups):,} groups>"
+        return f"<duplicates: {counted(len(self.pairs), 'document')} in {counted(len(self.groups), 'group')}>"
 
     def _repr_html_(self) -> str:
         names = ("similarity", "text", "kept_text")
@@ -55,6 +56,9 @@ class Duplicates(NamedTuple):
 
 def find_duplicates(frame: Any, stage: CorpusStage, text_column: str) -> Duplicates:
     """Return the duplicates that a stage finds in a frame, as frames of the same library."""
+    if is_column(frame):
+        kept, *others = find_duplicates(framed(frame, text_column), stage, text_column)
+        return Duplicates(*(unframed(frame, part, text_column) for part in (kept, *others)))
     if is_table(frame):
         table = table_of(frame)
         kept, *others = find_duplicates(as_frame(table), stage, text_column)

@@ -25,7 +25,17 @@ from curation.contract import ID, TEXT, Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, RecipeError
 from curation.library.measured import note_measures, on_measures
-from curation.library.tables import as_frame, as_table, check_once, is_table, like, table_of
+from curation.library.tables import (
+    as_frame,
+    as_table,
+    check_once,
+    framed,
+    is_column,
+    is_table,
+    like,
+    table_of,
+    unframed,
+)
 from curation.planning.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
@@ -46,20 +56,36 @@ Names = Mapping[Any, Any]  # column of the frame -> its name while a stage sees 
 
 
 class HasColumns(Protocol):
-    """A DataFrame of pandas, cuDF or Dask."""
+    """A DataFrame, or a table of another library."""
 
     @property
     def columns(self) -> Any: ...
 
 
-AnyFrame = TypeVar("AnyFrame", bound=HasColumns)
+class HasType(Protocol):
+    """A Series of pandas, cuDF, Dask or polars."""
+
+    @property
+    def dtype(self) -> Any: ...
+
+
+class HasValues(Protocol):
+    """An array of pyarrow."""
+
+    @property
+    def type(self) -> Any: ...
+
+
+AnyFrame = TypeVar("AnyFrame", bound=HasColumns | HasType | HasValues)
 
 
 def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFrame:
     """Return the frame after one stage, shipped or your own.
 
     frame         a pandas or cuDF DataFrame, which is not changed, or a Dask DataFrame, whose rows stay lazy; or a
-                  table of polars, DuckDB or pyarrow (Arrow PyCapsule interface). The result is of the same library
+                  table of polars, DuckDB or pyarrow (Arrow PyCapsule interface). The result is of the same library.
+                  A Series of texts, of pandas, cuDF, Dask or polars, or an array of pyarrow gives one too; of a stage
+                  that adds columns a frame, with the texts as `text_column`
     stage         a `RowStage` or a `CorpusStage`
     text_column   the string column that holds the text, default `text`; it keeps its name. Nulls count as empty texts
 
@@ -82,6 +108,10 @@ def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFra
     InputError if a column that the stage needs is missing. Raises also the errors of the stage's own `check`, and
     StageError for a stage that breaks its contract.
     """
+    if is_column(frame):
+        return cast(
+            AnyFrame, unframed(frame, apply(framed(frame, text_column), stage, text_column=text_column), text_column)
+        )
     if is_table(frame):
         table = table_of(frame)
         found = _applied(as_frame(table), stage, text_column)

@@ -60,6 +60,10 @@ class TrainedLM(NamedTuple):
     words: int
     rejected: int
 
+    def __repr__(self) -> str:
+        ngrams = ", ".join(f"{count:,} {order}-grams" for order, count in enumerate(self.ngrams, 1))
+        return f"<trained language model {str(self.path)!r}: {ngrams} of {counted(self.documents, 'document')}>"
+
 
 def train_lm(
     inputs: str | os.PathLike[str] | AnyInput | Sequence[Any],

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT, Engine
 from curation.engine import choose_engine, load_engine
-from curation.errors import InputError, OutputError, RecipeError, as_share, nearest
+from curation.errors import InputError, OutputError, RecipeError, as_share, counted, nearest
 from curation.kernels.ngram_table import table_of
 from curation.library.keywords import check_types
 from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
 from curation.library.overlap_vectors import Close, Items, items_of, refine
+from curation.models.packages import model_folder
 from curation.models.vectors import UNITS, units_of
 from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, shown
@@ -37,6 +38,7 @@ from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
 from curation.stages.words import check_words
 from curation.system.files import as_json, commit, local_output
+from curation.system.html_table import html_table
 from curation.system.steps import Count, each, watching
 
 SLICE_BYTES = BATCH_BYTES = 16 << 20
@@ -112,6 +114,16 @@ class Overlap(NamedTuple):
         """Number of items that are close to a training text; 0 without a model."""
         return sum(entry.close for entry in self.sets)
 
+    def __repr__(self) -> str:
+        items = sum(entry.items for entry in self.sets)
+        sets = counted(len(self.sets), "set")
+        documents = counted(self.documents, "document")
+        documents += f", {self.close:,} close to one by {self.model}" if self.model else ""
+        return f"<overlap: {self.contaminated:,} of {counted(items, 'item')} of {sets} contaminated by {documents}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self)[1:-1], EvaluationSet._fields, self.sets)
+
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the result to a `.json` file, or the items to an `.arrow` or `.parquet` file, and return its path.
 
@@ -177,7 +189,7 @@ def check_overlap(
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
     documents  number of documents to name per n-gram and item, the first ones
     tokenizer  of pairs; default: the one in the manifest of their run
-    model      folder of an encoder or of static embeddings: compare vectors too; "": n-grams only
+    model      as in `curation.embed`: compare vectors too; "": n-grams only
     cosine     with a model: an item is close to a training text from this cosine on, in (0, 1]
     whole_documents  with a model: compare documents as a whole only. A long one then hides an item
     engine     `auto`, `gpu` or `cpu`
@@ -214,7 +226,7 @@ def check_overlap(
         check_words(words)
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    model = os.fspath(model)
+    model = model_folder(os.fspath(model))
     if model and not 0 < cosine <= 1:
         raise RecipeError(f"cosine must be above 0 and at most 1, not {cosine:g}{as_share(cosine)}")
     if whole_documents and not model:

@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from curation.arrays import batches_by_size
-from curation.errors import RecipeError
+from curation.errors import RecipeError, counted
 from curation.kernels.span_matches import all_anchors
 from curation.kernels.spans import fill_spans
 from curation.library.keywords import check_types
 from curation.library.overlap import check_output, read_items, save_items
 from curation.stages.exact.span_index import Matches, SpanIndex
 from curation.stages.exact.span_runs import text_buffers
+from curation.system.html_table import html_table
 from curation.system.steps import each
 
 AT_ONCE = 1 << 20  # bytes of items
@@ -73,6 +74,15 @@ class SpanOverlap(NamedTuple):
     def contaminated(self) -> int:
         """Number of contaminated items."""
         return sum(entry.contaminated for entry in self.sets)
+
+    def __repr__(self) -> str:
+        items = sum(entry.items for entry in self.sets)
+        sets = counted(len(self.sets), "set")
+        documents = counted(self.documents, "document")
+        return f"<overlap: {self.contaminated:,} of {counted(items, 'item')} of {sets} contaminated by {documents}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self)[1:-1], SpanSet._fields, self.sets)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the result to a `.json` file, or the items to an `.arrow` or `.parquet` file, and return its path.

@@ -310,7 +310,8 @@ def embed(
     model                local folder with a BERT or RoBERTa encoder (`config.json`, `model.safetensors`,
                          `tokenizer.json`), with a transformer in ONNX (`model.onnx` or `onnx/model.onnx`), or with
                          static embeddings in the form of model2vec, which need no GPU; or an `.onnx` file in such a
-                         folder. Or a whole `curation.Embed` in place of the keywords, which are its fields
+                         folder; or `package:NAME`, such a folder in an installed package. Or a whole `curation.Embed`
+                         in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas
@@ -438,6 +439,8 @@ def exact_dedup(
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
     frame, text_column   as in `curation.apply`
 
+    On a Dask frame the call reads all text, as `curation.apply` describes.
+
     On a Dask frame the call itself reads all text once, for 24 bytes of keys per document. The rows stay lazy.
 
         >>> import curation, pandas
@@ -476,6 +479,8 @@ def line_dedup(
     stage                a whole `curation.LineDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
+    On a Dask frame the call reads all text, as `curation.apply` describes.
+
     On a Dask frame the call itself reads all text twice, and a third time where it cuts. The rows stay lazy.
 
         >>> import curation, pandas
@@ -505,6 +510,8 @@ def substring_dedup(
 
     stage                a whole `curation.SubstringDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
+
+    On a Dask frame the call reads all text, as `curation.apply` describes.
 
     On a Dask frame the call itself reads all text twice, and parts of it twice more. The rows stay lazy.
 
@@ -585,6 +592,8 @@ def fuzzy_dedup(
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
     frame, text_column   as in `curation.apply`
 
+    On a Dask frame the call reads all text, as `curation.apply` describes.
+
     On a Dask frame the call itself reads all text once, for 8 bytes of keys per band and document, plus 8 per
     document. It computes partitions with candidates a second time, one by one. The rows stay lazy. A list in `keep`
     has values of the column `source`.
@@ -618,6 +627,8 @@ def ngram_dedup(
 
     stage                a whole `curation.NgramDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
+
+    On a Dask frame the call reads all text, as `curation.apply` describes.
 
     On a Dask frame the call itself reads all text twice. The first pass computes 16 bytes of keys per document, the
     second decides, partition after partition. The rows stay lazy.
@@ -687,6 +698,8 @@ def semantic_dedup(
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
     frame, text_column   as in `curation.apply`
 
+    On a Dask frame the call reads all text, as `curation.apply` describes.
+
     The column has lists of numbers, or JSON arrays of numbers in strings. On a Dask frame the call itself computes
     all partitions twice. The rows stay lazy. A frame does not tell the model of its vectors: with `index` only
     their dimensions are compared. A list in `keep` has values of the column `source`.
@@ -728,6 +741,8 @@ def select(
                          whole `curation.Select` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
+    On a Dask frame the call reads all text, as `curation.apply` describes.
+
     Of n rows, floor(share * n) are removed; of equal numbers the later rows. On a Dask frame the call itself
     computes 16 bytes per row; the rows stay lazy.
 
@@ -765,6 +780,8 @@ def mix(
     weights              name of a group -> its share of the result; divided by their sum. Documents of other groups are
                          removed. Or a whole `curation.Mix` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
+
+    On a Dask frame the call reads all text, as `curation.apply` describes.
 
     Copies of a row follow it. On a Dask frame the call itself computes 16 to 24 bytes per row; the rows stay lazy.
 

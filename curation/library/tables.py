@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of polars, DuckDB, pyarrow and other libraries, by the Arrow PyCapsule interface.
+"""Tables of polars, DuckDB, pyarrow and other libraries, by the Arrow PyCapsule interface, and single columns.
 
 Stages see a frame of the CPU engine. Columns that they do not write are taken from the table by the index of the rows
 that are left, so none of them changes its type or its values.
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from curation.arrays import as_one_array
-from curation.contract import Frame
+from curation.contract import Engine, Frame
 from curation.engine import FRAME_LIBRARIES, load_engine
 from curation.errors import InputError
 
@@ -31,6 +31,46 @@ def is_table(value: Any) -> bool:
     """Whether a value is a table of another library than those that have an engine."""
     is_own = _library_of(getattr(value, "_meta", value)) in FRAME_LIBRARIES
     return not is_own and hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+
+
+def is_column(value: Any) -> bool:
+    """Whether a value is a column: a Series of pandas, cuDF, Dask or polars, or an array of pyarrow."""
+    seen = getattr(value, "_meta", value)
+    if _library_of(seen) in FRAME_LIBRARIES:
+        return hasattr(seen, "to_frame") and hasattr(seen, "iloc") and not hasattr(seen, "columns")
+    is_stream = hasattr(seen, "__arrow_c_stream__") and hasattr(seen, "__len__") and not hasattr(seen, "columns")
+    return is_stream or isinstance(seen, pa.Array)
+
+
+def framed(column: Any, name: str) -> Any:
+    """Return a column as a frame, or a table of pyarrow, that has it alone."""
+    if hasattr(column, "to_frame") and _library_of(getattr(column, "_meta", column)) in FRAME_LIBRARIES:
+        return column.to_frame(name)
+    return pa.table({name: pa.chunked_array([column] if isinstance(column, pa.Array) else column)})
+
+
+def unframed(column: Any, frame: Any, name: str) -> Any:
+    """Return what was made of a framed column as a column of its kind; as a frame of its library, if it has more
+    columns than `name`."""
+    if len(frame.columns) > 1 or name not in (frame.column_names if isinstance(frame, pa.Table) else frame.columns):
+        return like(column, frame) if isinstance(frame, pa.Table) else frame
+    if not isinstance(frame, pa.Table):
+        return frame[name].rename(column.name)
+    found = as_one_array(frame.column(name)) if isinstance(column, pa.Array) else frame.column(name)
+    return like(column, found).alias(column.name) if _library_of(column) == "polars" else found
+
+
+def in_memory(value: Any, name: str) -> Frame:
+    """Return a frame, a table, or a column as `name`, as a frame of an engine. TypeError for a Dask frame."""
+    value = framed(value, name) if is_column(value) else value
+    if hasattr(value, "map_partitions"):
+        raise TypeError("expected a frame in memory, got a Dask frame. Call compute() first")
+    return as_frame(table_of(value)) if is_table(value) else value
+
+
+def result_like(value: Any, engine: Engine, table: pa.Table) -> Any:
+    """Return a table as a frame of the engine, or as one of the library of `value` where that has no engine."""
+    return engine.from_arrow(table) if _library_of(value) in FRAME_LIBRARIES else like(value, table)
 
 
 def check_once(names: Sequence[Any], name: Any) -> None:
@@ -69,7 +109,7 @@ def as_table(frame: Frame, given: pa.Table, written: Collection[str]) -> pa.Tabl
     return pa.table(columns)
 
 
-def like(value: Any, table: pa.Table) -> Any:
+def like(value: Any, table: pa.Table | pa.ChunkedArray) -> Any:
     """Return a table as one of the library of `value`: a DataFrame of polars, a relation of DuckDB, else `table`."""
     library = _library_of(value)
     return sys.modules[library].from_arrow(table) if library in ("polars", "duckdb") else table

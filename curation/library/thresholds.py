@@ -27,7 +27,8 @@ def decide(measures: Measures, rules: Rules) -> Verdict:
     and `counts()` per reason.
 
     measures   a DataFrame (pandas or cuDF), an Arrow table, or a mapping name -> array, with one row per document and a
-               column for each measure in the rules, as `curation.measure` and `curate measure` write them
+               column for each measure in the rules, as `curation.measure` and `curate measure` write them. Of a Dask
+               frame the call computes these columns
     rules      as in `curation.filter`: a rule set, a `curation.Rule`, a mapping such as `{"words": {"min": 50}}`, or a
                list. Rules on columns need these columns too
 

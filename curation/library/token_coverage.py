@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.errors import InputError
+from curation.errors import InputError, counted
 from curation.packing.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.run_folder.documents import part_files
 from curation.system.files import read_json
+from curation.system.html_table import html_table
 from curation.system.steps import each, watching
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -62,6 +63,18 @@ class TokenCoverage(NamedTuple):
     tokenizer: Tokenizer
     groups: list[CoverageGroup]
     counts: np.ndarray
+
+    def __repr__(self) -> str:
+        whole = self.groups[0]
+        per_word, per_byte = whole.tokens / max(whole.words, 1), whole.tokens / max(whole.bytes, 1)
+        return (
+            f"<token coverage of {self.tokenizer.name}: {whole.tokens:,} tokens of "
+            f"{counted(whole.documents, 'document')}, {per_word:.3g} per word, {per_byte:.3g} per byte, "
+            f"{whole.unknown:,} unknown>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self)[1:-1], CoverageGroup._fields, self.groups)
 
     @property
     def unused(self) -> np.ndarray:

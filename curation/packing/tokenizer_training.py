@@ -57,6 +57,12 @@ class Trained(NamedTuple):
     rejected: int
     tokens_per_byte: float
 
+    def __repr__(self) -> str:
+        return (
+            f"<trained tokenizer {str(self.path)!r}: {self.tokenizer.vocabulary:,} tokens from "
+            f"{counted(self.texts, 'document')}, {self.tokens_per_byte:.3g} tokens per byte>"
+        )
+
 
 def train_tokenizer(
     inputs: str | os.PathLike[str] | AnyInput | Sequence[str | os.PathLike[str] | AnyInput | dict[str, Any]],

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from curation.engine import choose_engine, load_engine
+from curation.errors import counted
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.planning.arguments import find_resources
@@ -39,6 +40,7 @@ from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
 from curation.stages import CorpusStage
 from curation.system.files import local_output
+from curation.system.html_table import html_table
 from curation.system.progress import Progress
 
 START_SECONDS = 1.2
@@ -121,6 +123,21 @@ class Estimate(msgspec.Struct, kw_only=True):
     disk: DiskNeed
     not_counted: list[str]
     warnings: list[str]
+
+    def __repr__(self) -> str:
+        tokens = f", {self.tokens:,} tokens" if self.tokens else ""
+        low, high = self.seconds
+        return (
+            f"<estimate of {self.recipe['name'] or 'a recipe'}: {counted(self.files, 'file')}, "
+            f"{counted(self.documents, 'document')}, {self.kept:,} kept{tokens}; {low:.3g} to {high:.3g} s, "
+            f"{self.memory.needed / 1e9:.2g} GB of memory, {self.disk.needed / 1e9:.2g} GB of disk>"
+        )
+
+    def _repr_html_(self) -> str:
+        names = ("documents_in", "documents_out", "edited")
+        known = [(stage.name, *(getattr(stage, name) for name in names)) for stage in self.stages]
+        rows = [("" if value is None else value for value in row) for row in known]
+        return html_table(repr(self)[1:-1], ("stage", "documents", "kept", "edited"), map(tuple, rows))
 
 
 def estimate(

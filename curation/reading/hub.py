@@ -60,10 +60,10 @@ class HubSource:
         while True:
             try:
                 batch = next(batches, None)
-            except _broken() as error:
-                raise ConnectionError(_on_one_line(error)) from error
+            except broken_connection() as error:
+                raise ConnectionError(on_one_line(error)) from error
             except (ValueError, RuntimeError, KeyError, TypeError) as error:
-                raise InputError(f"{self.label} cannot be read: {_on_one_line(error)}") from error
+                raise InputError(f"{self.label} cannot be read: {on_one_line(error)}") from error
             if batch is None:
                 return
             place = {"commit": self.commit, "files": self.files, "state": self.dataset.state_dict()}
@@ -124,14 +124,14 @@ def _load(entry: HubInput, label: str, revision: str) -> tuple[Any, list[tuple[s
         files = builder.config.data_files or {}
         known = [tuple(map(str, file)) for split in files.values() for file in split.origin_metadata]
         return builder.as_streaming_dataset(split=entry.split), known
-    except (datasets.exceptions.DatasetsError, ValueError, RuntimeError, *_broken()) as error:
+    except (datasets.exceptions.DatasetsError, ValueError, RuntimeError, *broken_connection()) as error:
         raise InputError(_explained(error, entry, label)) from error
 
 
 def _explained(error: Exception, entry: HubInput, label: str) -> str:
     """Return the message of an error, with its remedy: by the HTTP status of the hub, else by the type of the error."""
     message = scrubbed(" ".join(str(error).split()))
-    status = _status(error)
+    status = status_of(error)
     if status >= 500 or status == 429:
         return f"{label}: the hub answers {status}, an error on its side. Rerun the same command later"
     if status in (401, 403) or re.search(r"\bgated\b", message) or "authenticat" in message.lower():
@@ -153,16 +153,16 @@ def _explained(error: Exception, entry: HubInput, label: str) -> str:
             f"{label} was not found (404). Check the name and the revision; a private one needs `hf auth login` or "
             "HF_TOKEN"
         )
-    if isinstance(error, _broken()):
+    if isinstance(error, broken_connection()):
         return f"{label}: the hub cannot be reached ({message}). Rerun the same command without --force to resume"
     return f"{label} cannot be opened: {message}"
 
 
-def _on_one_line(error: Exception) -> str:
+def on_one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {scrubbed(' '.join(str(error).split()))}"
 
 
-def _status(error: BaseException | None) -> int:
+def status_of(error: BaseException | None) -> int:
     """Return the HTTP status of an error or of its causes; 0 where there is none."""
     while error is not None:
         status = getattr(getattr(error, "response", None), "status_code", 0) or getattr(error, "status", 0)
@@ -172,7 +172,7 @@ def _status(error: BaseException | None) -> int:
     return 0
 
 
-def _broken() -> tuple[type[Exception], ...]:
+def broken_connection() -> tuple[type[Exception], ...]:
     """Return the errors that a broken connection raises."""
     errors: list[type[Exception]] = [OSError, EOFError]
     for package, name in HTTP_ERRORS.items():

@@ -29,7 +29,9 @@ HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class _Input(
+    ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", repr_omit_defaults=True,
+):  # fmt: skip
     """Settings of files and of data sets."""
 
     path: str
@@ -298,7 +300,7 @@ def refuse_streamed(entries: Iterable[AnyInput]) -> None:
             )
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
     """Limits on all inputs together; 0: no limit.
 
     max_documents, max_bytes   budget of all inputs, which are read in their order until it is reached; bytes of text.

@@ -17,7 +17,7 @@ import msgspec
 
 from curation.contract import ID
 from curation.engine import PACKAGES
-from curation.errors import RecipeError, nearest
+from curation.errors import RecipeError, by_keyword, nearest
 from curation.kernels.word_breaks import SPACES
 from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import Forms
@@ -62,14 +62,14 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Outputs of a run besides `documents/` and `removed/`.
 
-    formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed` (one folder
-                         each); an empty list writes no tokens
+    formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed`, `mds` (one
+                         folder each); an empty list writes no tokens
     shuffle              shuffle documents by `seed` before packing: in `tokens/` within each input, in the other forms
                          across all inputs
     splits               shares of `train`, `valid`, `test`; a hash of the text chooses a document's split. Empty: no
                          splits. `documents/` has it in the column `split`
     blend, megatron      weights and settings in `tokens/_meta/`
-    token_shards, blocks, chunks, packed   settings of the forms
+    token_shards, blocks, chunks, packed, mds   settings of the forms
     pad_id               token that fills up rows; -1: the end-of-document token
     max_file_bytes       size limit of a `.bin` file; the document that would exceed it starts the next file
     part_bytes, part_documents   text bytes and documents per file in `documents/`
@@ -339,8 +339,9 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     return content
 
 
+@by_keyword("allow_code", "settings")
 def parse_recipe(
-    text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+    text: str | bytes, where: str = "recipe", *, allow_code: Sequence[str] = (), settings: Sequence[str] = ()
 ) -> Recipe:
     """A recipe from YAML text.
 
@@ -356,7 +357,8 @@ def parse_recipe(
     content = parse_yaml(text, where)
     if content is None:
         raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
-    return convert_recipe(apply_settings(content, settings, Recipe) if settings else content, where, allow_code)
+    changed = apply_settings(content, settings, Recipe) if settings else content
+    return convert_recipe(changed, where, allow_code=allow_code)
 
 
 def _written_out(content: object, allow_code: Sequence[str]) -> object:
@@ -377,7 +379,8 @@ def recipe_from_job(content: dict[str, Any]) -> Recipe:
     return msgspec.convert(content | {"stages": [stage_from_job(entry) for entry in content["stages"]]}, Recipe)
 
 
-def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
+@by_keyword("allow_code")
+def convert_recipe(content: object, where: str = "recipe", *, allow_code: Sequence[str] = ()) -> Recipe:
     """A recipe from dictionaries, which may use shorthands.
 
     where        name of the recipe in messages
@@ -467,13 +470,13 @@ def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) 
     try:
         if path.is_file():
             with path.open("rb") as file:
-                return parse_recipe(file.read(MAX_BYTES + 1), name, allow_code, settings)
+                return parse_recipe(file.read(MAX_BYTES + 1), name, allow_code=allow_code, settings=settings)
         is_folder = path.is_dir()
     except OSError as error:
         raise RecipeError(f"recipe {explain(error)}") from None
     shipped = shipped_recipes()
     if name in shipped:
-        return parse_recipe(shipped[name], name, allow_code, settings)
+        return parse_recipe(shipped[name], name, allow_code=allow_code, settings=settings)
     if path.suffix in (".yaml", ".yml", *AMBIGUOUS_SUFFIXES) or path.parent != Path():
         hint = advice(str(path)) or f"; give a YAML file or one of {', '.join(shipped)}"
         raise RecipeError(f"recipe {shown_name} does not exist{hint}")

@@ -8,6 +8,7 @@ text columns, the recipe names none: a run finds the column of each file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import yaml
 
@@ -21,6 +22,12 @@ from curation.recipes.yaml_text import flow, on_one_line
 from curation.stages import FuzzyDedup
 
 EXAMPLE = "data/*.jsonl.gz"
+HTML = [  # patterns of a stage before `rewrite`
+    {"matches": r"(?is)<(script|style)\b.*?</(script|style)\s*>|<!--.*?-->", "by": ""},
+    {"matches": r"(?i)<(br|hr|li|/p|/div|/[uo]l|/h[1-6]|/tr|/blockquote|/pre|/title)\b[^<>]*>", "by": "\n"},
+    {"matches": r"(?i)</t[dh]\b[^<>]*>", "by": " "},
+    {"matches": r"</?[A-Za-z][^<>]*>", "by": ""},
+]
 MAX_SHOWN = 4  # columns
 MAX_SHOWN_UNUSED = 20
 
@@ -38,7 +45,7 @@ COMMENTS = {
     "exact_dedup": "keeps the first of equal texts; compare: lowercase ignores case and outer white space",
     "fuzzy_dedup": f"near-duplicates; threshold: {FuzzyDedup().threshold} is Jaccard similarity; lower removes more",
     "tokenizer": "gpt2, cl100k_base, a tokenizer.json, a SentencePiece .model or hub:ORG/NAME",
-    "output": "also token_shards, blocks, chunks, packed; splits: {train: 0.99, valid: 0.01} splits the documents",
+    "output": "also token_shards, blocks, chunks, packed, mds; splits: {train: 0.99, valid: 0.01} splits the documents",
 }
 
 
@@ -49,15 +56,33 @@ def starting_recipe(survey: Survey, name: str) -> str:
     name     file name of the recipe, for the commands in its comments
     """
     content = yaml.safe_load(shipped_recipes()[DEFAULT_RECIPE])
-    lines = [HEAD.format(name=name), *_unused(survey.unused), f"# {COMMENTS['input']}", "input:"]
+    lines = [HEAD.format(name=name)]
+    lines += [*_listed(survey.unused, "Not read"), *_listed(survey.faults, "Read in part")]
+    lines += [f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
         lines += [*(f"  # {on_one_line(line)}" for line in describe(suggested)), f"  - {flow(suggested.settings)}"]
     lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
+    lines += _html_stage(survey, content["stages"])
     for stage in content["stages"]:
         lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {flow(stage)}"]
     for key in ("tokenizer", "output"):
         lines += [f"# {COMMENTS[key]}", f"{key}: {flow(content[key])}"]
     return "\n".join(lines) + "\n"
+
+
+def _html_stage(survey: Survey, stages: list[dict[str, Any]]) -> list[str]:
+    """A stage that deletes tags, where texts are full of them; `rewrite` of the stages then decodes their entities."""
+    inputs = [suggested for suggested in survey.inputs if suggested.is_html]
+    if not inputs:
+        return []
+    if any(facts.entities for suggested in inputs for facts in suggested.facts):
+        next(stage for stage in stages if stage["kind"] == "rewrite")["entities"] = "decode"
+    tagged, texts = sum(each.tagged for each in inputs), sum(each.texts for each in inputs)
+    return [
+        f"  # {tagged:,} of {counted(texts, 'probed text')} have tags of HTML: deletes tags of all inputs, ends",
+        "  # lines where blocks end. Delete this stage to keep tags, as for source code",
+        f"  - {flow({'kind': 'rewrite', 'name': 'html', 'replace': HTML})}",
+    ]
 
 
 def describe(suggested: SuggestedInput) -> Iterator[str]:
@@ -73,6 +98,8 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
     encoding = suggested.settings.get("encoding", "")
     if encoding and not encoding.startswith("utf-16"):
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
+    if suggested.tagged:
+        yield f"{suggested.tagged:,} of {counted(suggested.texts, 'probed text')} have tags of HTML"
     kind = FORMATS.get(suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]))
     if kind and kind.hint:
         yield kind.hint
@@ -92,12 +119,12 @@ def _lengths(suggested: SuggestedInput) -> str:
     return f"; {column} has {others[column]:,.0f} bytes on average{alternatives}"
 
 
-def _unused(unused: Mapping[str, str]) -> Iterator[str]:
-    """Comments on files that no input reads."""
-    if not unused:
+def _listed(paths: Mapping[str, str], title: str) -> Iterator[str]:
+    """Comments on files that no input reads, or reads in part."""
+    if not paths:
         return
-    yield f"# Not read: {counted(len(unused), 'path')}"
-    for path, reason in list(unused.items())[:MAX_SHOWN_UNUSED]:
+    yield f"# {title}: {counted(len(paths), 'path')}"
+    for path, reason in list(paths.items())[:MAX_SHOWN_UNUSED]:
         yield f"#   {on_one_line(path)}: {on_one_line(reason)}"
-    if len(unused) > MAX_SHOWN_UNUSED:
-        yield f"#   and {len(unused) - MAX_SHOWN_UNUSED:,} more"
+    if len(paths) > MAX_SHOWN_UNUSED:
+        yield f"#   and {len(paths) - MAX_SHOWN_UNUSED:,} more"

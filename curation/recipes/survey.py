@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a folder as inputs of a recipe: one input per suffix, with the text column and the encoding of its files.
 
-Files of one suffix are split where they need different settings. A glob stands for files only if it matches no other
-file; else the files are named one by one.
+Files of one format are split where they need different settings. A glob stands for files only if it matches no other
+file; else a list names the files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from curation.reading.formats import FORMATS, format_of
 from curation.reading.inputs import COMPRESSIONS, LIST_MARK, AnyInput, FilesInput
 from curation.reading.paths import find_files, is_run, split_suffix
 from curation.reading.source_files import SourceFile
-from curation.reading.streams import open_stream, read_chunk
+from curation.reading.streams import Chunk, open_stream, read_chunk
 from curation.reading.urls import is_remote
 
 PROBED_BYTES = 1 << 20  # per file
@@ -30,7 +31,15 @@ WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summ
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
 MIN_TEXT_BYTES = 40
-MAX_NAMED = 10  # files of one kind that the recipe names; more are in a list
+TAGS = (
+    "a|abbr|article|aside|b|blockquote|body|br|code|div|em|figure|font|footer|form|h[1-6]|head|header|hr|html|i|iframe|img|"
+    "li|main|nav|ol|p|pre|script|section|small|span|strong|style|sub|sup|table|tbody|td|th|thead|title|tr|u|ul"
+)
+TAG = re.compile(rf"</?(?:{TAGS})(?:\s+[a-z-]+\s*=[^<>]*|\s*/)?>", re.IGNORECASE)
+ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,6});", re.IGNORECASE)
+MIN_TAGS = 2  # of a text with tags
+CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\b\x1b"})
+MAX_CONTROLS = 0.01  # share of the bytes of a text
 UNKNOWN = "unknown format"
 SAME = "other files of its suffix cannot be read"
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -50,6 +59,10 @@ class Facts(NamedTuple):
     reading   further settings: encoding, delimiter, quote
     others    further columns with text -> mean bytes; `column` is among them
     numbers   columns with numbers
+    texts     number of texts looked at
+    tagged    those with tags of HTML
+    entities  those with tags and entities of HTML
+    fault     what a run will not read of the file
     """
 
     column: str = ""
@@ -57,6 +70,10 @@ class Facts(NamedTuple):
     reading: tuple[tuple[str, str], ...] = ()
     others: tuple[tuple[str, float], ...] = ()
     numbers: tuple[str, ...] = ()
+    texts: int = 0
+    tagged: int = 0
+    entities: int = 0
+    fault: str = ""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -86,12 +103,32 @@ class SuggestedInput(NamedTuple):
     facts: tuple[Facts, ...] = ()
     listed: tuple[str, ...] = ()
 
+    @property
+    def texts(self) -> int:
+        """Number of texts that were looked at."""
+        return sum(facts.texts for facts in self.facts)
+
+    @property
+    def tagged(self) -> int:
+        """Those with tags of HTML."""
+        return sum(facts.tagged for facts in self.facts)
+
+    @property
+    def is_html(self) -> bool:
+        """Whether half of its texts have tags."""
+        return 0 < self.texts <= 2 * self.tagged
+
 
 class Survey(NamedTuple):
-    """The inputs for a recipe, and the files that none of them reads: path -> reason."""
+    """The inputs for a recipe.
+
+    unused   files that none of them reads: path -> reason
+    faults   files of which a run reads a part, or nothing: path -> reason
+    """
 
     inputs: list[SuggestedInput]
     unused: dict[str, str]
+    faults: Mapping[str, str] = MappingProxyType({})
 
 
 def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
@@ -103,17 +140,19 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
     """
     inputs: list[SuggestedInput] = []
     unused: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for entry in entries:
-        suggested, left = _surveyed(entry)
-        inputs += suggested
-        unused |= left
+        found = _surveyed(entry)
+        inputs += found.inputs
+        unused |= found.unused
+        faults |= found.faults
     unused.pop(os.path.normpath(recipe), None)
-    return Survey([_with_list(suggested, recipe) for suggested in _with_unique_names(inputs)], unused)
+    return Survey([_with_list(suggested, recipe) for suggested in _with_unique_names(inputs)], unused, faults)
 
 
-def _surveyed(entry: AnyInput) -> tuple[list[SuggestedInput], dict[str, str]]:
+def _surveyed(entry: AnyInput) -> Survey:
     if not isinstance(entry, FilesInput) or is_remote(entry.path):
-        return [SuggestedInput({"path": entry.path})], {}
+        return Survey([SuggestedInput({"path": entry.path})], {})
     settings = {"path": entry.path}
     if not split_suffix(entry.path)[0] and os.path.isfile(os.path.expanduser(entry.path)):
         settings["format"] = _format_of(entry.path)
@@ -122,6 +161,8 @@ def _surveyed(entry: AnyInput) -> tuple[list[SuggestedInput], dict[str, str]]:
     is_whole = not (unused and _is_glob(entry.path))  # a glob reads all its matches, a folder known formats alone
     files = find_files([entry] if is_whole else _known_matches(entry))
     facts, failures = _facts_of(files)
+    facts = _agreed(facts)
+    faults = {_shown(path, entry.path): each.fault for path, each in facts.items() if each.fault}
     if files and not os.path.isfile(os.path.expanduser(entry.path)):  # files that nobody named may hold no documents
         failures |= {path: _no_text(path, entry) for path, entry in facts.items() if entry.is_doubtful}
         facts = {path: entry for path, entry in facts.items() if path not in failures}
@@ -134,15 +175,14 @@ def _surveyed(entry: AnyInput) -> tuple[list[SuggestedInput], dict[str, str]]:
     groups = _grouped([file for file in files if _suffix(file.path) in known and file.path not in failures], facts)
     if len(groups) == 1 and not failures and is_whole:
         [group] = groups
-        return [_suggested(settings | _common(group, facts), group, facts)], unused
-    inputs = [
-        _suggested({"path": path} | _name_of(entry.path, path, group) | _common(group, facts), members, facts)._replace(
-            listed=tuple(_shown(file.path, entry.path) for file in members) if path == LIST_MARK else ()
-        )
-        for group in groups
-        for path, members in _patterns(entry.path, group)
-    ]
-    return inputs, unused
+        return Survey([_suggested(settings | _common(group, facts), group, facts)], unused, faults)
+    inputs = []
+    for group in groups:
+        path = _pattern(entry.path, group)
+        settings = {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
+        listed = tuple(_shown(file.path, entry.path) for file in group) if path == LIST_MARK else ()
+        inputs.append(_suggested(settings, group, facts)._replace(listed=listed))
+    return Survey(inputs, unused, faults)
 
 
 def _no_text(path: str, facts: Facts) -> InputError:
@@ -190,41 +230,36 @@ def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, s
     return {name: value for name, value in known[0].items() if name != "text_column" or len(columns) == 1}
 
 
-def _patterns(asked: str, group: Sequence[SourceFile]) -> list[tuple[str, Sequence[SourceFile]]]:
-    """Paths and globs that together match the files of a group and no other file."""
-    suffixes: dict[str, list[SourceFile]] = {}
-    for file in group:
-        suffixes.setdefault(_suffix(file.path), []).append(file)
-    paths: list[tuple[str, Sequence[SourceFile]]] = []
-    for suffix, files in suffixes.items():
-        folders: dict[str, list[SourceFile]] = {}
-        for file in files:
-            folders.setdefault(os.path.dirname(file.path), []).append(file)
-        top = _top(asked, folders)
-        choices = [(f"{top}*{suffix}", files), (f"{top}**{os.sep}*{suffix}", files)]
-        whole = next((choice for choice in choices if len(files) > 1 and _matches_only(*choice)), None)
-        if whole:
-            paths.append(whole)
-            continue
-        for folder, members in sorted(folders.items()):
-            paths += _in_folder(os.path.join(glob.escape(_shown(folder, asked)), ""), suffix, members, asked)
-    single = [file for _, files in paths for file in files if len(files) == 1]
-    if len(single) <= MAX_NAMED:
-        return paths
-    return [*((path, files) for path, files in paths if len(files) > 1), (LIST_MARK, single)]
+def _pattern(asked: str, group: Sequence[SourceFile]) -> str:
+    """A path or glob that matches the files of a group and no other file; LIST_MARK where there is none."""
+    if len(group) == 1:
+        return _shown(group[0].path, asked)
+    folders = {os.path.dirname(file.path) for file in group}
+    names = [os.path.basename(file.path) for file in group]
+    ending = _common_start(sorted({_suffix(name) for name in names}))
+    endings = f"*{ending}" if all(name.endswith(ending) for name in names) else f"*{ending}*"
+    start = glob.escape(_common_start(names).removesuffix(ending))
+    top = _top(asked, folders)
+    choices = [f"{top}{endings}", f"{top}**{os.sep}{endings}"]
+    if len(folders) == 1:
+        choices += [f"{top}{start}{endings}", f"{top}{_with_class(names)}"]
+    choices.append(f"{top}**{os.sep}{start}{endings}")
+    return next((pattern for pattern in choices if _matches_only(pattern, group)), LIST_MARK)
 
 
-def _in_folder(
-    folder: str, suffix: str, files: Sequence[SourceFile], asked: str
-) -> list[tuple[str, Sequence[SourceFile]]]:
-    """One glob for some files of a folder, by suffix or by the start of their names; else each file."""
-    folder = folder.removeprefix(f"{os.curdir}{os.sep}")
-    names = [os.path.basename(file.path) for file in files]
-    start = os.path.commonprefix(names).removesuffix(suffix)  # noqa: RUF071  # characters are compared, as they should
-    for pattern in (f"{folder}*{suffix}", f"{folder}{glob.escape(start)}*{suffix}"):
-        if len(files) > 1 and _matches_only(pattern, files):
-            return [(pattern, files)]
-    return [(_shown(file.path, asked), [file]) for file in files]
+def _common_start(names: Sequence[str]) -> str:
+    return os.path.commonprefix(names)  # noqa: RUF071  # characters are compared, as they should
+
+
+def _with_class(names: Sequence[str]) -> str:
+    """A pattern such as `[abc].jsonl` for names that differ in one character."""
+    places = [place for place, characters in enumerate(zip(*names, strict=False)) if len({*characters}) > 1]
+    if len({*map(len, names)}) > 1 or len(places) != 1:
+        return ""
+    place, first = places[0], names[0]
+    characters = "".join(sorted({name[place] for name in names}))
+    found = f"{glob.escape(first[:place])}[{characters}]{glob.escape(first[place + 1 :])}"
+    return found if characters.isalnum() else ""
 
 
 def _top(asked: str, folders: Iterable[str]) -> str:
@@ -347,14 +382,55 @@ def _facts_of(files: Sequence[SourceFile]) -> tuple[dict[str, Facts], dict[str, 
     return facts, failures
 
 
+def _agreed(facts: Mapping[str, Facts]) -> dict[str, Facts]:
+    """The facts, in which files with the same columns have one text column: the likeliest by their mean lengths."""
+    alike: dict[frozenset[str], list[str]] = {}
+    for path, each in facts.items():
+        if len(each.others) > 1:
+            alike.setdefault(frozenset(dict(each.others)), []).append(path)
+    agreed = dict(facts)
+    for names, paths in alike.items():
+        lengths = {name: sum(dict(facts[path].others)[name] for path in paths) / len(paths) for name in names}
+        others = tuple(sorted(lengths.items(), key=lambda pair: (-pair[1], pair[0])))
+        usual = next((facts[path].column for path in paths if facts[path].is_usual), "")
+        column = likeliest(dict(others), usual)
+        for path in paths:
+            agreed[path] = facts[path]._replace(column=column, is_usual=column == usual, others=others)
+    return agreed
+
+
 def _facts(file: SourceFile) -> Facts:
     kind, reading = format_of(file), _reading_of(file)
     file = msgspec.structs.replace(file, **reading)
-    form = tuple(reading.items())
-    if file.text_column or not kind.has_columns:
-        column = kind.probe(file).text_column
-        return Facts(column if kind.has_columns else "", False, form)
+    start = _start_of(file)
+    facts = _plain_facts(file, start.data, tuple(reading.items()))
+    fault = f"{start.damage}; a run reads what comes before" if start.damage else kind.doubt(file)
+    return facts._replace(fault=fault if start.data or file.bytes else "the file is empty")
+
+
+def _start_of(file: SourceFile) -> Chunk:
+    """The first bytes of a file that is compressed as a whole, or is text. InputError for binary data in its place."""
+    kind = format_of(file)
+    if not kind.is_compressible:
+        return Chunk(b"", "")
+    with open_stream(file.path, file.compression) as stream:
+        start = read_chunk(stream, PROBED_BYTES)
+    is_text = "encoding" in kind.options and not file.encoding.startswith("utf-16")
+    if is_text and len(start.data) - len(start.data.translate(None, CONTROLS)) > MAX_CONTROLS * len(start.data):
+        raise InputError(f"{file.path} looks like binary data, expected text. Convert it, or leave it out")
+    return start
+
+
+def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ...]) -> Facts:
+    kind = format_of(file)
+    if not kind.has_columns:
+        kind.probe(file)
+        texts = [start.decode(file.encoding, "replace")] if kind.name == "text" else []
+        return _with_markup(Facts("", False, form), texts)
     columns = kind.sample_columns(file)
+    if file.text_column:
+        column = kind.probe(file).text_column
+        return _with_markup(Facts(column, False, form), columns.get(column, ()))
     lengths = _mean_bytes(columns, file)
     numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
     others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
@@ -365,7 +441,15 @@ def _facts(file: SourceFile) -> Facts:
             raise error from None
         usual = ""
     column = likeliest(dict(others), usual) or usual
-    return Facts(column, column == usual, form, others, numbers)
+    return _with_markup(Facts(column, column == usual, form, others, numbers), columns.get(column, ()))
+
+
+def _with_markup(facts: Facts, values: Sequence[Any]) -> Facts:
+    """The facts with the number of texts among some values, of those with tags of HTML, and with entities too."""
+    texts = [value for value in values if isinstance(value, str)]
+    tagged = [text for text in texts if len(TAG.findall(text)) >= MIN_TAGS]
+    entities = sum(bool(ENTITY.search(text)) for text in tagged)
+    return facts._replace(texts=len(texts), tagged=len(tagged), entities=entities)
 
 
 def _reading_of(file: SourceFile) -> dict[str, str]:

@@ -21,6 +21,7 @@ from curation.system.files import commit
 TABLES = ("documents", "removed", "measures", CLEANED, RAW)  # folders
 READERS = {"jsonl": "json", "csv": "csv"}  # of `datasets`. Its configurations of one folder are all Parquet
 MAX_INPUTS = 50
+PUSHED_BEGINS = "---\n# `curate push` writes this file. The next push replaces it."
 MARKUP = re.compile(r"([\\`*_\[\]<>|#~])")
 
 
@@ -36,16 +37,19 @@ def write_card(folder: Path, content: dict[str, Any], columns: Sequence[str]) ->
     return {CARD: hashlib.sha256(card).hexdigest()}
 
 
-def as_card(content: dict[str, Any], columns: Sequence[str]) -> str:
-    """Return the text of the file."""
+def as_card(content: dict[str, Any], columns: Sequence[str], repo: str = "") -> str:
+    """Return the text of the file. `repo`: of the data set of this name on the hub, which has the outputs of `content`
+    and neither the report nor the rest of a run."""
     configs = list(_configs(content))
-    lines = [CARD_BEGINS, *_front_matter(configs), "---", "", f"# {_shown(content['recipe']['name'] or 'run')}", ""]
+    lines = [PUSHED_BEGINS if repo else CARD_BEGINS, *_front_matter(configs), "---", ""]
+    lines += [f"# {_shown(content['recipe']['name'] or 'run')}", ""]
     lines += [*_counts(content), *_inputs(content)]
-    if content["recipe"]["output"]["documents"]:
+    if any(folder == "documents" for folder, _ in _paths(content)):
         lines += [f"Columns of `documents/`: {', '.join(map(_shown, columns))}.", ""]
-    lines += ["`report.html` has the funnel, samples and sources. `curate verify DIR` checks every file.", ""]
+    if not repo:
+        lines += ["`report.html` has the funnel, samples and sources. `curate verify DIR` checks every file.", ""]
     others = [(folder, path) for folder, path in _paths(content) if not path.endswith(".parquet")]
-    return "\n".join([*lines, *_examples(configs, others)])
+    return "\n".join([*lines, *_examples(configs, others, repo)])
 
 
 def _configs(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -103,24 +107,26 @@ def _inputs(content: dict[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _examples(configs: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _examples(configs: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str]], repo: str) -> Iterator[str]:
     if not configs:
         return
-    yield from ("## Load", "", "`DIR` is this folder.", "", "```python", "from datasets import load_dataset", "")
+    place, files = (repo, f"hf://datasets/{repo}") if repo else ("DIR", "DIR")
+    yield from ("## Load", "", *([] if repo else ["`DIR` is this folder.", ""]))
+    yield from ("```python", "from datasets import load_dataset", "")
     for number, (name, split, _) in enumerate(configs):
         chosen = f', "{name}"' if number else ""
-        yield f'{name} = load_dataset("DIR"{chosen}, split="{split}")'
+        yield f'{name} = load_dataset("{place}"{chosen}, split="{split}")'
     for folder, path in others:
         reader = READERS[path.rpartition(".")[2]]
-        yield f'{folder} = load_dataset("{reader}", data_files="DIR/{path}", split="train")'
+        yield f'{folder} = load_dataset("{reader}", data_files="{files}/{path}", split="train")'
     _, split, path = configs[0]
     is_split = path.startswith("documents/") and configs[0][0] == split
     where = f" WHERE {SPLIT} = '{split}'" if is_split else ""
     rows = f'.filter(polars.col("{SPLIT}") == "{split}")' if is_split else ""
     yield from ("```", "", "```python", "import duckdb", "")
-    yield f"duckdb.sql(\"SELECT * FROM 'DIR/{path}'{where}\")"
+    yield f"duckdb.sql(\"SELECT * FROM '{files}/{path}'{where}\")"
     yield from ("```", "", "```python", "import polars", "")
-    yield f'polars.scan_parquet("DIR/{path}"){rows}.collect()'
+    yield f'polars.scan_parquet("{files}/{path}"){rows}.collect()'
     yield from ("```", "")
 
 

@@ -27,9 +27,11 @@ from curation.rules.groups import (
     with_groups,
 )
 from curation.system.html_table import html_table
+from curation.system.terminal import printable_line
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
 GROUPS_KEPT = 64  # entries of rules with groups, in memory
+SHOWN_REASONS = 5  # in the repr of a verdict
 BLOCK_ROWS = 1 << 16  # arrays fit the cache: 64 instead of 95 ms CPU for 23 rules on a million documents
 
 
@@ -84,6 +86,22 @@ class Verdict(NamedTuple):
         for name, number in zip(self.reasons, numbers.tolist(), strict=True):
             totals[name] = totals.get(name, 0) + number
         return totals
+
+    def __repr__(self) -> str:
+        reasons = ", ".join(f"{printable_line(name)} {number:,}" for name, number in self._most())
+        removed = int(np.count_nonzero(~self.kept))
+        return f"<verdict: {removed:,} of {len(self.reason):,} documents removed{': ' if removed else ''}{reasons}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, number, f"{number / len(self.reason):.2%}") for name, number in self.counts().items() if number]
+        removed, title = int(np.count_nonzero(~self.kept)), "documents removed"
+        return html_table(f"{removed:,} of {len(self.reason):,} {title}", ("reason", "documents", "share"), rows)
+
+    def _most(self) -> list[tuple[str, int]]:
+        """The commonest reasons, and the number of documents of all others."""
+        counts = sorted(((name, number) for name, number in self.counts().items() if number), key=lambda each: -each[1])
+        others = sum(number for _, number in counts[SHOWN_REASONS:])
+        return counts[:SHOWN_REASONS] + ([("others", others)] if others else [])
 
 
 def decide(

@@ -41,6 +41,14 @@ class Histogram(NamedTuple):
         """Return the bin that holds a value; the first or the last one for a value outside the edges."""
         return int(np.clip(np.searchsorted(self.edges, value, "right") - 1, 0, len(self.counts) - 1))
 
+    def __repr__(self) -> str:
+        span = f" from {self.edges[0]:g} to {self.edges[-1]:g}" if len(self.counts) else ""
+        return f"<histogram: {counted(int(self.counts.sum()), 'document')} in {counted(len(self.counts), 'bin')}{span}>"
+
+    def _repr_html_(self) -> str:
+        rows = zip(self.edges[:-1].tolist(), self.edges[1:].tolist(), self.counts.tolist(), strict=True)
+        return html_table(repr(self)[1:-1], ("from", "to", "documents"), rows)
+
 
 class Effect(NamedTuple):
     """The effect of one bound of a rule on documents.
@@ -72,6 +80,16 @@ class Effect(NamedTuple):
         """Return the condition that kept documents satisfy, as in `words / lines <= 3.5`."""
         return f"{' / '.join(self.rule.measures)} {'>=' if self.side == 'min' else '<='} {self.bound:g}"
 
+    def __repr__(self) -> str:
+        documents = counted(self.removed_now, "document")
+        return f"<effect of {self.describe()}: {documents} removed, {self.alone:,} by this bound only>"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, float]] = [*zip(map(_move_name, MOVES), self.removed, strict=True)]
+        rows.append(("this only", self.alone))
+        rows += [(f"p{rank:g}", value) for rank, value in zip(RANKS, self.percentiles, strict=False)]
+        return html_table(repr(self)[1:-1], (), rows)
+
 
 class Effects(NamedTuple):
     """The effects of all rules on measures.
@@ -92,9 +110,12 @@ class Effects(NamedTuple):
         return f"<effects of {bounds}: {self.removed:,} of {self.documents:,} documents removed>"
 
     def _repr_html_(self) -> str:
-        moves = [f"{move:+.0%}" if move else "removed" for move in MOVES]
         rows = [(effect.describe(), effect.rule.name, *effect.removed, effect.alone) for effect in self.effects]
-        return html_table(repr(self)[1:-1], ("bound", "reason", *moves, "this only"), rows)
+        return html_table(repr(self)[1:-1], ("bound", "reason", *map(_move_name, MOVES), "this only"), rows)
+
+
+def _move_name(move: float) -> str:
+    return f"{move:+.0%}" if move else "removed"
 
 
 def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows: int) -> Effects:

@@ -51,7 +51,9 @@ class Function(NamedTuple):
     details: bool = False
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class Stage(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", repr_omit_defaults=True,
+):  # fmt: skip
     """One step of a recipe. A subclass sets its `kind` as the tag: `tag="filter"`, or
     `tag="mypackage.stages:BlockUrls"` outside this package.
 

@@ -44,8 +44,8 @@ sys.exit(main(sys.argv[1:]))
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "import-config", "measure", "embed", "tokenize", "show", "compare", "inspect",
-    "verify", "tokens", "check-overlap", "align", "train tokenizer", "train classifier", "train lm", "merge", "split",
-    "doctor", "warmup", "recipes", "completion",
+    "verify", "push", "tokens", "check-overlap", "align", "train tokenizer", "train classifier", "train lm", "merge",
+    "split", "doctor", "warmup", "recipes", "completion",
 )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_a_run_whose_ledger_does_not_add_up_exits_with_1(
     assert not Path("out/report.json").exists()
 
 
-@pytest.mark.slow("commands that are interrupted exit with 130, and go on")
+@pytest.mark.slow("interrupted commands exit with status 130 and can be resumed")
 def test_interrupted_runs_exit_with_130_and_go_on(corpus: Path, tmp_path: Path):
     corpus.write_bytes(records_of(made_texts(300)) * 400)  # enough for some seconds
     options = ["run", "short.yaml", "-i", str(corpus), "-o", "out", "--engine", "cpu", "--workers", "2"]

@@ -48,8 +48,8 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--tokenizer": ("run", "plan", "tokenize", "inspect", "tokens", "check-overlap"),
     "--model": ("embed", "align", "check-overlap"),
     "--windows": ("embed", "align"),
-    "--quiet": (*WRITING, "verify", "warmup"),
-    "--log": (*WRITING, "show", "compare", "verify", "plan", "warmup"),
+    "--quiet": (*WRITING, "verify", "push", "warmup"),
+    "--log": (*WRITING, "show", "compare", "verify", "push", "plan", "warmup"),
 }
 WRONG = [
     ("runn", "unknown command 'runn'; did you mean run?"),
@@ -329,7 +329,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         lambda at: [at / "out/tokens/made_00000_text_document", "-o", "cut/part", "--max-bytes", 4000],
         {"pairs"},
     ),
-    "init": (lambda at: [at / "made.jsonl"], {"output", "inputs", "unused"}),
+    "init": (lambda at: [at / "made.jsonl"], {"output", "inputs", "unused", "faults"}),
     "import-config": (
         lambda at: [write_config(Path("process.yaml"))],
         {"output", "tool", "entries", "translated", "differences", "not_translated"},

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said twice is said equally: bounds in pyproject.toml and environment.yml, commands in README and Makefile."""
+"""What is said twice is said equally: bounds in pyproject.toml and environment.yml, commands in README and Makefile.
+
+The steps of the Containerfile take files, extras and versions that exist.
+"""
 
 import re
 import tomllib
@@ -33,7 +36,7 @@ def conda_bounds() -> dict[str, SpecifierSet]:
 
 
 def test_conda_bounds_equal_pip_bounds():
-    expected = pip_bounds(PROJECT["dependencies"], EXTRAS["cu13"], EXTRAS["distributed"])
+    expected = pip_bounds(PROJECT["dependencies"], EXTRAS["cu13"])
     expected["python"] = SpecifierSet(PROJECT["requires-python"])
     assert conda_bounds() == {name: expected.get(name) for name in conda_bounds()}
 
@@ -46,7 +49,20 @@ def test_conda_brings_all_of_rapids_and_pip_the_project():
 
 def test_both_cuda_versions_ask_for_the_same_rapids():
     assert [re.sub("(cu|cuda)12", r"\g<1>13", line) for line in EXTRAS["cu12"]] == EXTRAS["cu13"]
-    assert {str(bound) for name, bound in pip_bounds(EXTRAS["cu12"]).items() if name != "cupy"} == {"==26.10.*"}
+    rapids = {bound for name, bound in pip_bounds(EXTRAS["cu12"]).items() if re.match("cu[dm]|dask-", name)}
+    assert {str(bound) for bound in rapids} == {"==26.10.*"}
+
+
+def test_versions_of_rapids_are_in_the_ranges_without_it():
+    """So one Dask, Numba and pandas can serve both engines. Tests of the device code have these versions too."""
+    base, rapids = pip_bounds(PROJECT["dependencies"], EXTRAS["distributed"]), pip_bounds(EXTRAS["cu13"])
+    both = ["dask", "distributed", "numba", "pandas"]
+    lowest = {name: re.search(r"[>=]=([\d.]+)", str(rapids[name]))[1] for name in both}
+    assert {name: lowest[name] in base[name] for name in both} == dict.fromkeys(both, True)
+    ptx = pip_bounds(EXTRAS["ptx"])
+    assert {name: ptx[name] for name in both if name in ptx} == {
+        name: rapids[name] for name in both if name != "distributed"
+    }
 
 
 def test_version_is_the_same_everywhere():
@@ -62,3 +78,59 @@ def test_readme_and_makefile_have_the_same_commands(target: str):
     block = re.search(marked, (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert block, f"README.md has no <!-- {target}-command --> ... <!-- /{target}-command -->"
     assert command in block[1].splitlines()
+
+
+# Containerfile
+
+STEPS = [
+    line.partition(" ")[::2]
+    for line in (ROOT / "Containerfile").read_text("utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def steps_of(name: str) -> list[str]:
+    return [rest for step, rest in STEPS if step == name]
+
+
+def test_the_image_has_a_version_of_python_that_is_allowed():
+    [image, version] = re.fullmatch(r"BASE=(\w+):([\d.]+)-slim", steps_of("ARG")[0]).groups()
+    assert image == "python" and version in SpecifierSet(PROJECT["requires-python"])
+    assert [line.split()[0] for line in steps_of("FROM")] == ["${BASE}", "${BASE}"]  # a short name: the user's registry
+
+
+def test_the_image_is_made_of_files_that_are_sent_to_the_builder():
+    """All that a wheel is made of, and the module that compiles kernels for it."""
+    ignored, *kept = (ROOT / ".containerignore").read_text("utf-8").split()
+    copied = [words[:-1] for line in steps_of("COPY") if (words := line.split()) and not words[0].startswith("--")]
+    paths = {path for words in copied for path in words}
+    assert ignored == "*" and {line[1:] for line in kept if line.startswith("!")} == paths
+    assert all((ROOT / path).exists() for path in paths)
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*wheel["packages"], "pyproject.toml", PROJECT["readme"], "tests/tools"} <= paths
+
+
+def test_the_image_has_compiled_kernels_and_a_user_without_rights():
+    runs = [command.strip() for line in steps_of("RUN") for command in line.split("&&")]
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    [compiles] = [run for run in runs if run.startswith("python -m ")]
+    assert compiles in makefile and runs.index('pip install ".${EXTRAS}"') < runs.index(compiles)
+    assert runs[runs.index(compiles) + 1] == "pip install --no-deps --force-reinstall ."
+    [user] = steps_of("USER")
+    assert int(user) > 0 and f"useradd --uid {user} --create-home curate" in runs
+    assert steps_of("ENTRYPOINT") == ['["curate"]'] and "curate" in PROJECT["scripts"]
+    last = [step for step, _ in STEPS][[step for step, _ in STEPS].index("FROM", 2) :]
+    assert last.count("COPY") == 1 and "USER" in last  # the last stage has the environment of the first alone
+
+
+@pytest.mark.parametrize("page", ["docs/installing.md", "README.md", "Containerfile"])
+def test_extras_exist(page: str):
+    text = (ROOT / page).read_text("utf-8")
+    named = [found.split(",") for found in re.findall(r"(?:'|\.|\))\[([\w,]+)\]", text)]
+    assert named and {name for names in named for name in names} <= set(EXTRAS)
+
+
+def test_every_extra_of_users_is_on_the_page():
+    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs/installing.md").read_text("utf-8"), re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    assert {*EXTRAS} - listed == {"test", "ptx", "dev", "docs", "torch"}  # of developers; `models` has PyTorch

@@ -125,7 +125,7 @@ def test_kernel_compiles_and_links(name, capability):
         assert not excess(found, Resources(*recorded)), f"{found}, recorded {recorded}; accept it by `make ptx-record`"
 
 
-@pytest.mark.slow("the device code that is executed here is that of other capabilities")
+@pytest.mark.slow("the device code executed here is the same for other compute capabilities")
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0)], ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("name", KERNELS)
 def test_device_code_that_is_executed_is_that_of_other_capabilities(name, capability):

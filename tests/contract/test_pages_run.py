@@ -53,6 +53,7 @@ NOT_RUN = {
     "--scheduler tcp://": "tests/running/test_clusters_page.py starts a scheduler",
     "--engine gpu": "needs a GPU",
     "--array-task": "tests/running/test_clusters_page.py starts several processes; the other needs Slurm",
+    "push out acme/news": "needs the hub; tests/finished/test_hub_push.py has one",
     "s3://": "needs a bucket; tests/finished/test_s3.py has one",
     "--allow-code mypackage": "tests/stages/test_own_stages.py installs the package of the page",
     "web.yaml": "tests/reading/test_pages.py has the pages",

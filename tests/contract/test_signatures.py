@@ -118,6 +118,32 @@ def test_help_shows_what_settings_mean(name: str):
     assert inspect.cleandoc(kind.__doc__ or "") in (function.__doc__ or "")
 
 
+WORKED_ON = {
+    "frame", "left", "measures", "recipe", "paths", "inputs", "labels", "train", "index", "folder", "a", "name", "text",
+    "content", "spec", "path", "corpus", "function",
+}  # fmt: skip
+
+
+def test_at_most_two_arguments_are_positional():
+    """What a function works on, then its rules, model, column, stage or output; all others are keywords."""
+    found = {name: getattr(curation, name) for name in curation.__all__}
+    for name in (name for name, each in found.items() if inspect.isfunction(each) and name != "Input"):
+        parameters = inspect.signature(found[name]).parameters.values()
+        first, *others = (each.name for each in parameters if each.kind < each.VAR_POSITIONAL)
+        assert first in WORKED_ON and len(others) <= 1, name
+        keywords = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        assert len(keywords) + len(others) + 1 == len(parameters) and not {"output", "rules", "model"} & {first}, name
+        assert not {"output", "rules"} & {*keywords}, f"{name} takes it second"
+        assert ("text_column" in keywords) == (first == "frame" and name != "neighbours") or name == "read", name
+
+
+def test_a_function_that_took_more_by_position_says_what_to_write():
+    with pytest.raises(TypeError, match=r"neighbours takes at most 2 arguments by position. Write k=5$"):
+        curation.neighbours({}, "embedding", 5)  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"parse_recipe takes .* Write allow_code=\(\), settings=\['seed=1'\]$"):
+        curation.parse_recipe("{}", "recipe", (), ["seed=1"])  # type: ignore[misc]
+
+
 def test_what_type_checkers_see_is_what_is_loaded():
     names: dict[str, Any] = {}
     exec((ROOT / "curation" / "__init__.pyi").read_text("utf-8"), names)
@@ -255,7 +281,7 @@ SEEN = {
 }
 
 
-@pytest.mark.slow("a type checker sees the signatures of public functions")
+@pytest.mark.slow("a type checker sees public functions' signatures")
 def test_a_type_checker_sees_signatures(tmp_path: Path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed: pip install '.[dev]'")

@@ -258,7 +258,7 @@ FORGERIES = (None, 3, "x", -1, [], {}, [{}], {"x": "y"})
 
 @pytest.mark.parametrize(
     "shift",
-    [3, pytest.param(0, marks=pytest.mark.slow("no entry of a report ends in a traceback, with other forgeries"))],
+    [3, pytest.param(0, marks=pytest.mark.slow("no forged report entry ends in a traceback"))],
 )  # two of eight: 0.7 s each
 def test_no_entry_of_a_report_ends_in_a_traceback(finished: Path, copy: Path, shift: int):
     whole = (finished / "report.json").read_bytes()

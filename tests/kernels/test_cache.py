@@ -107,7 +107,7 @@ def test_a_damaged_file_counts_as_missing(copy: Path):
     assert hash_in_new_process(copy) == (expected, True)
 
 
-@pytest.mark.slow("kernels compiled into a wheel are used where processor and versions agree")
+@pytest.mark.slow("kernels compiled into a wheel are used if processor and versions match")
 def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
     """What `make wheel` puts into a wheel, with the kernels of one group."""
     code = "import runpy, curation.planning.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
@@ -125,7 +125,7 @@ def has_avx2() -> bool:
     return platform.machine() == "x86_64" and bool(binding.get_host_cpu_features().get("avx2"))
 
 
-@pytest.mark.slow("a run works where no folder for kernels can be written")
+@pytest.mark.slow("a run works if no folder for kernels is writable")
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_without_a_folder_to_write_to_kernels_are_compiled_each_time(copy: Path, variable: str):
     (copy.parent / "tmp").mkdir()

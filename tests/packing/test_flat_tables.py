@@ -118,7 +118,7 @@ LLAMA3_STEPS, O200K_STEPS = (
 GPT2_STEP = BYTE_LEVEL | {"use_regex": True}
 
 
-@pytest.mark.slow("byte-level tokenizers of Hugging Face give their ids in the flat tables")
+@pytest.mark.slow("the flat tables give the ids of Hugging Face's byte-level tokenizers")
 @pytest.mark.parametrize("ignore_merges", [False, True], ids=["", "ignore_merges"])
 @pytest.mark.parametrize(
     "steps",

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each form against plain Python over lists, and that its bytes depend on nothing but the documents."""
 
+import hashlib
 import inspect
 import itertools
+import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +16,19 @@ import pytest
 import curation
 from curation.cli import main
 from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerError
-from curation.packing.forms import FORMS, Blocks, Chunks, Form, Forms, Packed, TokenShards, blocks, packed, token_shards
+from curation.packing.forms import (
+    FORMS,
+    Blocks,
+    Chunks,
+    Form,
+    Forms,
+    Mds,
+    Packed,
+    TokenShards,
+    packed,
+    rows,
+    token_shards,
+)
 from curation.packing.forms import documents as documents_module
 from curation.packing.forms import shards as shards_module
 from curation.packing.forms.documents import Documents, TokenStream
@@ -38,7 +52,7 @@ class Sized(NamedTuple):
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def fresh(path: Path) -> Path:
@@ -126,7 +140,7 @@ def test_a_vocabulary_too_large_for_the_dtype_is_refused():
 @pytest.mark.parametrize("keep_last", [False, True])
 @pytest.mark.parametrize("write_tokens", [1, 1 << 20])
 def test_blocks_are_the_stream_cut_to_length(tmp_path, monkeypatch, keep_last, write_tokens):
-    monkeypatch.setattr(blocks, "WRITE_TOKENS", write_tokens)
+    monkeypatch.setattr(rows, "WRITE_TOKENS", write_tokens)
     made = make_documents(50)
     settings = Blocks(length=16, shard_blocks=10, keep_last=keep_last)
     content = settings.write(opened(tmp_path / "parts", made), fresh(tmp_path / "out"), "valid", IDS, PAD)
@@ -249,6 +263,68 @@ def test_rows_come_in_the_order_of_their_first_documents(tmp_path):
     assert rows == [[1, 3, 3, 3, 3], [2, 2, 2, 2, 2], [4, 4, 5, 5, 5]]
 
 
+# mds
+
+
+def mds_samples(folder: Path) -> list[np.ndarray]:
+    """The samples of a split, by the offsets and the encoding in its files."""
+    found = []
+    shards = json.loads((folder / "index.json").read_bytes())["shards"]
+    for shard in shards:
+        data = (folder / shard["raw_data"]["basename"]).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (
+            shard["raw_data"]["bytes"], shard["raw_data"]["hashes"]["sha256"]
+        )  # fmt: skip
+        count = int.from_bytes(data[:4], "little")
+        assert count == shard["samples"]
+        offsets = np.frombuffer(data, "<u4", count + 1, 4)
+        assert json.loads(data[8 + 4 * count : offsets[0]]).items() <= shard.items()
+        (encoding,), (name,) = shard["column_encodings"], shard["column_names"]
+        kind, dtype, length = encoding.split(":")
+        assert (kind, name, shard["column_sizes"]) == ("ndarray", "tokens", [4 * int(length)])
+        found += [np.frombuffer(data[a:b], dtype) for a, b in itertools.pairwise(offsets.tolist())]
+        assert len(data) <= shard["size_limit"] or count == 1
+        assert len(data) + 4 * int(length) + 4 > shard["size_limit"] or shard is shards[-1]  # full
+    return found
+
+
+@pytest.mark.parametrize("keep_last", [False, True])
+def test_mds_has_the_rows_of_blocks(tmp_path, keep_last):
+    made, out = make_documents(50), fresh(tmp_path / "out")
+    form = Mds(length=16, shard_bytes=800, keep_last=keep_last)
+    content = form.write(opened(tmp_path / "parts", made), out, "valid", np.dtype("<i4"), PAD)
+    samples = mds_samples(out / "valid")
+    blocks = Blocks(length=16, shard_blocks=999, keep_last=keep_last).write(
+        opened(tmp_path / "parts", made), out, "valid", IDS, PAD
+    )
+    assert np.array_equal(samples, np.load(out / "valid_00000.npy"))
+    assert content["samples"] == len(samples) == blocks["blocks"]
+    assert [file["file"] for file in content["files"]] == [
+        *(f"valid/shard.{number:05d}.mds" for number in range(len(content["files"]) - 1)), "valid/index.json"
+    ]  # fmt: skip
+    assert len(content["files"]) > 3
+
+
+def test_mds_writes_the_bytes_of_its_package(tmp_path):
+    """Recorded from `streaming.MDSWriter` 0.13.0; `test_mds.py` compares with the installed one."""
+    form = Mds(length=4, shard_bytes=330)
+    made, dtype = [[1, 2, 3], [70_000, 5], [6] * 40], np.dtype("<i4")
+    form.write(opened(tmp_path / "parts", made, dtype="<i4"), tmp_path / "mds", "", dtype, PAD)
+    assert {name: hashlib.sha256(data).hexdigest()[:16] for name, data in files_of(tmp_path / "mds").items()} == {
+        "train/shard.00000.mds": "8781807ec16dd2f2",
+        "train/shard.00001.mds": "a46d5955bd02212a",
+        "train/index.json": "8fbe43d69d7b9d19",
+    }
+
+
+def test_a_shard_of_mds_has_at_least_one_sample(tmp_path):
+    Mds(length=8, shard_bytes=1).write(
+        opened(tmp_path / "parts", [[7] * 20]), tmp_path / "mds", "", np.dtype("<i4"), PAD
+    )
+    assert [sample.tolist() for sample in mds_samples(tmp_path / "mds/train")] == [[7] * 8] * 2
+    assert len(files_of(tmp_path / "mds")) == 3
+
+
 # all forms
 
 
@@ -257,6 +333,7 @@ SMALL: dict[str, Form] = {
     "blocks": Blocks(length=16, shard_blocks=8, keep_last=True),
     "chunks": Chunks(length=10, min_tokens=3, shard_chunks=20),
     "packed": Packed(length=24, shard_rows=6),
+    "mds": Mds(length=16, shard_bytes=800, keep_last=True),
 }
 TABLES = {"docs/training.md": "| `{0}` | `{0}/` |", "README.md": "`{0}/`"}
 
@@ -285,7 +362,7 @@ def test_every_form_is_written_with_its_manifest(name, tmp_path):
     manifest, content = open_form(tmp_path / name, name, "train")
     assert written == {name: manifest}
     assert manifest["settings"] == msgspec.to_builtins(form)
-    assert manifest["dtype"] == form.file_dtype(tokenizer).name == "uint16"
+    assert manifest["dtype"] == form.file_dtype(tokenizer).name == ("int32" if name == "mds" else "uint16")
     assert content["documents"] == sum(map(bool, made))
     assert sum(file["bytes"] for file in content["files"]) >= 2 * content["tokens"] > 0
     splits = list(summaries(written)[name].values())
@@ -314,7 +391,7 @@ def test_bytes_do_not_depend_on_parts_or_batches(tmp_path, monkeypatch, form, se
     many = Documents(write_parts(tmp_path / "b", made, [1, 2, 2, 30, 90]), np.dtype("<u2"), seed)
     first = settings.write(one, fresh(tmp_path / "one"), "", dtype, PAD)
     monkeypatch.setattr(documents_module, "BATCH_TOKENS", 13)
-    monkeypatch.setattr(blocks, "WRITE_TOKENS", 13)
+    monkeypatch.setattr(rows, "WRITE_TOKENS", 13)
     monkeypatch.setattr(packed, "WRITE_TOKENS", 13)
     monkeypatch.setattr(token_shards, "WRITE_TOKENS", 13)
     second = settings.write(many, fresh(tmp_path / "many"), "", dtype, PAD)
@@ -326,9 +403,13 @@ def test_bytes_do_not_depend_on_parts_or_batches(tmp_path, monkeypatch, form, se
 def test_int32_ids_stay_int32(tmp_path, form):
     made, settings = [[70_000, 1, 70_001, 5]] * 20, SMALL[form]
     dtype = np.dtype("<u4" if form == "token_shards" else "<i4")
-    settings.write(opened(tmp_path / "parts", made, dtype="<i4"), fresh(tmp_path / "out"), "", dtype, PAD)
-    first = tmp_path / "out" / min(os.listdir(tmp_path / "out"))
-    ids = np.fromfile(first, "<u4") if form == "token_shards" else np.load(first).reshape(-1)
+    out = fresh(tmp_path / "out")
+    settings.write(opened(tmp_path / "parts", made, dtype="<i4"), out, "", dtype, PAD)
+    first = out / min(files_of(out))
+    if form == "mds":
+        ids = mds_samples(out / "train")[0]
+    else:
+        ids = np.fromfile(first, "<u4") if form == "token_shards" else np.load(first).reshape(-1)
     assert ids.dtype.itemsize == 4
     assert ids[:3].tolist() == [70_000, 1, 70_001]
 
@@ -368,6 +449,7 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
         (lambda: Blocks(file_type="csv"), "file_type must be one of npy, pt, auto, not 'csv'"),
         (lambda: Chunks(min_tokens=600), "nothing would be kept"),
         (lambda: Packed(shard_rows=-1), "shard_rows must be at least 1"),
+        (lambda: Mds(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
         (lambda: TokenShards(dtype="int8"), "dtype must be one of auto, uint16, uint32"),
     ],
 )

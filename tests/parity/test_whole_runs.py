@@ -55,7 +55,9 @@ def expected(inputs: list[dict[str, str]], tmp_path_factory: pytest.TempPathFact
     "scheduler",
     [
         "threads",
-        pytest.param("processes", marks=pytest.mark.slow("processes write whole runs with the bytes of threads")),
+        pytest.param(
+            "processes", marks=pytest.mark.slow("whole runs on processes are byte-identical to runs on threads")
+        ),
     ],
 )
 def test_the_same_bytes(

@@ -58,7 +58,7 @@ def test_long_runs_and_random_text(engine, words: str):
     assert_words(engine, texts, words)
 
 
-@pytest.mark.slow("any text has the words of plain Python")
+@pytest.mark.slow("any text has the same words as in plain Python")
 @given(document_lists())
 def test_any_text(engine, texts: list[str]):
     for words in WORDS:

@@ -44,7 +44,12 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "schedulers",
-    [["threads"] * 2, pytest.param(["processes"], marks=pytest.mark.slow("processes have the report of threads"))],
+    [
+        ["threads"] * 2,
+        pytest.param(
+            ["processes"], marks=pytest.mark.slow("a run on processes writes the same report as one on threads")
+        ),
+    ],
 )
 def test_any_division_has_the_same_report(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedulers: list[str]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hub for one data set, `o/n`, on this machine: what `datasets` asks of the real one, answered from memory."""
+"""A hub for one data set, `o/n`, on this machine: what `datasets` asks of the real one, and what
+`huggingface_hub` sends to it, in memory."""
 
+import base64
 import hashlib
 import json
 import re
@@ -39,48 +41,147 @@ def files_of(version: str) -> dict[str, bytes]:
 
 class Hub:
     """`main` is what the branch points to, `refuse` (path, status) what is answered to some paths in place of the file:
-    0 is a connection that ends without an answer, -1 one that ends within the file."""
+    0 is a connection that ends without an answer, -1 one that ends within the file.
+
+    Of what is sent: `token`, without which nothing may be written, `private`, None where the data set does not exist,
+    `branches` besides `main`, and `received`, the bytes that came by their SHA-256. Names that end in `large` are sent
+    before the commit, others within it."""
 
     def __init__(self) -> None:
         self.commits = {letter * 40: files_of(letter) for letter in "ab"}
         self.main = "a" * 40
         self.refuse: list[tuple[str, int]] = []
         self.endpoint = ""
+        self.token = "hf_written"
+        self.private: bool | None = False
+        self.branches: dict[str, str] = {"v1": "a" * 40}
+        self.received: dict[str, bytes] = {}
+        self.large: tuple[str, ...] = (".parquet", ".mds")
 
     def find(self, revision: str) -> str:
-        return {"main": self.main, "v1": "a" * 40}.get(revision, revision if revision in self.commits else "")
+        known = {"main": self.main, **self.branches}
+        return known.get(revision, revision if revision in self.commits else "")
+
+    def create(self, visibility: str) -> None:
+        self.private, self.main, self.commits = visibility == "private", "c" * 40, {"c" * 40: {}}
+
+    def described(self, revision: str, files: list[dict[str, str]]) -> list[dict[str, object]]:
+        """How each file is to be sent, and what the hub has in its place."""
+        found: list[dict[str, object]] = []
+        for path in (file["path"] for file in files):
+            data, is_large = self.commits[self.find(revision)].get(path), path.endswith(self.large)
+            oid = None
+            if data is not None:
+                of_git = hashlib.sha1(b"blob %d\0" % len(data) + data)
+                oid = (hashlib.sha256(data) if is_large else of_git).hexdigest()
+            mode = "lfs" if is_large else "regular"
+            found.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        return found
+
+    def commit(self, revision: str, lines: bytes) -> str:
+        files = dict(self.commits[self.find(revision)])
+        for entry in map(json.loads, lines.splitlines()):
+            value = entry["value"]
+            if entry["key"] == "deletedFile":
+                del files[value["path"]]
+            elif entry["key"] == "lfsFile":
+                files[value["path"]] = self.received[value["oid"]]
+            elif entry["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+        name = hashlib.sha1(lines).hexdigest()
+        self.commits[name] = files
+        if revision == "main":
+            self.main = name
+        else:
+            self.branches[revision] = name
+        return name
 
 
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            status = next((status for part, status in hub.refuse if part in path), None)
-            if status == 0:
-                self.close_connection = True
-            elif status is not None and status > 0:
-                code = {404: "RepoNotFound", 403: "GatedRepo"}.get(status, "")
-                self.answer(status, b"", **({"X-Error-Code": code} if code else {}))
+            if self.is_refused(path):
+                pass
+            elif hub.private is None:
+                self.answer(404, b"", **{"X-Error-Code": "RepoNotFound"})
             elif found := re.fullmatch(r"/datasets/o/n/resolve/([^/]+)/(.*)", path):
-                self.give_file(hub.find(found[1]), found[2], cut=status == -1)
+                self.give_file(hub.find(found[1]), found[2], cut=self.status(path) == -1)
             elif found := re.fullmatch(r"/api/datasets/o/n/tree/([^/]+)/?(.*)", path):
-                self.answer_json(self.tree(hub.find(found[1]), found[2]))
+                is_recursive = "recursive=true" in self.path.lower()
+                self.answer_json(self.tree(hub.find(found[1]), found[2], is_recursive))
             elif found := re.fullmatch(r"/api/datasets/o/n(?:/revision/(.*))?", path):
                 commit = hub.find(found[1] or "main")
                 names = [{"rfilename": name} for name in hub.commits[commit]]
-                self.answer_json({"id": "o/n", "sha": commit, "private": False, "tags": [], "siblings": names})
+                self.answer_json({"id": "o/n", "sha": commit, "private": hub.private, "tags": [], "siblings": names})
             else:
                 self.answer(404, b"", **{"X-Error-Code": "RepoNotFound"})
 
         do_HEAD = do_GET  # noqa: N815 - the name that the server looks for
 
-        def tree(self, commit: str, folder: str) -> list[dict[str, object]]:
-            """The files and folders right in a folder; "" is the root."""
+        def status(self, path: str) -> int | None:
+            return next((status for part, status in hub.refuse if part in path), None)
+
+        def is_refused(self, path: str) -> bool:
+            status = self.status(path)
+            if status == 0:
+                self.close_connection = True
+            elif status is not None and status > 0:
+                code = {404: "RepoNotFound", 403: "GatedRepo"}.get(status, "")
+                self.answer(status, b"", **({"X-Error-Code": code} if code else {}))
+            return status is not None and status >= 0
+
+        def body(self) -> bytes:
+            if "Content-Length" in self.headers:
+                return self.rfile.read(int(self.headers["Content-Length"]))
+            chunks = []
+            while size := int(self.rfile.readline(), 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(chunks)
+
+        def do_PUT(self) -> None:
+            data = self.body()
+            hub.received[hashlib.sha256(data).hexdigest()] = data
+            self.answer(200, b"")
+
+        def do_POST(self) -> None:
+            data, path = self.body(), self.path.partition("?")[0]
+            if self.is_refused(path):
+                return
+            if self.headers.get("Authorization") != f"Bearer {hub.token}":
+                self.answer(401, b"")
+            elif path == "/api/validate-yaml":
+                self.answer_json({"errors": [], "warnings": [{"message": "no licence"}]})
+            elif path == "/api/repos/create":
+                is_new = hub.private is None
+                if is_new:
+                    hub.create(json.loads(data)["visibility"])
+                self.answer_json({"url": f"{hub.endpoint}/datasets/o/n"}, 200 if is_new else 409)
+            elif path.endswith("/info/lfs/objects/batch"):
+                wanted = [entry for entry in json.loads(data)["objects"] if entry["oid"] not in hub.received]
+                upload = {"actions": {"upload": {"href": f"{hub.endpoint}/received"}}}
+                self.answer_json({"transfer": "basic", "objects": [entry | upload for entry in wanted]})
+            elif found := re.fullmatch(r"/api/datasets/o/n/branch/(.+)", path):
+                self.answer(409 if found[1] in hub.branches else 201, b"")
+                hub.branches.setdefault(found[1], hub.main)
+            elif found := re.fullmatch(r"/api/datasets/o/n/preupload/(.+)", path):
+                self.answer_json({"files": hub.described(found[1], json.loads(data)["files"])})
+            elif found := re.fullmatch(r"/api/datasets/o/n/commit/(.+)", path):
+                name = hub.commit(found[1], data)
+                self.answer_json({"commitUrl": f"{hub.endpoint}/datasets/o/n/commit/{name}", "commitOid": name})
+            else:
+                self.answer(404, b"", **{"X-Error-Code": "RepoNotFound"})
+
+        def tree(self, commit: str, folder: str, is_recursive: bool) -> list[dict[str, object]]:
+            """The files and folders right in a folder, or all files below it; "" is the root."""
             found: dict[str, dict[str, object]] = {}
             for name, data in hub.commits[commit].items():
                 if not name.startswith(f"{folder}/" if folder else ""):
                     continue
-                inner, *rest = name.removeprefix(f"{folder}/" if folder else "").split("/")
+                below = name.removeprefix(f"{folder}/" if folder else "")
+                inner, *rest = [below] if is_recursive else below.split("/")
                 path = f"{folder}/{inner}" if folder else inner
                 kind = "directory" if rest else "file"
                 oid = hashlib.sha1(b"" if rest else data).hexdigest()
@@ -101,8 +202,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             else:
                 self.answer(200, data, cut, **headers)
 
-        def answer_json(self, content: object) -> None:
-            self.answer(200, json.dumps(content).encode(), **{"Content-Type": "application/json"})
+        def answer_json(self, content: object, status: int = 200) -> None:
+            self.answer(status, json.dumps(content).encode(), **{"Content-Type": "application/json"})
 
         def answer(self, status: int, body: bytes, cut: bool = False, **headers: str) -> None:
             self.send_response(status)

@@ -160,7 +160,12 @@ def test_names_inside_the_data_set(curate: Curate, tmp_path: Path):
 
 @pytest.mark.parametrize(
     "status",
-    [-1, pytest.param(500, marks=pytest.mark.slow("what came of a data set of the hub is kept after an error 500"))],
+    [
+        -1,
+        pytest.param(
+            500, marks=pytest.mark.slow("documents of a hub data set that arrived before an error 500 are kept")
+        ),
+    ],
 )
 def test_what_came_is_kept_and_goes_on_at_the_same_commit(hub: Hub, curate: Curate, tmp_path: Path, status: int):
     """The second of two files does not come; when it does, the branch has moved on."""

@@ -94,7 +94,7 @@ CHAIN = (
 )
 
 
-@pytest.mark.slow("columns of languages do not show how the work was cut")
+@pytest.mark.slow("language columns do not depend on how the work is divided")
 def test_columns_pass_barriers_and_do_not_show_how_the_work_was_cut(tmp_path: Path, corpus: Path):
     """Through three segments; with small slices nothing of some is left before the last."""
     chosen = recipe(corpus, *CHAIN)

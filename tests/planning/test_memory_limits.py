@@ -43,7 +43,7 @@ def curate_within(bound: int, *arguments: object) -> subprocess.CompletedProcess
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow("a low memory limit takes fewer workers and gives the same bytes")
+@pytest.mark.slow("a run with a low memory limit uses fewer workers and gives the same bytes")
 def test_a_low_limit_takes_fewer_workers_and_gives_the_same_bytes(corpus: Path, tmp_path: Path):
     command = ("run", "-i", corpus, "--engine", "cpu", "-o")
     free = curate_within(0, *command, "free", "--workers", 2)

@@ -85,7 +85,7 @@ def assert_same_measures(engine, column, names=NAMES):
         np.testing.assert_array_equal(found[name], expected[name], name, strict=True)
 
 
-@pytest.mark.slow("long documents that several warps share have the measures of the CPU engine")
+@pytest.mark.slow("long documents shared by several warps have the CPU engine's measures")
 @pytest.mark.parametrize("seed", [5])
 def test_measures_of_documents_that_are_cut(monkeypatch, seed):
     engine, _ = install_engine(monkeypatch, seed)
@@ -119,7 +119,7 @@ REPEATED = {
 }
 
 
-@pytest.mark.slow("no thread of a GPU works longer where words or lines repeat")
+@pytest.mark.slow("no GPU thread works longer if words or lines repeat")
 def test_no_thread_grows_with_repeated_words_or_lines(monkeypatch):
     engine, device = install_engine(monkeypatch, None)
     monkeypatch.setattr(kernels, "MIN_BLOCKS", 1)  # a thread has as many items in both

@@ -2,10 +2,12 @@
 """`curate init`: what it writes is the default recipe, explained, and runs as it is on files of any format."""
 
 import gzip
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
@@ -14,10 +16,12 @@ import yaml
 
 from curation.cli import main
 from curation.errors import InputError
+from curation.library.frames import apply
 from curation.reading.inputs import Input
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.recipes.starter import COMMENTS, EXAMPLE, starting_recipe
 from curation.recipes.survey import Survey, likeliest, survey
+from curation.stages import Rewrite
 from tests.runs import made_texts, records_of, report_of
 
 STORY = "a story of several words, which is longer than its title"
@@ -258,19 +262,101 @@ def test_a_csv_with_semicolons_keeps_its_reviews(capsys: pytest.CaptureFixture[s
     assert "belongs to another recipe or input; changed: input[0].quote" in capsys.readouterr().err
 
 
-def test_files_that_no_glob_matches_alone_are_in_a_list(capsys: pytest.CaptureFixture[str]):
-    Path("data").mkdir()
-    for number in range(12):
-        Path(f"data/{number}.jsonl").write_text(f'{{"body": "{number} {STORY}"}}\n')
-    Path("data/5.jsonl").write_text('{"n": 1}\n')
-    assert main(["init", "data"]) == 0
-    [entry] = yaml.safe_load(Path("recipe.yaml").read_text("utf-8"))["input"]
-    assert entry == {"path": "@recipe.data-jsonl.list", "name": "data-jsonl", "text_column": "body"}
+GOOD = f'{{"text": "{STORY}"}}\n'
+ALIKE = {  # other files, names of four alike ones -> path of their input
+    "[abcd].jsonl": ({"meta.jsonl": '{"n": 1}\n'}, [f"{name}.jsonl" for name in "abcd"]),
+    "part-*.jsonl": ({"meta.jsonl": '{"n": 1}\n'}, [f"part-{number}.jsonl" for number in range(4)]),
+    "**/part-0*.jsonl": ({"y/m.jsonl": '{"n": 1}\n'}, [f"{name}/part-0.jsonl" for name in "wxyz"]),
+    "**/*.jsonl*": ({"n.txt": "x"}, ["a.jsonl", "x/b.jsonl.gz", "x/c.jsonl", "d.jsonl"]),
+    "*.jsonl": ({"n.txt": "x", "t.csv": f"id,review\n1,{STORY}\n"}, [f"{name}.jsonl" for name in "abcd"]),
+    "@recipe.data-jsonl.list": ({"m.jsonl": '{"n": 1}\n'}, ["one.jsonl", "two.jsonl", "x/three.jsonl", "four.JSONL"]),
+}
+
+
+def write(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" and isinstance(content, str) else data)
+
+
+@pytest.mark.parametrize("expected", ALIKE)
+def test_four_alike_files_are_one_input_beside_others(expected: str):
+    others, alike = ALIKE[expected]
+    for name, content in others.items() | {(name, GOOD) for name in alike}:
+        write(Path("data") / name, content)
+    surveyed = survey([Input(path="data")])
+    [found] = [each for each in surveyed.inputs if each.facts[0].column == "text"]
+    assert found.files == 4 and found.settings["path"] == (expected if expected[0] == "@" else f"data/{expected}")
+    assert sorted(found.listed) == (sorted(f"data/{name}" for name in alike) if expected[0] == "@" else [])
+
+
+def test_files_with_the_same_columns_have_one_text_column():
+    """Each file alone would have another one, or none that looks like text."""
+    for number in range(4):
+        record = f'{{"question": "{"q" * (10 * number + 5)}", "answer": "{"a" * (90 - 22 * number)}"}}\n'
+        write(Path(f"data/{number}.jsonl"), record)
+    assert input_of("data") == [{"path": "data", "text_column": "answer"}]
+
+
+DAMAGED: dict[str, tuple[bytes, str, str]] = {  # name -> content, what a run reads of it, reason
+    "cut.jsonl.gz": (gzip.compress(GOOD.encode() * 4000)[:-40], "part", "damaged or cut off: it ends inside"),
+    "head.jsonl.gz": (gzip.compress(GOOD.encode())[:12], "nothing", "it is no gzip file, or damaged or cut off"),
+    "bad.jsonl": (
+        b"{no json\n" + GOOD.encode() * 2,
+        "part",
+        "1 of its first 3 lines are no JSON objects; a run rejects",
+    ),
+    "empty.jsonl": (b"", "part", "the file is empty"),
+    "wrong.jsonl": (b"PAR1" + bytes(range(256)), "nothing", "its content is Parquet. Rename the file"),
+    "packed.jsonl": (gzip.compress(GOOD.encode()), "nothing", "its content is gzip. Rename the file"),
+    "binary.csv": (bytes(range(256)) * 9, "nothing", "looks like binary data, expected text"),
+    "scan.txt": (b"%PDF-1.4\n" + bytes(range(256)) * 9, "nothing", "looks like binary data, expected text"),
+}
+
+
+def test_broken_files_are_named_and_spoil_no_group(capsys: pytest.CaptureFixture[str]):
+    for name in ("one.jsonl", "two.jsonl", "three.jsonl.gz", "words.txt"):
+        write(Path("data") / name, STORY if name == "words.txt" else GOOD)
+    write(Path("data/table.csv"), f'id,text\n1,"{STORY}"\n')
+    for name, (content, _, _) in DAMAGED.items():
+        write(Path("data") / name, content)
+    surveyed = survey([Input(path="data")])
+    for name, (_, read, reason) in DAMAGED.items():
+        assert reason in (surveyed.faults if read == "part" else surveyed.unused)[f"data/{name}"]
+    assert len(surveyed.faults) + len(surveyed.unused) == len(DAMAGED)
+    assert [found.files for found in surveyed.inputs] == [6, 1, 1]
+    assert main(["init", "data"]) == 0 and "read in part: data/bad.jsonl, data/" in capsys.readouterr().out
+    assert "# Read in part: 3 paths" in Path("recipe.yaml").read_text()
     assert main(["run", "recipe.yaml", "-o", "out", "--set", "stages=[]", "--set", "output.formats=[]"]) == 0
-    assert report_of(Path("out"))["documents"]["kept"] == 11
+    report = report_of(Path("out"))["documents"]
+    assert report["rejected"] == 3 and report["kept"] > 5
     Path("recipe.yaml").unlink()
     assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list already exists" in capsys.readouterr().err
-    assert main(["init", "data", "--force"]) == 0
+
+
+PAGE = "<div><h2>Head</h2><p class='x'>One &amp; two.</p><p>a &lt; b</p><ul><li>x<li>y</ul><script>f()</script></div>"
+
+
+def test_a_stage_deletes_tags_where_texts_are_full_of_them():
+    Path("pages.jsonl").write_text("".join(json.dumps({"text": PAGE}) + "\n" for _ in range(9)))
+    text = starting_recipe(survey([Input(path="pages.jsonl"), Input(path="made.jsonl")]), "recipe.yaml")
+    assert "  # 9 of 9 probed texts have tags of HTML: deletes tags of all inputs" in text
+    assert "  # 9 of 9 probed texts have tags of HTML\n" in text
+    html, rewrite, *others = convert_recipe(yaml.safe_load(text)).stages
+    assert [rewrite, *others] == [Rewrite(unicode="nfc", entities="decode"), *load_recipe("default").stages[1:]]
+    texts = pd.Series([PAGE, "if a < b and c > d", "<td>1</td><td>2</td><br/>3"])
+    for stage in (html, rewrite):
+        texts = apply(texts, stage)
+    assert texts.tolist() == ["Head\nOne & two.\na < b\n\nx\ny\n\n", "if a < b and c > d", "1 2 \n3"]
+
+
+@pytest.mark.parametrize("pages", [0, 4])
+def test_a_few_texts_with_tags_add_no_stage(pages: int):
+    texts = [PAGE] * pages + [f"{STORY} a <b and c> <!-- x --> List<int> <p>"] * (9 - pages)
+    Path("pages.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    text = starting_recipe(survey([Input(path="pages.jsonl")]), "recipe.yaml")
+    assert convert_recipe(yaml.safe_load(text)).stages == load_recipe("default").stages
+    assert ("  # 4 of 9 probed texts have tags of HTML\n" in text) == bool(pages) == ("tags of HTML" in text)
 
 
 def test_unreadable_files_of_one_suffix_do_not_hide_the_others():

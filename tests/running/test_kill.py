@@ -224,7 +224,7 @@ def test_runs_killed_while_near_duplicates_are_looked_for(tmp_path: Path, place:
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-@pytest.mark.slow("a run that is killed while it mixes ends in the same bytes")
+@pytest.mark.slow("a run killed in `mix` resumes with the same bytes")
 def test_runs_killed_while_documents_are_mixed(tmp_path: Path):
     (tmp_path / "text").mkdir()
     place, log = Place(tmp_path / "text", MIXED), tmp_path / "log"

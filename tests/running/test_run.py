@@ -172,7 +172,7 @@ def test_real_documents_with_the_default_recipe(tmp_path: Path, real_file: Path)
         "usual",
         pytest.param(
             "two segments",
-            marks=pytest.mark.slow("two segments have one result for all slices, workers and compressions"),
+            marks=pytest.mark.slow("a run of two segments does not depend on slices, workers or compression"),
         ),
         "none",
     ],

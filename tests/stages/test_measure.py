@@ -90,7 +90,7 @@ def test_a_run_writes_what_the_library_says(tmp_path: Path, corpus: Path):
     assert schema.names == ["doc", "id", "source", "text", *names]
 
 
-@pytest.mark.slow("columns of measures do not show how the work was cut")
+@pytest.mark.slow("measure columns do not depend on how the work is divided")
 def test_columns_pass_barriers_and_do_not_show_how_the_work_was_cut(tmp_path: Path, corpus: Path):
     recipe = recipe_of(corpus, stages=CHAIN, output=NO_TOKENS)
     run(recipe, tmp_path / "one", engine="cpu", workers=1)

@@ -93,7 +93,7 @@ def test_every_block_of_the_page_is_run(workplace: Path):
 
 @pytest.mark.parametrize(
     "scheduler",
-    ["threads", pytest.param("processes", marks=pytest.mark.slow("stages of users run in processes too"))],
+    ["threads", pytest.param("processes", marks=pytest.mark.slow("custom stages also run in processes"))],
 )
 def test_both_stages_on_threads_and_processes(workplace: Path, scheduler: str):
     recipe = load("recipe.yaml", ["mypackage"])
@@ -105,7 +105,7 @@ def test_both_stages_on_threads_and_processes(workplace: Path, scheduler: str):
 
 @pytest.mark.parametrize(
     "scheduler",
-    ["threads", pytest.param("processes", marks=pytest.mark.slow("functions of users run in processes too"))],
+    ["threads", pytest.param("processes", marks=pytest.mark.slow("custom functions also run in processes"))],
 )
 def test_functions_of_the_page_are_stages(workplace: Path, scheduler: str):
     texts = ["a\tlong text", "abc", "five5", "\t", "äöüäöü"]

@@ -227,7 +227,7 @@ def test_check_digits_and_neighbours_as_plain_python(kind: str):
     assert redacted(texts) == [redaction.redact(text)[0] for text in texts]
 
 
-@pytest.mark.slow("every card issuer and country code is found as by plain Python")
+@pytest.mark.slow("every card issuer and country code is found, as in plain Python")
 def test_every_issuer_and_country_as_plain_python():
     cards = [f"{first}{0:0{length - 4}}" for first in range(1000, 10000) for length in (13, 14, 15, 16, 19, 20)]
     cards = [f"{card[:-1]}{last}" for card in cards for last in range(10) if redaction.luhn(f"{card[:-1]}{last}")]

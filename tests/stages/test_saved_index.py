@@ -143,7 +143,7 @@ def test_small_and_empty_data_on_both_sides(old, tmp_path, texts):
     assert verify(tmp_path / "few") == verify(tmp_path / "again") == []
 
 
-@pytest.mark.slow("a crowd of copies in an index costs no more than its limit")
+@pytest.mark.slow("many copies in an index cost no more than the limit")
 def test_a_crowd_in_the_index_costs_no_more_than_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(saved_index, "PAIRS_AT_ONCE", 50)
     monkeypatch.setattr(saved_index, "MAX_COMPARED", 4)

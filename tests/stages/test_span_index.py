@@ -207,7 +207,7 @@ def test_damaged_places_are_not_followed(old: Path, tmp_path: Path):
     assert found == substring_dedup(PAGES[30:40], LENGTH)
 
 
-@pytest.mark.slow("an index of real text, then other real text, equal one pass over both, at lengths of 64 and 200")
+@pytest.mark.slow("an index of real text and a run over more text cut what one run over both cuts")
 @pytest.mark.parametrize("length", [64, 200])
 def test_real_text_after_an_index(length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     chance = random.Random(length)

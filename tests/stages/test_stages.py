@@ -3,12 +3,17 @@
 
 import json
 import re
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import dask.config
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
+from dask.delayed import delayed
 
 import curation
 from curation.errors import OutputError, RecipeError
@@ -135,6 +140,27 @@ def test_a_stage_explains_itself_and_its_counts(kind: str, folder: Path, tmp_pat
     assert "".join(entry["lines"]).strip() and entry["removes"] == stage.removes
     assert entry["reasons"] or entry["edited"] or stage.writes(), "the example gives the stage nothing to do"
     assert report["stage_files"].get(kind, {}) == stage.files()
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_docstring_says_whether_a_lazy_frame_is_computed(kind: str, folder: Path):
+    computed = []
+
+    @delayed
+    def part() -> None:
+        computed.append(1)
+        raise MemoryError("computed")
+
+    with dask.config.set({"dataframe.convert-string": False}):
+        columns = {"text": "a", "source": "in", "url": "u", "score": 1.0, "vector": "[1, 2]"}
+        frame = dd.from_delayed([part()], meta=pd.DataFrame(columns, [0]).iloc[:0], verify_meta=False)
+        stage, is_said = (
+            stage_of(kind, folder),
+            "On a Dask frame the call reads all text" in getattr(curation, kind).__doc__,
+        )
+        with pytest.raises((MemoryError, curation.StageError), match="computed") if is_said else nullcontext():
+            curation.apply(frame, stage)
+    assert bool(computed) == is_said
 
 
 def test_the_tables_name_stages_that_read_something(folder: Path):

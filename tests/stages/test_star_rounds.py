@@ -149,7 +149,9 @@ def decided(partitions: Any, order: Order, stage: FuzzyDedup) -> tuple[list[list
     ("case", "is_chain"),
     [
         *(
-            pytest.param(case, False, marks=pytest.mark.slow("groups joined by rounds equal one task's"))
+            pytest.param(
+                case, False, marks=pytest.mark.slow("groups joined by rounds are the same as those of one task")
+            )
             for case in SETTINGS
         ),
         ("longest", True),

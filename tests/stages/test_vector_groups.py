@@ -61,7 +61,7 @@ def test_crowds_join_what_all_pairs_join(small: list[int], threshold: float):
     assert sum(small) > 6 and max(small) > 1
 
 
-@pytest.mark.slow("large groups of close vectors join what comparing all pairs joins")
+@pytest.mark.slow("large groups of close vectors are the same as by comparing all pairs")
 def test_visitors_join_groups_as_by_all_pairs(small: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     centroids = np.random.default_rng(3).integers(-127, 128, (9, DIMENSIONS)).astype(np.int8)
     clusters = vector_clusters.Clusters(centroids, np.zeros((0, DIMENSIONS), np.int8), np.zeros(0, np.int64))

@@ -210,7 +210,7 @@ def test_the_same_bytes_for_any_slices_and_workers(
     assert details[0] == details[1] and details[0]["index"]["recall"]["found"] > 0
 
 
-@pytest.mark.slow("a run killed at any step of an index of vectors ends in the same bytes")
+@pytest.mark.slow("a run killed at any step of a vector index resumes with the same bytes")
 def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
     first: Path, centroids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -79,11 +79,11 @@ def default_signals() -> None:
     ("number", "wanted"),
     [
         pytest.param(
-            signal.SIGINT, "done in", marks=pytest.mark.slow("a run that a hang-up or an interrupt ends can go on")
+            signal.SIGINT, "done in", marks=pytest.mark.slow("a run that a hang-up or an interrupt ends can be resumed")
         ),
         (signal.SIGTERM, " task"),
         pytest.param(
-            signal.SIGHUP, " task", marks=pytest.mark.slow("a run that a hang-up or an interrupt ends can go on")
+            signal.SIGHUP, " task", marks=pytest.mark.slow("a run that a hang-up or an interrupt ends can be resumed")
         ),
     ],
     ids=["INT", "TERM", "HUP"],
@@ -467,7 +467,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.slow("a run is complete where its output streams are closed, full or not read")
+@pytest.mark.slow("a run completes if its output streams are closed, full or not read")
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_run_does_not_depend_on_its_streams(name: str, corpus: Path, tmp_path: Path, whole: dict[str, str]):
     shell = f"{sys.executable} -m curation run short.yaml -i made.jsonl -o out --engine cpu {STREAMS[name]}"

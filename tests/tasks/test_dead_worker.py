@@ -145,19 +145,19 @@ def survived(cluster: Cluster, place: Place) -> Path:
     return output
 
 
-@pytest.mark.slow("what workers of a cluster that die had to do is done by others")
+@pytest.mark.slow("other workers run the remaining tasks of dead cluster workers")
 def test_what_dead_workers_had_to_do_is_redone(expected: dict[str, str], survived: Path):
     found = digests(survived)
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.slow("workers of a cluster that die leave no file")
+@pytest.mark.slow("dead cluster workers leave no files")
 def test_nothing_else_is_left_of_dead_workers(expected: dict[str, str], survived: Path):
     assert digests(survived).keys() == expected.keys()
     assert verify(survived) == []
 
 
-@pytest.mark.slow("tasks that dead workers had completed are not done again")
+@pytest.mark.slow("tasks that dead workers had completed do not run again")
 def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Cluster):
     written = Counter((cluster.folder / "renamed").read_text().split())
     records = {name: count for name, count in written.items() if name.startswith("segment-0-") and ".json" in name}

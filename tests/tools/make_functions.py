@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from curation.recipes.schema import field_texts
-from curation.stages import STAGES, Stage
+from curation.stages import STAGES, CorpusStage, Stage
 from curation.stages.base import Function
 
 PACKAGE = Path(__file__).resolve().parents[2] / "curation"
@@ -146,6 +146,8 @@ def _docstring(stage: type[Stage], function: Function, second: str) -> str:
     blocks = [block for block in rest.split("\n\n") if not block.startswith("Raises ")]
     raises = [block for block in text.split("\n\n") if block.startswith("Raises ")]
     more = " ".join(raises[0].split()).removeprefix("Raises ").removesuffix(".") if raises else ""
+    if issubclass(stage, CorpusStage):
+        blocks.insert(0, "On a Dask frame the call reads all text, as `curation.apply` describes.")
     errors = textwrap.fill(ERRORS.format(more=f" {more}," if more else ""), WIDTH - 4)
     whole = "\n\n".join([returns, _parameters(stage, function, second), *map(_example, blocks), errors])
     quotes = 'r"""' if "\\" in whole else '"""'

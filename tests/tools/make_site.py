@@ -24,6 +24,7 @@ import curation
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "zensical.toml"
 API = "docs/python_api.md"
+API_FOLDER = "docs/python_api/"
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 NOTEBOOK = re.compile(r"(\]\([^)#:]+)\.ipynb(?=[)#])")
 DEFINITION = re.compile(r"(\S.*?)\s{2,}(\S.*)")
@@ -100,23 +101,42 @@ def docstring_page(text: str) -> str:
     return "\n\n".join(parts)
 
 
-def api_page() -> str:
-    """Return the public names of `curation` with their signatures and docstrings as Markdown."""
-    public = {name: getattr(curation, name) for name in sorted(curation.__all__, key=str.lower)}
-    errors = {name for name, value in public.items() if inspect.isclass(value) and issubclass(value, BaseException)}
-    classes = {name for name, value in public.items() if inspect.isclass(value)} - errors
-    functions = {name for name, value in public.items() if inspect.isroutine(value)}
-    parts = [
-        "# Python API",
-        "All functions, classes and errors of `curation`. `help(curation.NAME)` prints the same texts.",
-    ]
-    for title, names in (("Functions", functions), ("Classes", classes), ("Errors", errors)):
-        parts.append(f"## {title}")
-        for name in public:
-            if name in names:
-                call = [] if name in errors else [f"```python\n{signature_of(name, public[name])}\n```"]
-                parts += [f"### {name}", *call, docstring_page(inspect.getdoc(public[name]) or "")]
-    return "\n\n".join(parts) + "\n"
+def entry_of(name: str) -> str:
+    """Return the signature and the docstring of a public name as Markdown."""
+    value = getattr(curation, name)
+    call = [] if kind_of(value) == "Errors" else [f"```python\n{signature_of(name, value)}\n```"]
+    return "\n\n".join([f"# {name}", *call, docstring_page(inspect.getdoc(value) or "")])
+
+
+def api_pages() -> dict[str, str]:
+    """Return the pages of the Python API by path: a list, and a page per name; `filter` and `Filter` share one."""
+    names = sorted(curation.__all__, key=lambda name: (name.lower(), name[0].isupper()))
+    public = [name for name in names if callable(getattr(curation, name))]
+    pages: dict[str, str] = {}
+    rows: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": []}
+    for name in public:
+        path = f"{API_FOLDER}{name.lower()}.md"
+        pages[path] = f"{pages[path]}\n{entry_of(name)}\n" if path in pages else f"{entry_of(name)}\n"
+        rows[kind_of(getattr(curation, name))].append(
+            f"| [{name}](python_api/{name.lower()}.md) | {first_line(name)} |"
+        )
+    tables = [f"## {kind}\n\n| name | meaning |\n|---|---|\n" + "\n".join(lines) for kind, lines in rows.items()]
+    head = (
+        "# Python API\n\nAll functions, classes and errors of `curation`. `help(curation.NAME)` prints the same texts."
+    )
+    return {API: "\n\n".join([head, *tables]) + "\n", **pages}
+
+
+def kind_of(value: Any) -> str:
+    if not inspect.isclass(value):
+        return "Functions"
+    return "Errors" if issubclass(value, BaseException) else "Classes"
+
+
+def first_line(name: str) -> str:
+    """The first paragraph of a docstring, for a cell of a table."""
+    text = (inspect.getdoc(getattr(curation, name)) or "").partition("\n\n")[0]
+    return " ".join(text.split()).replace("|", r"\|")
 
 
 def stage_pages(folder: Path) -> None:
@@ -137,7 +157,9 @@ def stage_pages(folder: Path) -> None:
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
         (folder / "notebooks" / f"{notebook.stem}.md").write_text(notebook_page(notebook), "utf-8")
     shutil.copyfile(ROOT / "docs" / "report.png", folder / "docs" / "report.png")
-    (folder / API).write_text(api_page(), "utf-8")
+    (folder / API_FOLDER).mkdir()
+    for name, text in api_pages().items():
+        (folder / name).write_text(text, "utf-8")
 
 
 def build(site: Path) -> subprocess.CompletedProcess[str]:

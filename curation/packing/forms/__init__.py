@@ -7,13 +7,14 @@ from curation.errors import nearest
 from curation.packing.forms.base import Form
 from curation.packing.forms.blocks import Blocks
 from curation.packing.forms.chunks import Chunks
+from curation.packing.forms.mds import Mds
 from curation.packing.forms.packed import Packed
 from curation.packing.forms.token_shards import TokenShards
 
 MEGATRON = "megatron"
 
 
-class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
     """The token forms of a run and their settings, as part of `output`."""
 
     formats: tuple[str, ...] = (MEGATRON,)
@@ -21,6 +22,7 @@ class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     blocks: Blocks = Blocks()
     chunks: Chunks = Chunks()
     packed: Packed = Packed()
+    mds: Mds = Mds()
     pad_id: int = -1
 
     def __post_init__(self) -> None:
@@ -42,4 +44,4 @@ FORMS: dict[str, type[Form]] = {
 }
 OUTPUT_FORMATS = (MEGATRON, *FORMS)
 
-__all__ = ["FORMS", "MEGATRON", "OUTPUT_FORMATS", "Blocks", "Chunks", "Form", "Forms", "Packed", "TokenShards"]
+__all__ = ["FORMS", "MEGATRON", "OUTPUT_FORMATS", "Blocks", "Chunks", "Form", "Forms", "Mds", "Packed", "TokenShards"]

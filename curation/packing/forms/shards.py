@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,9 +79,11 @@ def write_tensor(path: Path, shape: tuple[int, ...], batches: Iterable[np.ndarra
         torch.save(value, file)
 
 
-def entry(path: Path, **counts: int) -> dict[str, Any]:
-    """Return a file's entry in the manifest: name, size in bytes, SHA-256 and `counts`."""
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path), **counts}
+def entry(path: Path, folder: Path | None = None, **counts: int) -> dict[str, Any]:
+    """Return a file's entry in the manifest: path in `folder`, size in bytes, SHA-256 and `counts`. Without `folder`,
+    the file is right in the folder of the form."""
+    name = path.relative_to(folder or path.parent).as_posix()
+    return {"file": name, "bytes": path.stat().st_size, "sha256": file_sha256(path), **counts}
 
 
 def open_form(folder: str | Path, form: str, split: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -116,5 +117,6 @@ def problems(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
             yield f"{path} is missing, though {MANIFEST} names it"
         elif path.stat().st_size != size:
             yield f"{path} has {path.stat().st_size} bytes, expected {size} by {MANIFEST}"
-    for name in sorted(set(os.listdir(folder)) - {*named, MANIFEST}):
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    for name in sorted(present - {*named, MANIFEST}):
         yield f"{folder / name} is foreign: {MANIFEST} does not name it"

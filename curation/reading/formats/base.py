@@ -153,6 +153,10 @@ class Format:
         """Return the values of each column in the first PROBED_RECORDS records. InputError: it cannot be read."""
         return {}
 
+    def doubt(self, file: SourceFile) -> str:
+        """Return what a run will not read of the first PROBED_RECORDS records; "" where it reads all of them."""
+        return ""
+
     def detect(self, file: SourceFile) -> dict[str, str]:
         """Return settings for reading a file that differ from the defaults, by its first bytes."""
         return {}

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from curation.errors import InputError, near_or_nothing
+from curation.errors import InputError, counted, near_or_nothing
 from curation.reading import lines
 from curation.reading.documents import Documents, shown_names
 from curation.reading.formats.base import (
@@ -117,6 +117,13 @@ class JsonLines(ColumnFormat):
                     for inner, entry in value.items():
                         columns.setdefault(f"{name}.{inner}", []).append(entry)
         return columns
+
+    def doubt(self, file: SourceFile) -> str:
+        first = _first_lines(_text_head(file))
+        wrong = [number for number, line in enumerate(first, 1) if not isinstance(_load(line), dict)]
+        if not wrong:
+            return ""
+        return f"{len(wrong):,} of its first {counted(len(first), 'line')} are no JSON objects; a run rejects them"
 
 
 def _sample_records(file: SourceFile) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 from curation.contract import Engine, Frame
 from curation.errors import counted
 from curation.models.embeddings import digest_of_model, dimensions_of, embed_texts, facts_of, is_static, load_model
+from curation.models.packages import model_folder, named_in
 from curation.models.transformers import transformer_digests
 from curation.models.vectors import to_column, type_name
 from curation.stages.base import PATH, Function, RowStage
@@ -24,7 +25,8 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
 
     model           local folder with a BERT or RoBERTa encoder (`config.json`, `model.safetensors`, `tokenizer.json`),
                     with a transformer in ONNX (`model.onnx` or `onnx/model.onnx`), or with static embeddings in the
-                    form of model2vec, which need no GPU; or an `.onnx` file in such a folder
+                    form of model2vec, which need no GPU; or an `.onnx` file in such a folder; or `package:NAME`, such a
+                    folder in an installed package
     column          name of the new column in `documents/`: a list of int8 of fixed size, null for a text without
                     anything the model knows
     windows         parts of a text that an encoder reads, from its start; 0: the whole text. Static embeddings always
@@ -66,41 +68,45 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
         if not self.model:
             raise ValueError("model is empty; give the folder of an encoder or of static embeddings")
         check_windows(self.windows, self.pooling)
-        dimensions_of(self.model)
+        dimensions_of(self._folder)
+
+    @property
+    def _folder(self) -> str:
+        return model_folder(self.model)
 
     def writes(self) -> dict[str, str]:
-        return {self.column: type_name(dimensions_of(self.model))}
+        return {self.column: type_name(dimensions_of(self._folder))}
 
     def files(self) -> dict[str, str]:
-        return transformer_digests(self.model)
+        return named_in(self.model, transformer_digests(self._folder))
 
     def computed_with(self) -> dict[str, str]:
-        return facts_of(self.model)
+        return facts_of(self._folder)
 
     def origin(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
-            "model": digest_of_model(self.model),
-            "dimensions": dimensions_of(self.model),
+            "model": digest_of_model(self._folder),
+            "dimensions": dimensions_of(self._folder),
             "max_characters": self.max_characters,
         }
-        if is_static(self.model):
+        if is_static(self._folder):
             return facts
         return facts | {"windows": self.windows, "pooling": self.pooling}
 
     def prepare(self, folder: Path) -> Embed:
-        load_model(self.model)  # a model that cannot be used ends the run before its tasks
+        load_model(self._folder)  # a model that cannot be used ends the run before its tasks
         return self
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         texts = texts_of(engine, frame, self.max_characters)
-        vectors, present, windows = embed_texts(texts, self.model, self.windows, self.pooling)
+        vectors, present, windows = embed_texts(texts, self._folder, self.windows, self.pooling)
         details = {"unknown": int(np.count_nonzero(~present))} | window_counts(windows)
         return Outcome(columns={self.column: to_column(vectors, present)}, details=details)
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the text"
         return [
-            f"{self.column}: {dimensions_of(self.model)} dimensions by {self.model}; read "
+            f"{self.column}: {dimensions_of(self._folder)} dimensions by {self.model}; read "
             f"{describe_windows(self.windows, self.pooling)} of {text}"
         ]
 
@@ -108,5 +114,5 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
         """Return a line with the number of vectors, and one with the share of the text that the model read."""
         unknown = count.details.get("unknown", 0)
         without = f"; {counted(unknown, 'document')} without words of the model" if unknown else ""
-        vectors = f"{counted(count.documents_in - unknown, 'vector')} of {dimensions_of(self.model)} dimensions"
+        vectors = f"{counted(count.documents_in - unknown, 'vector')} of {dimensions_of(self._folder)} dimensions"
         return [f"{self.column}: {vectors}{without}", *window_line(count)]

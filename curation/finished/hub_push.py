@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copy outputs of a finished run to a data set of the Hugging Face hub, by its library `huggingface_hub`."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+from contextlib import contextmanager
+from json import JSONDecodeError
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from curation.errors import IntegrityError, OutputError, counted
+from curation.finished.verify import no_run, verify
+from curation.packing.forms import FORMS
+from curation.packing.samples import SAMPLE_FILES
+from curation.reading.hub import broken_connection, on_one_line, status_of
+from curation.reading.urls import is_remote, scrubbed
+from curation.report.card import PUSHED_BEGINS, as_card
+from curation.report.report import HTML
+from curation.run_folder.documents import part_files
+from curation.run_folder.folder import CARD_BEGINS, REPORT
+from curation.run_folder.report_schema import CARD
+from curation.system.files import read_json
+
+INSTALL = "pip install huggingface_hub"
+KIND = "dataset"
+TOKENS = frozenset({"tokens", *FORMS, *SAMPLE_FILES})
+LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
+
+
+class Content(NamedTuple):
+    """Outputs of a run for a data set.
+
+    folder  folder of the run
+    names   names in this folder, of files and of folders, that are sent as they are
+    card    bytes of `README.md`, if the run's own does not describe what is sent; else b""
+    sizes   path in the data set -> bytes
+    """
+
+    folder: Path
+    names: list[str]
+    card: bytes
+    sizes: dict[str, int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+class Pushed(NamedTuple):
+    """The state of a data set after a push.
+
+    url         page of the data set
+    commit      SHA of the last commit
+    is_new      whether the push made a commit; False: the data set had all files already
+    is_private  whether only its owner can read it
+    keeps_card  whether its `README.md` was left as it is, since a person wrote it
+    """
+
+    url: str
+    commit: str
+    is_new: bool
+    is_private: bool
+    keeps_card: bool
+
+
+def checked_content(folder: str, what: str, repo: str) -> Content:
+    """Check a run as `verify` does, and return what a push sends of it.
+
+    OutputError: no finished run, or one without these outputs. IntegrityError: `verify` finds a problem.
+    """
+    if is_remote(folder):
+        raise OutputError(no_run(folder))
+    if problems := verify(folder):
+        more = f" ({counted(len(problems) - 1, 'more problem')})" if problems[1:] else ""
+        raise IntegrityError(f"{problems[0]}{more}. Nothing was sent. `curate verify {folder}` lists all problems")
+    root, content = Path(folder), read_json(Path(folder) / REPORT)
+    outputs = content["outputs"] | {REPORT: "", HTML: ""}
+    chosen = [name for name in outputs if _is_wanted(name, what)]
+    if not chosen:
+        other = "tokens" if what == "documents" else "documents"
+        raise OutputError(f"{folder} has no {what}: its recipe does not write them. Give --what {other}")
+    sizes = {name: (root / name).stat().st_size for name in chosen}
+    card = b""
+    if what != "all":
+        parts = part_files(root / "documents")
+        columns = pq.read_schema(parts[0]).names if parts else []
+        sent = content | {"outputs": {name: content["outputs"][name] for name in chosen}}
+        card = as_card(sent, columns, repo).encode()
+        sizes |= {CARD: len(card)}
+    return Content(root, list(dict.fromkeys(name.partition("/")[0] for name in chosen)), card, sizes)
+
+
+def _is_wanted(name: str, what: str) -> bool:
+    top = name.partition("/")[0]
+    return what == "all" or top == what or (what == "tokens" and top in TOKENS)
+
+
+def check_repo(repo: str) -> None:
+    """Raise OutputError for a name that is not that of a data set: OWNER/NAME."""
+    from huggingface_hub import utils
+
+    library: Any = utils
+    try:
+        library.validate_repo_id(repo)
+        is_name = "/" in repo
+    except ValueError:
+        is_name = False
+    if not is_name:
+        raise OutputError(
+            f"{scrubbed(repo)!r} is no name of a data set, expected OWNER/NAME of letters, digits, `-`, `_` and `.`, "
+            "such as acme/news"
+        )
+
+
+def import_library() -> None:
+    """Raise OutputError if `huggingface_hub` cannot be imported."""
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError as error:
+        raise OutputError(f"push needs huggingface_hub ({error}). Run: {INSTALL}") from None
+
+
+def push(content: Content, repo: str, *, revision: str = "", public: bool = False) -> Pushed:
+    """Send files that the data set lacks or has in other bytes, and delete others from the folders that are sent.
+
+    content   from `checked_content`
+    repo      OWNER/NAME; a data set that does not exist is created
+    revision  branch, created if it does not exist. Default: the main one
+    public    create a data set that everyone can read, or send to one. Default: False
+
+    OutputError: no token, no permission, a public data set without `public`, no connection, or another answer.
+    """
+    import huggingface_hub
+
+    if huggingface_hub.get_token() is None:
+        raise OutputError(f"push needs a token of the hub with write access, and found none. {LOG_IN}")
+    api = huggingface_hub.HfApi(library_name="gpu-pipeline")
+    at: dict[str, Any] = {"repo_id": repo, "repo_type": KIND, "revision": revision or None}
+    message = "Upload the outputs of a run"
+    with _explained(api.endpoint, repo):
+        api.create_repo(repo, repo_type=KIND, private=not public, exist_ok=True)
+        is_private = bool(api.repo_info(repo, repo_type=KIND).private)
+        if not is_private and not public:
+            raise OutputError(f"{repo} is public: everyone could read the documents. Give --public to send them")
+        if revision and not revision.startswith("refs/"):
+            api.create_branch(repo, repo_type=KIND, branch=revision, exist_ok=True)
+        before = api.repo_info(**at).sha
+        keeps_card = CARD in content.sizes and _has_other_card(api, at)
+        names = [name for name in content.names if name != CARD or not keeps_card]
+        patterns = [part for name in map(glob.escape, names) for part in (name, f"{name}/*")]
+        api.upload_folder(
+            **at, folder_path=content.folder, allow_patterns=patterns, delete_patterns=patterns,
+            ignore_patterns=["tokens/*/cache/*"], commit_message=message,
+        )  # fmt: skip
+        if content.card and not keeps_card:
+            api.upload_file(**at, path_or_fileobj=content.card, path_in_repo=CARD, commit_message=message)
+        commit = str(api.repo_info(**at).sha)
+    return Pushed(f"{api.endpoint}/datasets/{repo}", commit, commit != before, is_private, keeps_card)
+
+
+def _has_other_card(api: Any, at: dict[str, Any]) -> bool:
+    """Return whether the data set has a `README.md` that neither a run nor a push wrote."""
+    if not api.file_exists(filename=CARD, **at):
+        return False
+    with TemporaryDirectory() as folder:
+        text = Path(api.hf_hub_download(filename=CARD, local_dir=folder, **at)).read_text("utf-8", "replace")
+    return not text.startswith((CARD_BEGINS, PUSHED_BEGINS))
+
+
+@contextmanager
+def _explained(endpoint: str, repo: str) -> Iterator[None]:
+    """Raise OutputError with the remedy for an answer of the hub, or for a broken connection."""
+    failures: tuple[type[Exception], ...] = (RuntimeError, ValueError, *broken_connection())
+    try:
+        yield
+    except OutputError:
+        raise
+    except failures as error:
+        raise OutputError(_message(error, scrubbed(endpoint), repo)) from error
+
+
+def _message(error: Exception, endpoint: str, repo: str) -> str:
+    status = status_of(error)
+    if status == 401:
+        return f"{endpoint} refuses the token (401). {LOG_IN} to one that is valid"
+    if status == 403:
+        return (
+            f"the token may not write to {repo} (403). Give a data set of your own or of an organisation of yours, or "
+            "a token with write access"
+        )
+    if status == 429 or status >= 500:
+        return (
+            f"{endpoint} answers {status}, an error on its side. Rerun the same command later: it sends what is missing"
+        )
+    if status or (isinstance(error, ValueError) and not isinstance(error, JSONDecodeError)):
+        return f"{endpoint} refuses the push to {repo}: {on_one_line(error)}"
+    if isinstance(error, ValueError):  # such as the page of a proxy
+        return f"{endpoint} does not answer as the hub does ({on_one_line(error)}). Check HF_ENDPOINT, if it is set"
+    cause = on_one_line(error.__cause__ or error)
+    return f"{endpoint} cannot be reached ({cause}). Rerun the same command later: it sends what is missing"
