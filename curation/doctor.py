@@ -352,7 +352,7 @@ def diagnose() -> tuple[list[str], bool]:
         engines += [name] if usable else []
     toolchain = find_toolchain()
     lines.append(toolchain_line(toolchain))
-    check = self_check(engines)
+    check = self_check(engines, NUM_DOCUMENTS)
     lines.append(f"self-check: {check.documents} generated documents, {len(check.digests)} results per engine")
     lines += [f"  not checked: {name}: {reason}" for name, reason in check.skipped.items()]
     for name, error in check.failed.items():

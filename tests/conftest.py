@@ -36,6 +36,7 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True,
 settings.register_profile(
     "gpu", settings.get_profile("ci"), max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("stand-in", settings.get_profile("gpu"), max_examples=20)  # a thread is a call of Python
 
 
 @cache
@@ -55,12 +56,18 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = config.getoption("--engine")
     if chosen and missing_for(chosen):
         raise pytest.UsageError(f"--engine {chosen}: {missing_for(chosen)}")
-    local = "local" if config.option.markexpr else "all"
-    settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else local)
+    settings.load_profile(profile_of(config))
     os.fsync = os.fstat  # refuses the same descriptors; no machine crashes here, and a run syncs 50 times
     shared_files.WAITS = (0.0,) * len(shared_files.WAITS)  # no other machine replaces the damaged files of tests
     if config.getoption("--passed") and "PYTEST_CURRENT_TEST" not in os.environ:  # not in a session that a test starts
         config.pluginmanager.register(Passed(config), "passed")
+
+
+def profile_of(config: pytest.Config) -> str:
+    if config.getoption("--engine") == "gpu":
+        stands_in = any(config.pluginmanager.hasplugin(f"tests.{name}.plugin") for name in ("gpu", "ptx"))
+        return "stand-in" if stands_in else "gpu"
+    return "ci" if os.environ.get("CI") else "local" if config.option.markexpr else "all"
 
 
 def keep_bytecode(folder: Path) -> None:

@@ -18,8 +18,8 @@ ROW = re.compile(r"^\| `(tests/\S+)` \| `(\w+)` \| (.+) \|$", re.M)
 
 def promises_of(path: Path) -> dict[tuple[str, str], str]:
     """Tests with a mark `slow`, on the function or on some of its parameters, and the argument of the mark."""
-    found = {}
-    for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+    found, text = {}, path.read_text("utf-8")
+    for function in ast.walk(ast.parse(text)) if "pytest.mark.slow" in text else ():
         for mark in ast.walk(ast.Module(getattr(function, "decorator_list", []), [])):
             if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.slow":
                 found[str(path.relative_to(ROOT)), function.name] = ast.literal_eval(mark.args[0])
@@ -41,9 +41,12 @@ def test_no_test_asks_for_an_optional_package_without_the_remedy():
 
 @pytest.mark.slow("without optional packages, tests are skipped and none fails")
 def test_without_optional_packages_nothing_fails():
-    """All tests are collected, and those of the GPU engine run, but for the parity tests, which take five minutes."""
+    """All tests are collected, and those of the GPU engine run, but for those whose kernels take minutes."""
     hidden = [sys.executable, "-m", "pytest", "-q", "-p", "tests.hidden"]
-    for arguments in (["--collect-only"], ["tests/gpu", "-x", "-k", "not memory_is_bounded and not test_parity"]):
+    for arguments in (
+        ["--collect-only"],
+        ["tests/gpu", "-x", "-k", "not test_parity and (not test_layout or test_some or test_little)"],
+    ):
         environment = os.environ | {"HIDDEN": " ".join(name.partition(".")[0] for name in REMEDIES)}
         done = subprocess.run(
             [*hidden, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

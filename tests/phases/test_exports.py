@@ -106,13 +106,13 @@ def test_raw_files_do_not_show_slices_and_tasks(
     monkeypatch.setattr(documents_schema, "ROW_GROUP_DOCUMENTS", 7)
     texts = [text for name in TEXTS for text in TEXTS[name]]
     found = []
-    for slice_bytes, many_slices in ((2500, 10**6), (2500, 1), (0, 10**6)):
+    for slice_bytes, many_slices in ((6000, 10**6), (6000, 1), (0, 10**6)):
         monkeypatch.setattr(exports, "MANY_SLICES", many_slices)
         reads.clear()
         folder = tmp_path / f"{slice_bytes}-{many_slices}"
         found.append(digests(run_in(folder, recipe(raw), slice_bytes)))
         assert max(reads.values()) <= 2  # by the task of its files, and by that of a file that ends in it
-    assert files_in(tmp_path / "2500-1" / "raw") == ([texts] if "." in raw else cut(texts))
+    assert files_in(tmp_path / "6000-1" / "raw") == ([texts] if "." in raw else cut(texts))
     assert found == [found[0]] * len(found)
 
 

@@ -11,7 +11,7 @@ import pytest
 from curation.kernels import jsonl
 from tests.ptx import workload
 from tests.ptx.engine import install_engine
-from tests.ptx.test_kernels import CAPABILITIES, SEEDS, SOME_SEEDS
+from tests.ptx.test_kernels import ORDERS, SOME_SEEDS
 from tests.reading.test_jsonl import BAD, GOOD
 
 LONGEST_THREAD = 100_000  # instructions
@@ -82,8 +82,7 @@ RUNS = [*range(1, 70), 510, 511, 512, 513, 543, 544, 545, 546, 700, 701, 5000, 5
 
 
 @pytest.mark.slow("JSON Lines parsed on the device do not depend on the order of threads")
-@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "capability"), ORDERS, ids=str)
 def test_lines_in_every_order_of_threads(monkeypatch, seed, capability):
     install_engine(monkeypatch, seed, capability)
     found, expected = assert_equal_lines(b"\n".join([*GOOD, *BAD]))

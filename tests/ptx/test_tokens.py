@@ -17,7 +17,7 @@ from curation.packing.tokenization import Tokenizer
 from tests.conftest import frame_of
 from tests.packing.byte_pairs import CASE_RUNS, adversarial_texts, long_texts, tokenizer_of
 from tests.ptx.engine import install_engine
-from tests.ptx.test_kernels import CAPABILITIES, SEEDS, SOME_DOCUMENTS, SOME_SEEDS
+from tests.ptx.test_kernels import ORDERS, SOME_DOCUMENTS, SOME_SEEDS
 
 LONGEST_THREAD = 100_000  # instructions
 
@@ -32,8 +32,7 @@ def assert_equal_tokens(engine, texts, tokenizer):
 
 
 @pytest.mark.slow("tokens do not depend on the order of threads")
-@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "capability"), ORDERS, ids=str)
 def test_ids_in_every_order_of_threads(monkeypatch, seed, capability):
     engine, _ = install_engine(monkeypatch, seed, capability)
     for pattern in (GPT2, CL100K, LLAMA3, O200K):

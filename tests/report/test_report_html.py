@@ -169,7 +169,7 @@ def test_the_size_is_bounded(report: dict[str, Any]):
     many["sources"] = [many["sources"][0] | {"name": f"{number}{HOSTILE}"} for number in range(5_000)]
     many["outputs"] = {f"{number}{HOSTILE}": "0" * 64 for number in range(20_000)}
     many["warnings"] = [HOSTILE] * 5_000
-    many["recipe"]["input"] *= 20_000
+    many["recipe"]["input"] *= 5_000
     many["stages"][0]["rules"] = [many["stages"][0]["rules"][0] | {"reason": HOSTILE, "measure": HOSTILE}] * 3_000
     sample = many["texts"]["kept"][0] | {"text": HOSTILE * 10, "id": HOSTILE, "file": HOSTILE}
     removed = {"stage": HOSTILE, "reason": HOSTILE, "documents": 9, "samples": [sample] * 20}
@@ -182,7 +182,8 @@ def test_the_size_is_bounded(report: dict[str, Any]):
     clusters = {"clusters": [cluster] * 3_000, "count": 5_000, "shares": [0.5, 0.2], "points": points}
     many["texts"]["clusters"] = [{"stage": HOSTILE, **clusters}] * 9
     many["values"]["languages"] = {name: {f"{k} {HOSTILE}": k for k in range(3_000)} for name in ("read", "kept")}
-    many["stages"] += many["stages"][:1] * 300
+    reasons = {f"{number} {HOSTILE}": number for number in range(60)}  # more than are shown
+    many["stages"] += [many["stages"][0] | {"reasons": reasons}] * 300
     (entry,) = many["measured"]
     rules = [rule | {"reason": HOSTILE} for rule in entry["rules"]] * 99
     numbers = packed([np.full(measured_sample.MAX_NUMBERS, 2**31 - 1)])  # the largest sample

@@ -214,9 +214,9 @@ def test_all_shapes_as_plain_python(shape: str):
 
 @pytest.mark.parametrize("kind", FINDERS)
 def test_check_digits_and_neighbours_as_plain_python(kind: str):
-    """Every example with each of its characters changed, and with each neighbour."""
+    """Every second example with each of its characters changed, and with each neighbour."""
     marked = FOUND[f"[REDACTED]_{kind.upper()}"]
-    plain = [re.sub("[<>]", "", text) for text in marked if len(text) < 60]
+    plain = [re.sub("[<>]", "", text) for text in marked if len(text) < 60][::2]
     texts = [
         f"{text[:k]}{char}{text[k + skip :]}"
         for text in plain

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,10 +87,19 @@ def first(tmp_path_factory: pytest.TempPathFactory, centroids: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run over few vectors."""
+    folder = tmp_path_factory.mktemp("small")
+    finish(folder / "old", write_input(folder / "old.jsonl", OLD[:60]))
+    return folder
+
+
 @pytest.fixture
-def old(first: Path, tmp_path: Path) -> Path:
-    """The index of a run of its own."""
-    return finish(tmp_path / "old", write_input(tmp_path / "old.jsonl", OLD[:60]))
+def old(small: Path, tmp_path: Path) -> Path:
+    """The index of a run, which a test may damage."""
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "old" / "index"
 
 
 # What is removed
