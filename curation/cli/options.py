@@ -47,7 +47,7 @@ SHARED = {
     ),
     "work": _option(
         "--work", default="", type=os.path.expanduser, metavar="DIR",
-        help="with an URL as output: run in this folder (default: a folder here, named by the URL)",
+        help="with a URL as output: run in this folder (default: a folder here, named by the URL)",
     ),
     "recipe": _option(
         "--recipe", default="", metavar="RECIPE", help="same as the argument RECIPE", dest="recipe_option"

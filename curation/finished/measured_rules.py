@@ -7,9 +7,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -19,8 +20,10 @@ from curation.phases.measure_files import FOLDER
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import BLOCK_ROWS
 from curation.rules.grammar import Rule
+from curation.rules.groups import GroupedRule, Groups, groups_in
 from curation.run_folder.documents import part_files
 from curation.stages import RowStage
+from curation.stages.measured_rules import measured_rules, names_of
 
 MARGIN = 1e-9  # of a bound
 
@@ -63,9 +66,9 @@ def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
     filters = [
         (name, stage)
         for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)
-        if isinstance(stage, RowStage) and stage.rules_on_measures()
+        if isinstance(stage, RowStage) and measured_rules(stage)
     ]
-    kept = [entry["name"] for entry in run.report["stages"] if entry.get("rules")]
+    kept = [entry["name"] for entry in run.report["stages"] if measured_rules(run.judging_stage(entry["name"]))]
     if not filters:
         raise RecipeError("the recipe has no filter with rules on measures; --measures has nothing to judge")
     if len(filters) > len(kept):
@@ -77,10 +80,11 @@ def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
 
 
 def _effect(run: FinishedRun, files: Sequence[Path], name: str, stage: RowStage, of: str) -> StageEffect:
-    rules = stage.rules_on_measures()
-    measures = load_measures(run, files, rules, of)
+    rules = measured_rules(stage)
+    measures, columns = load_measures(run, files, rules, of)
     started = time.perf_counter()
-    beyond, first, removed = _count(rules, measures)
+    numbers = {groups: groups.numbers_of(columns[groups.column]) for groups in groups_in(rules)}
+    beyond, first, removed = _count(rules, measures, numbers)
     return StageEffect(
         name=name,
         of=of,
@@ -93,8 +97,11 @@ def _effect(run: FinishedRun, files: Sequence[Path], name: str, stage: RowStage,
     )
 
 
-def _count(rules: Sequence[Rule], measures: Mapping[str, np.ndarray]) -> tuple[dict[str, int], dict[str, int], int]:
+def _count(
+    rules: Sequence[Rule], measures: Mapping[str, np.ndarray], groups: Mapping[Groups, np.ndarray]
+) -> tuple[dict[str, int], dict[str, int], int]:
     """Return the documents that break each rule, those of which it is the first broken rule, and those that break any.
+    `groups` has the group of each document.
 
     Blocks of rows fit the cache of the processor.
     """
@@ -102,7 +109,7 @@ def _count(rules: Sequence[Rule], measures: Mapping[str, np.ndarray]) -> tuple[d
     rows = len(next(iter(measures.values())))
     removed = 0
     for start in range(0, rows, BLOCK_ROWS):
-        numbers = _Block(measures, slice(start, start + BLOCK_ROWS))
+        numbers = _Block(measures, groups, slice(start, start + BLOCK_ROWS))
         kept = np.ones(min(BLOCK_ROWS, rows - start), bool)
         for rule in rules:
             broken = _broken(rule, numbers)
@@ -114,10 +121,10 @@ def _count(rules: Sequence[Rule], measures: Mapping[str, np.ndarray]) -> tuple[d
 
 
 class _Block:
-    """A block of measures, float64."""
+    """A block of measures, float64, and of the groups of its documents."""
 
-    def __init__(self, measures: Mapping[str, np.ndarray], block: slice) -> None:
-        self.measures, self.block = measures, block
+    def __init__(self, measures: Mapping[str, np.ndarray], groups: Mapping[Groups, np.ndarray], block: slice) -> None:
+        self.measures, self.groups, self.block = measures, groups, block
         self.denominators: dict[str, np.ndarray] = {}
 
     def value(self, name: str) -> np.ndarray:
@@ -136,6 +143,8 @@ def _broken(rule: Rule, numbers: _Block) -> np.ndarray:
     A product tells which ratios may be beyond a bound, with a margin for rounding. Only these are divided: a division
     takes as long as five products.
     """
+    if isinstance(rule, GroupedRule):
+        return _broken_in_group(rule, numbers)
     values, (low, high) = numbers.value(rule.measures[0]), rule.bounds
     if not rule.ratio:
         return np.flatnonzero((values < low) | (values > high))
@@ -150,11 +159,23 @@ def _broken(rule: Rule, numbers: _Block) -> np.ndarray:
     return at[(ratio < low) | (ratio > high)]
 
 
-def load_measures(run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule], stage: str) -> Mapping[str, Any]:
-    """Return the measures that rules need of the documents that reached a filter: name -> float64."""
-    names = list(dict.fromkeys(name for rule in rules for name in rule.measures))
-    have = next(entry["rules"] for entry in run.report["stages"] if entry["name"] == stage)
-    computed = list(dict.fromkeys(name for entry in have for name in entry["measure"].split(" / ")))
+def _broken_in_group(rule: GroupedRule, numbers: _Block) -> np.ndarray:
+    """The same for a rule whose bounds depend on the group."""
+    groups = numbers.groups[rule.groups][numbers.block]
+    values = numbers.value(rule.measures[0])
+    if rule.ratio:
+        values = values / numbers.denominator(rule.ratio[1])
+    return np.flatnonzero(((values < rule.low[groups]) | (values > rule.high[groups])) & rule.member[groups])
+
+
+def load_measures(
+    run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule], stage: str
+) -> tuple[dict[str, np.ndarray], dict[str, pa.ChunkedArray]]:
+    """Return what rules need of the documents that reached a filter: measures, name -> float64; and the columns by
+    which the rules distinguish groups."""
+    names, groups = names_of(rules), list(dict.fromkeys(each.column for each in groups_in(rules)))
+    stored = pq.read_schema(files[0]).names
+    computed = [name for name in names_of(measured_rules(run.judging_stage(stage))) if name in stored]
     for rule in rules:
         for name in rule.measures:
             if name not in computed:
@@ -162,11 +183,21 @@ def load_measures(run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule]
                     f"rule {rule.name} needs the measure {name!r}, which stage {stage} of the run in {run.folder} did "
                     f"not keep{nearest(name, computed)}. Keep it: add a rule on it to that recipe"
                 )
+    for column in groups:
+        if column not in stored:
+            raise RecipeError(
+                f"rules per {column} need the column {column}, which the run in {run.folder} did not keep. Run "
+                f"its recipe again with rules per {column} and a new --output"
+            )
     columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    chunks: dict[str, list[pa.Array]] = {column: [] for column in groups}
     for path in files:
-        table = pq.read_table(path, columns=["stage", *names])
+        table = pq.read_table(path, columns=list(dict.fromkeys(["stage", *groups, *names])))
         if len(run.report["stages"]) > 1:
             table = table.filter(pc.equal(table.column("stage"), stage))
         for name in names:
             columns[name].append(table.column(name).to_numpy().astype(np.float64, copy=False))
-    return {name: np.concatenate(parts) for name, parts in columns.items()}
+        for column in groups:
+            chunks[column] += table.column(column).chunks
+    measures = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return measures, {column: pa.chunked_array(parts, pa.string()) for column, parts in chunks.items()}

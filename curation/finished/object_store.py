@@ -58,7 +58,7 @@ def is_object_url(path: str | os.PathLike[str]) -> bool:
 
 
 class ObjectStore:
-    """The objects below an URL. OutputError for everything that a retry does not cure, with the address but no secret.
+    """The objects below a URL. OutputError for everything that a retry does not cure, with the address but no secret.
 
     url   without user names, passwords and queries, and without `/` at its end
     """

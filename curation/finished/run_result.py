@@ -15,8 +15,8 @@ from curation.contract import Frame
 from curation.engine import load_engine
 from curation.errors import OutputError, nearest
 from curation.finished.results import open_finished, run_documents
-from curation.phases.measure_files import COLUMNS
 from curation.phases.measure_files import FOLDER as MEASURES
+from curation.phases.slice_notes import FIXED
 from curation.report.input_warnings import nothing_kept
 from curation.report.text import funnel, funnel_line
 from curation.rules.decide import Rule
@@ -114,11 +114,11 @@ class RunResult(NamedTuple):
                 "--output, or measure its documents: curation.measure(run.kept(), names)"
             )
         wanted = [names] if isinstance(names, str) else list(names)
-        known = [name for name in pq.read_schema(files[0]).names if name not in COLUMNS]
+        known = [name for name in pq.read_schema(files[0]).names if name not in FIXED]
         for name in wanted:
             if name not in known:
                 raise OutputError(f"{self.folder} has no measure {name!r}{nearest(name, known)}")
-        table = pa.concat_tables(pq.read_table(path, columns=[*COLUMNS, *(wanted or known)]) for path in files)
+        table = pa.concat_tables(pq.read_table(path, columns=[*FIXED, *(wanted or known)]) for path in files)
         if stage:
             table = self._of_filter(table, stage)
         return _frame(table)

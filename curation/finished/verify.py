@@ -132,7 +132,7 @@ def no_run(folder: str | Path) -> str:
     """Return the message about a folder without a finished run; it names the run around it, or the runs in it."""
     if is_remote(str(folder)):
         return (
-            f"{shown(str(folder))} is an URL. Give a local folder: DIR/run of the work folder, or one with a copy of "
+            f"{shown(str(folder))} is a URL. Give a local folder: DIR/run of the work folder, or one with a copy of "
             "the objects below the URL. `curate verify URL` reads s3://"
         )
     folder = Path(folder)

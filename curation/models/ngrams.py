@@ -141,7 +141,7 @@ def _load_binary(path: str) -> KenlmModel:
         import kenlm
     except ImportError:
         raise InputError(
-            f"{path} is a binary file of KenLM, which its package reads: {INSTALL}. Or give the ARPA file"
+            f"{path} is a binary file of KenLM. Install the package kenlm to read it ({INSTALL}), or give the ARPA file"
         ) from None
     config = kenlm.Config()
     config.show_progress = False

@@ -109,7 +109,8 @@ class OnnxEncoder:
         try:
             found = self.session.run([self.output], given)[0][0].astype(np.float64)
         except Exception as error:
-            raise InputError(f"{self.files.path} cannot compute {len(window):,} tokens: {_line(error)}") from None
+            what = f"{self.files.path} fails for a window of {len(window):,} tokens"
+            raise InputError(f"{what}: {_line(error)}") from None
         if self.output not in (LOGITS, POOLED):
             found = found.mean(axis=0) if self.files.by_mean else found[0]
         if found.shape != (self.width,):

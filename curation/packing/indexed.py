@@ -49,7 +49,7 @@ class IndexedReader(Shown):
     tokens     shape (all tokens,): the whole `.bin`
     num_bytes  size of the `.bin`
 
-    Layout: `curation/packing/megatron.py`. InputError: a missing file, an URL, or a pair of an unfinished `merge` or
+    Layout: `curation/packing/megatron.py`. InputError: a missing file, a URL, or a pair of an unfinished `merge` or
     `split`. IntegrityError: a file that is not a Megatron index, or files whose sizes contradict the index. `reader[i]`
     raises IndexError, and IntegrityError for a pointer outside of the `.bin`.
     """
@@ -107,10 +107,10 @@ class IndexedReader(Shown):
 
 
 def bare_prefix(path: str | Path) -> Path:
-    """Return the prefix of a pair, given the prefix or the path of either file. InputError: an URL."""
+    """Return the prefix of a pair, given the prefix or the path of either file. InputError: a URL."""
     if is_remote(str(path)):
         raise InputError(
-            f"{shown(str(path))} is an URL, and pairs are read from local files. Copy its .bin and .idx to a folder of "
+            f"{shown(str(path))} is a URL, and pairs are read from local files. Copy its .bin and .idx to a folder of "
             "this machine, and give the prefix there"
         )
     return Path(str(path).removesuffix(".bin").removesuffix(".idx"))

@@ -33,6 +33,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     bytes_kept: int = 0  # of the texts in the partition
     bytes_read: int = 0
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
+    measured: int = 0  # rows for `measures/`
     locations: int = 0  # stored ones, of records that do not follow the one before them, in `.locations.npy`
     filled: list[str] = []  # carried columns with a value in some document
     lengths: Tally | None = None  # of the texts that were read, in bytes
@@ -81,9 +82,8 @@ COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "bytes_rea
 
 def _columns_of(record: SliceRecord) -> tuple[int, ...]:
     read = record.documents_read - record.rejected
-    measured = sum(stage.documents_in for stage in record.stages if stage.tallies and not stage.unit)
     return (
-        record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.bytes_read,
+        record.rows, record.lines, read, record.documents, record.bytes_kept, record.measured, record.bytes_read,
         record.rejected > 0, record.locations > 0, *(stage.documents_in for stage in record.stages),
     )  # fmt: skip
 

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from curation.contract import ID
 from curation.parquet import file_options, write_table
 from curation.phases.removed import RemovedFile
-from curation.phases.slice_notes import MEASURES, measured_names
+from curation.phases.slice_notes import FIXED, MEASURES, measured_fields
 from curation.recipes.recipe import Recipe
 from curation.run_folder.partitions import Numbering, open_partition
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
 FOLDER = "measures"
-COLUMNS = ("doc", ID, "source", "stage")
 
 
 def write_measures(
@@ -27,13 +25,11 @@ def write_measures(
     """Write a file of `measures/`; return path -> SHA-256.
 
     A row is a document that reached a filter, in the order of `doc`: `doc`, `id`, `source`, the `stage`, and an int64
-    column per measure, null for a measure that only other filters compute.
+    column per measure, null for a measure that only other filters compute. Before the measures are the columns by which
+    rules distinguish groups, as strings.
     """
-    names = measured_names(recipe.stages)
-    schema = pa.schema(
-        [("doc", pa.int64()), (ID, pa.large_string()), ("source", pa.string()), ("stage", pa.string())]
-        + [(name, pa.int64()) for name in names]
-    )
+    types = dict(zip(FIXED, (pa.int64(), pa.large_string(), pa.string(), pa.string()), strict=True))
+    schema = pa.schema([*(pa.field(*entry) for entry in types.items()), *measured_fields(recipe.stages)])
     stage_names = pa.array(recipe.stage_names, pa.string())
 
     def rows_of(number: int) -> pa.Table:

@@ -4,9 +4,9 @@ records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,25 +20,30 @@ from curation.reading.locations import Location
 from curation.recipes.exports import is_one_file
 from curation.recipes.recipe import Recipe
 from curation.rules.group_tallies import GroupTallies, tallies_of_groups
+from curation.rules.groups import groups_in
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
 from curation.run_folder.partitions import TableFile
 from curation.stages import RowStage, Stage
-from curation.stages.measured_rules import measured_rules
+from curation.stages.measured_rules import measured_rules, names_of, rules_of
 from curation.stages.outcome import Outcome
 
+FIXED = ("doc", ID, "source", "stage")  # columns of `measures/` in every run
 SAMPLES, MEASURES, READ = ".samples.arrow", ".measures.arrow", ".read.bin"  # suffixes of files
 
 
-def measured_names(stages: list[Stage]) -> list[str]:
-    """Return the measures of all rules of a recipe, each once."""
-    rules = [rule for stage in stages if isinstance(stage, RowStage) for rule in stage.rules_on_measures()]
-    return list(dict.fromkeys(name for rule in rules for name in rule.measures))
+def measured_fields(stages: list[Stage]) -> list[pa.Field]:
+    """Return the columns of `measures/` that depend on the recipe: those by which its rules distinguish groups, such as
+    `language`, as strings; and the measures that its rules bound, int64."""
+    groups = [groups.column for stage in stages if isinstance(stage, RowStage) for groups in groups_in(rules_of(stage))]
+    names = names_of(rule for stage in stages for rule in measured_rules(stage))
+    own = [column for column in dict.fromkeys(groups) if column not in (*FIXED, *names)] if names else []
+    return [pa.field(name, pa.large_string()) for name in own] + [pa.field(name, pa.int64()) for name in names]
 
 
 def measures_schema(stages: list[Stage]) -> pa.Schema:
-    """Return the schema of the measures of a slice: row, id, number of the stage, and one column per measure."""
-    return pa.schema([(ROW, pa.int64()), (ID, pa.large_string()), ("stage", pa.int32())]
-                     + [(name, pa.int64()) for name in measured_names(stages)])  # fmt: skip
+    """Return the schema of the measures of a slice: row, id, number of the stage, and `measured_fields`."""
+    fixed = [pa.field(ROW, pa.int64()), pa.field(ID, pa.large_string()), pa.field("stage", pa.int32())]
+    return pa.schema([*fixed, *measured_fields(stages)])
 
 
 def suffixes(recipe: Recipe, is_read: bool) -> list[str]:
@@ -93,18 +98,21 @@ class SliceNotes:
             rows = self.engine.to_arrow(frame[[ROW]]).column(ROW)
             self.values.write(values_of(self.values_schema, number, rows, stage, outcome))
         rules, measures = stage.rules_on_measures(), outcome.measures
-        if not rules or not len(frame):
-            return
-        if number not in self.tallies:
-            self.tallies[number] = Tallies(rules)
-        self.tallies[number].add(measures)
-        if self.measures is not None:
-            rows = self.engine.to_arrow(frame[[ROW, ID]])
-            columns = {ROW: rows.column(ROW), ID: rows.column(ID), "stage": np.full(len(rows), number, np.int32)}
-            columns |= {name: pa.array(values) for name, values in measures.items()}
-            schema = self.measures_schema
-            arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
-            self.measures.write(pa.table(arrays, schema=schema))
+        if rules and len(frame):
+            if number not in self.tallies:
+                self.tallies[number] = Tallies(rules)
+            self.tallies[number].add(measures)
+        if self.measures is not None and len(frame) and measured_rules(stage):
+            self.measures.write(self._measured(number, stage, frame, measures))
+
+    def _measured(self, number: int, stage: RowStage, frame: Frame, measures: Mapping[str, np.ndarray]) -> pa.Table:
+        """The rows of a frame for `measures/`."""
+        groups, schema = groups_in(rules_of(stage)), self.measures_schema
+        rows = self.engine.to_arrow(frame[list(dict.fromkeys([ROW, ID, *(each.column for each in groups)]))])
+        columns: dict[str, Any] = {each.column: each.strings(rows.column(each.column)) for each in groups}
+        columns |= {ROW: rows.column(ROW), ID: rows.column(ID), "stage": np.full(len(rows), number, np.int32)}
+        columns |= {name: pa.array(values) for name, values in measures.items()}
+        return pa.table([columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema], schema=schema)
 
     def finish(self, numbers: tuple[int, ...], record: SliceRecord) -> None:
         """Write the candidates, and put the counts in the record. `numbers`: those of the stages in the record."""
@@ -115,6 +123,7 @@ class SliceNotes:
         bins = np.flatnonzero(self.lengths)
         record.lengths = Tally(bins=bins.tolist(), counts=self.lengths[bins].tolist())
         record.locations = len(self.locations)
+        record.measured = self.measures.rows if self.measures is not None else 0
 
     def __enter__(self) -> Self:
         return self

@@ -54,7 +54,7 @@ class _Input(
         if isinstance(self.columns, str):
             raise ValueError(f"columns must be a list or a mapping, not {self.columns!r}")
         if not self.path:
-            raise ValueError("path is empty; expected a file, a folder, a glob or an URL")
+            raise ValueError("path is empty; expected a file, a folder, a glob or a URL")
         self.check()
         if self.max_document_bytes > LARGEST_STRING:
             raise ValueError(
@@ -283,7 +283,8 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[A
     ]
     inputs = msgspec.convert(with_kinds(content, "$"), list[AnyInput])
     if settings and not all(paths):
-        raise ValueError(f"{', '.join(settings)} cannot be combined with an Input or its dictionary: set them there")
+        names = ", ".join(settings)
+        raise ValueError(f"{names} cannot be combined with an Input, or a dictionary of its settings. Set them in it")
     return inputs
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the files of an input: a file, a folder, a glob, an URL, or a list of them."""
+"""Find the files of an input: a file, a folder, a glob, a URL, or a list of them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def split_suffix(path: str) -> tuple[str, str]:
 
 
 def _suffixes_of(path: str) -> tuple[str, str]:
-    """Return `split_suffix` of a path, without the query of an URL."""
+    """Return `split_suffix` of a path, without the query of a URL."""
     return split_suffix(path.split("?")[0] if is_remote(path) else path)
 
 

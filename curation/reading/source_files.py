@@ -74,11 +74,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     """A file of an input at the time of planning.
 
-    bytes         stored size; -1 where a server does not give the size of an URL
+    bytes         stored size; -1 where a server does not give the size of a URL
     modified_ns   modification time in ns; 0 for URLs
     label         name of the data set that the file was made from; "" for other files
     commit        commit of the hub at which that data set was read
-    version       version of an URL, a digest of its server's answer (`curation.reading.remote.version_of`)
+    version       version of a URL, a digest of its server's answer (`curation.reading.remote.version_of`)
 
     Plans store only fields without their default: there may be hundreds of thousands of files.
     """
@@ -105,7 +105,7 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
         return self.extract or Extract()
 
     def without_secrets(self) -> SourceFile:
-        """Return the file as plans and reports store it: without user name, password and query of an URL."""
+        """Return the file as plans and reports store it: without user name, password and query of a URL."""
         return msgspec.structs.replace(self, path=shown(self.path)) if is_remote(self.path) else self
 
 

@@ -17,14 +17,14 @@ HIDDEN = "***"
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path is an URL for fsspec (`s3://`, `https://`, `memory://`, ...)."""
+    """Return whether a path is a URL for fsspec (`s3://`, `https://`, `memory://`, ...)."""
     return "://" in path
 
 
 def shown(path: str) -> str:
     """Return a path for messages and reports: without user names, passwords and queries.
 
-    Chains of URLs (`simplecache::https://...`) are included. An URL whose parts cannot be separated is shown as its
+    Chains of URLs (`simplecache::https://...`) are included. A URL whose parts cannot be separated is shown as its
     protocol alone.
     """
     if not is_remote(path):
@@ -53,7 +53,7 @@ def _without_secrets(url: str) -> str:
 
 
 def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
-    """Return whether a password holds a raw `/`, `?` or `#`, which end the authority of an URL (RFC 3986, section 3.2).
+    """Return whether a password holds a raw `/`, `?` or `#`, which end the authority of a URL (RFC 3986, section 3.2).
 
     Then the text after its last `:` is no port. Digits count as a port only for HTTP, where a path may hold `@`.
     """
@@ -63,7 +63,7 @@ def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Raise InputError for an URL whose parts cannot be separated."""
+    """Raise InputError for a URL whose parts cannot be separated."""
     links = CHAIN.split(url)
     if not _is_chain(links):
         raise InputError(f"{shown(url)}: `::` separates URLs; write %3A%3A in a password or a query")

@@ -95,7 +95,7 @@ class Groups:
         """Return the group of each row. RecipeError for values without one."""
         last, numbers = self._last
         if last is not column:
-            strings = self._strings(column)
+            strings = self.strings(column)
             values = strings.unique()
             places = np.array([-1 if (place := self.place(value)) is None else place for value in values.to_pylist()])
             if (places < 0).any():
@@ -108,7 +108,7 @@ class Groups:
         """Raise RecipeError, with counts, for values of a column that belong to no group."""
         if self.other is not None:
             return
-        pairs = [pair.values() for pair in self._strings(column).value_counts().to_pylist()]
+        pairs = [pair.values() for pair in self.strings(column).value_counts().to_pylist()]
         lost = {value: number for value, number in pairs if self.place(value) is None}
         if lost:
             largest = sorted(lost.items(), key=lambda pair: (-pair[1], pair[0] is None, pair[0]))
@@ -134,7 +134,8 @@ class Groups:
                 f"{_first(lost)}. {ADVICE}"
             )
 
-    def _strings(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    def strings(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the values of the column as strings. RecipeError for a column of another type."""
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (has_kind(kind, "text") or has_kind(kind, "truth") or pa.types.is_integer(kind)):
             raise RecipeError(

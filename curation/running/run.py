@@ -71,7 +71,7 @@ def run(
     README.md lists the files of an output folder. Outputs do not depend on `workers`, `scheduler` and `slice_bytes`.
 
     recipe       the recipe to run
-    output       local folder, created if missing; or an URL such as "s3://BUCKET/PREFIX", to which the finished run is
+    output       local folder, created if missing; or a URL such as "s3://BUCKET/PREFIX", to which the finished run is
                  copied (docs/object_storage.md)
     engine       "auto" (default), "cpu" or "gpu"
     force        False (default): return the report of a finished run of the same recipe and inputs, or resume an
@@ -85,7 +85,7 @@ def run(
                  nothing. Or a display of `curation.system.progress`
     array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
     lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
-    work         with an URL: the local folder of the run. Default: a folder in the current one, named by the URL
+    work         with a URL: the local folder of the run. Default: a folder in the current one, named by the URL
 
         >>> import curation
         >>> curation.run(curation.load_recipe("recipe.yaml"), "another", progress=False).report["documents"]["kept"]

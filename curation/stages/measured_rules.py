@@ -17,7 +17,7 @@ def rules_of(stage: RowStage) -> Sequence[Rule]:
     return stage.rules_by_group() or stage.rules_on_measures()
 
 
-def measured_rules(stage: Stage) -> list[Rule]:
+def measured_rules(stage: Stage | None) -> list[Rule]:
     """Return the rules of a stage that bound measures of documents, of all documents or of groups."""
     return [*filter(bounds_measures, rules_of(stage))] if isinstance(stage, RowStage) else []
 

@@ -346,7 +346,7 @@ def test_train_tokenizer(corpus: Path, capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize("url", ["s3://bucket/out/tokens/text", "https://me:secret@host.example/text.bin?key=secret"])
 def test_a_pair_at_an_url_is_refused_by_its_url(command: tuple[str, ...], url: str, capsys: pytest.CaptureFixture[str]):
     shown = url.replace("me:secret@", "").partition("?")[0]
-    assert f"{shown} is an URL, and pairs are read from local files. Copy its" in failed(capsys, *command, url)
+    assert f"{shown} is a URL, and pairs are read from local files. Copy its" in failed(capsys, *command, url)
 
 
 def test_inspect_decodes_a_pair(corpus: Path, capsys: pytest.CaptureFixture[str]):

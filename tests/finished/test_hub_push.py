@@ -198,7 +198,7 @@ def test_what_is_refused_before_the_hub_is_asked(
         (tmp_path / "damaged", (), 1, "mds/train/index.json has changed: its SHA-256 is not the one in report.json. "),
         (made, ("a b/c",), 2, "'a b/c' is no name of a data set, expected OWNER/NAME"),
         (made, ("https://user:word@host/o/n?key=1",), 2, "'https://host/o/n' is no name of a data set"),
-        ("s3://key:word@bucket/run", (), 2, "s3://bucket/run is an URL. Give a local folder"),
+        ("s3://key:word@bucket/run", (), 2, "s3://bucket/run is a URL. Give a local folder"),
     ):
         found, _, err = push(folder, *options)
         assert (found, message in err, "word" in err) == (code, True, False), err

@@ -299,7 +299,7 @@ def test_empty_files_and_frames(tmp_path: Path):
 def test_wrong_paths_and_columns_are_said_at_once(tmp_path: Path, corpus: Path):
     with pytest.raises(InputError, match="does not exist"):
         curation.read(tmp_path / "none.jsonl", engine="cpu")
-    with pytest.raises(InputError, match="no field 'body'; it has \\['text'\\]"):
+    with pytest.raises(InputError, match=r"no field 'body' in the first \d+ records\. They have \['text'\]"):
         curation.read(corpus, text_column="body", engine="cpu")
     with pytest.raises(InputError, match=r"0\.jsonl is given twice"):
         curation.read([corpus / "0.jsonl", corpus / "0.jsonl"], engine="cpu")
@@ -325,8 +325,6 @@ def test_what_is_no_frame(name: str):
             match="or a table of polars, DuckDB or pyarrow, got builtins",
         ):
             FUNCTIONS[name](wrong)
-    with pytest.raises(TypeError, match="expected a DataFrame, got Series"):
-        FUNCTIONS[name](pd.Series(["a"]))
     frame = pd.DataFrame({"body": ["a"]})
     for without_text in (frame, dd.from_pandas(frame, npartitions=1)):
         with pytest.raises(InputError, match=r"column 'text' not found in the frame; it has \['body'\]"):

@@ -167,7 +167,7 @@ def test_a_run_behind_an_url_is_one_message(command: list[str], capsys: pytest.C
     url = "https://alice:S3CRET@host/run"
     assert main([*command, url, *([url] if command == ["compare"] else [])]) == 2
     err = capsys.readouterr().err
-    assert "https://host/run is an URL. Give a local folder: DIR/run of the work folder, or one with" in err
+    assert "https://host/run is a URL. Give a local folder: DIR/run of the work folder, or one with" in err
     assert "S3CRET" not in err
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`measures/` of a run, and `curate plan --measures`: what bounds would remove, without reading text."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,35 @@ def test_counts_equal_those_of_decide():
     measures = {name: chance.integers(0, 40, 70_000) for name in names}
     rules = (*RULE_SETS["gopher"], Rule(ratio=("words", "lines"), min=0.1, max=0.3, reason="tenths"))
     verdict = decide(rules, measures, 70_000)
-    beyond, first, removed = _count(rules, {name: values.astype(float) for name, values in measures.items()})
+    beyond, first, removed = _count(rules, {name: values.astype(float) for name, values in measures.items()}, {})
     assert first == verdict.counts() and removed == np.count_nonzero(~verdict.kept)
     for rule in rules:
         assert beyond[rule.name] == np.count_nonzero(~decide([rule], measures, 70_000).kept)
+
+
+def test_rules_per_language_are_judged_by_measures(tmp_path: Path):
+    texts, names = made_texts(90), ["en", "de", "fr"]
+    rows = [{"text": text, "language": names[k % 3], "source": names[k % 2]} for k, text in enumerate(texts)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = {"path": str(tmp_path / "a.jsonl"), "columns": ["language"]}
+
+    def stages(low: int, share: float) -> list[dict[str, Any]]:
+        rules = {"en": [{**WORDS, "min": low}], "de": [WORDS, {**SHARE, "min": share}], "other": "keep"}
+        return [{"kind": "filter", "rules": {"per": "language", "rules": rules}}]
+
+    run(recipe_of(entry, stages=stages(5, 0.6), output={"measures": True}), tmp_path / "out", progress=False)
+    stored = table_rows(tmp_path / "out/measures", "doc", "language", "words")
+    assert stored == [(k, names[k % 3], len(text.split())) for k, text in enumerate(texts)]
+    run(recipe_of(entry, stages=stages(30, 0.8)), tmp_path / "strict", progress=False)
+    (effect,) = plan_by_measures(recipe_of(entry, stages=stages(30, 0.8)), tmp_path / "out")
+    reasons = report_of(tmp_path / "strict")["stages"][0]["reasons"]
+    assert {name: number for name, number in effect.first.items() if number} == reasons and len(reasons) == 2
+    assert effect.before == sum(report_of(tmp_path / "out")["stages"][0]["reasons"].values())
+    per_source = [{"kind": "filter", "rules": {"per": "source", "rules": {"a": [WORDS]}}}]
+    assert plan_by_measures(recipe_of(entry, stages=per_source), tmp_path / "out")[0].removed > 0
+    per_kind = [{"kind": "filter", "rules": {"per": "kind", "rules": {"a": [WORDS]}}}]
+    with pytest.raises(RecipeError, match=r"rules per kind need the column kind, which the run in .* did not keep"):
+        plan_by_measures(recipe_of({**entry, "columns": ["kind"]}, stages=per_kind), tmp_path / "out")
 
 
 def test_the_command_prints_a_line_per_rule(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

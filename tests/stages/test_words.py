@@ -134,7 +134,10 @@ def test_marks_are_of_these_words():
     ("stage", "message"),
     [
         (lambda: Filter(rules="gopher", words="table2"), "words must be spaces, scripts or table, not 'table2'"),
-        (lambda: FuzzyDedup(unit="character", words="scripts"), "words: scripts has no use with unit: character"),
+        (
+            lambda: FuzzyDedup(unit="character", words="scripts"),
+            "the setting `words: scripts` has no effect with `unit: character`",
+        ),
         (lambda: curation.measure(frame("a"), ["words"], words="jieba"), "words must be spaces, scripts or table"),
     ],
 )

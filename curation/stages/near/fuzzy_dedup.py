@@ -138,7 +138,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def __post_init__(self) -> None:
         check_words(self.words)
         if self.words and self.unit == "character":
-            raise ValueError(f"words: {self.words} has no use with unit: character. Leave one of them out")
+            raise ValueError(
+                f"the setting `words: {self.words}` has no effect with `unit: character`. Leave one of the two out"
+            )
         for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field} must be one of {', '.join(allowed)}, not {getattr(self, field)!r}")
