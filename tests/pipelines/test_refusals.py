@@ -36,8 +36,8 @@ def test_unknown_names_in_a_recipe(recipe: str, told: str, tmp_path: Path, capsy
         ("a.csv", "id,label\n1,x\n", "", "a.csv has none of the columns text, content, body"),
         ("a.jsonl", '{"data": [{"text": "x"}]}\n', "", "document with text; it has ['data']. Set text_column"),
         ("a.jsonl", '{"id": 1, "text": null}\n', "", "it has ['id', 'text'], 'text' without a string. Set text_column"),
-        ("a.jsonl", '{"a": 1}\n{"b": 1}\n', ", text_column: c", "no field 'c'; it has ['a', 'b']. Set text_column"),
-        ("a.jsonl", '{"body": "x"}\n', ", text_column: txt", "no field 'txt'; it has ['body']. Set text_column"),
+        ("a.jsonl", '{"a": 1}\n{"b": 1}\n', ", text_column: c", "'c' in the first 2 records. They have ['a', 'b']"),
+        ("a.jsonl", '{"body": "x"}\n', ", text_column: txt", "'txt' in the first 1 record. They have ['body']"),
         ("a.jsonl", '{"text": "x"}\n', ", min_bytes: 5", "input 'a' gave 1 bytes of text, min_bytes asks for 5. Add"),
     ],
 )

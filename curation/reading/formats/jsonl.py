@@ -96,8 +96,8 @@ class JsonLines(ColumnFormat):
             return msgspec.structs.replace(file, text_column=find_column(strings, file, others))
         if all(lines.look_up(record, file.text_column) is lines.MISSING for record in records):
             raise InputError(
-                f"{shown(file.path)}: no field {file.text_column!r} in the first {len(records)} records. They have "
-                f"{shown_names(names)}{near_or_nothing(file.text_column, names) or '.'} "
+                f"{shown(file.path)}: no field {file.text_column!r} in the first {counted(len(records), 'record')}. "
+                f"They have {shown_names(names)}{near_or_nothing(file.text_column, names) or '.'} "
                 f"{SET['text_column']}"
             )
         return file
