@@ -150,6 +150,8 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
     if not call.force_disk:
         check_disk(recipe, call.checked.files, call.checked.tokenizer, call.engine, folder, progress)
     cluster = prepare_cluster(call)
+    if not array and not call.force and plan_path(folder).exists():
+        progress.log(f"resuming the run in {folder}: finished tasks are not repeated")
     plan, stored, resources = _make_plan(call, cluster, array)
     processes = array.processes if array else 1
     workers_shown = counted(resources.workers * processes, "worker")

@@ -231,7 +231,8 @@ def test_a_script_of_datatrove_has_the_shipped_stages(here: Path):
     assert content["input"] == [
         {"path": "crawl/CC-1/*/warc/*", "format": "warc", "columns": ["url"], "extract": "trafilatura"}
     ]
-    assert found.not_translated == [] and "Its 4 pipelines are one recipe" in found.text
+    assert found.not_translated == ["WarcReader (line 11): not translated of it: default_metadata"]
+    assert "Its 4 pipelines are one recipe" in found.text
     assert sorted(path.name for path in here.iterdir()) == ["recipe.yaml", "script.py"], "the script has run"
 
 
@@ -414,10 +415,26 @@ def main(args, limit=3):
         " min_doc_words is words, and only values in the file are read: write it there, or here",
         " regex_exp is 'x' * 3, and only values in the file are read: write it there, or here",
         " rate is float(...), and only values in the file are read: write it there, or here",
-        " no counterpart is known",
+        " no list of steps and no step in this file",
         " its function is code; nearest: rules, or a stage of your own (docs/extending.md)",
         " not translated of it: argument 3",
     ]  # fmt: skip
+
+
+def test_a_pipeline_that_is_no_list_is_found_or_named():
+    steps = "[GopherQualityFilter(), *common]"
+    script = f"""
+common = [URLFilter()]
+def build():
+    return {steps}
+steps = build()
+LocalPipelineExecutor(pipeline=steps)
+SlurmPipelineExecutor(pipeline=load(7))
+LocalPipelineExecutor(pipeline=None)
+"""
+    found = imported(script, "script.py")
+    assert found.entries == 3 and found.translated == 2
+    assert found.not_translated == ["load (line 7): no counterpart is known"]
 
 
 def test_lists_that_are_joined_and_names_that_are_changed_are_read():

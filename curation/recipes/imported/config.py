@@ -171,7 +171,7 @@ def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[Found], list[s
 def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator]) -> Part:
     """Translate an entry. Raises NotTranslated for an unknown name, and for settings that no recipe accepts."""
     if entry.name not in table:
-        raise NotTranslated("no counterpart is known")
+        raise NotTranslated("no counterpart is known" if entry.place else "no list of steps and no step in this file")
     try:
         part = table[entry.name](settings)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:  # a wrong kind

@@ -346,4 +346,4 @@ TABLE: dict[str, Translator] = {
     "FineWebMixtralEduClassifier": _class("nemocurator-fineweb-mixtral-edu-classifier"),
     "FineWebNemotronEduClassifier": _class("nemocurator-fineweb-nemotron-4-edu-classifier"),
 }
-VOID: Void = {"lang": ("en",), "stop_at_false": (), "score_field": (), "filter_field": ()}
+VOID: Void = {"lang": ("en",), "stop_at_false": (), "filter_field": ()}

@@ -33,6 +33,7 @@ from curation.recipes.imported.scripts import as_entry
 
 NAME = "datatrove"
 READERS = ("JsonlReader", "ParquetReader", "CsvReader", "IpcReader", "WarcReader")
+COLUMNS = "only text and id are kept; list other metadata in input.columns"
 WRITERS = {"JsonlWriter": "jsonl", "ParquetWriter": "parquet"}
 PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the classes that are often called so
     **dict.fromkeys(READERS, ("data_folder", "paths_file")),
@@ -78,7 +79,7 @@ def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
 def _reader(kind: str = "") -> Translator:
     def translate(settings: Settings) -> Part:
         settings.ignore("compression", "file_progress", "doc_progress", "recursive", "batch_size", "add_file_path")
-        settings.ignore("shuffle_files", "read_metadata", "default_metadata")
+        settings.ignore("shuffle_files", "read_metadata")
         [path] = texts(settings, "data_folder") or [""]
         if not path:
             raise NotTranslated("paths_file; nearest: input.path as @FILE, a list of files")
@@ -93,14 +94,16 @@ def _reader(kind: str = "") -> Translator:
         entry |= ({"limit": limit} if limit and limit > 0 else {}) | ({"skip": skip} if skip else {})
         return Part(
             inputs=(entry,),
-            differs="limit and skip count for the input, there for each task" if limit and limit > 0 else "",
+            differs="; ".join(
+                [COLUMNS, *(["limit and skip count for the input, there for each task"] * ("limit" in entry))]
+            ),
         )
 
     return translate
 
 
 def _hub(settings: Settings) -> Part:
-    settings.ignore("streaming", "batch_size", "doc_progress", "shuffle_files", "default_metadata", "load_from_disk")
+    settings.ignore("streaming", "batch_size", "doc_progress", "shuffle_files", "load_from_disk")
     options = settings.get("dataset_options") or {}
     if not isinstance(options, dict):
         raise NotTranslated(f"dataset_options is {shown(options)}, expected a mapping")
@@ -110,7 +113,7 @@ def _hub(settings: Settings) -> Part:
             entry[name] = options[theirs]
     column, limit = settings.get("text_key", "text"), settings.number("limit", -1)
     entry |= {} if column == "text" else {"text_column": column}
-    return Part(inputs=(entry | ({"limit": limit} if limit and limit > 0 else {}),))
+    return Part(inputs=(entry | ({"limit": limit} if limit and limit > 0 else {}),), differs=COLUMNS)
 
 
 def _trafilatura(settings: Settings) -> Part:

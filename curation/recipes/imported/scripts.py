@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipelines of a Python script, read from its syntax tree. Nothing of the script is run or imported.
 
-A value is a literal, or a name that the script gives one literal: `f"{BASE}/output"` too. Anything else is `Unread`.
+A value is a literal, or a name that the script gives one literal: `f"{BASE}/output"` too. Anything else is `Unread`. A
+pipeline is a list, a name for one, or a call of a function of the script that only returns one.
 """
 
 from __future__ import annotations
@@ -80,17 +81,27 @@ def _lists(tree: ast.Module, names: dict[str, ast.expr]) -> Iterator[list[ast.ex
         if not given and _called(call).endswith("Executor"):
             given = call.args[:1]
         for value in given:
-            node = _target(value, names)
-            if isinstance(node, ast.List | ast.Tuple | ast.BinOp) and id(node) not in seen:
+            node = _returned(_target(value, names), tree, names)
+            if id(node) not in seen and not (isinstance(node, ast.Constant) and node.value is None):
                 seen.add(id(node))
                 yield [*_elements(node, names)]
+
+
+def _returned(node: ast.expr, tree: ast.Module, names: dict[str, ast.expr]) -> ast.expr:
+    """What a call returns, if the script has one function of this name, without parameters and with one `return`."""
+    if not isinstance(node, ast.Call) or node.args or node.keywords:
+        return node
+    own = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == ast.unparse(node.func)]
+    returns = [each.value for each in ast.walk(own[0]) if isinstance(each, ast.Return)] if len(own) == 1 else []
+    return _target(returns[0], names) if len(returns) == 1 and returns[0] is not None else node
 
 
 def _elements(node: ast.expr, names: dict[str, ast.expr]) -> Iterator[ast.expr]:
     """The elements of a list, or of lists that `+` joins; anything else is an element itself."""
     node = _target(node, names)
     if isinstance(node, ast.List | ast.Tuple):
-        yield from node.elts
+        for element in node.elts:
+            yield from _elements(element.value, names) if isinstance(element, ast.Starred) else (element,)
     elif isinstance(node, ast.BinOp):
         yield from _elements(node.left, names)
         yield from _elements(node.right, names)

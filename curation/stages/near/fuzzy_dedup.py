@@ -196,6 +196,10 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
         bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
+        if self.verify == "none":
+            bound = f"every pair of {self.unit} {self.ngram}-grams that shares a band, whatever its similarity"
+        elif self.verify == "signature":
+            bound = f"estimated {bound}"
         return [
             f"{bound}, keep {shown_policy(self.keep)}",
             f"{bands} bands of {rows} rows, which make candidates of",
