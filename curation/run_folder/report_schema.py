@@ -182,6 +182,8 @@ class _Report(msgspec.Struct):
             msgspec.convert(self.tokens, _Tokens)
         if len(self.stages) != len(self.recipe.stages):
             raise ValueError(f"{len(self.stages)} stages are counted, the recipe has {len(self.recipe.stages)}")
+        if unknown := {entry.stage for entry in self.measured} - {stage.name for stage in self.stages}:
+            raise ValueError(f"measured names the stage {min(unknown)!r}, which the recipe lacks")
         if "rejected.jsonl" not in self.outputs:
             raise ValueError("outputs lacks rejected.jsonl")
         for name in self.outputs:
