@@ -23,7 +23,7 @@ def record_golden(folder: Path, engine_name: str = "gpu") -> None:
     results = doctor.engine_results(engine, documents[:NUM_GOLDEN_DOCUMENTS])
     arrays = {f"{name}/{k}": array for name in GOLDEN_ARRAYS for k, array in enumerate(results[name])}
     with commit(folder / GOLDEN_NPZ) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)
     facts = {
         "recorded_on": engine.describe(),
         "documents": doctor.digest(doctor._text_arrays(doctor._table(documents)[doctor.TEXT])),

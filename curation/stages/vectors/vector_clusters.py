@@ -91,7 +91,7 @@ class Clusters(NamedTuple):
     def save(self, path: Path) -> None:
         """Write the centroids to a `.npz` file."""
         with commit(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, **self._asdict())
+            np.savez(file, **self._asdict())
 
     @classmethod
     def load(cls, path: Path) -> Clusters:
