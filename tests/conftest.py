@@ -107,7 +107,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # collections during tests do not look at the tests themselves
-    gc.set_threshold(50_000, 20, 20)  # a parsed file of Python has more new objects than the usual 700
     gc.enable()
 
 
