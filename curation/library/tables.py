@@ -43,7 +43,9 @@ def is_column(value: Any) -> bool:
 
 
 def framed(column: Any, name: str) -> Any:
-    """Return a column as a frame, or a table of pyarrow, that has it alone."""
+    """Return a column as a frame, or a table of pyarrow, that has only this column. TypeError for a row of a frame."""
+    if _library_of(column) == "pandas" and name in column.index:
+        raise TypeError(f"expected texts, got a row of a frame, with the label {name!r}. Give frame.iloc[[NUMBER]]")
     if hasattr(column, "to_frame") and _library_of(getattr(column, "_meta", column)) in FRAME_LIBRARIES:
         return column.to_frame(name)
     return pa.table({name: pa.chunked_array([column] if isinstance(column, pa.Array) else column)})

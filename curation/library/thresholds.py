@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from curation.errors import RecipeError, nearest
 from curation.library.keywords import stage_of
+from curation.library.tables import is_table, table_of
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, expand_rules
 from curation.rules.decide import decide as decide_rows
@@ -18,7 +19,7 @@ from curation.rules.effects import Effects
 from curation.rules.effects import rule_effects as effects_of_rows
 from curation.stages import Filter
 
-Measures = Any  # a DataFrame of pandas or cuDF, an Arrow table, or name -> array
+Measures = Any  # a DataFrame of pandas or cuDF, a table of another library, or name -> array
 Rules = str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]]
 
 
@@ -26,9 +27,9 @@ def decide(measures: Measures, rules: Rules) -> Verdict:
     """Return which documents rules would remove, from their measures: `kept` (bool), the reason and value of each row,
     and `counts()` per reason.
 
-    measures   a DataFrame (pandas or cuDF), an Arrow table, or a mapping name -> array, with one row per document and a
-               column for each measure in the rules, as `curation.measure` and `curate measure` write them. Of a Dask
-               frame the call computes these columns
+    measures   a DataFrame (pandas or cuDF), a table of polars, DuckDB or pyarrow, or a mapping name -> array, with one
+               row per document and a column for each measure in the rules, as `curation.measure` and `curate measure`
+               write them. Of a Dask frame the call computes these columns
     rules      as in `curation.filter`: a rule set, a `curation.Rule`, a mapping such as `{"words": {"min": 50}}`, or a
                list. Rules on columns need these columns too
 
@@ -41,7 +42,7 @@ def decide(measures: Measures, rules: Rules) -> Verdict:
 
     Raises RecipeError for wrong rules, for a measure or column that is missing, and for columns of different lengths.
     """
-    expanded = _expanded(rules)
+    measures, expanded = _readable(measures), _expanded(rules)
     columns = {name: _arrow_column(measures, name) for rule in expanded for name in rule.columns}
     arrays, rows = _arrays(measures, expanded)
     rows = max([rows, *map(len, columns.values())])
@@ -63,11 +64,16 @@ def rule_effects(measures: Measures, rules: Rules) -> Effects:
 
     Raises RecipeError for wrong rules, for a missing measure, and for measures of different lengths.
     """
-    expanded = _expanded(rules)
+    measures, expanded = _readable(measures), _expanded(rules)
     arrays, rows = _arrays(measures, expanded)
     if any(len(values) != rows for values in arrays.values()):
         raise RecipeError("the measures have different numbers of rows; give those of one set of documents")
     return effects_of_rows(expanded, arrays, rows)
+
+
+def _readable(measures: Measures) -> Measures:
+    """The measures, of another library's table as a pyarrow table."""
+    return table_of(measures) if is_table(measures) else measures
 
 
 def _expanded(rules: Rules) -> tuple[Rule, ...]:

@@ -144,3 +144,22 @@ def test_the_duplicates_of_a_column(kind: str):
     found = curation.exact_dedup(given, compare="lowercase", details=True)
     assert type(found.kept) is type(given) and values(found.kept) == ["One", "two words here", None]
     assert repr(found) == "<duplicates: 1 document in 1 group>" and values(found.pairs["kept_text"]) == ["One"]
+
+
+def test_a_row_of_a_frame_is_no_column_of_texts():
+    row = pd.DataFrame({"id": ["a"], "text": ["some words"]}).iloc[0]
+    with pytest.raises(TypeError, match=r"got a row of a frame, with the label 'text'. Give frame.iloc\[\[NUMBER\]\]"):
+        curation.explain(row, "gopher")
+
+
+def test_rules_read_measures_of_another_table():
+    class Foreign:
+        """What polars and DuckDB have: names in `columns`, and a stream of Arrow."""
+
+        columns = ("words", "bytes")
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return pa.table({"words": [3, 80], "bytes": [9, 400]}).__arrow_c_stream__(requested_schema)
+
+    assert curation.decide(Foreign(), curation.Rule(measure="words", min=50)).kept.tolist() == [False, True]
+    assert curation.rule_effects(Foreign(), curation.Rule(measure="words", min=50)).removed == 1
