@@ -14,6 +14,7 @@ from curation.finished.results import FinishedRun
 from curation.report.marks import excerpt, removing_spans
 from curation.report.page.parts import (
     definitions,
+    document,
     fit,
     number,
     rest,
@@ -25,7 +26,6 @@ from curation.report.page.parts import (
     size,
     table,
 )
-from curation.report.page.style import STYLE
 
 MAX_SETTINGS = 200
 REMOVAL_BYTES, EXAMPLE_BYTES = 200_000, 300_000
@@ -47,21 +47,8 @@ def comparison_page(found: Comparison, a: FinishedRun, b: FinishedRun) -> str:
     folders = definitions(
         (name, f"{run.folder}: {title}") for name, run, title in zip("AB", (a, b), titles, strict=True)
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{shown(titles[0])} and {shown(titles[1])} compared</title>
-<style>{STYLE}{OWN_STYLE}</style>
-</head>
-<body>
-<h1>Two runs compared</h1>
-{folders}{_tiles(found)}
-{"".join(sections)}</body>
-</html>
-"""
+    body = f"<h1>Two runs compared</h1>\n{folders}{_tiles(found)}\n{''.join(sections)}"
+    return document(" and ".join(map(shown, titles)) + " compared", body, style=OWN_STYLE)
 
 
 def _tiles(found: Comparison) -> str:

@@ -17,7 +17,7 @@ from curation.report.page.documents import before_and_after, groups
 from curation.report.page.facts import data_card, lines, outputs, recipe, times
 from curation.report.page.funnel import funnel, tiles, warnings
 from curation.report.page.live import POLICY, Sliders
-from curation.report.page.parts import MAX_CHARACTERS, section, shown, size
+from curation.report.page.parts import MAX_CHARACTERS, document, section, shown, size
 from curation.report.page.rules import rules
 from curation.report.page.spans import spans
 from curation.report.page.style import STYLE
@@ -52,17 +52,7 @@ def as_html(content: dict[str, Any]) -> str:
         ("Files", outputs(content["outputs"]), "files"),
     ]
     links = "".join(f'<a href="#{anchor}">{_link(title)}</a>\n' for title, body, anchor in sections if body)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; {POLICY}">
-<title>{name}: {inputs}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>{name}</h1>
+    body = f"""<h1>{name}</h1>
 <p>{inputs}</p>
 <p class="quiet">Digest of the documents {digest}; engine {engine}; {content["seconds"]:,.1f} s; {memory} of memory</p>
 <nav>
@@ -71,9 +61,8 @@ def as_html(content: dict[str, Any]) -> str:
 {warnings(content["warnings"])}
 {"".join(section(*entry) for entry in sections)}
 <p class="quiet">{shown(funnel_line(content))}</p>
-{sliders.scripts()}</body>
-</html>
-"""
+{sliders.scripts()}"""
+    return document(f"{name}: {inputs}", body, policy=POLICY)
 
 
 def _inputs(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from curation.errors import counted
 from curation.planning.memory import shown_bytes
 from curation.report.marks import Span, pieces
+from curation.report.page.style import STYLE
 from curation.system.terminal import printable, printable_line
 
 MAX_CHARACTERS = 300  # of a name, reason, path or line
@@ -45,6 +46,28 @@ def percent(part: float, whole: float) -> str:
 def share(part: float, whole: float) -> float:
     """Return a share of at most 1; 0 of nothing."""
     return min(part / whole, 1.0) if whole else 0.0
+
+
+def document(title: str, body: str, *, policy: str = "", style: str = "") -> str:
+    """Return a complete page that loads nothing.
+
+    policy  what it allows besides styles, for its Content-Security-Policy
+    style   rules after those of all pages
+    """
+    allowed = "; ".join(["default-src 'none'", "style-src 'unsafe-inline'", *([policy] if policy else [])])
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{allowed}">
+<title>{title}</title>
+<style>{STYLE}{style}</style>
+</head>
+<body>
+{body}</body>
+</html>
+"""
 
 
 def section(title: str, body: str, anchor: str = "") -> str:
