@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from curation.cli.execution import prepare_memory
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, whole_number
-from curation.system.terminal import print_line, printable_line
+from curation.system.terminal import aligned, print_line, printable_line
 
 if TYPE_CHECKING:
     from curation.library.token_coverage import CoverageGroup, TokenCoverage
@@ -40,14 +40,7 @@ def tokens(options: argparse.Namespace) -> int:
 
 
 def _lines(found: TokenCoverage, top: int) -> list[str]:
-    rows = [HEADS, *map(_row, found.groups[:SHOWN_GROUPS])]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    lines = [*aligned([HEADS, *map(_row, found.groups[:SHOWN_GROUPS])])]
     if len(found.groups) > SHOWN_GROUPS:
         lines.append(f"{len(found.groups) - SHOWN_GROUPS:,} smaller groups not shown")
     unused, size = found.unused, found.tokenizer.vocabulary

@@ -16,7 +16,7 @@ from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_in, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, UsageError
-from curation.system.terminal import print_line, printable_line
+from curation.system.terminal import GAP, aligned, print_line, printable_line
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 BLOCKS, BOUND = "▁▂▃▄▅▆▇█", "│"
 ASCII_BLOCKS, ASCII_BOUND = ".:-=+*%@", "|"
-GAP = "  "
 SPAN_COUNTS = ("bytes", "spans", "documents", "emptied", "sources", "lengths", "frequent")
 GROUP_RANKS = (1, 50, 99)  # percentiles of a group
 SHOWN_SPANS, SPAN_CHARACTERS = 10, 80
@@ -344,9 +343,9 @@ def print_table(columns: list[list[str]], left: Sequence[int] = (0,), optional: 
     for number in optional:
         if sum(widths[k] + len(GAP) for k in shown) - len(GAP) > width:
             shown.remove(number)
-    for row in zip(*columns, strict=True):
-        cells = (row[k].ljust(widths[k]) if k in left else row[k].rjust(widths[k]) for k in shown)
-        print_line(GAP.join(cells).rstrip())
+    rows = list(zip(*(columns[k] for k in shown), strict=True))
+    for line in aligned(rows, [place for place, k in enumerate(shown) if k in left]):
+        print_line(line)
 
 
 def histogram_line(effect: Effect) -> str:

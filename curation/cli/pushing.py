@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, add
+from curation.system.terminal import aligned
 
 if TYPE_CHECKING:
     from curation.finished.hub_push import Content
@@ -66,10 +67,8 @@ def _lines(content: Content) -> list[str]:
         folder, slash, _ = name.partition("/")
         counts.setdefault(folder + slash, []).append(size)
     counts["in all"] = [*content.sizes.values()]
-    rows = [("", "files", "MB")]
-    rows += [(name, f"{len(sizes):,}", f"{sum(sizes) / 1e6:,.2f}") for name, sizes in counts.items()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [f"{name:<{widths[0]}}  {files:>{widths[1]}}  {size:>{widths[2]}}" for name, files, size in rows]
+    rows = [(name, f"{len(sizes):,}", f"{sum(sizes) / 1e6:,.2f}") for name, sizes in counts.items()]
+    return [*aligned([("", "files", "MB"), *rows])]
 
 
 def _silence_library(is_terminal: bool) -> None:

@@ -68,7 +68,8 @@ def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
         for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)
         if isinstance(stage, RowStage) and measured_rules(stage)
     ]
-    kept = [entry["name"] for entry in run.report["stages"] if measured_rules(run.judging_stage(entry["name"]))]
+    measured = {entry["name"]: measured_rules(run.judging_stage(entry["name"])) for entry in run.report["stages"]}
+    kept = {name: names_of(rules) for name, rules in measured.items() if rules}
     if not filters:
         raise RecipeError("the recipe has no filter with rules on measures; --measures has nothing to judge")
     if len(filters) > len(kept):
@@ -76,12 +77,14 @@ def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
             f"the recipe has {len(filters)} filters, but the run in {folder} kept measures of {len(kept)}: "
             f"{', '.join(kept) or 'none'}"
         )
-    return [_effect(run, files, name, stage, of) for (name, stage), of in zip(filters, kept, strict=False)]
+    return [_effect(run, files, *found, *of) for found, of in zip(filters, kept.items(), strict=False)]
 
 
-def _effect(run: FinishedRun, files: Sequence[Path], name: str, stage: RowStage, of: str) -> StageEffect:
+def _effect(
+    run: FinishedRun, files: Sequence[Path], name: str, stage: RowStage, of: str, kept: Sequence[str]
+) -> StageEffect:
     rules = measured_rules(stage)
-    measures, columns = load_measures(run, files, rules, of)
+    measures, columns = load_measures(run, files, rules, of, kept)
     started = time.perf_counter()
     numbers = {groups: groups.numbers_of(columns[groups.column]) for groups in groups_in(rules)}
     beyond, first, removed = _count(rules, measures, numbers)
@@ -169,13 +172,13 @@ def _broken_in_group(rule: GroupedRule, numbers: _Block) -> np.ndarray:
 
 
 def load_measures(
-    run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule], stage: str
+    run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule], stage: str, kept: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, pa.ChunkedArray]]:
     """Return what rules need of the documents that reached a filter: measures, name -> float64; and the columns by
-    which the rules distinguish groups."""
+    which the rules distinguish groups. `kept` has the measures of the rules that the run had there."""
     names, groups = names_of(rules), list(dict.fromkeys(each.column for each in groups_in(rules)))
     stored = pq.read_schema(files[0]).names
-    computed = [name for name in names_of(measured_rules(run.judging_stage(stage))) if name in stored]
+    computed = [name for name in kept if name in stored]
     for rule in rules:
         for name in rule.measures:
             if name not in computed:

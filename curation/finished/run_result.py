@@ -114,11 +114,11 @@ class RunResult(NamedTuple):
                 "--output, or measure its documents: curation.measure(run.kept(), names)"
             )
         wanted = [names] if isinstance(names, str) else list(names)
-        known = [name for name in pq.read_schema(files[0]).names if name not in FIXED]
+        known = [name for name in pq.read_schema(files[0]).names if name not in FIXED.names]
         for name in wanted:
             if name not in known:
                 raise OutputError(f"{self.folder} has no measure {name!r}{nearest(name, known)}")
-        table = pa.concat_tables(pq.read_table(path, columns=[*FIXED, *(wanted or known)]) for path in files)
+        table = pa.concat_tables(pq.read_table(path, columns=[*FIXED.names, *(wanted or known)]) for path in files)
         if stage:
             table = self._of_filter(table, stage)
         return _frame(table)

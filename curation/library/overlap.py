@@ -81,6 +81,12 @@ class EvaluationSet(NamedTuple):
     close: int = 0
 
 
+def contamination(found: Any) -> str:
+    """Return how many items are contaminated, and by how many documents, as text: of an Overlap or a SpanOverlap."""
+    items, sets = counted(sum(entry.items for entry in found.sets), "item"), counted(len(found.sets), "set")
+    return f"{found.contaminated:,} of {items} of {sets} contaminated by {counted(found.documents, 'document')}"
+
+
 class Overlap(NamedTuple):
     """The result of `check_overlap`.
 
@@ -115,11 +121,8 @@ class Overlap(NamedTuple):
         return sum(entry.close for entry in self.sets)
 
     def __repr__(self) -> str:
-        items = sum(entry.items for entry in self.sets)
-        sets = counted(len(self.sets), "set")
-        documents = counted(self.documents, "document")
-        documents += f", {self.close:,} close to one by {self.model}" if self.model else ""
-        return f"<overlap: {self.contaminated:,} of {counted(items, 'item')} of {sets} contaminated by {documents}>"
+        close = f", {self.close:,} close to one by {self.model}" if self.model else ""
+        return f"<overlap: {contamination(self)}{close}>"
 
     def _repr_html_(self) -> str:
         return html_table(repr(self)[1:-1], EvaluationSet._fields, self.sets)

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from curation.arrays import batches_by_size
-from curation.errors import RecipeError, counted
+from curation.errors import RecipeError
 from curation.kernels.span_matches import all_anchors
 from curation.kernels.spans import fill_spans
 from curation.library.keywords import check_types
-from curation.library.overlap import check_output, read_items, save_items
+from curation.library.overlap import check_output, contamination, read_items, save_items
 from curation.stages.exact.span_index import Matches, SpanIndex
 from curation.stages.exact.span_runs import text_buffers
 from curation.system.html_table import html_table
@@ -76,10 +76,7 @@ class SpanOverlap(NamedTuple):
         return sum(entry.contaminated for entry in self.sets)
 
     def __repr__(self) -> str:
-        items = sum(entry.items for entry in self.sets)
-        sets = counted(len(self.sets), "set")
-        documents = counted(self.documents, "document")
-        return f"<overlap: {self.contaminated:,} of {counted(items, 'item')} of {sets} contaminated by {documents}>"
+        return f"<overlap: {contamination(self)}>"
 
     def _repr_html_(self) -> str:
         return html_table(repr(self)[1:-1], SpanSet._fields, self.sets)

@@ -27,16 +27,20 @@ def _library_of(value: Any) -> str:
     return type(value).__module__.partition(".")[0].lstrip("_")
 
 
+def _has_engine(value: Any) -> bool:
+    """Whether a value is of a library whose frames an engine takes, lazy or not."""
+    return _library_of(getattr(value, "_meta", value)) in FRAME_LIBRARIES
+
+
 def is_table(value: Any) -> bool:
     """Whether a value is a table of another library than those that have an engine."""
-    is_own = _library_of(getattr(value, "_meta", value)) in FRAME_LIBRARIES
-    return not is_own and hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+    return not _has_engine(value) and hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
 
 
 def is_column(value: Any) -> bool:
     """Whether a value is a column: a Series of pandas, cuDF, Dask or polars, or an array of pyarrow."""
     seen = getattr(value, "_meta", value)
-    if _library_of(seen) in FRAME_LIBRARIES:
+    if _has_engine(value):
         return hasattr(seen, "to_frame") and hasattr(seen, "iloc") and not hasattr(seen, "columns")
     is_stream = hasattr(seen, "__arrow_c_stream__") and hasattr(seen, "__len__") and not hasattr(seen, "columns")
     return is_stream or isinstance(seen, pa.Array)
@@ -46,7 +50,7 @@ def framed(column: Any, name: str) -> Any:
     """Return a column as a frame, or a table of pyarrow, that has only this column. TypeError for a row of a frame."""
     if _library_of(column) == "pandas" and name in column.index:
         raise TypeError(f"expected texts, got a row of a frame, with the label {name!r}. Give frame.iloc[[NUMBER]]")
-    if hasattr(column, "to_frame") and _library_of(getattr(column, "_meta", column)) in FRAME_LIBRARIES:
+    if _has_engine(column):
         return column.to_frame(name)
     return pa.table({name: pa.chunked_array([column] if isinstance(column, pa.Array) else column)})
 
@@ -72,7 +76,7 @@ def in_memory(value: Any, name: str) -> Frame:
 
 def result_like(value: Any, engine: Engine, table: pa.Table) -> Any:
     """Return a table as a frame of the engine, or as one of the library of `value` where that has no engine."""
-    return engine.from_arrow(table) if _library_of(value) in FRAME_LIBRARIES else like(value, table)
+    return engine.from_arrow(table) if _has_engine(value) else like(value, table)
 
 
 def check_once(names: Sequence[Any], name: Any) -> None:

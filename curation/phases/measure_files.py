@@ -28,8 +28,7 @@ def write_measures(
     column per measure, null for a measure that only other filters compute. Before the measures are the columns by which
     rules distinguish groups, as strings.
     """
-    types = dict(zip(FIXED, (pa.int64(), pa.large_string(), pa.string(), pa.string()), strict=True))
-    schema = pa.schema([*(pa.field(*entry) for entry in types.items()), *measured_fields(recipe.stages)])
+    schema = pa.schema([*FIXED, *measured_fields(recipe.stages)])
     stage_names = pa.array(recipe.stage_names, pa.string())
 
     def rows_of(number: int) -> pa.Table:

@@ -27,7 +27,9 @@ from curation.stages import RowStage, Stage
 from curation.stages.measured_rules import measured_rules, names_of, rules_of
 from curation.stages.outcome import Outcome
 
-FIXED = ("doc", ID, "source", "stage")  # columns of `measures/` in every run
+FIXED = pa.schema(  # columns of `measures/` in every run
+    [("doc", pa.int64()), (ID, pa.large_string()), ("source", pa.string()), ("stage", pa.string())]
+)
 SAMPLES, MEASURES, READ = ".samples.arrow", ".measures.arrow", ".read.bin"  # suffixes of files
 
 
@@ -36,7 +38,7 @@ def measured_fields(stages: list[Stage]) -> list[pa.Field]:
     `language`, as strings; and the measures that its rules bound, int64."""
     groups = [groups.column for stage in stages if isinstance(stage, RowStage) for groups in groups_in(rules_of(stage))]
     names = names_of(rule for stage in stages for rule in measured_rules(stage))
-    own = [column for column in dict.fromkeys(groups) if column not in (*FIXED, *names)] if names else []
+    own = [column for column in dict.fromkeys(groups) if column not in (*FIXED.names, *names)] if names else []
     return [pa.field(name, pa.large_string()) for name in own] + [pa.field(name, pa.int64()) for name in names]
 
 

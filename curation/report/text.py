@@ -10,7 +10,7 @@ from typing import Any
 from curation.errors import counted
 from curation.packing.forms import FORMS
 from curation.reading.formats import FORMATS, STREAMED
-from curation.system.terminal import fitted, printable_line, short_number
+from curation.system.terminal import aligned, fitted, printable_line, short_number
 
 LARGEST = 5  # reasons of a step in the funnel
 SHORT = "short"  # the reason of a rule for a minimum number of words
@@ -224,9 +224,4 @@ def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
         )
         for entry in sources
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [
-        row[0].ljust(widths[0])
-        + "".join(f"  {cell.rjust(width)}" for cell, width in zip(row[1:], widths[1:], strict=True))
-        for row in (heads, *rows)
-    ]
+    return [*aligned([heads, *rows])]

@@ -10,12 +10,12 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
-import textwrap
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+GAP = "  "  # between two columns of a table
 # The events of `--log json`: name -> keys besides `event` and `time`. A `result` has more, by command.
 EVENTS = {
     "progress": ("text",),
@@ -65,8 +65,22 @@ def fitted(line: str, stream: TextIO) -> str:
     """
     if "  " in line or not stream.isatty():
         return line
+    import shutil
+    import textwrap
+
     width = shutil.get_terminal_size().columns
     return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
+    """Yield rows of text as lines of a table: columns are aligned right, but for those at `left`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield GAP.join(cells).rstrip()
 
 
 def print_line(text: object = "", end: str = "\n") -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said twice is said equally: bounds in pyproject.toml and environment.yml, commands in README and Makefile.
+"""pyproject.toml and environment.yml have the same bounds, README and Makefile the same commands.
 
 The steps of the Containerfile take files, extras and versions that exist.
 """

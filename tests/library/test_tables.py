@@ -154,7 +154,7 @@ def test_a_row_of_a_frame_is_no_column_of_texts():
 
 def test_rules_read_measures_of_another_table():
     class Foreign:
-        """What polars and DuckDB have: names in `columns`, and a stream of Arrow."""
+        """A table as polars and DuckDB have it: `columns` has the names, and an Arrow stream has the data."""
 
         columns = ("words", "bytes")
 

@@ -92,12 +92,8 @@ def _reader(kind: str = "") -> Translator:
             entry["format"] = "wet" if "wet" in entry["path"].rpartition("segments")[2] else "warc"
         limit, skip = settings.number("limit", -1), settings.number("skip", 0)
         entry |= ({"limit": limit} if limit and limit > 0 else {}) | ({"skip": skip} if skip else {})
-        return Part(
-            inputs=(entry,),
-            differs="; ".join(
-                [COLUMNS, *(["limit and skip count for the input, there for each task"] * ("limit" in entry))]
-            ),
-        )
+        counts = "; limit and skip count for the input, there for each task" if "limit" in entry else ""
+        return Part(inputs=(entry,), differs=f"{COLUMNS}{counts}")
 
     return translate
 

@@ -22,6 +22,7 @@ from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, lowest, phases
 from curation.stages.shares.select import SOURCE, seeded, source_numbers
 from curation.system.files import commit
+from curation.system.terminal import aligned
 
 if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
@@ -272,11 +273,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
             shares = [f"{group[unit] / before:.2%}", f"{group[drawn] / after:.2%}"]
             row = [group["name"] or "(no weight)", f"{group[unit]:,}", shares[0], f"{group[drawn]:,}", shares[1]]
             rows.append((*row, f"{group['copies']:,}", f"{group['most_copies']}x"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return [
-            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-            for row in rows
-        ]
+        return [*aligned(rows)]
 
     def warnings(self, count: StageCount) -> list[str]:
         """Return a warning for groups whose documents are repeated more than 4 times."""
