@@ -100,13 +100,15 @@ def _parsed(column: pa.Array, name: str) -> pa.Array:
     lists = []
     for row, text in enumerate(column.to_pylist()):
         try:
-            lists.append(pa.scalar(orjson.loads(text) if text else None, pa.list_(pa.large_string())))
-        except (ValueError, TypeError, pa.ArrowException):
+            lists.append(orjson.loads(text) if text else [])
+        except ValueError:
+            lists.append(None)
+        if not isinstance(lists[-1], list) or not all(isinstance(each, str) for each in lists[-1]):
             raise InputError(
-                f"column {name!r}: row {row:,} is {text[:40]!r}, but the rows before it are JSON arrays of strings, "
-                'such as ["https://a.org/"]. Write all rows so, or one node per row'
-            ) from None
-    return pa.array([each.as_py() for each in lists], pa.list_(pa.large_string()))
+                f"column {name!r}: row {row:,} is {text[:40]!r}, but others begin like JSON arrays of strings, such as "
+                '["https://a.org/"]. Write all rows so, or one node per row'
+            )
+    return pa.array(lists, pa.large_list(pa.large_string()))
 
 
 def _same_kind(left: tuple[pa.Array, str], right: tuple[pa.Array, str], by: str) -> tuple[pa.Array, pa.Array]:

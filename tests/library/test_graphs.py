@@ -38,7 +38,7 @@ def random_links(nodes: int, count: int) -> Links:
     chance = random.Random(7)
     names = [f"n{chance.randrange(10**6)}" for _ in range(nodes)]
     popular = [names[int(nodes * chance.random() ** 3)] for _ in range(count)]
-    return [(chance.choice(names), name, chance.choice([0, 0.5, 1, 3])) for name in popular]
+    return [(chance.choice(names), name, chance.choice([0, 0.1, 0.2, 0.7])) for name in popular]
 
 
 def iterated(links: Links, damping: float, rounds: int) -> dict[str, float]:
@@ -205,7 +205,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "kinds": (ONE.assign(source=1), {}, "column 'source' holds int64 and column 'target' large_string. Nodes are of"),
     "mixed": (ONE.assign(source=["a", 2]), {}, "column 'source' holds values of several types"),
     "large": (LARGE, {}, "columns 'source' and 'target': Integer value 9223372036854775808 not in range"),
-    "array": (ONE.assign(target=['["a"]', "[b]"]), {}, "'target': row 1 is '[b]', but the rows before it are JSON"),
+    "array": (ONE.assign(target=['["a"]', "[b]"]), {}, "'target': row 1 is '[b]', but others begin like JSON"),
+    "array of numbers": (ONE.assign(target="[1]"), {}, "'target': row 0 is '[1]', but others begin like JSON arrays"),
     "by": (ONE, {"by": "hosts"}, "by is 'hosts'; did you mean host?"),
     "no URLs": (ONE.assign(source=1), {"by": "host"}, "column 'source' holds int64, but by='host' needs URLs"),
     "weight": (ONE, {"weight": "w"}, "column 'w' not found in the frame"),
