@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curation.pagerank` and `curation.communities`: graphs of links and pairs, by NetworkX.
 
-NetworkX is one thread of Python: a million edges take PageRank 20 CPU seconds, and Louvain two minutes or more
+NetworkX is one thread of Python: a million edges take PageRank 20 CPU seconds, and Louvain two to over ten minutes
 (docs/graphs.md).
 """
 
