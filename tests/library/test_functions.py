@@ -106,7 +106,20 @@ def near_texts() -> list[str]:
     return texts + [f"{text} more {'words ' * (row % 3)}" for row, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"keep": "longest"}, {"keep": ["b", "a"]}, {"verify": "signature"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"keep": ["b", "a"]},
+        *(
+            pytest.param(
+                each, marks=pytest.mark.slow("functions keep what a run keeps with each setting of near-duplicates")
+            )
+            for each in ({"keep": "longest"}, {"verify": "signature"})
+        ),
+    ],
+    ids=str,
+)
 def test_near_duplicates_as_a_run_keeps(tmp_path: Path, settings: dict[str, Any]):
     texts = near_texts()
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
