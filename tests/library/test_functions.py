@@ -61,14 +61,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> list[tuple[A
     return found
 
 
-@pytest.mark.parametrize("slice_bytes", [3000, 1 << 20])
+@pytest.mark.parametrize("slice_bytes", [6000, 1 << 20])
 def test_lazily_as_a_run_keeps(corpus: Path, kept: list[tuple[Any, ...]], slice_bytes: int):
     frame = curation.read(str(corpus), engine="cpu", slice_bytes=slice_bytes)
     assert isinstance(frame, dd.DataFrame) and list(frame.columns) == COLUMNS
     chained = whole_chain(frame)
     assert isinstance(chained, dd.DataFrame)
     assert rows_of(chained.compute()) == kept
-    assert (chained.npartitions > 3) == (slice_bytes == 3000)
+    assert (chained.npartitions > 3) == (slice_bytes == 6000)
 
 
 def test_eagerly_as_a_run_keeps(corpus: Path, kept: list[tuple[Any, ...]]):
