@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from curation.arrays import cut_spans
 from curation.contract import ID, ROW
@@ -243,6 +245,16 @@ def _duplicates_of_slice(
         removed.kept_row[low:high],
     ]
     return pa.table(columns, schema=schema), positions
+
+
+def lost_by_language(path: Path, column: str) -> list[tuple[str, str, str, int]]:
+    """Return the documents of a file of `removed/` by language, stage and reason; none if it lacks the column."""
+    names = [column, "stage", "reason"]
+    if not {*names} <= {*pq.read_schema(path).names}:
+        return []
+    counts = pq.read_table(path, columns=names).group_by(names).aggregate([([], "count_all")])
+    counts = counts.filter(pc.is_valid(counts.column(column)))
+    return [*zip(*(counts.column(name).to_pylist() for name in (*names, "count_all")), strict=True)]
 
 
 def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_before: int) -> bytes:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`output.removed`: the texts and bounds in `removed/`."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from curation.errors import RecipeError
 from curation.finished.verify import verify
 from curation.phases import removed_texts
 from curation.running.run import run
-from tests.runs import made_texts, recipe_of, records_of, removed_rows, table_rows
+from tests.runs import made_texts, recipe_of, records_of, removed_rows, report_of, table_rows
 
 STAGES = [
     {"kind": "rewrite", "unicode": "nfc"},
@@ -60,6 +61,18 @@ def test_a_removed_document_has_the_columns_that_it_had(finished: Path):
     assert rows[304] == ("language", "a.de", "Latn", "de", None)
     assert rows[302] == ("filter", None, "Latn", None, 5.0)
     assert rows[301] == ("exact_dedup", None, None, None, None)
+
+
+def test_the_report_names_the_reason_that_removes_most_of_a_language_and_an_input(finished: Path):
+    report = report_of(finished)
+    of_german = {"stage": "language", "reason": "language", "documents": 1}
+    assert report["values"]["most_removed"]["de"] == of_german
+    page = (finished / "report.html").read_text()
+    assert "<td>language: language (1)</td>" in page
+    reasons = Counter((stage, reason) for stage, reason in table_rows(finished / "removed", "stage", "reason"))
+    [((stage, reason), documents)] = reasons.most_common(1)
+    [source] = report["sources"]
+    assert source["most_removed"] == {"stage": stage, "reason": reason, "documents": documents}
 
 
 def test_ids_leave_the_texts_out_and_nothing_else(corpus: Path, finished: Path, tmp_path: Path):

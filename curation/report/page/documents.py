@@ -29,14 +29,15 @@ def before_and_after(content: dict[str, Any]) -> str:
         note = f"kept documents; {content['tokens']['per_byte']:.3f} over all text" if content["tokens"] else ""
         cards.append(_card("Tokens per byte", single(tokens, "tokens per byte of kept documents"), note))
     charts = f'<div class="cards">{"".join(cards)}</div>\n' if cards else ""
-    return charts + _languages(values.get("languages", {})) + sources(content["sources"])
+    languages = _languages(values.get("languages", {}), values.get("most_removed", {}))
+    return charts + languages + sources(content["sources"])
 
 
 def _card(title: str, chart: str, note: str) -> str:
     return f'<div class="card"><h3>{title}</h3>\n{chart}<p class="quiet">{note}</p></div>\n'
 
 
-def _languages(languages: dict[str, dict[str, int]]) -> str:
+def _languages(languages: dict[str, dict[str, int]], most_removed: dict[str, dict[str, Any]]) -> str:
     if not languages:
         return ""
     read, kept = languages["read"], languages["kept"]
@@ -44,19 +45,25 @@ def _languages(languages: dict[str, dict[str, int]]) -> str:
     total, left = sum(read.values()), sum(kept.values())
     rows = (
         row((shown(name), f"{read.get(name, 0):,}", percent(read.get(name, 0), total), f"{kept.get(name, 0):,}",
-             percent(kept.get(name, 0), left)))
+             percent(kept.get(name, 0), left), f"{share(kept.get(name, 0), read.get(name, 0)):.1%}",
+             _most_removed(most_removed.get(name))))
         for name in names[:MAX_LANGUAGES]
     )  # fmt: skip
     listed = "".join(rows)
+    heads = ("language", "identified", "share", "kept", "share", "share kept", "most removed by")
     more = fit((), "language", max(len(names) - MAX_LANGUAGES, 0), 0)
-    return "<h3>Languages</h3>\n" + table(("language", "identified", "share", "kept", "share"), listed) + more
+    return "<h3>Languages</h3>\n" + table(heads, listed) + more
+
+
+def _most_removed(entry: dict[str, Any] | None) -> str:
+    return "" if entry is None else f"{shown(entry['stage'])}: {shown(entry['reason'])} ({entry['documents']:,})"
 
 
 def sources(entries: Sequence[dict[str, Any]]) -> str:
     """Return the table of inputs."""
     drawn = any("share_drawn" in entry for entry in entries)
     numbers = ("documents read", "kept", "share kept", "text read", "text kept", "tokens")
-    heads = ("input", *numbers, "share of text", "afterwards", *(("drawn",) if drawn else ()))
+    heads = ("input", *numbers, "share of text", "afterwards", *(("drawn",) if drawn else ()), "most removed by")
     rows = fit((_source(entry, drawn) for entry in entries[:MAX_SOURCES]), "input", len(entries), SOURCE_BYTES)
     body, _, more = rows.rpartition("</tr>\n")
     return "<h3>Inputs</h3>\n" + table(heads, f"{body}</tr>\n" if body else "") + more
@@ -75,6 +82,7 @@ def _source(entry: dict[str, Any], drawn: bool) -> str:
             f"{entry['share_before']:.2%}",
             f"{entry['share_after']:.2%}",
             *((f"{entry.get('share_drawn', 0):.2%}",) if drawn else ()),
+            _most_removed(entry.get("most_removed")),
         )
     )
 
