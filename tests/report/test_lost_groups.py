@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from curation.cli import main
 from curation.planning.estimate import estimate
 from curation.planning.lost_groups import SampledDocument, warn_of_lost_groups
+from curation.recipes.recipe import as_builtins
 from curation.running.run import run
 from curation.stages import Stage
 from tests.runs import recipe_of, records_of
@@ -80,13 +83,17 @@ def test_inputs_are_counted_and_their_languages_not_named_again(tmp_path: Path):
     ]
 
 
-def test_values_of_a_carried_column(tmp_path: Path):
+def test_values_of_a_carried_column_and_the_folder_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     english = written(tmp_path / "a.jsonl", source="en.org")
     german = of_one_language(tmp_path / "b.jsonl", "de", source="de.org")
     whole = tmp_path / "whole.jsonl"
     whole.write_bytes(b"".join(Path(each["path"]).read_bytes() for each in (english, german)))
-    [line] = warnings_of(tmp_path, [{"path": str(whole), "columns": {"domain": "source"}}])
-    assert line.startswith("domain 'de.org': 30 of 30 documents are removed by filter (too_few_stop_words); of the")
+    recipe = recipe_of({"path": str(whole), "columns": {"domain": "source"}}, stages=GOPHER, output=NO_TOKENS)
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(as_builtins(recipe)))
+    assert main(["run", str(tmp_path / "r.yaml"), "-o", str(tmp_path / "out"), "--log", "json"]) == 0
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "of the other documents" in line]
+    assert "domain 'de.org': 30 of 30 documents are removed by filter (too_few_stop_words); of the" in line
+    assert f"See curate show {tmp_path / 'out'} --stage filter" in line
 
 
 LABELLED = {"kind": "language", "column": "label"}
