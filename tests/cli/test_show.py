@@ -129,7 +129,7 @@ def test_a_run_without_texts_still_shows_reasons(finished: Path, capsys: pytest.
         (("--what", "kept", "--reason", "short"), "reason has no meaning with kept documents"),
         (("--what", "rejected", "--where", "words: {min: 3}"), "a rule has no meaning with rejected records"),
         (("--where", "wrds: {min: 3}"), "no column 'wrds' in the documents; did you mean words?"),
-        (("--where", "languge=de"), "has no column 'languge'; expected one of doc, id, source"),
+        (("--where", "speech=de"), "has no column 'speech'; expected one of doc, id, source"),
         (("--where", "stage=ruls"), "has stage 'ruls'; did you mean rules?"),
         (("--where", "__import__('os')"), "is no rule. Write one of"),
         (("--where", "[1]"), "is no rule. Write one of docs/rules.md"),
