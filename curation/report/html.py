@@ -177,6 +177,7 @@ def _recipe(recipe: dict[str, Any]) -> list[str]:
 
 FUNCTIONS = {
     "SHOWN_GROUPS": SHOWN_GROUPS, "by_beyond": by_beyond, "corners": corners, "counts_line": counts_line,
-    "histogram": histogram, "marks": marks, "most_removed": most_removed, "removed_of": removed_of, "rule_text": rule_text,
+    "histogram": histogram, "marks": marks, "most_removed": most_removed, "removed_of": removed_of,
+    "rule_text": rule_text,
 }  # fmt: skip
 __all__ = ["MAX_BYTES", "as_html"]
