@@ -191,7 +191,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     as_wet(texts, folder / "wet" / "a.warc.wet.gz")
     for name in ("all-MiniLM-L6-v2", "multilingual"):
         write_static(folder / "models" / name)
-    for page in ("coming_from.md", "tutorials/curate_a_crawl.md"):
+    for page in ("coming_from.md", "runs.md", "tutorials/curate_a_crawl.md"):
         for name, block in NAMED.findall((DOCS / page).read_text("utf-8")):
             (folder / name).write_text(block)
     labels = [(b"__label__good", 4), (b"__label__bad", 1)]
