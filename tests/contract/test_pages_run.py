@@ -81,6 +81,7 @@ PYTHON = {
     "personal_data.md": "this file",
     "rule_lists.md": "tests/rules/test_lists_page.py",
     "rules_per_language.md": "tests/rules/test_groups_page.py",
+    "spark.md": "needs Spark; tests/reading/test_spark_folders.py has its folders",
     "thresholds.md": "this file",
     "training.md": "this file, with PyTorch",
 }
