@@ -7,7 +7,6 @@ Powers of floats differ between libraries in their last digit. Here they are int
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from decimal import Context, Decimal
 
@@ -16,9 +15,9 @@ _CONTEXT = Context(prec=60, Emin=-999_999, Emax=999_999, traps=[])
 
 
 def check_temperature(name: str, temperature: float) -> None:
-    """Raise ValueError for a temperature that is not a number above 0."""
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise ValueError(f"{name} must be a number above 0, not {temperature}")
+    """Raise ValueError for a temperature that is not above 0."""
+    if not temperature > 0:
+        raise ValueError(f"{name} must be above 0, not {temperature}")
 
 
 def tempered(sizes: Sequence[int], temperature: float) -> list[int]:

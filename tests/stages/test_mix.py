@@ -258,8 +258,8 @@ def test_a_mixture_that_cannot_be_so_large_is_smaller_and_says_so():
     [
         ({"weights": {}}, "weights is empty"),
         ({"temperature": 2}, "give weights or temperature, not both"),
-        ({"weights": {}, "temperature": -1}, "temperature must be a number above 0, not -1"),
-        ({"weights": {}, "temperature": float("inf")}, "temperature must be a number above 0, not inf"),
+        ({"weights": {}, "temperature": -1}, "temperature must be above 0, not -1"),
+        ({"weights": {}, "temperature": float("inf")}, "temperature must be finite, not inf"),
         ({"max_epochs": 4}, "max_epochs needs documents or tokens"),
         ({"max_epochs": -1, "documents": 5}, "max_epochs must be 0 or more, not -1"),
         ({"weights": {"web": 0}}, "the weight of 'web' must be above 0, not 0"),
