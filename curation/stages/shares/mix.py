@@ -89,6 +89,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def __post_init__(self) -> None:
         if self.temperature:
             check_temperature("temperature", self.temperature)
+        if not math.isfinite(self.temperature):
+            raise ValueError(f"temperature must be finite, not {self.temperature}")
         if self.weights and self.temperature:
             raise ValueError("give weights or temperature, not both")
         if not (self.weights or self.temperature):
