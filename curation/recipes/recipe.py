@@ -84,6 +84,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
                          its value broke; `ids`: it has neither
     measures             write `measures/`: the measures that filters computed, for every document that reached one
+    scores               write `scores/`: scores and vectors of models, for every text that reached the stage, so that a
+                         later run can take them (`curate run --reuse`)
     raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none. A
                          file name, such as `clean_dataset.jsonl`: one file of that name in the folder
     join                 `id`: a row of `cleaned/` is a document again, the text of its kept parts in their order. For
@@ -103,6 +105,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_work: bool = False
     removed: str = "text"
     measures: bool = False
+    scores: bool = True
     splits: dict[str, float] = msgspec.field(default_factory=dict)
     blend: Blend = Blend()
     megatron: Megatron = Megatron()

@@ -83,6 +83,7 @@ PYTHON = {
     "personal_data.md": "this file",
     "rule_lists.md": "tests/rules/test_lists_page.py",
     "rules_per_language.md": "tests/rules/test_groups_page.py",
+    "spark.md": "needs Spark; tests/reading/test_spark_folders.py has its folders",
     "thresholds.md": "this file",
     "training.md": "this file, with PyTorch",
 }
@@ -193,7 +194,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     as_wet(texts, folder / "wet" / "a.warc.wet.gz")
     for name in ("all-MiniLM-L6-v2", "multilingual"):
         write_static(folder / "models" / name)
-    for page in ("coming_from.md", "tutorials/curate_a_crawl.md"):
+    for page in ("coming_from.md", "runs.md", "tutorials/curate_a_crawl.md"):
         for name, block in NAMED.findall((DOCS / page).read_text("utf-8")):
             (folder / name).write_text(block)
     labels = [(b"__label__good", 4), (b"__label__bad", 1)]
