@@ -62,7 +62,11 @@ class Answers:
         self._places: dict[str, int] = {}
         self._file = open(path, "a+b")  # noqa: SIM115  closed by close
         sync_folder(path.parent)
-        self._scan()
+        try:
+            self._scan()
+        except BaseException:
+            self.close()
+            raise
 
     def _scan(self) -> None:
         start = 0
@@ -93,6 +97,11 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that all answers have used."""
+        return self.counts["prompt"] + self.counts["answer"]
 
     def get(self, key: str) -> Answer | None:
         """Return the answer to a request; None if it has none."""

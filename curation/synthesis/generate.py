@@ -57,8 +57,8 @@ def generate(
     """Ask an OpenAI-compatible endpoint for documents or for scores of documents, and write them as JSON Lines.
 
     task       a YAML file, a shipped task (`rephrase`, `educational_score`), or a dictionary of the settings
-    output     a folder, for `answers.jsonl`, `documents.jsonl` and `report.json`. A call with the same folder asks only for
-               what has no answer there; changed limits and a larger `documents` are the same task
+    output     a folder, for `answers.jsonl`, `documents.jsonl` and `report.json`. A call with the same folder asks only
+               for what has no answer there; changed limits and a larger `documents` are the same task
     input      in place of the task's own: paths, or inputs as in a recipe
     settings   `PATH=VALUE` strings, such as `model=qwen3-8b`
 

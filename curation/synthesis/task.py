@@ -260,7 +260,7 @@ def _fields_of(seed: str | Fields, number: int) -> Fields:
 
 def _unknown(name: str, fields: Mapping[str, str]) -> str:
     return (
-        f"no field for the placeholder {{{name}}}{nearest(name, fields)} For the text {{{name}}} write {{{{{name}}}}}"
+        f"no field for the placeholder {{{name}}} (a text in braces is written {{{{{name}}}}}){nearest(name, fields)}"
     )
 
 
