@@ -89,6 +89,7 @@ class Endpoint:
             base_url=task.endpoint, api_key=self._key or "none", max_retries=0, timeout=task.timeout_seconds,
             http_client=client, default_headers={"Accept-Encoding": "identity"},
         )  # fmt: skip
+        self._create = self._client.chat.completions.with_streaming_response.create  # imports modules, for seconds
 
     def close(self) -> None:
         """Close the connections."""
@@ -128,7 +129,7 @@ class Endpoint:
         ends = time.monotonic() + self.task.timeout_seconds
         content = dict(request.content)
         named = {"model": content.pop("model"), "messages": content.pop("messages")}
-        with self._client.chat.completions.with_streaming_response.create(**named, extra_body=content) as response:
+        with self._create(**named, extra_body=content) as response:
             body = bytearray()
             for chunk in response.iter_bytes():
                 body += chunk

@@ -67,10 +67,11 @@ def generate(
     `key_variable` names, and is not stored. The package `openai` is needed while answers are missing.
 
         >>> import curation
-        >>> task = {"kind": "template", "endpoint": "http://localhost:8000/v1", "model": "qwen3-8b",
-        ...         "seeds": ["whales", "tides"], "prompt": "Write a page about {text}."}
-        >>> curation.generate(task, "pages", settings=["budget_tokens=1024"])
-        <generated 0 documents in 'pages/documents.jsonl'; 2 missing>
+        >>> generated = curation.generate("pages.yaml", "pages")  # its answers are there already
+        >>> generated
+        <generated 2 documents in 'pages/documents.jsonl'; 0 missing>
+        >>> generated.asked
+        0
 
     RecipeError: a wrong task. InputError: no key, no `openai`, an endpoint that refuses the key or fails again and
     again; what was answered is stored. OutputError: the folder of another task or of a run.

@@ -18,7 +18,6 @@ import pytest
 
 import curation
 from curation.synthesis import endpoint
-from curation.synthesis.answers import Answers
 from tests.needs import needs
 from tests.synthesis.endpoint import Body, Local, Reply, completion, serving
 
@@ -141,9 +140,8 @@ def test_waits_grow_and_follow_retry_after(waits: list[float], tmp_path: Path):
     ],
 )
 def test_an_endpoint_that_refuses_all_ends_the_call(status: int, message: str, waits: list[float], tmp_path: Path):
-    with serving(lambda request, number: Reply(ERROR, status)) as local:
-        with pytest.raises(curation.InputError) as raised:
-            curation.generate(task_of(local, seeds=[*"abcdefghijkl"], retries=3, concurrency=2), tmp_path)
+    with serving(lambda request, number: Reply(ERROR, status)) as local, pytest.raises(curation.InputError) as raised:
+        curation.generate(task_of(local, seeds=[*"abcdefghijkl"], retries=3, concurrency=2), tmp_path)
     assert message in str(raised.value) and KEY not in str(raised.value)
     assert raised.value.__cause__ is None and raised.value.__suppress_context__ | (raised.value.__context__ is None)
     assert waits == [] and len(local.requests) <= 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +17,12 @@ import pytest
 import curation
 from curation.cli import main
 from curation.synthesis import asking
-from curation.synthesis.answers import Answer
 from curation.synthesis.endpoint import FailedError
-from curation.synthesis.task import AnyTask, Request, load_task, shipped_tasks
+from curation.synthesis.task import load_task, shipped_tasks
 from tests.runs import records_of
+from tests.synthesis.model import TASK, documents_in, files_of
 
-TASK = {
-    "kind": "template",
-    "endpoint": "http://localhost:1/v1",
-    "model": "m",
-    "seeds": ["a", "b", "c"],
-    "prompt": "on {text}",
-}
 SCORE = TASK | {"kind": "score", "prompt": "Score {text}", "answer": "Score: {quality}"}
-Model = Callable[[str], Any]
-
-
-def stored(request: Request, found: Any) -> Answer:
-    """An answer of one token per word, by its text or by fields of it."""
-    fields = found if isinstance(found, dict) else {"text": found}
-    told = {"outcome": "answered", "finish_reason": "stop", "prompt_tokens": 10, "is_estimated": False, "retries": 0}
-    told |= {"answer_tokens": len(fields["text"].split()), "time": 0.0}
-    return Answer(key=request.key, request=request.content, **told | fields)
-
-
-class Models:
-    """Stands in for `Endpoint`, and notes the prompts that it gets."""
-
-    def __init__(self, model: Model) -> None:
-        self.model, self.prompts = model, []
-        self.requests: list[dict[str, Any]] = []
-
-    def __call__(self, task: AnyTask) -> Models:
-        return self
-
-    def answer(self, request: Request) -> Answer:
-        self.requests.append(request.content)
-        self.prompts.append(request.content["messages"][-1]["content"])
-        return stored(request, self.model(self.prompts[-1]))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Model], Models]:
-    def used(model: Model) -> Models:
-        models = Models(model)
-        monkeypatch.setattr(asking, "Endpoint", models)
-        return models
-
-    return used
-
-
-def documents_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "documents.jsonl").read_text("utf-8").splitlines()]
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in ("answers.jsonl", "documents.jsonl", "report.json")}
 
 
 def test_documents_are_in_the_order_of_requests_and_a_second_call_asks_nothing(use: Any, tmp_path: Path):
@@ -277,7 +224,7 @@ def test_limits_per_minute_space_the_requests(use: Any, tmp_path: Path, monkeypa
     assert [round(now) for now in times] == [0, 2, 4]
     times.clear()
     curation.generate(TASK | {"tokens_per_minute": 600, "max_tokens": 99, "concurrency": 1}, tmp_path / "tokens")
-    assert [round(later - now) for now, later in zip(times, times[1:], strict=False)] == [10, 10]  # 1 + 99 tokens each
+    assert [round(later - now) for now, later in pairwise(times)] == [10, 10]  # 1 + 99 tokens each
 
 
 asking_wait = asking.wait
@@ -289,11 +236,11 @@ WRONG = [
     (TASK | {"kind": "templete"}, "task: kind is 'templete'; did you mean template?"),
     ({}, "task: kind is None; expected one of template, score, self_instruct"),
     (TASK | {"promt": "x"}, "task: Object contains unknown field `promt`; did you mean prompt?"),
-    ({"kind": "template", "seeds": ["a"], "prompt": "x", "model": "m"}, "task: Object missing required field `endpoint`"),
+    ({"kind": "template", "prompt": "x", "model": "m"}, "task: Object missing required field `endpoint`"),
     (TASK | {"seeds": []}, "task: one of input and seeds is needed, and both are empty. Give --input PATH"),
     (TASK | {"input": ["x.jsonl"]}, "task: one of input and seeds is needed, and both are set"),
     (TASK | {"input": ["hf:a/b"], "seeds": []}, "hf:a/b is streamed: run a recipe with this input"),
-    (TASK | {"prompt": "on {topic}"}, "task: no field for the placeholder {topic} (a text in braces is written {{topic}}); expected"),
+    (TASK | {"prompt": "on {topic}"}, "{topic} (a text in braces is written {{topic}}); expected one of id, text"),
     (TASK | {"prompt": "on {texts}"}, "{{texts}}); did you mean text? - at `$.seeds[0]`"),
     (TASK | {"retries": -1}, "task: retries must be at least 0, not -1"),
     (TASK | {"concurrency": 0}, "task: concurrency must be at least 1, not 0"),
@@ -302,7 +249,7 @@ WRONG = [
     (TASK | {"parameters": {"stream": True}}, "task: parameters has 'stream', which generate sets itself"),
     (TASK | {"budget_tokens": 1000}, "budget_tokens 1,000 is below one request, which may use 1,025 tokens. Raise it"),
     (SCORE | {"prompt": "Score it"}, "task: prompt has no {text}, so the model would not see the document"),
-    (SCORE | {"answer": "Score"}, "task: answer must have the name of one column in braces, such as 'Score: {quality}'"),
+    (SCORE | {"answer": "Score"}, "answer must have the name of one column in braces, such as 'Score: {quality}'"),
     (SCORE | {"answer": "{text}"}, "task: answer names the column 'text', which the documents have"),
     (SCORE | {"min": 6}, "task: min 6 is above max 5. Swap them"),
     ("rephrse", "no task named 'rephrse'; did you mean rephrase?"),
@@ -320,7 +267,7 @@ def test_wrong_tasks(task: Any, message: str, tmp_path: Path):
 def test_wrong_folders_and_inputs(use: Any, tmp_path: Path):
     use(lambda prompt: "x")
     curation.generate(TASK, tmp_path / "out")
-    with pytest.raises(curation.OutputError, match="has the answers of another task: model, prompt differ. Give a new"):
+    with pytest.raises(curation.OutputError, match=r"of another task: model, prompt differ. Give a new"):
         curation.generate(TASK | {"model": "n", "prompt": "{text}"}, tmp_path / "out")
     with pytest.raises(curation.OutputError, match="is not empty"):
         curation.generate(TASK, tmp_path)
