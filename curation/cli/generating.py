@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from curation.cli.options import INPUT_HELP, LOGGING, share
+from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser
 from curation.system import interrupts
 from curation.system.steps import shown_by
@@ -14,14 +14,12 @@ from curation.system.terminal import aligned
 
 
 def _add_generate(parser: Parser) -> None:
-    parser.add_argument("task", metavar="TASK", help="ask for this task, a YAML file or a shipped name: rephrase, "
-                        "educational_score")  # fmt: skip
-    share(parser, "input", help=f"in place of the task's own input, {INPUT_HELP}")
+    parser.add_argument(
+        "task", metavar="TASK", help="ask for this task, a YAML file or a shipped one: rephrase, educational_score"
+    )
+    share(parser, "input")
     share(parser, "set", help="change a setting of the task, such as model=qwen3-8b; repeatable")
-    share(
-        parser, "output", help="store the answers in this folder, and write documents.jsonl and report.json there; the "
-        "same command asks only for what is missing",
-    )  # fmt: skip
+    share(parser, "output", help="store the answers and write documents.jsonl and report.json in this folder")
     share(parser, *LOGGING)
 
 

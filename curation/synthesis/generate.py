@@ -15,8 +15,9 @@ from curation.reading.urls import shown
 from curation.run_folder.folder import locked, sweep
 from curation.synthesis.answers import OUTCOMES, Answers
 from curation.synthesis.asking import Asker
-from curation.synthesis.task import load_task
-from curation.synthesis.work import MISSING, WRITTEN, Work, work_of
+from curation.synthesis.self_instruct import SelfInstructWork
+from curation.synthesis.task import AnyTask, Score, Template, load_task
+from curation.synthesis.work import MISSING, WRITTEN, ScoreWork, TemplateWork, Work
 from curation.system.files import as_json, commit, local_output, read_json, write_json
 
 TASK, ANSWERS, DOCUMENTS, REPORT = "task.json", "answers.jsonl", "documents.jsonl", "report.json"
@@ -83,7 +84,7 @@ def generate(
         items: Counter[str] = Counter()
         documents = 0
         with closing(Answers(folder / ANSWERS)) as answers, closing(Asker(found, answers)) as asker:
-            work = work_of(found, answers)
+            work = _work_of(found, answers)
             while asker.ask(work.needed()):
                 continue
             with commit(folder / DOCUMENTS) as temporary, open(temporary, "wb") as file:
@@ -98,6 +99,12 @@ def generate(
     return Generated(
         folder / DOCUMENTS, report, asker.asked, len(asker.failed), asker.fault, asker.is_spent, answers.notice
     )
+
+
+def _work_of(task: AnyTask, answers: Answers) -> Work:
+    if isinstance(task, Template):
+        return TemplateWork(task, answers)
+    return ScoreWork(task, answers) if isinstance(task, Score) else SelfInstructWork(task, answers)
 
 
 def _check_folder(folder: Path, identity: dict[str, Any]) -> None:

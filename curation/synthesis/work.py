@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from curation.contract import ID, TEXT
 from curation.synthesis.answers import ANSWERED, Answer, Answers
-from curation.synthesis.task import AnyTask, Fields, Request, Score, SelfInstruct, Template, filled
+from curation.synthesis.task import AnyTask, Fields, Request, Score, Template, filled
 
 WRITTEN = "written"
 MISSING, UNPARSABLE, REPEATED = "missing", "unparsable", "repeated"  # reasons
@@ -126,14 +126,3 @@ def outcome_of(answer: Answer | None) -> str:
 def made_by(task: AnyTask) -> Document:
     """Return the columns of synthetic documents."""
     return {"synthetic": True, "model": task.model, "task": task.digest}
-
-
-def work_of(task: AnyTask, answers: Answers) -> Work:
-    """Return the work of a task."""
-    if isinstance(task, Template):
-        return TemplateWork(task, answers)
-    if isinstance(task, SelfInstruct):
-        from curation.synthesis.self_instruct import SelfInstructWork
-
-        return SelfInstructWork(task, answers)
-    return ScoreWork(task, answers)
