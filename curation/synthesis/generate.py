@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curation.errors import OutputError, counted
+from curation.errors import InputWarning, OutputError, counted
 from curation.reading.urls import shown
 from curation.run_folder.folder import locked, sweep
 from curation.synthesis.answers import OUTCOMES, Answers
@@ -83,10 +84,16 @@ def generate(
         sweep(folder)
         items: Counter[str] = Counter()
         documents = 0
-        with closing(Answers(folder / ANSWERS)) as answers, closing(Asker(found, answers)) as asker:
+        with (
+            closing(Answers(folder / ANSWERS)) as answers,
+            closing(Asker(found, answers)) as asker,
+            warnings.catch_warnings(),
+        ):
             work = _work_of(found, answers)
-            while asker.ask(work.needed()):
-                continue
+            is_asking = True
+            while is_asking:
+                is_asking = asker.ask(work.needed())
+                warnings.simplefilter("ignore", InputWarning)  # the first pass over the input has warned
             with commit(folder / DOCUMENTS) as temporary, open(temporary, "wb") as file:
                 for document in work.documents(items):
                     file.write(as_json(document))

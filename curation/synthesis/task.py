@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import orjson
 
-from curation.contract import ID, TEXT
+from curation.contract import ID, ROW, TEXT
 from curation.errors import InputError, RecipeError, nearest
 from curation.reading.inputs import AnyInput, list_inputs
 from curation.reading.texts import InputTexts, list_whole_inputs
@@ -147,7 +147,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for source, table in InputTexts(list_whole_inputs(entries, "input")).tables():
             start = numbers.get(source, 0)
             numbers[source] = start + table.num_rows
-            columns = [name for name in table.column_names if name != "row"]
+            columns = [name for name in table.column_names if name != ROW]
             rows = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
             for number, row in enumerate(rows, start):
                 fields = {name: value for name, value in zip(columns, row, strict=True) if value is not None}

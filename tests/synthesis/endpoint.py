@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,11 +22,12 @@ def completion(text: str | None, reason: str = "stop", **more: Any) -> Body:
 
 
 class Reply:
-    """What a handler writes: a status, headers and a body, of which only `sent` bytes are written before the end."""
+    """What a handler writes: a status, headers and a body, of which only `sent` bytes are written before the end, with
+    a `pause` in seconds after each tenth."""
 
-    def __init__(self, body: Any, status: int = 200, sent: int = -1, **headers: str) -> None:
+    def __init__(self, body: Any, status: int = 200, sent: int = -1, pause: float = 0, **headers: str) -> None:
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.status, self.sent, self.headers = status, sent, headers
+        self.status, self.sent, self.pause, self.headers = status, sent, pause, headers
 
 
 class Local:
@@ -61,8 +63,12 @@ def serving(answer: Callable[[Body, int], Any]) -> Iterator[Local]:
                 self.send_header(name.replace("_", "-"), value)
             self.send_header("Content-Length", str(len(reply.body)))
             self.end_headers()
+            body = reply.body if reply.sent < 0 else reply.body[: reply.sent]
+            pieces = len(body) // 10 + 1 if reply.pause else len(body) + 1
             with suppress(OSError):  # the client has closed the connection
-                self.wfile.write(reply.body if reply.sent < 0 else reply.body[: reply.sent])
+                for start in range(0, len(body), pieces):
+                    self.wfile.write(body[start : start + pieces])
+                    time.sleep(reply.pause)
             self.close_connection = reply.sent >= 0
 
         def log_message(self, *arguments: Any) -> None:

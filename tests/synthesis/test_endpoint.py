@@ -155,6 +155,12 @@ def test_stalls_end_after_the_timeout(tmp_path: Path):
     assert found.failed == 1 and "gives no answer (" in found.fault and "imeout" in found.fault
 
 
+def test_an_answer_that_trickles_ends_after_the_timeout(tmp_path: Path):
+    with serving(lambda request, number: Reply(completion("x"), pause=0.08)) as local:
+        found = curation.generate(task_of(local, timeout_seconds=0.3), tmp_path)
+    assert found.fault == f"{local.url} sends an answer for more than 0.3 s"
+
+
 def test_a_missing_key_or_endpoint_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with serving(lambda request, number: "x") as local:
         monkeypatch.setenv("TEST_KEY", " ")

@@ -81,7 +81,7 @@ def test_placeholders_are_replaced_as_text(use: Any, tmp_path: Path):
 
 def test_documents_of_files_are_scored_and_unclear_answers_asked_once_more(use: Any, tmp_path: Path):
     (tmp_path / "in.jsonl").write_bytes(
-        records_of(["good", "bad", "vague", "wild", "two"]) + b'{"text": "own", "id": 5}\n'
+        records_of(["good", "bad", "vague", "wild", "two"]) + b'{"text": 1}\n{"text": "own", "id": 5}\n'
     )
     attempts: list[str] = []
 
@@ -94,7 +94,9 @@ def test_documents_of_files_are_scored_and_unclear_answers_asked_once_more(use: 
 
     use(judge)
     task = {name: value for name, value in SCORE.items() if name != "seeds"} | {"concurrency": 1}
-    report = curation.generate(task, tmp_path / "out", input=tmp_path / "in.jsonl").report
+    with pytest.warns(curation.InputWarning, match="1 of 7 records are no documents") as warned:
+        report = curation.generate(task, tmp_path / "out", input=tmp_path / "in.jsonl").report
+    assert len(warned) == 1
     scores = {entry["text"]: entry["quality"] for entry in documents_in(tmp_path / "out")}
     assert scores == {"good": 4, "bad": 0, "vague": 1, "own": 5}
     assert attempts == ["good", "bad", "vague", "wild", "two", "own", "vague", "wild", "two"]

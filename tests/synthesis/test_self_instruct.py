@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from pathlib import Path
@@ -91,6 +92,17 @@ def test_a_kill_between_any_two_answers_changes_nothing(use: Any, tmp_path: Path
     assert killed_files["documents.jsonl"] == whole["documents.jsonl"]
     assert killed_files["report.json"] == whole["report.json"]
     assert sorted(killed_files["answers.jsonl"].splitlines()) == sorted(whole["answers.jsonl"].splitlines())
+
+
+def test_seeds_of_a_file_have_truth_values(use: Any, tmp_path: Path):
+    records = [seed | {"is_classification": seed["is_classification"] == "true"} for seed in SEEDS]
+    (tmp_path / "seeds.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    task = {name: value for name, value in MAKE.items() if name != "seeds"} | {"documents": 8}
+    use(model)
+    curation.generate(task, tmp_path / "file", input=tmp_path / "seeds.jsonl")
+    curation.generate(MAKE | {"documents": 8}, tmp_path / "list")
+    texts = [[entry["text"] for entry in documents_in(tmp_path / name)] for name in ("file", "list")]
+    assert texts[0] == texts[1] and len(texts[0]) > 4
 
 
 def test_a_model_that_repeats_itself_ends_the_rounds(use: Any, tmp_path: Path):
