@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import pytest
 
 import curation
 from curation.cli import main
-from curation.synthesis import asking
+from curation.synthesis import answers, asking
 from curation.synthesis.endpoint import FailedError
 from curation.synthesis.task import load_task, shipped_tasks
+from curation.system.interrupts import check as check_interrupts
 from tests.runs import records_of
 from tests.synthesis.model import TASK, documents_in, files_of
 
@@ -145,6 +147,14 @@ def test_a_dead_endpoint_ends_the_call_and_keeps_what_was_answered(use: Any, tmp
     with pytest.raises(curation.InputError, match=r"gone. 20 requests in a row failed, 5 answers stored. Rerun"):
         curation.generate(task, tmp_path / "out")
     assert len(models.prompts) < 30
+
+    def fails_sometimes(prompt: str) -> str:
+        if int(prompt.split()[-1]) % 2:
+            raise FailedError("busy")
+        return prompt
+
+    use(fails_sometimes)
+    assert curation.generate(task | {"concurrency": 1}, tmp_path / "busy").failed == 45
     models = use(lambda prompt: prompt)
     assert curation.generate(task, tmp_path / "out").asked == 85
 
@@ -183,6 +193,8 @@ def test_a_kill_loses_no_answer_and_a_torn_line_is_asked_again(use: Any, tmp_pat
         ["on b", "on c"],
         f"{tmp_path}/out/answers.jsonl: an earlier call was killed while it wrote line 2, which is asked again",
     )
+    again = curation.generate(TASK, tmp_path / "out")
+    assert (again.asked, again.notice) == (0, "")
     use(lambda prompt: prompt)
     curation.generate(TASK | {"concurrency": 1}, tmp_path / "whole")
     assert files_of(tmp_path / "out")["documents.jsonl"] == files_of(tmp_path / "whole")["documents.jsonl"]
@@ -198,13 +210,28 @@ def test_answers_that_arrive_after_the_end_are_kept(use: Any, tmp_path: Path):
         others.wait(5)
         if prompt == "on b":
             raise curation.InputError("it answers 401")
+        if prompt == "on c":  # waits for a retry, as an endpoint does
+            for _ in range(500):
+                check_interrupts()
+                threading.Event().wait(0.01)
         threading.Event().wait(0.1)
         return prompt
 
     use(refused)
+    begun = time.monotonic()
     with pytest.raises(curation.InputError, match="it answers 401"):
         curation.generate(TASK, tmp_path / "out")
-    assert (tmp_path / "out" / "answers.jsonl").read_bytes().count(b"\n") == 2
+    assert (tmp_path / "out" / "answers.jsonl").read_bytes().count(b"\n") == 1
+    assert time.monotonic() - begun < 4
+
+
+def test_answers_are_synced_before_the_next_one_is_asked(use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, synced = tmp_path / "out" / "answers.jsonl", [0]
+    monkeypatch.setattr(answers.os, "fsync", lambda file: synced.append(path.stat().st_size if path.exists() else 0))
+    sizes: list[tuple[int, int]] = []
+    use(lambda prompt: sizes.append((path.stat().st_size, max(synced))) or "x")
+    curation.generate(TASK | {"concurrency": 1}, tmp_path / "out")
+    assert len({size for size, _ in sizes}) == 3 and all(size == known for size, known in sizes)
 
 
 def test_limits_per_minute_space_the_requests(use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
