@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import pytest
 
 import curation
 from curation.cli import main
-from curation.synthesis import answers, asking
+from curation.reading import texts
+from curation.synthesis import answers, asking, endpoint
 from curation.synthesis.endpoint import FailedError
 from curation.synthesis.task import load_task, shipped_tasks
 from curation.system.interrupts import check as check_interrupts
@@ -307,9 +309,30 @@ def test_wrong_folders_and_inputs(use: Any, tmp_path: Path):
     (tmp_path / "in.jsonl").write_bytes(b'{"topic": "tides", "level": 3}\n')
     with pytest.raises(curation.InputError, match="text"):
         curation.generate(without, tmp_path / "none", input=tmp_path / "in.jsonl")
-    models = use(lambda prompt: "x")
-    curation.generate(without | {"prompt": "{topic}, {level}"}, tmp_path / "topics", input=tmp_path / "in.jsonl")
-    assert models.prompts == ["tides, 3"]
+
+
+def test_columns_of_files_are_fields(use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(texts, "SLICE_BYTES", 30)  # several slices
+    (tmp_path / "in.jsonl").write_bytes(b'{"topic": "tides", "level": 3}\n{"topic": "ice", "level": null}\n')
+    models, without = use(lambda prompt: "x"), {name: value for name, value in TASK.items() if name != "seeds"}
+    task = without | {"prompt": "{topic}, {level}", "concurrency": 1}
+    curation.generate(task, tmp_path / "out", input=tmp_path / "in.jsonl")
+    assert models.prompts == ["tides, 3", "ice, "]
+    assert [entry["seed_id"] for entry in documents_in(tmp_path / "out")] == ["in/0", "in/1"]
+    identity = load_task(without, "s3://key:secret@bucket/a.jsonl").identity
+    assert [entry["path"] for entry in identity["input"]] == ["s3://bucket/a.jsonl"]
+
+
+def test_the_body_of_an_http_error_is_read_to_a_limit():
+    class Endless:
+        status_code, headers = 500, {}
+
+        def iter_raw(self) -> Iterator[bytes]:
+            yield from (b"x" * 1000 for _ in range(10_000))
+
+    with pytest.raises(endpoint._StatusError) as raised:
+        endpoint._read_error(Endless())
+    assert len(raised.value.detail) <= endpoint.MAX_ERROR_BYTES + 1000
 
 
 def test_shipped_tasks_load():
