@@ -313,12 +313,12 @@ def test_wrong_folders_and_inputs(use: Any, tmp_path: Path):
 
 def test_columns_of_files_are_fields(use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(texts, "SLICE_BYTES", 30)  # several slices
-    (tmp_path / "in.jsonl").write_bytes(b'{"topic": "tides", "level": 3}\n{"topic": "ice", "level": null}\n')
+    (tmp_path / "in.jsonl").write_bytes(b'{"topic": "tides", "level": 3}\n{"topic": "ice", "level": null}\n{"topic": "fog"}\n')
     models, without = use(lambda prompt: "x"), {name: value for name, value in TASK.items() if name != "seeds"}
     task = without | {"prompt": "{topic}, {level}", "concurrency": 1}
     curation.generate(task, tmp_path / "out", input=tmp_path / "in.jsonl")
-    assert models.prompts == ["tides, 3", "ice, "]
-    assert [entry["seed_id"] for entry in documents_in(tmp_path / "out")] == ["in/0", "in/1"]
+    assert models.prompts == ["tides, 3", "ice, ", "fog, "]
+    assert [entry["seed_id"] for entry in documents_in(tmp_path / "out")] == ["in/0", "in/1", "in/2"]
     identity = load_task(without, "s3://key:secret@bucket/a.jsonl").identity
     assert [entry["path"] for entry in identity["input"]] == ["s3://bucket/a.jsonl"]
 
