@@ -18,6 +18,7 @@ REMEDIES = {
     "kenlm": "pip install '.[kenlm]'",
     "megatron.core": "pip install torch, then pip install --no-deps megatron-core==0.16.1",
     "moto.server": "pip install 'moto[server]>=5.1', or run `make test-storage`",
+    "networkx": "pip install '.[graphs]'",
     "numba_cuda": "pip install '.[ptx]'",
     "onnx": "pip install onnx, or run `make test-models`",
     "onnxruntime": "pip install '.[embeddings]'",
@@ -26,6 +27,7 @@ REMEDIES = {
     "rapidfuzz": "pip install '.[llm]'",
     "resiliparse": "pip install '.[warc]'",
     "s3fs": "pip install '.[s3]'",
+    "scipy": "pip install '.[graphs]'",
     "sklearn": "pip install '.[embeddings]'",
     "streaming": "pip install torch, then pip install --no-deps mosaicml-streaming==0.13.0 and "
     "pip install brotli catalogue pillow python-snappy xxhash zstd",

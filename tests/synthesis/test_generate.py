@@ -313,7 +313,9 @@ def test_wrong_folders_and_inputs(use: Any, tmp_path: Path):
 
 def test_columns_of_files_are_fields(use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(texts, "SLICE_BYTES", 30)  # several slices
-    (tmp_path / "in.jsonl").write_bytes(b'{"topic": "tides", "level": 3}\n{"topic": "ice", "level": null}\n{"topic": "fog"}\n')
+    (tmp_path / "in.jsonl").write_bytes(
+        b'{"topic": "tides", "level": 3}\n{"topic": "ice", "level": null}\n{"topic": "fog"}\n'
+    )
     models, without = use(lambda prompt: "x"), {name: value for name, value in TASK.items() if name != "seeds"}
     task = without | {"prompt": "{topic}, {level}", "concurrency": 1}
     curation.generate(task, tmp_path / "out", input=tmp_path / "in.jsonl")
