@@ -65,6 +65,9 @@ def test_instructions_are_new_and_have_instances(use: Any, tmp_path: Path):
     shown = [set(re.findall(r"^Task \d+: (.*)", prompt, re.M)) for prompt in rounds]
     seeds = {seed["instruction"] for seed in SEEDS}
     assert shown[0] == seeds and any(len(tasks - seeds) == 2 for tasks in shown[-4:])
+    models = use(lambda prompt: model(prompt) if prompt.startswith("Come up") else "no")
+    curation.generate(MAKE | {"documents": 30, "seed": 1}, tmp_path / "other")
+    assert {prompt for prompt in models.prompts if prompt.startswith("Come up")} != {*rounds}
 
 
 def test_a_kill_between_any_two_answers_changes_nothing(use: Any, tmp_path: Path):
