@@ -29,9 +29,9 @@ READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train
 TRAINING = ("train tokenizer", "train classifier", "train lm")
 WRITING = (*RUNNING, "init", "import-config", "check-overlap", "align", *TRAINING, "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write a recipe and read none
-    "--input": READING,
+    "--input": (*READING, "generate"),
     "--text-column": (*READING, "check-overlap", "align", "train classifier"),
-    "--output": (*WRITING, "plan"),
+    "--output": (*WRITING, "plan", "generate"),
     "--work": ("run", "tokenize"),
     "--force": WRITING,
     "--engine": (*RUNNING, "check-overlap", "align", "warmup"),
@@ -40,7 +40,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--force-disk": RUNNING,
     "--allow-empty": RUNNING,
     "--verbose": RUNNING,
-    "--set": (*RUNNING, "plan", "warmup"),
+    "--set": (*RUNNING, "plan", "warmup", "generate"),
     "--recipe": ("run", "plan", "measure", "tokenize"),
     "--allow-code": ("run", "plan", "measure", "tokenize", "warmup"),
     "--stages": ("run", "plan", "measure", "tokenize"),
@@ -48,8 +48,8 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--tokenizer": ("run", "plan", "tokenize", "inspect", "tokens", "check-overlap"),
     "--model": ("embed", "align", "check-overlap"),
     "--windows": ("embed", "align"),
-    "--quiet": (*WRITING, "verify", "push", "warmup"),
-    "--log": (*WRITING, "show", "compare", "verify", "push", "plan", "warmup"),
+    "--quiet": (*WRITING, "verify", "push", "warmup", "generate"),
+    "--log": (*WRITING, "show", "compare", "verify", "push", "plan", "warmup", "generate"),
 }
 WRONG = [
     ("runn", "unknown command 'runn'; did you mean run?"),

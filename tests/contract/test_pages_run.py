@@ -61,6 +61,8 @@ NOT_RUN = {
     "lists.yaml": "tests/rules/test_lists_page.py has the lists",
     "languages.yaml": "tests/rules/test_groups_page.py has the documents",
     "by_language": "tests/rules/test_groups_page.py has the documents",
+    "synthetic_documents.md": "needs an endpoint; tests/synthesis/test_page.py has a model",
+    "generate rephrase": "the same",
     "train classifier": "needs the package fasttext that trains; tests/library/test_classifier_training.py runs it",
 }
 # Pages with Python -> what runs it
