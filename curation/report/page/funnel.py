@@ -51,7 +51,7 @@ def funnel(content: dict[str, Any]) -> str:
         rows.append(
             _band(before, stage["documents_out"], read)
             + _reasons(stage["reasons"], read, stage["name"])
-            + _bar(stage["name"], stage["documents_out"], read, stage["bytes_out"])
+            + _bar(stage["name"], stage["documents_out"], read, stage["bytes_out"], before)
         )
         before = stage["documents_out"]
     if documents["copies"]:
@@ -59,12 +59,13 @@ def funnel(content: dict[str, Any]) -> str:
     return f'<div class="funnel">\n{fit(rows, "stage", len(rows), FUNNEL_BYTES)}</div>\n'
 
 
-def _bar(name: str, documents: int, read: int, bytes_: int) -> str:
+def _bar(name: str, documents: int, read: int, bytes_: int, reached: int = 0) -> str:
     part = share(documents, read)
+    shares = f"{documents / read:.1%}" + (f" ({documents / reached:.1%} of step)" if reached else "")
     return (
         f'<div class="step"><span class="name">{shown(name)}</span>'
         f'<span class="middle"><div class="bar" style="width:{part:.2%}"></div></span>'
-        f'<span class="count">{documents:,} <br><span class="quiet">{documents / read:.1%}, {size(bytes_)}</span>'
+        f'<span class="count">{documents:,} <br><span class="quiet">{shares}, {size(bytes_)}</span>'
         "</span></div>\n"
     )
 
