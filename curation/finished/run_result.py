@@ -94,7 +94,7 @@ class RunResult(NamedTuple):
         """The funnel: a row per step and per reason, with `step`, `reason`, `documents` (removed ones are negative),
         `share` of the documents read, `step_share` of those that reached the stage, and `bytes` of text after a step
         (null for a reason)."""
-        rows = [row._replace(bytes=None) if row.reason else row for row in funnel(self.report)]
+        rows = [(*row[:-1], None if row.reason else row.bytes) for row in funnel(self.report)]
         return _frame(pa.table(dict(zip(FunnelRow._fields, map(pa.array, zip(*rows, strict=True)), strict=True))))
 
     def measures(self, names: str | Sequence[str] = (), *, stage: str = "") -> Frame:

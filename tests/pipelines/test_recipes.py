@@ -320,6 +320,9 @@ def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
     for name, stage in (("common_crawl_plus", "quality"), ("nemo", "classify")):
         settings = [f"stages.{stage}.{key}={value}" for key, value in given.items()]
         settings.append(f"stages.decontaminate.evaluation_files=[{tmp_path / 'quiz.txt'}]")
+        if name == "common_crawl_plus":  # English stands for what is toxic
+            settings += [f"stages.toxicity.{key}={value}" for key, value in given.items()]
+            settings.append("stages.toxic.toxic.max=0.9")
         if name == "nemo":
             settings += [f"stages.perplexity.model={tmp_path / 'tiny.arpa'}", "stages.fluent.perplexity.max=40"]
         recipe = load_recipe(name, input=str(path), settings=settings)
@@ -334,6 +337,8 @@ def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
             (fluent,) = [entry for entry in report["recipe"]["stages"] if entry.get("name") == "fluent"]
             assert [(rule["column"], rule["max"]) for rule in fluent["rules"]] == [("perplexity", 40)]
         else:
+            (toxic,) = [entry for entry in report["stages"] if entry["name"] == "toxic"]
+            assert 0 < toxic["reasons"]["toxic"] < toxic["documents_in"]
             select = stages["select"]
             assert sum(select["reasons"].values()) == 3 * select["documents_in"] // 10 > 0
 
@@ -345,6 +350,8 @@ def test_a_run_names_the_stages_that_were_left_out(tmp_path: Path, capsys: pytes
     shown = capsys.readouterr().out
     for line in (
         "left out quality: set stages.quality.model",
+        "left out toxicity: set stages.toxicity.model",
+        "left out toxic: set stages.toxicity.model",
         "left out decontaminate: set stages.decontaminate.evaluation_files",
         "left out drop_lowest: set stages.quality.model",
     ):

@@ -28,7 +28,7 @@ from curation.packing.forms import base
 from curation.packing.forms.base import Count
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.rows import Rows
-from curation.packing.forms.shards import check_counts, entry, open_array
+from curation.packing.forms.shards import check_counts, damaged, entry, open_array
 from curation.system.files import commit
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
         data = open_array(path, np.dtype(np.uint8))
         rows = int(data[: OFFSET.itemsize].view(OFFSET)[0])
         first = int(data[OFFSET.itemsize : 2 * OFFSET.itemsize].view(OFFSET)[0])
+        if len(data) - first != rows * self.length * DTYPE.itemsize:
+            raise damaged(path, f"its head counts {rows} samples from byte {first} on")
         return data[first:].view(DTYPE).reshape(rows, self.length)  # type: ignore[return-value]
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:

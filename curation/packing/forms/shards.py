@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import re
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from curation.errors import InputError, OutputError
+from curation.errors import InputError, IntegrityError, OutputError
 from curation.system.files import commit, file_sha256, read_json
 
 log = logging.getLogger(__name__)
@@ -63,12 +64,15 @@ def require_torch(purpose: str) -> Any:
 def open_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
     """Return the array of a shard, memory-mapped: of an `.npy` or `.pt` file, or with `dtype` the raw ids of a file.
 
-    It is logged as `Loading shard: NAME`. OutputError: a `.pt` file without PyTorch.
+    It is logged as `Loading shard: NAME`. OutputError: a `.pt` file without PyTorch. IntegrityError: a damaged file.
     """
     if path.suffix == ".pt":
         return np.asarray(load_tensors(path).numpy())
     log.info("Loading shard: %s", path.name)
-    array = np.load(path, mmap_mode="r") if dtype is None else np.memmap(path, dtype, "r")
+    try:
+        array = np.load(path, mmap_mode="r") if dtype is None else np.memmap(path, dtype, "r")
+    except ValueError as error:
+        raise damaged(path, error) from None
     return np.asarray(array)  # indexing of np.memmap is slow
 
 
@@ -76,7 +80,15 @@ def load_tensors(path: Path) -> Any:
     """Return the tensor, or the list of tensors, of a `.pt` file, memory-mapped. No code of the file runs."""
     torch = require_torch(f"reading {path.name}")
     log.info("Loading shard: %s", path.name)
-    return torch.load(path, weights_only=True, mmap=True)
+    try:
+        return torch.load(path, weights_only=True, mmap=True)
+    except (RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: object) -> IntegrityError:
+    """Return the error of a shard whose content is not what its form writes."""
+    return IntegrityError(f"{path} cannot be read ({error}). Write the form again, or restore the folder")
 
 
 def write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, batches: Iterable[np.ndarray]) -> None:
