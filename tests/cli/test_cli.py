@@ -44,7 +44,7 @@ sys.exit(main(sys.argv[1:]))
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "import-config", "measure", "embed", "tokenize", "show", "compare", "inspect",
-    "verify", "push", "tokens", "check-overlap", "align", "train tokenizer", "train classifier", "train lm", "merge",
+    "check-loader", "verify", "push", "tokens", "check-overlap", "align", "train tokenizer", "train classifier", "train lm", "merge",
     "split", "doctor", "warmup", "recipes", "completion",
 )  # fmt: skip
 

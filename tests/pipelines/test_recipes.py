@@ -320,9 +320,8 @@ def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
     for name, stage in (("common_crawl_plus", "quality"), ("nemo", "classify")):
         settings = [f"stages.{stage}.{key}={value}" for key, value in given.items()]
         settings.append(f"stages.decontaminate.evaluation_files=[{tmp_path / 'quiz.txt'}]")
-        if name == "common_crawl_plus":  # English stands for what is toxic
-            settings += [f"stages.toxicity.{key}={value}" for key, value in given.items()]
-            settings.append("stages.toxic.toxic.max=0.9")
+        if name == "common_crawl_plus":  # German stands for what is toxic
+            settings += [f"stages.toxicity.model={model}", "stages.toxicity.label=de", "stages.toxic.toxic.max=0.0004"]
         if name == "nemo":
             settings += [f"stages.perplexity.model={tmp_path / 'tiny.arpa'}", "stages.fluent.perplexity.max=40"]
         recipe = load_recipe(name, input=str(path), settings=settings)
