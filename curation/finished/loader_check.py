@@ -53,6 +53,9 @@ def check_loader(
     `mds`, NumPy reads the samples in the order of the files. InputError: no form in the folder. IntegrityError: a form
     that cannot be read, or ids that the vocabulary lacks. OutputError: `.pt` files without PyTorch.
     """
+    for name, value in (("batches", batches), ("batch_size", batch_size), ("length", length)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, not {value}")
     forms = [*_forms_of(Path(folder))]
     if not forms:
         raise InputError(f"{folder} has no token form to load. Give the folder of a finished run that wrote tokens")
@@ -91,6 +94,8 @@ def _load(
     batches, batch_size, length = sizes
     through_torch = has_torch() and name != "mds"
     samples, loaded = (_through_torch if through_torch else _through_numpy)(name, path, split, batch_size, length)
+    if not samples:
+        raise InputError(f"{path}, {split} has no sample of {length} tokens. Give a smaller length")
     shapes = []
     for number, batch in enumerate(islice(loaded, batches)):
         ids = np.asarray(batch[IDS] if isinstance(batch, dict) else batch)
@@ -102,8 +107,6 @@ def _load(
         shapes.append(ids.shape)
         shape = f"torch.Size({[*ids.shape]})" if through_torch else str(ids.shape)
         say(f"Batch {number} shape: {shape}")
-    if not samples:
-        raise InputError(f"{path}, {split} has no sample of {length} tokens. Give a smaller length")
     return LoadedForm(name, split, samples, -(-samples // batch_size), shapes)
 
 

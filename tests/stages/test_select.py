@@ -207,6 +207,10 @@ def test_a_budget_of_bytes_keeps_the_first_documents(per: str, tmp_path: Path, m
     report = run(recipe, tmp_path / "out", engine="cpu", slice_bytes=300, progress=False).report
     assert [text for (text,) in table_rows(tmp_path / "out/documents", "text")] == kept
     assert report["stages"][0]["reasons"] == {"above_max_bytes": 120 - len(kept)}
+    sizes = [sum(len(text.encode()) for text in group) for group in groups]
+    names = "ab" if per else ["all"]
+    lines = [f"{name}: {size:,} bytes before" for name, size in zip(names, sizes, strict=True)]
+    assert report["stages"][0]["lines"] == lines
     if not per:
         frame = pd.DataFrame({"text": groups[0]})
         assert curation.select(frame, max_bytes=500)["text"].tolist() == kept

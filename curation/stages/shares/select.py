@@ -210,6 +210,10 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         rows, orders = dropped_rows(corpus)
         bounds = bounds_of(corpus, self._is_grouped)
         numbers = numbers_at(orders, self._drops_highest) if self.column else np.full(len(rows), np.nan)
+        if self.max_bytes:
+            firsts, sizes = bounds.first.tolist(), bounds.documents.tolist()
+            found = {self._name_of(corpus, first): size for first, size in zip(firsts, sizes, strict=True)}
+            return Decision((Drops(rows, self._reason, numbers, -1),), details={"bytes": found})
         missing = int(np.count_nonzero(orders == MISSING)) if self.column else 0
         if missing and missing == len(orders) and (corpus.column(ORDER) == MISSING).all():
             raise InputError(f"column {self.column!r} has no number in any of {counted(len(corpus.rows), 'document')}")
@@ -269,10 +273,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
     def report_lines(self, count: StageCount) -> list[str]:
         if self.max_bytes:
-            return [
-                f"{group['name'] or 'all'}: {counted(group['documents'], 'byte')} before"
-                for group in count.details["by_group"]
-            ]
+            return [f"{name or 'all'}: {counted(size, 'byte')} before" for name, size in count.details["bytes"].items()]
         sign = ">=" if self._drops_highest else "<="
         lines = [
             f"{group['name'] or self.column or 'all'}: {group['removed']:,} of "
