@@ -34,9 +34,8 @@ def inspect(options: argparse.Namespace) -> int:
     from curation.packing.tokenization import load_tokenizer
 
     if options.path.endswith(".parquet"):
-        for number, (name, text) in enumerate(texts_of(options.path, options.documents)):
-            print_line(f"{'' if not number else chr(10)}--- {name}")
-            print_line(text)
+        for name, text in texts_of(options.path, options.documents):
+            print_line(f"--- {name}\n{text}\n")
         return 0
     found = open_tokens(options.path)
     tokenizer, note = (

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from curation.packing.forms.chunks import IGNORED_LABEL
-from curation.packing.forms.shards import open_array, open_form
+from curation.packing.forms.shards import open_array, open_form, read_array
 from curation.system.html_table import Shown
 from curation.training.positions import fingerprint
 
@@ -69,7 +69,7 @@ class PackedDataset(Shown, Dataset[dict[str, torch.Tensor]]):
         if shard not in self._opened:
             path = self.folder / self.files[shard]["file"]
             rows = open_array(path)
-            segments = np.load(path.with_suffix(".pieces.npy"))
+            segments = read_array(path.with_suffix(".pieces.npy"))
             first_segments = np.searchsorted(segments[:, 0], np.arange(len(rows) + 1, dtype=segments.dtype))
             self._opened[shard] = rows, segments, first_segments
         return self._opened[shard]

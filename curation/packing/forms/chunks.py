@@ -14,7 +14,15 @@ from curation.errors import RecipeError, counted
 from curation.packing.forms import base
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Batch, Documents
-from curation.packing.forms.shards import check_counts, entry, load_tensors, open_array, write_array, write_tensor
+from curation.packing.forms.shards import (
+    check_counts,
+    entry,
+    load_tensors,
+    open_array,
+    read_array,
+    write_array,
+    write_tensor,
+)
 from curation.system.steps import each
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -164,7 +172,7 @@ class StoredChunks(Sequence[np.ndarray]):
         self.tensors = load_tensors(path) if path.suffix == ".pt" else None
         if self.tensors is None:
             self.ids = open_array(path)
-            lengths = np.load(path.with_suffix("").with_suffix(".lengths.npy"))
+            lengths = read_array(path.with_suffix("").with_suffix(".lengths.npy"))
             self.ends = np.cumsum(np.concatenate([[0], lengths]), dtype=np.int64)
 
     def __len__(self) -> int:

@@ -69,6 +69,11 @@ def open_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
     if path.suffix == ".pt":
         return np.asarray(load_tensors(path).numpy())
     log.info("Loading shard: %s", path.name)
+    return read_array(path, dtype)
+
+
+def read_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
+    """Return the array of an `.npy` file, or with `dtype` the raw values of a file, memory-mapped."""
     try:
         array = np.load(path, mmap_mode="r") if dtype is None else np.memmap(path, dtype, "r")
     except ValueError as error:
