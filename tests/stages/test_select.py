@@ -189,32 +189,30 @@ def test_a_cap_without_any_group_is_warned_of(tmp_path: Path):
     assert removed == set() and "select: none of 2 documents has a domain in kind; all are kept" in report["warnings"]
 
 
-@pytest.mark.parametrize("per", ["", "source"])
-def test_a_budget_of_bytes_keeps_the_first_documents(per: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    texts = {name: [name * (7 * number % 23) + "é" * (number % 3) for number in range(60)] for name in "ab"}
-    paths = []
-    for name, found in texts.items():
-        paths.append(tmp_path / f"{name}.jsonl")
-        paths[-1].write_bytes(records_of(found))
-    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 10)
-    monkeypatch.setattr(key_ranges, "MAX_GROUP_ROWS", 10)
-    kept, groups = [], [*texts.values()] if per else [[*texts["a"], *texts["b"]]]
-    for group in groups:
-        ends = np.cumsum([len(text.encode()) for text in group])
-        kept += group[: int(np.searchsorted(ends, 500)) + 1]
-    stages = [{"kind": "select", "max_bytes": 500, "per": per}]
-    recipe = recipe_of(*paths, stages=stages, output={"formats": []})
-    report = run(recipe, tmp_path / "out", engine="cpu", slice_bytes=300, progress=False).report
-    assert [text for (text,) in table_rows(tmp_path / "out/documents", "text")] == kept
-    assert report["stages"][0]["reasons"] == {"above_max_bytes": 120 - len(kept)}
-    sizes = [sum(len(text.encode()) for text in group) for group in groups]
-    names = "ab" if per else ["all"]
-    lines = [f"{name}: {size:,} bytes before" for name, size in zip(names, sizes, strict=True)]
-    assert report["stages"][0]["lines"] == lines
-    if not per:
-        frame = pd.DataFrame({"text": groups[0]})
-        assert curation.select(frame, max_bytes=500)["text"].tolist() == kept
-        assert len(curation.select(frame, max_bytes=10**9)) == 120
+def test_a_budget_of_bytes_keeps_the_first_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of each input in a run of several groups of rows, and of all in a frame."""
+    texts = {name: [name * (1 + 7 * number % 23) + "é" * (number % 3) for number in range(60)] for name in "ab"}
+    paths = [tmp_path / f"{name}.jsonl" for name in texts]
+    for path, found in zip(paths, texts.values(), strict=True):
+        path.write_bytes(records_of(found))
+    kept = {name: found[: reaching(found, 500) + 1] for name, found in texts.items()}
+    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 20)
+    monkeypatch.setattr(key_ranges, "MAX_GROUP_ROWS", 20)
+    recipe = recipe_of(*paths, stages=[{"select": {"max_bytes": 500, "per": "source"}}], output={"formats": []})
+    report = run(recipe, tmp_path / "out", engine="cpu", slice_bytes=700, progress=False).report
+    assert [text for (text,) in table_rows(tmp_path / "out/documents", "text")] == [*kept["a"], *kept["b"]]
+    assert report["stages"][0]["reasons"] == {"above_max_bytes": 120 - len(kept["a"]) - len(kept["b"])}
+    size = len("".join(texts["a"]).encode())
+    assert report["stages"][0]["lines"] == [f"{name}: {size} bytes before" for name in "ab"]
+    whole = [*texts["a"], *texts["b"]]
+    for budget in (1, size, size + 500, 10**9):
+        frame = curation.select(pd.DataFrame({"text": whole}), max_bytes=budget)
+        assert frame["text"].tolist() == whole[: reaching(whole, budget) + 1]
+
+
+def reaching(texts: list[str], budget: int) -> int:
+    """The position of the text that reaches a number of bytes."""
+    return int(np.searchsorted(np.cumsum([len(text.encode()) for text in texts]), budget))
 
 
 def test_a_cap_without_a_column_draws_by_the_seed():

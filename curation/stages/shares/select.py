@@ -40,7 +40,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     keep_highest   share of the documents with the highest numbers to keep
     max_documents  number of documents to keep, of each group or of all
     max_bytes      bytes of text to keep, of each input (`per: source`) or of all: those of the first documents, up to
-                   the one that reaches this number
+                   the one that reaches this number, and empty texts right behind it
     keep           the documents that max_documents keeps: with the `highest` numbers in `column`, or the `lowest`.
                    Without `column` they are drawn: those with the highest hash of text and seed
     per            apply the share or number to each `source` (input), or to each value of a column, such as `language`;
