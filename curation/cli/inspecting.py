@@ -18,9 +18,7 @@ SHOWN_IDS = 200
 
 
 def _add_inspect(parser: Parser) -> None:
-    parser.add_argument(
-        "path", metavar="PATH", help="decode this .bin/.idx pair, shard of a form, or .parquet file of a run"
-    )
+    parser.add_argument("path", metavar="PATH", help="decode this .bin/.idx pair, shard or .parquet file")
     parser.add_argument(
         "--documents", type=whole_number, default=3, metavar="N", help="show N documents, or rows (default: 3)"
     )

@@ -10,11 +10,11 @@ from curation.cli.parsing import Command, Parser, whole_number
 
 
 def _add_check_loader(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="load the forms of the run in this folder, or the form in it")
+    parser.add_argument("folder", metavar="DIR", help="load the run, or the form, in this folder")
     for name, default, text in (
-        ("--batches", 3, "read N batches of each form and split"),
-        ("--batch-size", 8, "read N samples in a batch"),
-        ("--length", 1024, "read N tokens as a sample of token_shards and of .bin/.idx pairs"),
+        ("--batches", 3, "read N batches of each form"),
+        ("--batch-size", 8, "make batches of N samples"),
+        ("--length", 1024, "make samples of N tokens of token_shards and pairs"),
     ):
         parser.add_argument(name, type=whole_number, default=default, metavar="N", help=f"{text} (default: {default})")
     share(parser, *LOGGING)
@@ -36,5 +36,5 @@ def check_loader(options: argparse.Namespace) -> int:
 
 
 CHECK_LOADER = Command(
-    "check-loader", "read the tokens of a finished run back through their loaders", _add_check_loader, check_loader
+    "check-loader", "load the tokens of a finished run as training does", _add_check_loader, check_loader
 )
