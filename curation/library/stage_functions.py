@@ -729,6 +729,7 @@ def select(
     keep_lowest: float = 0,
     keep_highest: float = 0,
     max_documents: int = 0,
+    max_bytes: int = 0,
     keep: str = "highest",
     per: str = "",
     per_domain: str = "",

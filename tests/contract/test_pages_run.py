@@ -199,8 +199,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for page in ("coming_from.md", "runs.md", "tutorials/curate_a_crawl.md"):
         for name, block in NAMED.findall((DOCS / page).read_text("utf-8")):
             (folder / name).write_text(block)
-    labels = [(b"__label__good", 4), (b"__label__bad", 1)]
-    (folder / "quality.bin").write_bytes(as_bytes(model_of(2)._replace(labels=labels)))
+    for name, first, second in (("quality", b"good", b"bad"), ("toxicity", b"toxic", b"civil")):
+        labels = [(b"__label__" + first, 4), (b"__label__" + second, 1)]
+        (folder / f"{name}.bin").write_bytes(as_bytes(model_of(2)._replace(labels=labels)))
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
     spans = {"input": [{"path": "data"}], "stages": [{"kind": "substring_dedup", "length": 64}]}
     (folder / "first.yaml").write_text(yaml.safe_dump(spans | {"output": {"formats": [], "index": True}}))
