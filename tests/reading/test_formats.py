@@ -725,7 +725,7 @@ def test_damage_in_parquet_takes_its_own_row_group_only(tmp_path: Path, slice_by
 @pytest.mark.parametrize("step", [1, 100, 70_000, 1 << 20])
 def test_what_stands_before_damage_does_not_depend_on_how_it_is_read(tmp_path: Path, pack: Any, step: int):
     suffix = {gzip.compress: "gzip", bz2.compress: "bzip2", lzma.compress: "xz"}[pack]
-    lines = b"".join(hashlib.sha256(b"%d" % k).hexdigest().encode() + b"\n" for k in range(5000))
+    lines = b"".join(hashlib.sha256(b"%d" % k).hexdigest().encode() + b"\n" for k in range(2000))
     data = bytearray(pack(lines))
     data[len(data) // 2] ^= 255
     (tmp_path / "a").write_bytes(data)
@@ -919,8 +919,9 @@ def test_warc_gives_the_main_text_of_pages(tmp_path: Path):
     ]
     path = tmp_path / "a.warc.gz"
     path.write_bytes(b"".join(map(gzip.compress, [INFO, *pages, record(3, b"not a response")])))
-    found = read(path, columns=["url"])
+    found = read(path, columns=["url", "links"])
     assert found["url"] == ["http://x/0", "http://x/1", "http://x/2"]
+    assert found["links"] == ['["http://x/x"]', '["http://x/x"]', None]
     assert found["text"][0].strip().startswith("Größe: A page about whales") and "menu" not in found["text"][0]
     assert found["text"][1] == found["text"][0] and found["text"][2] == ""
 
