@@ -14,8 +14,7 @@ from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.kernels.language_model import LINES, TOTAL, UNITS, UNKNOWN_WORDS, WORDS
 from curation.models import causal
-from curation.models.causal_files import open_causal
-from curation.models.encoder_files import encoder_digests, is_encoder_path
+from curation.models.encoder_files import encoder_digests, is_encoder_path, open_causal
 from curation.models.encoders import device_facts
 from curation.models.ngrams import KenlmModel, load_language_model
 from curation.stages.base import PATH, Function, RowStage
