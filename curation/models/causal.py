@@ -27,7 +27,7 @@ from curation.models.encoders import (
     tokenizer_of,
     torch_device,
 )
-from curation.models.networks import TOKENS, line_of, load_network, quiet
+from curation.models.networks import TOKENS, explained, load_network
 from curation.system.steps import note_share
 
 MOST_CONTEXT = 1024  # tokens of a window, by default; fewer if the model has fewer positions
@@ -111,11 +111,8 @@ class Causal:
         self.files, self.device = files, device
         self.network = load_network(files, TOKENS, device)
         self.tokenizer = tokenizer_of(files.folder, files.config.vocab_size)
-        with quiet():
-            try:
-                self.log_probabilities([np.zeros(2, np.int32)], 1, min(LENGTHS[0], files.config.positions))
-            except Exception as error:  # values that fit the weights but not each other
-                raise InputError(f"{files.folder} cannot be computed by transformers: {line_of(error)}") from None
+        with explained(files.folder):  # values of a configuration may fit the weights, but not each other
+            self.log_probabilities([np.zeros(2, np.int32)], 1, min(LENGTHS[0], files.config.positions))
 
     def windows(self, document: int, text: str, size: int, step: int) -> list[_Window]:
         """Return the windows of a text; none for a text with nothing to predict."""

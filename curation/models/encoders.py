@@ -21,7 +21,7 @@ import numpy as np
 
 from curation.errors import EngineError, InputError
 from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, EncoderFiles, encoder_digests, open_encoder
-from curation.models.networks import SCORES, VECTORS, line_of, load_network, quiet
+from curation.models.networks import SCORES, VECTORS, explained, load_network
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
 
@@ -36,9 +36,9 @@ LOADING = threading.Lock()
 
 def check_packages() -> None:
     """Raise EngineError if PyTorch or transformers is not installed. Does not import them."""
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+    if missing := " and ".join(name for name in PACKAGES if find_spec(name) is None):
         raise EngineError(
-            f"transformer models need {' and '.join(missing)}, not installed here. pip install {' '.join(missing)}"
+            f"transformer models need {missing}, not installed here. pip install torch, then pip install transformers"
         )
 
 
@@ -150,11 +150,8 @@ class Encoder:
         self.tokenizer = tokenizer_of(files.folder, files.config.vocab_size)
         self.special = special_ids(self.tokenizer)
         self.width = len(files.labels) if with_head else files.config.width
-        with quiet():
-            try:
-                found = self._batch([np.array([*self.tokenizer.encode("a").ids, 0], np.int32)], 1, LENGTHS[0])
-            except Exception as error:  # values that fit the weights but not each other
-                raise InputError(f"{files.folder} cannot be computed by transformers: {line_of(error)}") from None
+        with explained(files.folder):  # values of a configuration may fit the weights, but not each other
+            found = self._batch([np.array([*self.tokenizer.encode("a").ids, 0], np.int32)], 1, LENGTHS[0])
         if found.shape != (1, self.width):
             raise InputError(f"{files.folder} gives {found.shape[1]:,} numbers per text, expected {self.width:,}")
 

@@ -8,6 +8,7 @@ templates and adapters that a folder may hold.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,27 +62,24 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
 def _loaded(files: ModelFiles, kind: str, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> Any:
     from transformers.models.auto import configuration_auto, modeling_auto
 
-    folder, path = files.folder, files.folder / CONFIG
-    values = decoded(path, dict[str, Any]) | {"return_dict": True}
+    folder = files.folder
+    values = decoded(folder / CONFIG, dict[str, Any]) | {"return_dict": True}
     if kind == SCORES:
         values.pop("num_labels", None)
         values["id2label"] = dict(enumerate(files.labels))
-    with quiet():
-        try:
-            config = configuration_auto.CONFIG_MAPPING[files.config.model_type].from_dict(values)
-            if config.num_hidden_layers > len(tensors):  # to make them could take days
-                raise ValueError(f"{config.num_hidden_layers:,} layers have only {len(tensors):,} tensors")
-            module = getattr(modeling_auto, kind)[type(config)]
-            network, info = module.from_pretrained(
-                None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True,
-                ignore_mismatched_sizes=True, attn_implementation="sdpa" if module._supports_sdpa else "eager",
-            )  # fmt: skip
-        except Exception as error:  # its classes have no common base
-            raise InputError(f"{path} cannot be used by transformers: {line_of(error)}") from None
+    with explained(folder):
+        config = configuration_auto.CONFIG_MAPPING[files.config.model_type].from_dict(values)
+        if config.num_hidden_layers > len(tensors):  # to make them could take days
+            raise ValueError(f"{config.num_hidden_layers:,} layers have only {len(tensors):,} tensors")
+        module = getattr(modeling_auto, kind)[type(config)]
+        network, info = module.from_pretrained(
+            None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True,
+            ignore_mismatched_sizes=True, attn_implementation="sdpa" if module._supports_sdpa else "eager",
+        )  # fmt: skip
     for name in sorted(info["missing_keys"]):
         if kind != VECTORS or not name.startswith(POOLER):
             raise InputError(f"{folder} has no tensor {name!r}{nearest(name, tensors)}")
-    for name, found, expected in info["mismatched_keys"]:
+    for name, found, expected in sorted(info["mismatched_keys"]):
         raise InputError(f"{folder}: the tensor {name} has the shape {tuple(found)}, expected {tuple(expected)}")
     for name in sorted(filter(IN_LAYER.search, info["unexpected_keys"])):
         raise InputError(f"{folder} has a tensor {name!r} that a model with the values of its {CONFIG} lacks")
@@ -103,20 +101,25 @@ def _with_curator_head(files: ModelFiles, tensors: dict[str, torch.Tensor], dtyp
 
 
 def line_of(error: Exception) -> str:
-    """Return the message of an error as one line."""
-    return " ".join(str(error).split())
+    """Return the class and the message of an error of a library as one line."""
+    return " ".join(f"{type(error).__name__} {error}".split())
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """The package prints neither its log nor progress in this context: what matters is an error here."""
+def explained(folder: Path) -> Iterator[None]:
+    """Errors of the package in this context are an InputError for the model of a folder. The package prints no warnings,
+    log lines and progress: what matters of them is an error here."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:  # its classes have no common base
+        raise InputError(f"{folder} cannot be used by transformers: {line_of(error)}") from None
     finally:
         logging.set_verbosity(level)
         if bars:

@@ -34,7 +34,7 @@ class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
 
     model    path of an ARPA file, such as one of `curate train lm`, also compressed with gzip; or of a binary file of
              KenLM, which needs the package kenlm and is computed on the host; or a local folder with a causal language
-             model, GPT-2 or Llama: `config.json`, `model.safetensors`, `tokenizer.json`
+             model, such as GPT-2 or Llama: `config.json`, `model.safetensors`, `tokenizer.json`
     per      `token`: per word and end of a line, as KenLM and CCNet count, or per token of a causal model; `word`: per
              word; `byte`: per byte of UTF-8
     column   name of the new column in `documents/`: float64, null for a text without words
