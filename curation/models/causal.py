@@ -80,7 +80,7 @@ def score_texts(texts: Sequence[str | None], model: str, context: int, stride: i
 def window_of(files: CausalFiles, context: int, stride: int) -> tuple[int, int]:
     """Return the tokens of a window, and those by which windows advance: by default up to MOST_CONTEXT, and half a
     window. ValueError for more tokens than the model has positions, or a stride that skips tokens."""
-    positions = files.config.positions
+    positions = files.max_tokens
     size = context or min(positions, MOST_CONTEXT)
     if not 2 <= size <= positions:
         raise ValueError(f"context must be 2 to {positions:,}, the positions of the model, not {size:,}")
@@ -112,7 +112,7 @@ class Causal:
         self.network = load_network(files, TOKENS, device)
         self.tokenizer = tokenizer_of(files.folder, files.config.vocab_size)
         with explained(files.folder):  # values of a configuration may fit the weights, but not each other
-            self.log_probabilities([np.zeros(2, np.int32)], 1, min(LENGTHS[0], files.config.positions))
+            self.log_probabilities([np.zeros(2, np.int32)], 1, min(LENGTHS[0], files.max_tokens))
 
     def windows(self, document: int, text: str, size: int, step: int) -> list[_Window]:
         """Return the windows of a text; none for a text with nothing to predict."""

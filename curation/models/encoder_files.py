@@ -25,7 +25,7 @@ REQUIRED = (CONFIG, WEIGHTS, TOKENIZER)
 OPTIONAL = (SENTENCE, POOLING, MODULES)  # of sentence-transformers
 SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
-# The results of a window of these families depend on it alone, not on the other windows of a batch: a test compares bits.
+# The result of a window depends on it alone in these families, not on the rest of a batch: a test compares bits.
 ENCODERS = (
     "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta",
     "xlm-roberta",
@@ -139,10 +139,9 @@ class EncoderFiles(ModelFiles, frozen=True, kw_only=True):
     config: EncoderConfig
 
 
-class CausalFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The checked folder of a causal language model in safetensors."""
+class CausalFiles(ModelFiles, frozen=True, kw_only=True):
+    """The checked folder of a causal language model in safetensors; it gives no vectors."""
 
-    folder: Path
     config: CausalConfig
 
 
@@ -266,7 +265,7 @@ def _causal(folder: Path, stamps: tuple[tuple[int, int], ...]) -> CausalFiles:
     begin = config.bos_token_id
     if begin is not None and not 0 <= begin < config.vocab_size:
         raise unsupported(path, "bos_token_id", begin, f"a token below {config.vocab_size}")
-    return CausalFiles(folder=folder, config=config)
+    return CausalFiles(folder=folder, config=config, max_tokens=config.positions, by_mean=False)
 
 
 def tokens_of(folder: Path, positions: int) -> int:

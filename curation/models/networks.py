@@ -107,8 +107,8 @@ def line_of(error: Exception) -> str:
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Errors of the package in this context are an InputError for the model of a folder. The package prints no warnings,
-    log lines and progress: what matters of them is an error here."""
+    """Errors of the package in this context are an InputError for the model of a folder. The package prints neither
+    warnings nor log lines nor progress: what matters of them is an error here."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

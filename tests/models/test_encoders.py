@@ -316,5 +316,5 @@ def test_a_classifier_of_nemo_curator_is_a_linear_map_of_the_first_token(tmp_pat
         expected = [head(each[0, 0]).numpy() for each in hidden]
     np.testing.assert_allclose(results(encoder, windows), expected, atol=1e-4)
     write_safetensors(folder / "model.safetensors", {name: tensors[name] for name in tensors if name != "fc.bias"})
-    with pytest.raises(InputError, match="its head fc is not that of its config.json: .*Missing key.*bias"):
+    with pytest.raises(InputError, match=r"its head fc is not that of its config\.json: .*Missing key.*bias"):
         encoders.load_encoder(str(folder), True)

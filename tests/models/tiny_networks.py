@@ -33,7 +33,8 @@ OWN: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
     "electra": {"embedding_size": 8},
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40},
-    "llama": KEYS | {"rope_theta": 100.0, "rope_scaling": LLAMA3}, "mistral": KEYS | {"sliding_window": 6}, "qwen2": KEYS, "qwen3": KEYS,
+    "llama": KEYS | {"rope_theta": 100.0, "rope_scaling": LLAMA3},
+    "mistral": KEYS | {"sliding_window": 6}, "qwen2": KEYS, "qwen3": KEYS,
     "mpnet": {"pad_token_id": 1},  # its positions always begin behind 1
     "modernbert": {"local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": 2, "sep_token_id": 3},
 }  # fmt: skip

@@ -147,7 +147,7 @@ def test_wrong_models_and_settings_end_in_one_message(tmp_path: Path, name: str)
 
 def test_values_that_fit_the_weights_but_not_each_other_are_one_message(tmp_path: Path):
     write_network(tmp_path / "m", "llama", TOKENS, num_key_value_heads=3)
-    with pytest.raises(curation.InputError, match="m cannot be used by transformers: RuntimeError .* must match"):
+    with pytest.raises(curation.InputError, match=r"m cannot be used by transformers: RuntimeError .* must match"):
         load_causal(str(tmp_path / "m"))
 
 
