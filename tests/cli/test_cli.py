@@ -41,7 +41,7 @@ Lines.log = log_once
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with `&` is to ignore it
 sys.exit(main(sys.argv[1:]))
 """
-SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
+SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "jinja2", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "import-config", "measure", "embed", "tokenize", "show", "compare", "inspect",
     "verify", "push", "tokens", "check-overlap", "align", "train tokenizer", "train classifier", "train lm", "merge",

@@ -3,6 +3,7 @@
 
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@cache  # 0.1 s
+def made(name: str) -> str:
+    return completion_script(name, GROUPS)
+
+
 def script(name: str, folder: Path) -> Path:
     path = folder.parent / f"completion.{name}"
-    path.write_text(completion_script(name, GROUPS), "utf-8")
+    path.write_text(made(name), "utf-8")
     return path
 
 

@@ -11,6 +11,7 @@ import gzip
 import importlib
 import inspect
 import io
+import os
 import re
 import shlex
 import shutil
@@ -213,7 +214,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(made, tmp_path / "made")
+    shutil.copytree(made, tmp_path / "made", copy_function=os.link)  # commands rename new files into place
     monkeypatch.chdir(tmp_path / "made")
     return tmp_path / "made"
 

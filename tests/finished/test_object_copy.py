@@ -348,7 +348,11 @@ class Killed(BaseException):
     """What no code of the project catches."""
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before the object", "after the object"])
+@pytest.mark.parametrize(
+    "after",
+    [False, pytest.param(True, marks=pytest.mark.slow("the copy of a lost work folder resumes after each object"))],
+    ids=["before the object", "after the object"],
+)
 def test_the_same_run_continues_the_copy_of_work_folders_that_are_lost(
     store: MemoryFileSystem, after: bool, monkeypatch: pytest.MonkeyPatch
 ):

@@ -74,7 +74,10 @@ def recipe(tmp_path):
     )
 
 
-@pytest.mark.parametrize("samples", [0, 1])
+@pytest.mark.parametrize(
+    "samples",
+    [0, pytest.param(1, marks=pytest.mark.slow("removed texts that a report shows cross from the device once"))],
+)
 def test_text_crosses_once_up_and_once_down_if_kept(bus, recipe, tmp_path, monkeypatch, samples):
     monkeypatch.setattr("curation.phases.candidates.GROUP_SAMPLES", 0)  # removed texts for warnings: 200 per reason
     report = run(recipe(samples), tmp_path / "out", engine="gpu", workers=1).report

@@ -176,6 +176,7 @@ print(KEY, GPU_KEY, KernelCache(block_at.py_func).name.endswith(GPU_KEY))
 """
 
 
+@pytest.mark.slow("the key of compiled kernels covers every source that is compiled in")
 def test_every_source_that_is_compiled_in_is_part_of_the_key(copy: Path):
     """The kernels take the numbers of measures and the listed words from `curation.measures`."""
 

@@ -110,6 +110,7 @@ def test_generated_documents(texts: list[str]):
     assert_defined(texts)
 
 
+@pytest.mark.slow("masks are made without reading bytes behind the data")
 def test_bytes_behind_the_data_are_not_read():
     """The last page of an array is followed by one that cannot be read: a read there would end the process."""
     code = f"""
@@ -192,16 +193,8 @@ def expected_masks() -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize(
-    "level",
-    [
-        None,
-        *(
-            pytest.param(level, marks=pytest.mark.slow("masks are the same on every level of processor"))
-            for level in LEVELS
-        ),
-    ],
-)
+@pytest.mark.slow("masks are the same on every level of processor")
+@pytest.mark.parametrize("level", [None, *LEVELS])
 def test_masks_on_every_level_of_processor(level: str | None, tmp_path: Path):
     features = LEVELS.get(level or "", ())
     if level and (platform.machine() != "x86_64" or not all(map(binding.get_host_cpu_features().get, features))):

@@ -61,14 +61,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> list[tuple[A
     return found
 
 
-@pytest.mark.parametrize("slice_bytes", [3000, 1 << 20])
+@pytest.mark.parametrize("slice_bytes", [6000, 1 << 20])
 def test_lazily_as_a_run_keeps(corpus: Path, kept: list[tuple[Any, ...]], slice_bytes: int):
     frame = curation.read(str(corpus), engine="cpu", slice_bytes=slice_bytes)
     assert isinstance(frame, dd.DataFrame) and list(frame.columns) == COLUMNS
     chained = whole_chain(frame)
     assert isinstance(chained, dd.DataFrame)
     assert rows_of(chained.compute()) == kept
-    assert (chained.npartitions > 3) == (slice_bytes == 3000)
+    assert (chained.npartitions > 3) == (slice_bytes == 6000)
 
 
 def test_eagerly_as_a_run_keeps(corpus: Path, kept: list[tuple[Any, ...]]):
@@ -106,7 +106,20 @@ def near_texts() -> list[str]:
     return texts + [f"{text} more {'words ' * (row % 3)}" for row, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"keep": "longest"}, {"keep": ["b", "a"]}, {"verify": "signature"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"keep": ["b", "a"]},
+        *(
+            pytest.param(
+                each, marks=pytest.mark.slow("functions keep what a run keeps with each setting of near-duplicates")
+            )
+            for each in ({"keep": "longest"}, {"verify": "signature"})
+        ),
+    ],
+    ids=str,
+)
 def test_near_duplicates_as_a_run_keeps(tmp_path: Path, settings: dict[str, Any]):
     texts = near_texts()
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]

@@ -100,7 +100,17 @@ def test_real_documents(pattern, tables):
     assert first_difference(real_texts(), tables, encoding_of(pattern)) is None
 
 
-@pytest.mark.parametrize("name", ["gpt2", "p50k_base", "cl100k_base", "o200k_base"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "p50k_base",
+        "o200k_base",
+        *(
+            pytest.param(name, marks=pytest.mark.slow("the flat tables give the ids of each encoding of tiktoken"))
+            for name in ("gpt2", "cl100k_base")
+        ),
+    ],
+)
 def test_encodings_of_tiktoken(made_encodings, name):
     """Their own expressions, gaps in their ranks and special tokens, over GPT-2's tokens."""
     assert load_tokenizer(name).device_note == ""

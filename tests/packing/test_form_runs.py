@@ -105,8 +105,7 @@ def test_documents_are_encoded_once(texts, tmp_path, monkeypatch):
     assert sum(calls) == 300
 
 
-@pytest.mark.parametrize("splits", [{}, SPLITS], ids=["whole", "split"])
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(("splits", "shuffle"), [({}, False), (SPLITS, True)], ids=["whole", "split and shuffled"])
 def test_bytes_do_not_depend_on_slices_workers_or_parts_in_work(texts, tmp_path, splits, shuffle):
     recipe = recipe_of([texts], ALL, splits=splits, shuffle=shuffle)
     run(recipe, tmp_path / "a", workers=1)

@@ -241,7 +241,15 @@ def count_down(left: Iterator[int], folder: Path, function: Callable, *arguments
     function(*arguments, **options)
 
 
-@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(
+    "force",
+    [
+        False,
+        pytest.param(
+            True, marks=pytest.mark.slow("a split that is killed while it replaces files is whole or refused")
+        ),
+    ],
+)
 def test_a_killed_split_is_whole_or_refused_and_the_same_command_ends_it(tmp_path, force):
     whole, out = write_pair(tmp_path / "in/whole", [[1, 2]] * 6), tmp_path / "out"
     repack([whole], tmp_path / "new/s", 12)

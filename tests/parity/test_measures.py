@@ -106,6 +106,7 @@ def test_every_assigned_character(engine):
     assert_measures(texts, measured(engine, texts))
 
 
+@pytest.mark.slow("each character below U+3100 alone is measured as in plain Python")
 def test_one_character_alone_and_between_words(engine):
     chars = [char for char in assigned_characters() if char < "\u3100"]
     texts = [text for char in chars for text in (char, f"a.{char}b...{char}")]

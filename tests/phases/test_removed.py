@@ -55,7 +55,7 @@ def two_stages(partitions: Partitions) -> list[removed.RemovedRows]:
     return found
 
 
-@pytest.mark.parametrize("slices", [40, 160])
+@pytest.mark.parametrize("slices", [10, 40])
 def test_slices_are_read_a_few_times_however_many_files_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slices: int
 ):

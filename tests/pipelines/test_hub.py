@@ -22,7 +22,8 @@ from curation.planning import stream_inputs
 from curation.reading import hub
 from curation.reading.inputs import Input
 from curation.recipes.recipe import convert_recipe
-from curation.report.html import MAX_CHARACTERS, as_html
+from curation.report.html import as_html
+from curation.report.page.rendering import MAX_CHARACTERS
 from curation.report.text import print_funnel
 from curation.running.run import run
 from tests.needs import needs

@@ -140,6 +140,7 @@ def test_what_the_hub_answers(hub: Hub, curate: Curate, tmp_path: Path, status: 
     assert code == 2 and said.startswith("curate: hf:o/n:small[train]") and told in said
 
 
+@pytest.mark.slow("a hub that nothing serves ends a run in one message")
 def test_no_hub_at_all(tmp_path: Path):
     with command_line(tmp_path, "http://127.0.0.1:9") as curate:
         code, said = curate(tmp_path / "out", "config: small")

@@ -59,7 +59,16 @@ def records_of(path: Path) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(
     scope="module",
-    params=[f"{name}-{corpus}" for name in NAMES for corpus in ("made", "real")],
+    params=[
+        *(f"{name}-made" for name in NAMES),
+        *(
+            pytest.param(
+                f"{name}-real",
+                marks=pytest.mark.slow("the shipped recipes do to real documents what plain Python says"),
+            )
+            for name in NAMES
+        ),
+    ],
     ids=lambda name: f"{name}-{FILE_TYPE}",  # with and without PyTorch, tests have names of their own
 )
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:

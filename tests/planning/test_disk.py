@@ -51,14 +51,21 @@ FUZZY = [{"kind": "exact_dedup"}, {"kind": "fuzzy_dedup"}]
     ("stages", "settings"),
     [
         (None, {}),
-        (FUZZY, {"output": {"index": True, "raw": "jsonl", "cleaned": "parquet"}}),
-        ([*FUZZY, {"kind": "rewrite", "lowercase": True}], {"output": {"formats": FORMS, "pad_id": 0}}),
+        *(
+            pytest.param(
+                *each, marks=pytest.mark.slow("the disk of an index, of exports and of forms is estimated with caution")
+            )
+            for each in (
+                (FUZZY, {"output": {"index": True, "raw": "jsonl", "cleaned": "parquet"}}),
+                ([*FUZZY, {"kind": "rewrite", "lowercase": True}], {"output": {"formats": FORMS, "pad_id": 0}}),
+                ([MIX | {"tokens": 2_400_000}], {"output": {"cleaned": "jsonl"}}),
+            )
+        ),
         ([], {"output": {"formats": []}}),
         ([], {"output": {"formats": ["megatron", "token_shards"], "token_shards": {"dtype": "uint32"}}}),
         ([MIX | {"documents": 6000}], {"output": {"formats": ["megatron", *FORMS], "pad_id": 0}}),
-        ([MIX | {"tokens": 2_400_000}], {"output": {"cleaned": "jsonl"}}),
     ],
-    ids=["default", "index-exports", "two-segments-forms", "documents-only", "wide-tokens", "copies", "copied tokens"],
+    ids=["default", "index-exports", "two-segments-forms", "copied tokens", "documents-only", "wide-tokens", "copies"],
 )  # fmt: skip
 def test_the_estimate_is_a_cautious_bound(corpus: Path, tmp_path: Path, stages: Any, settings: dict[str, Any]):
     output = {"keep_work": True, **settings.get("output", {})}

@@ -112,6 +112,7 @@ def test_after_a_warm_up_a_run_compiles_nothing(tmp_path: Path):
     assert finished.stdout.splitlines()[-1] == "compiled", finished.stdout
 
 
+@pytest.mark.slow("a first run shows in a terminal that it compiles kernels")
 def test_a_first_run_says_that_it_compiles(tmp_path: Path):
     """With an empty cache, in a terminal."""
     (tmp_path / "texts.jsonl").write_bytes(records_of(["one"]))

@@ -143,6 +143,7 @@ def long_lines(size):
     yield b'"' * size, False
 
 
+@pytest.mark.slow("threads that parse long lines of JSON take a bounded number of steps")
 def test_no_thread_is_long(monkeypatch):
     _, device = install_engine(monkeypatch, None)
     lines, taken = zip(*long_lines(200_000), strict=True)

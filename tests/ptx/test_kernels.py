@@ -86,6 +86,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, tmp_path):
         workload.assert_equal_results("hash", engine, texts, tmp_path)
 
 
+@pytest.mark.slow("the device code has the CPU engine's results for real documents")
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_real_documents(monkeypatch, tmp_path, seed):
     engine, _ = install_engine(monkeypatch, seed)

@@ -65,7 +65,7 @@ def assert_same_scores(engine, text, model):
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_labels_and_scores(monkeypatch, load, seed):
     engine, _ = install_engine(monkeypatch, seed)
-    text = frame_of(engine, texts_of(random.Random(seed), 120))[TEXT]
+    text = frame_of(engine, texts_of(random.Random(seed), 40))[TEXT]
     for name in MODELS:
         for max_characters in (0, 17, 600):
             assert_same_labels(engine, text, load(name), max_characters)
@@ -92,6 +92,7 @@ def test_labels_and_scores_of_any_column(monkeypatch, load, skipped, shift):
 LONG = ["x", "é", "the ", "the\n", "\n", " ", "__label__x ", "__label__", ". </s> ", "漢字 of the w1 \n"]
 
 
+@pytest.mark.slow("threads that classify and score do not grow with a document")
 @pytest.mark.parametrize("unit", LONG)
 def test_no_thread_grows_with_a_document(monkeypatch, load, unit):
     engine, device = install_engine(monkeypatch, None)

@@ -66,6 +66,7 @@ def test_prefix_sums_are_counted():
     assert (device.sums, device.sum_bytes) == (3, 8000 + 28_000)
 
 
+@pytest.mark.slow("the profile of the device code names kernels that no call launches")
 def test_a_kernel_that_is_never_launched_is_an_error(monkeypatch):
     monkeypatch.setattr(workload, "CALLS", {"hash": workload.CALLS["hash"]})
     with pytest.raises(ValueError, match=r"no call launches .*hash_ngrams, .*: add one to CALLS in tests/ptx"):

@@ -164,6 +164,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow("a forged length in an Arrow file is damage, and too little memory is not")
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS and /proc")
 def test_memory_that_is_too_short_is_no_damage_and_a_length_that_is_not_true_no_shortage(tmp_path: Path):
     large = pa.record_batch({"text": ["a b c d " * 128] * 150_000})

@@ -34,8 +34,17 @@ def run_over(server: Files, folder: Path) -> None:
     run(recipe, folder, engine="cpu", workers=1, slice_bytes=10_000)
 
 
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The digests of a run over the same file on disk."""
+    folder = tmp_path_factory.mktemp("local")
+    (folder / "made.jsonl").write_bytes(CORPUS)
+    run(recipe_of(folder / "made.jsonl", output={"formats": []}), folder / "out", engine="cpu")
+    return data_digests(folder / "out")
+
+
 @pytest.mark.parametrize("name", ["sound", "every fifth cut", "every fifth 500", "every fifth 429"])
-def test_what_is_broken_off_is_asked_for_again(name: str, server: Files, tmp_path: Path):
+def test_what_is_broken_off_is_asked_for_again(name: str, server: Files, tmp_path: Path, local: dict[str, str]):
     broken = {
         "sound": Answer(CORPUS),
         "every fifth cut": Answer(CORPUS, cut=100),
@@ -44,9 +53,7 @@ def test_what_is_broken_off_is_asked_for_again(name: str, server: Files, tmp_pat
     }[name]
     server.answer = lambda number: Answer(CORPUS) if number % 5 else broken
     run_over(server, tmp_path / "out")
-    (tmp_path / "made.jsonl").write_bytes(CORPUS)
-    run(recipe_of(tmp_path / "made.jsonl", output={"formats": []}), tmp_path / "local", engine="cpu")
-    assert data_digests(tmp_path / "out") == data_digests(tmp_path / "local")
+    assert data_digests(tmp_path / "out") == local
 
 
 CHANGED = {

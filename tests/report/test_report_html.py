@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from curation.report import measured_sample
-from curation.report.html import MAX_BYTES, STYLE, as_html
+from curation.report.html import MAX_BYTES, as_html
 from curation.report.measured_sample import packed
+from curation.report.page import rendering
 from curation.report.page.live import SCRIPT
 from curation.running.run import run
 from tests.report.pages import CHROMIUM, chromium, without_scripts
@@ -197,7 +198,8 @@ def test_the_size_is_bounded(report: dict[str, Any]):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_have_contrast(scheme: str):
     """WCAG 2.2, success criteria 1.4.3 (text, 4.5 to 1) and 1.4.11 (bars, 3 to 1)."""
-    blocks = re.findall(r":root \{([^}]*)\}", STYLE)
+    style = Path(rendering.__file__).with_name("style.css").read_text("utf-8")
+    blocks = re.findall(r":root \{([^}]*)\}", style)
     colours = dict(re.findall(r"--(\w+): (#[0-9a-f]+)", blocks[scheme == "dark"]))
     for ground in ("ground", "panel"):
         for ink in ("ink", "quiet", "accent"):

@@ -114,8 +114,15 @@ def test_edges_show_a_change_that_restores_size_and_time(tmp_path: Path, monkeyp
         run_and_change(path, LINES, lambda: overwrite(path, OTHER, keep_times=True), monkeypatch)
 
 
-@pytest.mark.parametrize(("file", "content"), [("a.jsonl", LINES[:-30]), ("a.csv", CSV[:-3]), ("a.txt", LINES[:-30])])
-@pytest.mark.parametrize("slice_bytes", [20_000, 1 << 20])
+@pytest.mark.parametrize(
+    ("file", "content", "slice_bytes"),
+    [
+        ("a.jsonl", LINES[:-30], 20_000),
+        ("a.jsonl", LINES[:-30], 1 << 20),
+        ("a.csv", CSV[:-3], 20_000),
+        ("a.txt", LINES[:-30], 20_000),
+    ],
+)
 def test_what_is_new_behind_the_planned_end_is_not_read(
     file: str, content: bytes, slice_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

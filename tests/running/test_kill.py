@@ -172,7 +172,7 @@ class Stopped(BaseException):
 
 
 @pytest.mark.parametrize(
-    "every", [5, pytest.param(1, marks=pytest.mark.slow("a run stopped at any rename resumes with the same bytes"))]
+    "every", [9, pytest.param(1, marks=pytest.mark.slow("a run stopped at any rename resumes with the same bytes"))]
 )
 def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int):
     """All of a run's files appear by a rename: before and after each of them is a moment of its own."""

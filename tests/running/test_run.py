@@ -147,6 +147,7 @@ def test_the_report_counts_everything(tmp_path: Path, corpus: Path):
     assert "<h1>counted</h1>" in page and "exact_duplicate" in page and "300" in page
 
 
+@pytest.mark.slow("the default recipe gives real documents the same bytes for any slices")
 def test_real_documents_with_the_default_recipe(tmp_path: Path, real_file: Path):
     path = real_file
     recipe = msgspec.structs.replace(load_recipe("default"), input=recipe_of(path).input)
@@ -170,11 +171,15 @@ def test_real_documents_with_the_default_recipe(tmp_path: Path, real_file: Path)
     "stages",
     [
         "usual",
-        pytest.param(
-            "two segments",
-            marks=pytest.mark.slow("a run of two segments does not depend on slices, workers or compression"),
+        *(
+            pytest.param(
+                each,
+                marks=pytest.mark.slow(
+                    "a run of two segments or none does not depend on slices, workers or compression"
+                ),
+            )
+            for each in ("two segments", "none")
         ),
-        "none",
     ],
 )
 def test_one_result_for_all_slices_workers_and_compressions(tmp_path: Path, corpus: Path, stages: str):

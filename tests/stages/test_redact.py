@@ -204,7 +204,7 @@ def test_all_shapes_as_plain_python(shape: str):
     @given(
         st.lists(st.from_regex(SHAPES[shape], fullmatch=True), min_size=1, max_size=12), st.sampled_from(["", " ", ","])
     )
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=15)
     def compare(pieces: list[str], between: str) -> None:
         texts = [*pieces, between.join(pieces)]
         assert redacted(texts) == [redaction.redact(text)[0] for text in texts]
@@ -214,9 +214,9 @@ def test_all_shapes_as_plain_python(shape: str):
 
 @pytest.mark.parametrize("kind", FINDERS)
 def test_check_digits_and_neighbours_as_plain_python(kind: str):
-    """Every second example with each of its characters changed, and with each neighbour."""
+    """Every fourth example with each of its characters changed, and with each neighbour."""
     marked = FOUND[f"[REDACTED]_{kind.upper()}"]
-    plain = [re.sub("[<>]", "", text) for text in marked if len(text) < 60][::2]
+    plain = [re.sub("[<>]", "", text) for text in marked if len(text) < 60][::4]
     texts = [
         f"{text[:k]}{char}{text[k + skip :]}"
         for text in plain
@@ -239,7 +239,7 @@ def test_every_issuer_and_country_as_plain_python():
 
 
 def test_long_texts_take_linear_time():
-    """A pattern that begins anew at every character would need hours for these."""
+    """A pattern that begins anew at every character would need minutes for these."""
     pieces = [
         "a",
         "a.",
@@ -258,7 +258,7 @@ def test_long_texts_take_linear_time():
         "123-45-",
         "\n - ",
     ]
-    texts = [(piece * 300_000)[:300_000] for piece in pieces]
+    texts = [(piece * 100_000)[:100_000] for piece in pieces]
     assert redacted([f"{text}|a@b.co" for text in texts]) == [f"{text}|{EMAIL}" for text in texts]
 
 

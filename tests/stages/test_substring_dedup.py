@@ -113,7 +113,16 @@ def test_texts_are_those_of_a_dictionary(settings: dict[str, Any], tmp_path: Pat
         assert (details["left"] > 0) == (None in expected) == ("min_kept" in settings)
 
 
-@pytest.mark.parametrize("settings", SETTINGS[1:3], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(
+            SETTINGS[1], marks=pytest.mark.slow("frequent spans that are joined are counted by key and length")
+        ),
+        SETTINGS[2],
+    ],
+    ids=str,
+)
 def test_spans_are_counted_by_key_and_length(settings: dict[str, Any], tmp_path: Path, monkeypatch):
     length, shown = settings.get("length", LENGTH), {}
     for number, order in enumerate(ORDERS[1:3]):

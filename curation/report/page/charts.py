@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms as inline SVG, from tallies in fixed bins. `live.js` reads their scale from `data-bins`."""
+"""Histograms from tallies in fixed bins, which `charts.html` draws. `live.js` reads their scale from `data-bins`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.report.page.parts import number, shown
+from curation.report.page.rendering import number
 from curation.rules.tallies import SHARES, bins_of, start_of
 
 WIDTH, HEIGHT, TOP, BASE = 320, 118, 16, 98  # of the drawing; its bars lie between TOP and BASE
@@ -82,47 +82,64 @@ class Bar(NamedTuple):
     title: str
 
 
-def histogram(tally: Mapping[str, Any], low: float, high: float, label: str, small: bool = False) -> str:
-    """Return the histogram of a rule with its bounds (infinite for none). Documents beyond a bound are coloured.
-    `small`: one outline per colour, in few bytes and without titles."""
-    bounds = [bound for bound in (low, high) if math.isfinite(bound)]
+class Mark(NamedTuple):
+    """A number at a place of the axis, with its anchor."""
+
+    x: float
+    text: str
+    anchor: str
+
+
+class Histogram(NamedTuple):
+    """What `charts.html` draws: bars, or the outline of all bars of a colour, with bounds and an axis."""
+
+    scale: str
+    bars: list[Bar]
+    outlines: dict[str, str]
+    bounds: list[Mark]
+    axis: list[Mark]
+
+
+def histogram(tally: Mapping[str, Any], small: bool = False) -> Histogram:
+    """Return the histogram of a rule with its bounds. Documents beyond a bound have another colour. `small`: one
+    outline per colour, in few bytes and without titles."""
+    bounds = [tally[name] for name in ("min", "max") if name in tally]
     counts = drawn([tally], bounds)[0]
     top = math.log1p(max(counts.values, default=0)) or 1.0
     step, bars = WIDTH / len(counts.values), []
     gap = 0.0 if small else min(0.6, step / 5)
-    left, right = (counts.place(bound) if math.isfinite(bound) else edge for bound, edge in ((low, 0.0), (high, WIDTH)))
+    left = counts.place(tally["min"]) if "min" in tally else 0.0
+    right = counts.place(tally["max"]) if "max" in tally else WIDTH
     for index, count in enumerate(counts.values):
         if count:
             tall = (BASE - TOP) * math.log1p(count) / top
             x, end = index * step, (index + 1) * step
-            title = "" if small else f"<title>{_bin(counts, index)}: {count:,} documents</title>"
+            title = "" if small else f"{_bin(counts, index)}: {count:,} documents"
             for start, stop, name in ((x, min(end, left), "removed"), (max(x, left), min(end, right), "kept"),
                                       (max(x, right), end, "removed")):  # fmt: skip
                 if stop - start > 0.01:
                     bars.append(Bar(start, stop - start - gap, tall, name, title))
-    shapes = _outlines(bars) if small else [_bar(*bar) for bar in bars]
-    for bound in bounds:
-        shapes.append(_bound(counts.place(bound), number(bound)))
-    return _svg(shapes, counts, label)
+    marks = [Mark(x, number(bound), _anchor(x, WIDTH / 8)) for bound in bounds for x in [counts.place(bound)]]
+    return Histogram(_scale(counts), [] if small else bars, _outlines(bars) if small else {}, marks, _axis(counts))
 
 
-def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], label: str, unit: str = "") -> str:
+def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], unit: str = "") -> Histogram:
     """Return two histograms over each other: documents before, pale, and after."""
     both = drawn([before, after])
     top = max(max(counts.values, default=0) for counts in both) or 1
-    shapes = []
+    bars = []
     for counts, name in zip(both, ("pale", "kept"), strict=True):
         step = WIDTH / len(counts.values)
         for index, count in enumerate(counts.values):
             if count:
-                title = f"<title>{_bin(counts, index, unit)}: {count:,} {'read' if name == 'pale' else 'kept'}</title>"
-                shapes.append(_bar(index * step, step - min(0.6, step / 5), (BASE - TOP) * count / top, name, title))
-    return _svg(shapes, both[0], label, unit)
+                title = f"{_bin(counts, index, unit)}: {count:,} {'read' if name == 'pale' else 'kept'}"
+                bars.append(Bar(index * step, step - min(0.6, step / 5), (BASE - TOP) * count / top, name, title))
+    return Histogram(_scale(both[0]), bars, {}, [], _axis(both[0], unit))
 
 
-def single(tally: Mapping[str, Any], label: str) -> str:
+def single(tally: Mapping[str, Any]) -> Histogram:
     """Return a histogram without bounds, linear in the number of documents."""
-    return pairs_of_bars({"share": tally["share"], "bins": [], "counts": []}, tally, label)
+    return pairs_of_bars({"share": tally["share"], "bins": [], "counts": []}, tally)
 
 
 def _bin(counts: Counts, place: int, unit: str = "") -> str:
@@ -139,14 +156,8 @@ def _value(value: float, unit: str) -> str:
     return f"{number(float(f'{value / 1000**power:.3g}'))} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
-def _bar(x: float, width: float, height: float, name: str, title: str) -> str:
-    y = BASE - max(height, 1.0)
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{BASE - y:.1f}"'
-    return f'<rect class="{name}" {place}>{title}</rect>'
-
-
-def _outlines(bars: Sequence[Bar]) -> list[str]:
-    """Return the outline of the bars of each colour; `bars` from left to right."""
+def _outlines(bars: Sequence[Bar]) -> dict[str, str]:
+    """Return the corners of the outline of the bars of each colour; `bars` from left to right."""
     points: dict[str, list[str]] = {}
     for bar in bars:
         left, right = (f"{x:.1f}".removesuffix(".0") for x in (bar.x, bar.x + bar.width))
@@ -156,44 +167,26 @@ def _outlines(bars: Sequence[Bar]) -> list[str]:
         else:
             found.append(base)
         found += [f"{left},{y}", f"{right},{y}", f"{right},{BASE}"]
-    return [f'<polygon class="{name}" points="{" ".join(found)}"/>' for name, found in points.items()]
+    return {name: " ".join(found) for name, found in points.items()}
 
 
-def _bound(x: float, text: str) -> str:
-    anchor = _anchor(x, WIDTH / 8)
-    return (
-        f'<line class="bound" x1="{x:.1f}" y1="{TOP - 2}" x2="{x:.1f}" y2="{BASE}"/>'
-        f'<text class="mark" x="{x:.1f}" y="11" text-anchor="{anchor}">{text}</text>'
-    )
+def _scale(counts: Counts) -> str:
+    return f"{counts.first} {len(counts.values)} {counts.share:d}"
 
 
-def _svg(shapes: Sequence[str], counts: Counts, label: str, unit: str = "") -> str:
-    marks, texts = "", ""
-    for x, text in _ticks(counts, unit):
-        anchor = _anchor(x, len(text) * LETTER / 2)
-        place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-        marks += f"M{x:.1f} {BASE}v5"
-        texts += f'<text x="{x:.1f}" y="{HEIGHT - 6}"{place}>{text}</text>'
-    axis = f'<path class="axis" d="M0 {BASE + 0.5}H{WIDTH}{marks}"/>'
-    scale = f"{counts.first} {len(counts.values)} {counts.share:d}"
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{shown(label)}" data-bins="{scale}">'
-        f"{''.join(shapes)}{axis}{texts}</svg>\n"
-    )
-
-
-def _ticks(counts: Counts, unit: str) -> list[tuple[float, str]]:
-    """The x and the text of each number of the axis, from left to right, none over another."""
+def _axis(counts: Counts, unit: str = "") -> list[Mark]:
+    """The numbers of the axis, from left to right, none over another."""
     low, high = (counts.start(place) for place in (0, len(counts.values)))
     values = _shares(low, high) if counts.share else _powers(counts, high)
-    found: list[tuple[float, str]] = []
+    found: list[Mark] = []
     end = -GAP
     for value in values if len(values) > 1 else [low, high]:
         x, text = counts.place(value), _tick(value, unit)
         half = len(text) * LETTER / 2
-        left = {"start": x, "end": x - 2 * half}.get(_anchor(x, half), x - half)
+        anchor = _anchor(x, half)
+        left = {"start": x, "end": x - 2 * half}.get(anchor, x - half)
         if left >= end + GAP:
-            found.append((x, text))
+            found.append(Mark(x, text, anchor))
             end = left + 2 * half
     return found
 

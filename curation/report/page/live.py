@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 SCRIPT = Path(__file__).with_name("live.js").read_text("utf-8")
+SCRIPT_DIGEST = b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 DATA_BYTES = 1_750_000  # of all filters; the first ones have sliders
-POLICY = f"script-src 'sha256-{b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}'"
 
 Key = tuple[int, int, str, str, float, float]  # column, group (-1: all documents), reason, measure, bounds
 
@@ -44,20 +44,10 @@ class Sliders:
             encoded.append(found)
         self.data = f"[{b','.join(encoded).decode()}]".replace("<", "\\u003c")
 
-    def mark(self, stage: str, rule: Mapping[str, Any], column: int = -1, group: int = -1) -> str:
-        """Return the attribute of the card of a rule in `report.json`; "" for a rule without sliders."""
+    def place(self, stage: str, rule: Mapping[str, Any], column: int = -1, group: int = -1) -> int | None:
+        """Return the place of a rule of `report.json` among those of its filter; None without sliders."""
         key = column, group, rule["reason"], rule["measure"], *_bounds(rule)
-        place = self.rules.get(stage, {}).get(key)
-        return "" if place is None else f' data-rule="{place}"'
-
-    def wrapped(self, stage: str, body: str) -> str:
-        """Return the section of a filter, where the script adds what the moved bounds do."""
-        place = self.filters.get(stage)
-        return body if place is None else f'<div data-filter="{place}">\n{body}</div>\n'
-
-    def scripts(self) -> str:
-        """Return the data and the script."""
-        return f'<script type="application/json" id="measured">{self.data}</script>\n<script>{SCRIPT}</script>\n'
+        return self.rules.get(stage, {}).get(key)
 
 
 def _counts(stage: Mapping[str, Any]) -> dict[str, Any]:
