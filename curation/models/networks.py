@@ -101,8 +101,8 @@ def _with_curator_head(files: ModelFiles, tensors: dict[str, torch.Tensor], dtyp
 
 
 def line_of(error: Exception) -> str:
-    """Return the class and the message of an error of a library as one line."""
-    return " ".join(f"{type(error).__name__} {error}".split())
+    """Return the message of an error of a library as one line."""
+    return " ".join(str(error).split())
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def explained(folder: Path) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # its classes have no common base
-        raise InputError(f"{folder} cannot be used by transformers: {line_of(error)}") from None
+        raise InputError(f"{folder} cannot be used by transformers: {type(error).__name__} {line_of(error)}") from None
     finally:
         logging.set_verbosity(level)
         if bars:

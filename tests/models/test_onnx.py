@@ -228,7 +228,7 @@ def rename_output(model: Any, name: str) -> None:
         ("no file", "data.bin. It needs config.json and tokenizer.json in its folder"),
         ("outside", "names '../a.bin' as a file of its tensors, which is not inside its folder"),
         ("custom operator", "has the custom operator Shape of ai.onnx.contrib, which runs code of a library"),
-        ("unknown operator", "cannot be loaded by onnxruntime: "),
+        ("unknown operator", "cannot be loaded by onnxruntime: [ONNXRuntimeError]"),
         ("more inputs", "takes input_ids, attention_mask, token_type_ids, pixel_values; expected input_ids, attention"),
         ("fixed", "its input input_ids has the fixed shape (1, 40). Export the model with dynamic axes"),
         ("input dtype", "its input input_ids has float32 of the shape (any, any); expected int64 or int32 of two axes"),
