@@ -8,6 +8,7 @@ folder is never run, and pickles are refused: loading one runs code.
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -21,6 +22,7 @@ from curation.system.os_errors import fault_of
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 SENTENCE, POOLING, MODULES = "sentence_bert_config.json", "1_Pooling/config.json", "modules.json"
 SHARDS = "model.safetensors.index.json"  # names the files of weights, where there are several
+SHARD_NAME = re.compile(r"[\w.-]+\.safetensors", re.ASCII)
 REQUIRED = (CONFIG, WEIGHTS, TOKENIZER)
 OPTIONAL = (SENTENCE, POOLING, MODULES)  # of sentence-transformers
 SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
@@ -181,9 +183,8 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).exists() or not (folder / SHARDS).exists():
         return [folder / WEIGHTS]
     names = sorted({*decoded(folder / SHARDS, _Shards).weight_map.values()})
-    for name in names:
-        if name != os.path.basename(name) or not name.endswith(".safetensors"):
-            raise InputError(f"{folder / SHARDS} names {name!r}; expected names of .safetensors in its folder")
+    if wrong := next((name for name in names if not SHARD_NAME.fullmatch(name)), None):
+        raise InputError(f"{folder / SHARDS} names {wrong!r}; expected names of .safetensors in its folder")
     return [folder / name for name in names]
 
 
@@ -233,13 +234,11 @@ def _missing(folder: Path, name: str) -> str:
 
 def _config(folder: Path, kind: type[Config], families: tuple[str, ...]) -> Config:
     path = folder / CONFIG
-    values = decoded(path, dict[str, msgspec.Raw])
-    family = decoded(path, ModelConfig).model_type
-    if family not in families:
+    values = decoded(path, dict[str, Any])
+    if (family := values.get("model_type", "")) not in families:
         raise unsupported(path, "model_type", family, f"one of {', '.join(families)}")
-    for name in MAKES_CODE:
-        if name in values:
-            raise InputError(f"{path} has {name}: the model needs code that is not in transformers, or is quantised")
+    if name := next(filter(values.get, MAKES_CODE), None):
+        raise InputError(f"{path} has {name}: the model needs code that is not in transformers, or is quantised")
     return decoded(path, kind)
 
 

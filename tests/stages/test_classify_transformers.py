@@ -21,6 +21,7 @@ from curation.running.run import run
 from curation.stages.rows import classify
 from tests.models import tiny_encoder as tiny
 from tests.models.tiny_encoder import torch
+from tests.models.tiny_networks import write_network
 from tests.runs import recipe_of, records_of, table_rows
 
 LETTERS = "a b c d e f g h i j . "
@@ -89,6 +90,15 @@ def test_a_regressor_gives_its_number_and_independent_labels_a_probability(tmp_p
     logits = [tiny.logits_of(tiny.weights_of(outputs), window)[outputs // 2].item() for window in ids]
     expected = logits if kind == "regression" else [1 / (1 + np.exp(-value)) for value in logits]
     np.testing.assert_allclose(found, expected, atol=6e-5)
+
+
+def test_a_regressor_of_modernbert_gives_its_number(tmp_path: Path):
+    network = write_network(tmp_path / "m", "modernbert", id2label={0: "LABEL_0"}, problem_type="regression")
+    found = curation.classify(pd.DataFrame({"text": TEXTS[:2]}), tmp_path / "m", column="edu")["edu"]
+    with torch.inference_mode():
+        given = [torch.tensor(windows_of(str(tmp_path / "m"), text)[:1]) for text in TEXTS[:2]]
+        expected = [network(ids, torch.ones_like(ids)).logits.item() for ids in given]
+    np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
 def recipe(tmp_path: Path, folder: str, **settings: Any) -> Any:
