@@ -28,6 +28,8 @@ from curation.library.duplicates import Duplicates as Duplicates
 from curation.library.frames import apply as apply
 from curation.library.functions import explain as explain
 from curation.library.functions import read as read
+from curation.library.graphs import communities as communities
+from curation.library.graphs import pagerank as pagerank
 from curation.library.lm_training import TrainedLM as TrainedLM
 from curation.library.lm_training import train_lm as train_lm
 from curation.library.overlap import EvaluationSet as EvaluationSet

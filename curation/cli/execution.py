@@ -54,6 +54,9 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace, **more:
 def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None:
     """Print the funnel, which contains the warnings; for programs, only the warnings."""
     console, report = options.console, finished.report
+    if options.output:
+        own = f"curate show {shlex.quote(folder)}"
+        report = report | {"warnings": [warning.replace("curate show DIR", own) for warning in report["warnings"]]}
     if console.is_for_people:
         from curation.report.text import print_funnel
 

@@ -12,7 +12,7 @@ from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, input
 from curation.cli.parsing import Command, Parser, number_of_seconds
 from curation.system import interrupts
 from curation.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
-from curation.system.terminal import printable_line
+from curation.system.terminal import aligned, printable_line
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
@@ -78,12 +78,15 @@ def _plan_by_measures(recipe: Recipe, options: argparse.Namespace) -> int:
     for effect in effects:
         reached = max(effect.reached, 1)
         lines = [f"{effect.name}: {counted(effect.reached, 'document')} reached {effect.of} of {options.measures}"]
-        width = max(map(len, effect.reasons))
-        lines += [
-            f"  {reason:<{width}}  {number:>11,}  {number / reached:7.2%}  first {effect.first[reason]:,}"
-            for reason, number in effect.reasons.items()
+        rows = [
+            ("rule", "documents", "share", "first"),
+            *(
+                (reason, f"{number:,}", f"{number / reached:.2%}", f"{effect.first[reason]:,}")
+                for reason, number in effect.reasons.items()
+            ),
+            ("in all", f"{effect.removed:,}", f"{effect.removed / reached:.2%}", ""),
         ]
-        lines.append(f"  {'in all':<{width}}  {effect.removed:>11,}  {effect.removed / reached:7.2%}")
+        lines += [f"  {line}" for line in aligned(rows)]
         lines.append(f"that run removed {effect.before:,} there; judged in {1000 * effect.seconds:.0f} ms")
         console.info("\n".join(map(printable_line, lines)))
     return int(console.result("plan", measures=options.measures, filters=[effect._asdict() for effect in effects]))

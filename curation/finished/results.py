@@ -8,6 +8,7 @@ after the other. The texts of chosen rows are read last, so memory depends on a 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ from curation.system.files import read_json
 
 KINDS = ("kept", "removed", "rejected", "pairs", "edited")
 SAMPLE = 10
+COLUMN_AND_VALUE = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
 FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
 PARTNER = "duplicate_of"
 REJECTED_SCHEMA = pa.schema(
@@ -142,7 +144,8 @@ def run_documents(
                    another `text` than the input has, which is read again for `text_before`
     stage, reason  only documents that this stage removed, or for this reason
     where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
-                   `words: {min: 50}`. Measures are computed from the text that is returned
+                   `words: {min: 50}`. Measures are computed from the text that is returned. `language=de` means the
+                   documents with this value in this column
     sample, seed   a seeded sample of this many documents; None (default): all of them. A sample of edited documents
                    reads at most 1 GB of the text of the inputs
 
@@ -152,7 +155,8 @@ def run_documents(
         ['one']
 
     Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
-    for an unknown stage or reason; RecipeError for a wrong rule; InputError if inputs have changed since the run.
+    for an unknown stage, reason, column or value; RecipeError for a wrong rule; InputError if inputs have changed since
+    the run.
     """
     run = open_finished(folder)
     if what not in KINDS:
@@ -161,19 +165,22 @@ def run_documents(
         raise OutputError(f"sample must be at least 1, not {sample}")
     if what in ("kept", "pairs", "edited"):
         need_documents(run, f"a look at {what if what == 'pairs' else f'{what} documents'}")
-    choice = _choice(run, what, stage, reason, where)
-    if what == "rejected":
-        return _rejected(run, sample, seed)
-    if (what == "pairs" or choice.where) and what not in ("kept", "edited") and not run.keeps_removed_text:
+    if (what == "pairs" or (what == "removed" and where is not None)) and not run.keeps_removed_text:
         raise OutputError(
             f"{run.folder} has no texts of removed documents. Run its recipe again with output: {{removed: text}}"
         )
+    choice = _choice(run, what, stage, reason, where)
+    if what == "rejected":
+        return _rejected(run, sample, seed)
     engine = load_engine("cpu")
     if what == "edited":
         where_stage = choice.where
         satisfying = (lambda rows: _satisfying(where_stage, rows, engine)) if where_stage else None
-        return edited_documents(run.folder, run.report, satisfying, sample, seed)
-    table = _rows(run, what, choice, sample, seed, engine)
+        table = edited_documents(run.folder, run.report, satisfying, sample, seed)
+    else:
+        table = _rows(run, what, choice, sample, seed, engine)
+    if not len(table) and (named := _column_and_value(where)):
+        _check_value(run, *named)
     return with_partners(run, table, engine) if what == "pairs" else table
 
 
@@ -190,7 +197,36 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
         by = f"stage {stage}" if stage else "no stage"
         verb = "removed nothing" if stage else "removed documents"
         raise OutputError(f"{by} of {run.folder} {verb} for the reason {reason!r}{nearest(reason, reasons)}")
+    if named := _column_and_value(where):
+        where = _rule_on_column(run, FOLDERS.get(what, "documents"), *named)
     return Choice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
+
+
+def _column_and_value(where: Any) -> list[str] | None:
+    """The column and the value of a string such as `language=de`; None for a rule."""
+    found = COLUMN_AND_VALUE.fullmatch(where) if isinstance(where, str) else None
+    return [*found.groups()] if found else None
+
+
+def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
+    """The rule that a column has a value in the files of a folder. OutputError if they lack the column."""
+    files = part_files(run.folder / name)
+    schema = file_schema(pq.read_schema(files[0])) if files else pa.schema([])
+    if column not in schema.names:
+        raise OutputError(f"{name}/ of {run.folder} has no column {column!r}{nearest(column, schema.names)}")
+    is_text = pa.types.is_string(schema.field(column).type)
+    return {"column": column, "in": [value if is_text else parse_yaml(value, "where")]}
+
+
+def _check_value(run: FinishedRun, column: str, value: str) -> None:
+    """Raise OutputError if a column of strings has a value in no document of the run."""
+    values: list[str] = []
+    for path in (path for name in ("documents", "removed") for path in part_files(run.folder / name)):
+        schema = pq.read_schema(path)
+        if column in schema.names and pa.types.is_string(schema.field(column).type):
+            values += pc.unique(pq.read_table(path, columns=[column]).column(column)).drop_null().to_pylist()
+    if values and value not in values:
+        raise OutputError(f"no document of {run.folder} has {column} {value!r}{nearest(value, values)}")
 
 
 def _parsed(where: Any) -> Any:

@@ -26,12 +26,13 @@ from curation.phases.kept_ids import KeptIds
 from curation.phases.locations import LocationTable
 from curation.phases.measure_files import FOLDER as MEASURES
 from curation.phases.measure_files import write_measures
-from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, write_rejected
+from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, lost_by_language, write_rejected
+from curation.phases.removed_texts import AddedColumns
 from curation.planning.stored_plan import urls_of_slices
 from curation.recipes.exports import is_one_file
 from curation.run_folder.partitions import Numbering, Partitions
-from curation.stages.base import noted_columns
 from curation.stages.corpus.key_ranges import read_cell, write_cells
+from curation.stages.rows.language import language_column
 from curation.system.files import commit, make_folder, numbered_path, read_json, write_json
 from curation.tasks.context import RunContext
 from curation.tasks.jobs import URLS
@@ -66,8 +67,8 @@ class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
         duplicates = [rows for decision in self.decisions for rows in load_removed(*decision)]
         recipe, numbering = plan.recipe, Numbering(plan.slices, self.offsets)
         locations = LocationTable(self.segments[0], plan.slices, self.lines_before, self.has_locations)
-        notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
-        return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, locations, notes)
+        added = AddedColumns.of(plan.slices.carried, recipe.stages) if recipe.output.keeps_removed_text else None
+        return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, locations, added)
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +170,8 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             kept_ids = [KeptIds(folder) for folder in job.removed.kept_ids]
             name = f"removed/{item.name}"
             record["digests"] = {name: store.write(job.folder / "removed", item, kept_ids)}
+            if column := language_column(recipe.stages):
+                record["lost"] = lost_by_language(job.folder / name, column)
         case "rejected":
             numbering = Numbering(plan.slices, job.removed.offsets)
             segment = job.removed.segments[0]

@@ -20,6 +20,7 @@ from curation.packing.token_spans import parts_of
 from curation.phases import slice_notes
 from curation.phases.ledger import SliceRecord
 from curation.phases.locations import store_locations
+from curation.phases.removed_texts import AddedColumns
 from curation.phases.slice_notes import SliceNotes
 from curation.planning.identity import check_computed_with, check_stage_files, facts_of_files, facts_of_stages
 from curation.planning.segments import Segment
@@ -31,18 +32,17 @@ from curation.reading.streams import is_damage
 from curation.rules.decide import Verdict
 from curation.run_folder.partitions import (
     REMOVED_SCHEMA,
-    REMOVED_TEXT_SCHEMA,
     PartitionWriter,
     TableFile,
     open_partition,
 )
 from curation.stages import CorpusStage, RowStage, Stage
-from curation.stages.base import added_columns, noted_columns
+from curation.stages.base import added_columns
 from curation.stages.checks import stage_errors
 from curation.stages.corpus.cutting import StoredCuts, cut_texts
 from curation.stages.corpus.written_columns import WrittenColumns
 from curation.stages.invoke import apply_stage, compute_keys
-from curation.stages.outcome import BYTES, StageCount, key_column
+from curation.stages.outcome import BYTES, Outcome, StageCount, key_column
 from curation.stages.own_code import stage_from_job
 from curation.system.files import commit_all, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
@@ -142,9 +142,7 @@ def slice_counts(record: SliceRecord) -> Counts:
 def _removed_schema(plan: Plan) -> pa.Schema:
     if not plan.recipe.output.keeps_removed_text:
         return REMOVED_SCHEMA
-    return pa.schema(
-        [*REMOVED_TEXT_SCHEMA, *((name, arrow_type(kind)) for name, kind in noted_columns(plan.recipe.stages).items())]
-    )
+    return pa.schema([*REMOVED_SCHEMA, *AddedColumns.of(plan.slices.carried, plan.recipe.stages).of_records])
 
 
 def _stage_counts(task: _Task) -> list[StageCount]:
@@ -241,7 +239,7 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:
-            _note_removed(task, number, before, outcome.verdict, count, removed, notes)
+            _note_removed(task, number, before, outcome, outcome.verdict, count, removed, notes)
             lengths = lengths[outcome.verdict.kept]
         if outcome.edited is not None and outcome.edited.any():
             lengths = engine.byte_lengths(frame[TEXT])
@@ -254,20 +252,26 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
 
 
 def _note_removed(
-    task: _Task, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile, notes: SliceNotes
-) -> None:
+    task: _Task, stage: int, frame: Frame, outcome: Outcome, verdict: Verdict, count: StageCount, removed: TableFile,
+    notes: SliceNotes,
+) -> None:  # fmt: skip
     for reason, number in verdict.counts().items():
         count.reasons[reason] = count.reasons.get(reason, 0) + number
     dropped = ~verdict.kept
     if not dropped.any():
         return
     schema = _removed_schema(task.plan)
-    names = [ROW, ID, TEXT] if TEXT in schema.names else [ROW, ID]
-    gone = task.engine.filter_rows(frame[[ROW, ID, TEXT, *task.slice.columns]], dropped)
-    rows = task.engine.to_arrow(gone[names])
+    names = [ROW, ID]
+    if TEXT in schema.names:
+        added = AddedColumns.of(task.plan.slices.carried, task.plan.recipe.stages).documents.names
+        names += [TEXT, *(name for name in added if name in frame.columns)]
+    gone = task.engine.filter_rows(frame[list(dict.fromkeys([*names, TEXT, *task.slice.columns]))], dropped)
     bound = verdict.broken_bounds()[dropped]
     notes.candidates.add(task.engine, stage, gone, verdict, bound)
-    columns = {name: rows.column(name) for name in names} | {
+    rows = task.engine.to_arrow(gone[names])
+    columns = {name: rows.column(name) for name in names}
+    columns |= {name: values.filter(pa.array(dropped)) for name, values in outcome.columns.items()}
+    columns |= {
         "stage": np.full(len(rows), stage, np.int32),
         "reason": pa.array(verdict.reasons, pa.large_string()).take(pa.array(verdict.reason[dropped])),
         "value": verdict.value[dropped],

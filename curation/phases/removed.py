@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from curation.arrays import cut_spans
 from curation.contract import ID, ROW
 from curation.parquet import file_options, write_table
 from curation.phases.kept_ids import KeptIds, ids_by_slice
 from curation.phases.locations import LocationTable, name_of
-from curation.phases.removed_texts import FILE_BYTES, SIZE, Texts
+from curation.phases.removed_texts import FILE_BYTES, REMOVED_OUTPUT, SIZE, AddedColumns, Store, Texts
 from curation.reading.source_files import Slice
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition
 from curation.stages.corpus.saved_index import SavedIndex
@@ -27,19 +29,6 @@ from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
 MAX_REMOVED_ROWS = 250_000  # in one file of removed/ or measures/
-REMOVED_OUTPUT = pa.schema(
-    [
-        ("doc", pa.int64()),
-        (ID, pa.large_string()),
-        ("source", pa.string()),
-        ("stage", pa.string()),
-        ("reason", pa.large_string()),
-        ("value", pa.float64()),
-        ("duplicate_of", pa.large_string()),
-        ("file", pa.string()),
-        ("line", pa.int64()),
-    ]
-)
 
 
 class RemovedRows(NamedTuple):
@@ -109,7 +98,7 @@ class RemovedStore(NamedTuple):
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
     locations   the files and lines of documents
-    notes       `removed: text`: add `bound`, these columns of stages (name -> Arrow type), and `text`; None: do not
+    added       the columns to add with `removed: text`; None: none
     """
 
     names: Sequence[str]
@@ -117,14 +106,19 @@ class RemovedStore(NamedTuple):
     segments: Sequence[Path]
     duplicates: Sequence[RemovedRows]
     locations: LocationTable
-    notes: Mapping[str, str] | None = None
+    added: AddedColumns | None = None
 
     @property
     def texts(self) -> Texts | None:
         """The texts of removed rows, with `removed: text`."""
-        if self.notes is None:
+        if self.added is None:
             return None
-        return Texts(_stores(self.segments, self.duplicates), self.numbering.offsets, self.notes)
+        records, partitions = self.added.of_records, self.added.of_partitions
+        stores: list[Store] = [
+            (partial(numbered_path, path, suffix=".removed.arrow"), records) for path in self.segments
+        ]
+        stores += [(found.partitions.path, partitions) for found in self.duplicates]
+        return Texts(stores, self.numbering.offsets, records)
 
     def sizes(self, number: int) -> np.ndarray:
         """Return the bytes of the texts of a slice's removed rows (int64), in the order of `doc`."""
@@ -154,12 +148,6 @@ class RemovedStore(NamedTuple):
             else:
                 write_table(temporary, table, file_options(table.schema, True))
         return file_sha256(folder / file.name)
-
-
-def _stores(segments: Sequence[Path], duplicates: Sequence[RemovedRows]) -> list[Callable[[int], Path]]:
-    """The files with texts: records of removed documents for each segment, partitions for each of `duplicates`."""
-    rules = [partial(numbered_path, folder, suffix=".removed.arrow") for folder in segments]
-    return [*rules, *(removed_rows.partitions.path for removed_rows in duplicates)]
 
 
 def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple[KeptIds, RemovedRows]]:
@@ -193,33 +181,22 @@ def _removed_of_slice(
     number: int, numbering: Numbering, segments: Sequence[Path], duplicates: Sequence[RemovedRows], texts: Texts | None
 ) -> pa.Table:
     """`doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row`, which is -1 for rows that a rule removed; with
-    texts also `bound` and the place of the text."""
+    texts also the place of the text."""
     tables = []
     for store, folder in enumerate(segments):
         rules = open_partition(numbered_path(folder, number, ".removed.arrow"))
-        told = rules.select(texts.told.names if texts else [])
         rules = rules.select(REMOVED_SCHEMA.names).append_column("kept_row", pa.array(np.full(len(rules), -1)))
         if texts:
-            rules = _with_columns(rules, told)
             rules = texts.located(rules, store, number, np.arange(len(rules)))
         tables.append(rules)
     opened: dict[Path, pa.Table] = {}
     for store, removed_rows in enumerate(duplicates, len(segments)):
         found, positions = _duplicates_of_slice(number, removed_rows, opened)
         if texts:
-            told = [pa.nulls(len(found), field.type) for field in texts.told]
-            found = _with_columns(found, pa.table(told, schema=texts.told))
-            found = found.set_column(found.column_names.index("bound"), "bound", pa.array(np.full(len(found), np.nan)))
             found = texts.located(found, store, number, positions)
         tables.append(found)
     rows = numbering.with_ids(pa.concat_tables(tables), number)
     return rows.sort_by("doc")
-
-
-def _with_columns(table: pa.Table, added: pa.Table) -> pa.Table:
-    for name in added.column_names:
-        table = table.append_column(name, added.column(name))
-    return table
 
 
 def _as_removed(
@@ -268,6 +245,16 @@ def _duplicates_of_slice(
         removed.kept_row[low:high],
     ]
     return pa.table(columns, schema=schema), positions
+
+
+def lost_by_language(path: Path, column: str) -> list[tuple[str, str, str, int]]:
+    """Return the documents of a file of `removed/` by language, stage and reason; none if it lacks the column."""
+    names = [column, "stage", "reason"]
+    if not {*names} <= {*pq.read_schema(path).names}:
+        return []
+    counts = pq.read_table(path, columns=names).group_by(names).aggregate([([], "count_all")])
+    counts = counts.filter(pc.is_valid(counts.column(column)))
+    return [*zip(*(counts.column(name).to_pylist() for name in (*names, "count_all")), strict=True)]
 
 
 def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_before: int) -> bytes:

@@ -30,8 +30,9 @@ from curation.recipes.recipe import Output
 from curation.rules.tallies import Tally, tally_of
 from curation.run_folder.documents import document_options, document_schema, in_schema, row_groups
 from curation.run_folder.partitions import Partitions, open_partition, with_ids
-from curation.stages import Language, Stage
+from curation.stages import Stage
 from curation.stages.base import added_columns
+from curation.stages.rows.language import language_column
 from curation.system.files import commit, file_sha256, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.tasks.records import Counts, RunningNote
@@ -176,10 +177,9 @@ def _document_file(output: Output, engine: Engine, path: Path, schema: pa.Schema
 
 def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
     """Return the documents per language, by the column of the last `language` stage; none without such a column."""
-    columns = [stage.column for stage in stages if isinstance(stage, Language) and stage.column in table.column_names]
-    if not columns:
+    if not (column := language_column(stages)):
         return Counter()
-    counts = pc.value_counts(table.column(columns[-1]).combine_chunks())
+    counts = pc.value_counts(table.column(column).combine_chunks())
     names = (name or "none" for name in counts.field("values").to_pylist())
     return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly.
+"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly, and about
+rules that remove far more of one language than of others.
 
 Inputs are counted. The others are counted in a sample: up to 200 removed documents for each reason, and 2,000 kept
 ones, each with the weight of the documents that it represents. This costs a run about 0.3 s, whatever its size.
@@ -7,9 +8,12 @@ ones, each with the weight of the documents that it represents. This costs a run
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
+from unicodedata import east_asian_width
 
 import msgspec
 import numpy as np
@@ -23,6 +27,7 @@ from curation.kernels.fasttext import SCORE_UNITS
 from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
 from curation.rules.decide import expand_rules
+from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule
 from curation.stages import Filter, Stage
 from curation.stages.rows.language import MIN_PROBABILITY, REASONS, Language
@@ -35,6 +40,10 @@ KEPT_SAMPLES = 2_000
 MIN_DOCUMENTS = 10  # of a group, and of them in the sample
 MIN_EXPECTED = 5  # documents of the group among the kept ones of the sample, at the rate of the other documents
 MAX_SHARE = 0.1  # of the share that the other documents keep
+MIN_POINTS, MIN_TIMES = 0.1, 3  # of the share that a rule removes of a language: above and times that of the others
+DEVIATIONS = 2.58  # below this share, for its lower bound: 99 % of a normal distribution are nearer
+MIN_OTHERS = 0.3  # of the documents with a language are in languages of which the rule removes less
+WRAPPED_WIDTH, MIN_WRAPPED, MIN_WIDTH = 120, 3, 0.75  # longest line, lines, and their width as a share of the longest
 MIN_LETTERS = 20  # of a document with a script or language
 MAX_WARNINGS = 5
 NO_SCRIPTS = 3  # Unknown, Common, Inherited: the first of SCRIPTS
@@ -64,6 +73,18 @@ class Group(msgspec.Struct):
     kept: float = 0
     removed: Counter[Reason] = msgspec.field(default_factory=Counter)
     sampled: int = 0
+    squares: float = 0  # of the weights of the sampled ones, summed
+
+    def share(self, reason: Reason) -> float:
+        """Return the share that a reason removes."""
+        return self.removed[reason] / max(self.documents, 1)
+
+    def least_share(self, reason: Reason) -> float:
+        """Return the lower bound of this share by Wilson's interval, for the effective size of the sample."""
+        share, size = self.share(reason), self.documents**2 / self.squares
+        square = DEVIATIONS**2 / size
+        spread = math.sqrt(square * share * (1 - share) + square**2 / 4)
+        return (share + square / 2 - spread) / (1 + square)
 
     @property
     def documents(self) -> float:
@@ -103,10 +124,19 @@ def warn_of_lost_groups(
     found += [("script", name, group) for name, group in lost]
     names = {name for name, _ in lost}
     rest = [document for document, script in zip(rest, scripts, strict=True) if script and script not in names]
-    found += [("language", name, group) for name, group in _lost(_groups(rest, _languages(rest)), weight)]
-    ranked = sorted(found, key=lambda entry: -entry[2].removed.total())
-    lines = [_line(*entry, _share_of_others(exact, entry[2]), is_plan) for entry in ranked[:MAX_WARNINGS]]
-    if others := [f"{kind} {name!r}" for kind, name, _ in ranked[MAX_WARNINGS:]]:
+    languages = [*_languages(rest)]
+    groups = _groups(rest, languages)
+    lost = _lost(groups, weight)
+    found += [("language", name, group) for name, group in lost]
+    entries: list[tuple[float, str, str, str]] = [
+        (group.removed.total(), kind, name, _line(kind, name, group, _share_of_others(exact, group), is_plan))
+        for kind, name, group in found
+    ]
+    judged = [pair for pair in zip(rest, languages, strict=True) if pair[1] not in {name for name, _ in lost}]
+    entries += _unequal(judged, stages, is_plan)
+    ranked = sorted(entries, key=lambda entry: -entry[0])
+    lines = [line for *_, line in ranked[:MAX_WARNINGS]]
+    if others := [f"{kind} {name!r}" for _, kind, name, _ in ranked[MAX_WARNINGS:]]:
         lines.append(f"{len(others):,} more groups are removed as much: {', '.join(others[:MAX_WARNINGS])}")
     return lines
 
@@ -133,6 +163,7 @@ def _groups(sample: Iterable[SampledDocument], names: Iterable[str | None]) -> d
         if name is not None:
             group = groups.setdefault(name, Group())
             group.sampled += 1
+            group.squares += document.weight**2
             if document.lost is None:
                 group.kept += document.weight
             else:
@@ -178,6 +209,75 @@ def _line(kind: str, name: str, group: Group, others: float, is_plan: bool) -> s
 
 def _counted(number: float, is_exact: bool) -> str:
     return f"{round(number):,}" if is_exact else f"about {float(f'{number:.2g}'):,.0f}"
+
+
+# Rules that remove far more of one language
+
+
+def _unequal(
+    judged: Sequence[tuple[SampledDocument, str | None]], stages: Mapping[str, Stage], is_plan: bool
+) -> Iterator[tuple[float, str, str, str]]:
+    """The warnings, each as the number of documents, "language", its name, and the line. A language has one, about the
+    rule that removes most of it, as against the languages of which this rule removes less."""
+    groups = _groups([document for document, _ in judged], [name for _, name in judged])
+    sampled = Counter((name, document.lost) for document, name in judged)
+    total = sum(group.documents for group in groups.values())
+    found: dict[str, tuple[float, float, Reason]] = {}  # language -> share, share of the others, reason
+    rules = _rules_on_texts(stages)
+    for reason in rules:
+        rest = sorted(groups, key=lambda name: groups[name].share(reason))
+        while rest:
+            name = rest.pop()
+            share, documents = groups[name].share(reason), sum(groups[other].documents for other in rest)
+            others = sum(groups[other].removed[reason] for other in rest) / max(documents, 1)
+            is_large = sampled[name, reason] >= MIN_DOCUMENTS and documents >= MIN_OTHERS * total
+            is_far = share >= others + MIN_POINTS and groups[name].least_share(reason) >= MIN_TIMES * others
+            if is_large and is_far:
+                found[name] = max(found.get(name, (0.0, 0.0, reason)), (share, others, reason))
+    for name, (share, others, reason) in found.items():
+        texts = [document.text for document, own in judged if own == name and document.lost == reason]
+        group, is_exact = groups[name], abs(groups[name].sampled - groups[name].documents) < 0.5
+        size = f"{_counted(group.documents, is_exact)} documents{'' if is_exact else ', by a sample'}"
+        start = f"{reason[0]} ({reason[1]}) removes {share:.0%} of {size}; of those in other languages {others:.1%}"
+        end = _remedy(name, reason, rules[reason], texts) + ("" if is_plan else _look(name, reason, stages))
+        yield group.removed[reason], "language", name, f"language {name!r}: {start}. {end}"
+
+
+def _remedy(language: str, reason: Reason, rule: Rule, texts: Sequence[str]) -> str:
+    """What to do about a rule that removes these texts in a language."""
+    if any("line" in measure for measure in rule.measures) and 2 * sum(map(_is_wrapped, texts)) > len(texts):
+        return "Most of them have wrapped lines: join the lines before this stage, as docs/how_to/texts.md shows"
+    if isinstance(rule, GroupedRule):
+        return f"To keep them: --set stages.{reason[0]}.{language}.{reason[1]}=off"
+    return "To keep them, give their language its own bound, as docs/rules_per_language.md shows"
+
+
+def _look(language: str, reason: Reason, stages: Mapping[str, Stage]) -> str:
+    columns = [stage.column for stage in stages.values() if isinstance(stage, Language) and not stage.model]
+    where = f" --where {columns[-1]}={language}" if columns else ""
+    return f". See curate show DIR --stage {reason[0]} --reason {reason[1]}{where}"
+
+
+def _rules_on_texts(stages: Mapping[str, Stage]) -> dict[Reason, Rule]:
+    """The rules of filters that judge the text, in each language by bounds of its own or not."""
+    found = {}
+    for name, stage in stages.items():
+        for rule in expand_rules(stage.rules) if isinstance(stage, Filter) else ():
+            by_group = isinstance(rule, GroupedRule) and not rule.chooses and rule.groups.has_languages
+            subject = rule.template if isinstance(rule, GroupedRule) and by_group else rule
+            if not {*subject.columns} - {TEXT}:
+                found[name, rule.name] = rule
+    return found
+
+
+def _is_wrapped(text: str) -> bool:
+    """Whether the lines inside the paragraphs of a text are about equally wide, as those of wrapped text are."""
+    lines = text.split("\n")
+    inner = [line for line, following in pairwise(lines) if line.strip() and following.strip()]
+    widths = [sum(2 if east_asian_width(character) in "WF" else 1 for character in line) for line in inner]
+    longest = max(widths, default=0)
+    wide = sum(width >= MIN_WIDTH * longest for width in widths)
+    return len(inner) >= MIN_WRAPPED and longest <= WRAPPED_WIDTH and 3 * wide >= 2 * len(inner)
 
 
 # Scripts and languages

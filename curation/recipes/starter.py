@@ -44,7 +44,8 @@ COMMENTS = {
     "filter": "bounds and stop words by language; Gopher's for English, and where the language is not clear",
     "exact_dedup": "keeps the first of equal texts; compare: lowercase ignores case and outer white space",
     "fuzzy_dedup": f"near-duplicates; threshold: {FuzzyDedup().threshold} is Jaccard similarity; lower removes more",
-    "tokenizer": "gpt2, cl100k_base, a tokenizer.json, a SentencePiece .model or hub:ORG/NAME",
+    "tokenizer": "gpt2 is for English: others need fewer tokens in other languages. cl100k_base, o200k_base, a "
+    "tokenizer.json, a SentencePiece .model or hub:ORG/NAME",
     "output": "also token_shards, blocks, chunks, packed, mds; splits: {train: 0.99, valid: 0.01} splits the documents",
 }
 

@@ -16,7 +16,7 @@ from curation.errors import counted
 from curation.report.page.charts import histogram, pairs_of_bars, single
 from curation.report.page.clusters import corners, marks
 from curation.report.page.live import SCRIPT, SCRIPT_DIGEST, Sliders
-from curation.report.page.rendering import number, percent, ranked, rendered
+from curation.report.page.rendering import number, percent, ranked, rendered, share
 from curation.report.text import funnel_line, missing_documents, shown_numbers, stage_lines
 from curation.rules.group_tallies import SHOWN_GROUPS
 from curation.stages.base import counts_line
@@ -116,6 +116,11 @@ def rule_text(rule: Mapping[str, Any]) -> str:
     return f"{rule['measure']} {' and '.join(bounds)}"
 
 
+def most_removed(entry: Mapping[str, Any]) -> str:
+    """Return the reason that removes most of a language or an input; "" for an empty entry."""
+    return f"{entry['stage']}: {entry['reason']} ({entry['documents']:,})" if entry else ""
+
+
 def _documents(content: dict[str, Any]) -> dict[str, Any]:
     """The histograms and the languages, and what was not read."""
     values, sources = content["values"], content["sources"]
@@ -123,6 +128,7 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
     read, kept = languages["read"], languages["kept"]
     names = sorted({*read, *kept}, key=lambda name: (-read.get(name, 0), name))
     total, left = sum(read.values()), sum(kept.values())
+    most = values.get("most_removed", {})
     counts = [(name, read.get(name, 0), kept.get(name, 0)) for name in names]
     has_lengths, has_ratios = (values.get(name, {}).get("counts") for name in ("read_bytes", "tokens_per_byte"))
     return {
@@ -130,7 +136,18 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
         "skipped": sum(source.get("skipped", 0) for source in sources),
         "lengths": pairs_of_bars(values["read_bytes"], values["kept_bytes"], "B") if has_lengths else None,
         "ratios": single(values["tokens_per_byte"]) if has_ratios else None,
-        "languages": [(name, first, percent(first, total), last, percent(last, left)) for name, first, last in counts],
+        "languages": [
+            (
+                name,
+                first,
+                percent(first, total),
+                last,
+                percent(last, left),
+                f"{share(last, first):.1%}",
+                most_removed(most.get(name, {})),
+            )
+            for name, first, last in counts
+        ],
         "kept_languages": ", ".join(f"{name} {count:,}" for name, count in ranked(kept)),
     }
 
@@ -160,6 +177,7 @@ def _recipe(recipe: dict[str, Any]) -> list[str]:
 
 FUNCTIONS = {
     "SHOWN_GROUPS": SHOWN_GROUPS, "by_beyond": by_beyond, "corners": corners, "counts_line": counts_line,
-    "histogram": histogram, "marks": marks, "removed_of": removed_of, "rule_text": rule_text,
+    "histogram": histogram, "marks": marks, "most_removed": most_removed, "removed_of": removed_of,
+    "rule_text": rule_text,
 }  # fmt: skip
 __all__ = ["MAX_BYTES", "as_html"]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The removed documents of each input, counted by stage and reason."""
+"""The removed documents of each input and language, counted by stage and reason."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from curation.planning.lost_groups import Group, Reason
 
 
 class LostByInput:
-    """Counts the removed documents of each input by stage and reason."""
+    """Counts the removed documents of each input, and of each language in `removed/`, by stage and reason."""
 
     def __init__(self) -> None:
         self.removed: dict[str, Counter[Reason]] = {}
+        self.of_languages: dict[str, Counter[Reason]] = {}
 
     def add_rules(self, totals: SliceTotals) -> None:
         """Add what the row stages of a segment removed."""
@@ -39,6 +40,11 @@ class LostByInput:
                 key = plan.recipe.stage_names[rows.stage], rows.reason
                 self.removed.setdefault(name, Counter())[key] += bounds[1] - bounds[0]
 
+    def add_languages(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
+        """Add counts of `curation.phases.removed.lost_by_language`."""
+        for name, stage, reason, documents in counts:
+            self.of_languages.setdefault(name, Counter())[stage, reason] += documents
+
     def groups(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Group]:
         """Return the documents of each input. `parts` are the records of the written parts."""
         groups = {name: Group(removed=Counter(removed)) for name, removed in self.removed.items()}
@@ -46,3 +52,13 @@ class LostByInput:
             if "source" in part and not part["copy"]:
                 groups.setdefault(part["source"], Group()).kept += part["documents"]
         return groups
+
+
+def largest(removed: Mapping[str, Counter[Reason]]) -> dict[str, dict[str, Any]]:
+    """Return the reason that removes most documents of each name: `stage`, `reason` and `documents`."""
+    found = {}
+    for name, counts in removed.items():
+        if +counts:
+            (stage, reason), documents = min(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+            found[name] = {"stage": stage, "reason": reason, "documents": documents}
+    return found

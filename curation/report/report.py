@@ -64,7 +64,8 @@ def build(
     counted_stages  the count and the lines under the funnel of each stage, in recipe order
     totals          the done-records of the slices, first segment
     output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms; `texts`,
-                    samples; `measured`, of each filter; `lost`, warnings about groups of documents
+                    samples; `measured`, of each filter; `lost`, warnings about groups of documents; `largest`,
+                    the reasons that remove most documents of each input and language
     digests         path -> SHA-256 of the outputs that are already written
     """
     plan, folder = context.plan, context.folder
@@ -96,7 +97,13 @@ def build(
             for stage, count, own in zip(plan.recipe.stages, stages, lines, strict=True)
         ],
         "sources": contributions(
-            plan.recipe.input, slices, records, parts, _blend_shares(plan, pairs), plan.slices.ended_by()
+            plan.recipe.input,
+            slices,
+            records,
+            parts,
+            _blend_shares(plan, pairs),
+            plan.slices.ended_by(),
+            output_records["largest"]["sources"],
         ),
         "warnings": [
             *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
@@ -113,7 +120,7 @@ def build(
         ],
         "tokens": tokens,
         "forms": summaries(forms),
-        "values": _values(stages, records, parts),
+        "values": _values(stages, records, parts) | {"most_removed": output_records["largest"]["languages"]},
         "texts": output_records["texts"],
         "measured": output_records["measured"],
         "work_seconds": {
@@ -311,12 +318,14 @@ def digest(content: dict[str, Any]) -> str:
 def contributions(
     entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
     parts: Sequence[dict[str, Any]], blend_weights: Mapping[str, float], ended_by: Mapping[str, str],
+    most_removed: Mapping[str, dict[str, Any]],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return one entry per input, in the order of the recipe: documents, bytes, tokens and shares.
 
     `records` has the sums of some slices for each of `slices`. `share_before` is of the bytes read, `share_after` of
     the tokens written (of the bytes if there are no tokens), and `share_drawn` of the weights in `blend_weights`, by
-    which training draws. `ended_by` is input -> the setting by which the rest of it is not read.
+    which training draws. `ended_by` is input -> the setting by which the rest of it is not read, `most_removed` the
+    reason that removes most of it.
     """
     rows = []
     for name, entry in entries_by_name(entries).items():
@@ -344,6 +353,7 @@ def contributions(
                 **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
                 **({"commit": commit} if commit else {}),
                 **({"licence": entry.licence} if entry.licence else {}),
+                **({"most_removed": most_removed[name]} if name in most_removed else {}),
             }
         )
     after = "tokens" if any(row["tokens"] for row in rows) else "bytes_kept"

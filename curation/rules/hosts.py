@@ -87,3 +87,8 @@ def hosts_of(urls: pa.ChunkedArray | pa.Array) -> pa.LargeStringArray:
         mask[others] = True
         hosts = pc.replace_with_mask(hosts, pa.array(mask), pa.array(found, pa.large_string()))
     return hosts
+
+
+def domains_of(urls: pa.ChunkedArray | pa.Array) -> pa.LargeStringArray:
+    """Return the host of each URL without `www.` before a name with a dot; null where `hosts_of` is."""
+    return pc.replace_substring_regex(hosts_of(urls), pattern=r"^www\.(.*\.)", replacement=r"\1")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from curation.arrays import cut_tables
 from curation.contract import ID, TEXT
-from curation.models.vectors import arrow_type
+from curation.models.vectors import arrow_type, is_list
 from curation.packing.ordering import SPLIT
 from curation.parquet import file_options
 from curation.stages import Stage
@@ -33,6 +33,12 @@ def document_schema(columns: Sequence[str], stages: Sequence[Stage] = (), *, spl
     added = (carried | added_columns(stages)).items()
     last = [(SPLIT, pa.string())] if splits else []
     return pa.schema([*DOCUMENT_SCHEMA, *((name, arrow_type(kind)) for name, kind in added), *last])
+
+
+def columns_beside_text(columns: Sequence[str], stages: Sequence[Stage]) -> pa.Schema:
+    """Return the carried columns and those of stages in `documents/`, without vectors."""
+    fields = [*document_schema(columns, stages)][len(DOCUMENT_SCHEMA) :]
+    return pa.schema([field for field in fields if not is_list(field.type)])
 
 
 def document_options(schema: pa.Schema) -> dict[str, Any]:

@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import ID, ROW, TEXT
+from curation.contract import ID, ROW
 from curation.errors import IntegrityError
 from curation.reading.source_files import Slice
 from curation.reading.split_settings import ids_of_records
+from curation.run_folder.documents import in_schema
 from curation.stages.outcome import Corpus
 from curation.system.files import begin_sync, numbered_path
 
@@ -37,9 +38,6 @@ REMOVED_SCHEMA = pa.schema(
     ]
 )
 
-# What `output.removed: text` adds: the bound that the value broke, and the text as it reached the stage.
-REMOVED_TEXT_SCHEMA = REMOVED_SCHEMA.append(pa.field("bound", pa.float64())).append(pa.field(TEXT, pa.large_string()))
-
 
 def open_partition(path: Path) -> pa.Table:
     """Return the batches of an Arrow IPC file as one table over the memory-mapped file."""
@@ -47,24 +45,29 @@ def open_partition(path: Path) -> pa.Table:
         return pa.ipc.open_file(source).read_all()
 
 
-def texts_at(path: Path, rows: np.ndarray) -> pa.LargeStringArray:
-    """Return the texts at `rows` (integers, in any order) of an Arrow IPC file, without reading the others."""
+def rows_at(path: Path, rows: np.ndarray, schema: pa.Schema) -> pa.Table:
+    """Return the rows number `rows` (integers, in any order) of an Arrow IPC file, without reading the others.
+
+    The table has the columns of `schema`; those that the file lacks are null.
+    """
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
-    chunks, low = [pa.array([], pa.large_string())], 0
+    tables, low = [schema.empty_table()], 0
     for batch in open_partition(path).to_batches():
         first, last = _bounds(ascending, low, low + len(batch))
         if first < last:
-            chunks.append(batch.column(TEXT).take(pa.array(ascending[first:last] - low)))
+            stored = batch.select([name for name in schema.names if name in batch.schema.names])
+            taken = stored.take(pa.array(ascending[first:last] - low))
+            tables.append(in_schema(pa.Table.from_batches([taken]), schema))
         low += len(batch)
-    return in_order(chunks, order)
+    return in_order(tables, order)
 
 
-def in_order(chunks: Sequence[pa.Array], places: np.ndarray) -> pa.Array:
-    """Return the values of all chunks as one array, with value number k at `places[k]`."""
+def in_order(tables: Sequence[pa.Table], places: np.ndarray) -> pa.Table:
+    """Return the rows of all tables as one table, with row number k at `places[k]`."""
     inverse = np.empty(len(places), np.int64)
     inverse[places] = np.arange(len(places))
-    return pa.concat_arrays(chunks).take(pa.array(inverse))
+    return pa.concat_tables(tables).combine_chunks().take(pa.array(inverse))
 
 
 class TableFile:

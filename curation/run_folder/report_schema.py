@@ -18,7 +18,7 @@ from curation.packing.ordering import check_shares
 from curation.packing.samples import SAMPLE_FILES
 from curation.reading.source_files import SourceFile
 from curation.recipes.renamed import with_new_names
-from curation.run_folder.report_texts_schema import AllValues, ColumnGroups, Measured, RuleValues, Texts
+from curation.run_folder.report_texts_schema import AllValues, ColumnGroups, Measured, MostRemoved, RuleValues, Texts
 
 RAW, CLEANED, CARD = "raw", "cleaned", "README.md"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
@@ -83,6 +83,7 @@ class _Source(msgspec.Struct):
     documents_split: Count = 0
     ended_by: str = ""
     blend_weight: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
+    most_removed: MostRemoved | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Tokenizer(msgspec.Struct):

@@ -52,6 +52,14 @@ class ColumnGroups(msgspec.Struct, frozen=True):
     groups: list[GroupValues]
 
 
+class MostRemoved(msgspec.Struct, frozen=True):
+    """The reason that removes most documents of an input or a language."""
+
+    stage: str
+    reason: str
+    documents: Count
+
+
 class AllValues(msgspec.Struct, frozen=True):
     """Values of the documents of a run."""
 
@@ -59,6 +67,7 @@ class AllValues(msgspec.Struct, frozen=True):
     kept_bytes: Values | msgspec.UnsetType = msgspec.UNSET
     tokens_per_byte: Values | msgspec.UnsetType = msgspec.UNSET
     languages: dict[str, dict[str, Count]] = {}
+    most_removed: dict[str, MostRemoved] = {}  # by language
 
     def __post_init__(self) -> None:
         if self.languages and {*self.languages} != {"read", "kept"}:

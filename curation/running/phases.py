@@ -57,7 +57,7 @@ from curation.phases.write_phase import (
 from curation.planning.segments import Segment, cut_segments
 from curation.planning.stored_plan import urls_of
 from curation.reading.inputs import entries_by_name
-from curation.report.lost_by_input import LostByInput
+from curation.report.lost_by_input import LostByInput, largest
 from curation.report.measured_sample import sample_measures
 from curation.report.report import build, check_minima
 from curation.report.samples import Sampler
@@ -135,7 +135,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     steps = [*removed_steps(files[1]), rejected_step(sum(record.rejected for record in first.records))]
     steps += removed_steps(plan_removed(measured), "measures") if recipe.output.measures else []
     steps += raw_steps(context, folders[0], first)
-    tokens, digests = _finish(context, files[0], first, steps, state, parts, part_records)
+    tokens, digests = _finish(context, files[0], first, steps, state, parts, part_records, lost)
     digests |= centroid_digests(context.folder)
     if recipe.output.sample.batches:
         digests |= write_sample(recipe.output.sample, context.folder, recipe.seed)
@@ -154,6 +154,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         "texts": shown,
         "measured": sample_measures(recipe, filters, counts, shown, numbering.offsets),
         "lost": texts.warn_of_lost_groups(counts, lost.groups(part_records)),
+        "largest": {"sources": largest(lost.removed), "languages": largest(lost.of_languages)},
     }
     return _conclude(context, counts, first, output_records, digests)
 
@@ -251,10 +252,10 @@ def _plan_removed(
 
 def _finish(
     context: RunContext, removed: RemovedJob, totals: SliceTotals, others: Sequence[Step], state: SegmentState,
-    parts: Sequence[OutputPart], records: Sequence[dict[str, Any]],
+    parts: Sequence[OutputPart], records: Sequence[dict[str, Any]], lost: LostByInput,
 ) -> tuple[Written, dict[str, str]]:  # fmt: skip
     """Write pairs, other forms, the steps `others`, and `cleaned/`; return token outputs, and path -> SHA-256 of the
-    rest."""
+    rest. `lost` gets the languages of removed documents."""
     recipe, work = context.plan.recipe, _outputs_folder(context)
     numbered = [(part.number, part.source) for part in parts]
     forms = [form.name for form in recipe.output.chosen()]
@@ -284,6 +285,7 @@ def _finish(
     digests: dict[str, str] = {}
     for record in run_steps(context, job, steps):
         digests |= record.get("digests", {})
+        lost.add_languages(record.get("lost", []))
         infos = msgspec.convert(record.get("pairs", []), list[PairInfo])
         pairs += [TrainingPair(record["source"], record["split"], info) for info in infos]
     for each in joined:

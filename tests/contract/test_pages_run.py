@@ -71,6 +71,7 @@ PYTHON = {
     "deduplication.md": "this file",
     "edits.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
+    "graphs.md": "this file, with NetworkX",
     "how_to/data.md": "this file",
     "how_to/documents.md": "this file",
     "how_to/duplicates.md": "this file",
@@ -256,8 +257,9 @@ def test_every_page_with_python_runs_in_a_test():
 
 @pytest.mark.parametrize("name", [name for name, how in PYTHON.items() if how.startswith("this file")])
 def test_python_of_a_page_runs(name: str, here: Path):
-    if "PyTorch" in PYTHON[name]:
-        needs("torch")
+    for package, module in (("PyTorch", "torch"), ("NetworkX", "networkx")):
+        if package in PYTHON[name]:
+            needs(module)
     names: dict[str, Any] = {"curation": curation, "pandas": pd}
     for language, block in FENCE.findall((DOCS / name).read_text("utf-8")):
         for node in ast.parse(block).body if language == "python" else ():

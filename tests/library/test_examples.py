@@ -22,7 +22,12 @@ output: {formats: []}
 """
 TEXTS = ("one", "one two three", "one two three", "four five six")
 FUNCTIONS = [name for name in curation.__all__ if inspect.isfunction(getattr(curation, name))]
-NEEDS = {"plot": ("altair", "Chart"), "train_classifier": ("fasttext", "train_supervised")}
+NEEDS = {
+    "plot": ("altair", "Chart"),
+    "train_classifier": ("fasttext", "train_supervised"),
+    "pagerank": ("networkx", "pagerank"),
+    "communities": ("networkx", "pagerank"),
+}
 CLASSES = ["Measure", "RunResult"]
 
 

@@ -116,8 +116,9 @@ def test_the_command_prints_a_line_per_rule(finished: Path, tmp_path: Path, caps
     recipe.write_text(head + "[{kind: filter, rules: [{words: {min: 9}}]}]\n")
     assert main(["plan", str(recipe), "--measures", str(finished)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("filter: 300 documents reached filter of") and lines[1].split()[0] == "words"
-    assert lines[2].split()[:2] == ["in", "all"] and "judged in" in lines[3]
+    assert lines[0].startswith("filter: 300 documents reached filter of")
+    assert lines[1].split() == ["rule", "documents", "share", "first"] and lines[2].split()[0] == "words"
+    assert lines[3].split()[:2] == ["in", "all"] and "judged in" in lines[4]
 
 
 def test_what_cannot_be_judged_ends_in_one_message(finished: Path, tmp_path: Path):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`output.removed`: the texts and bounds in `removed/`."""
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,26 +12,34 @@ from curation.errors import RecipeError
 from curation.finished.verify import verify
 from curation.phases import removed_texts
 from curation.running.run import run
-from tests.runs import made_texts, recipe_of, records_of, removed_rows, table_rows
+from tests.runs import made_texts, recipe_of, records_of, removed_rows, report_of, table_rows
 
 STAGES = [
     {"kind": "rewrite", "unicode": "nfc"},
     {"kind": "exact_dedup"},
+    {"kind": "measure", "script": True},
     {"kind": "filter", "rules": [{"measure": "words", "min": 5, "max": 40, "reason": "words"}]},
+    {"kind": "language", "keep": ["en"]},
 ]
 NAMES = ("doc", "stage", "reason", "value", "bound", "text")
+GERMAN = "Die Katze sitzt seit gestern auf dem alten Dach."
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("removed") / "a.jsonl"
-    path.write_bytes(records_of([*made_texts(300), "cafe\u0301 twice", "cafe\u0301 twice", "three x y", "w " * 50]))
+    texts = ["cafe\u0301 twice", "cafe\u0301 twice", "three x y", "w " * 50]
+    path.write_bytes(records_of([*made_texts(300), *texts]) + records_of([GERMAN], site="a.de", bound="own"))
     return path
+
+
+def input_of(corpus: Path) -> dict[str, Any]:
+    return {"path": str(corpus), "columns": {"site": "site", "bound": "bound"}}
 
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path) -> Path:
-    run(recipe_of(corpus, stages=STAGES), corpus.parent / "out", engine="cpu", slice_bytes=20_000)
+    run(recipe_of(input_of(corpus), stages=STAGES), corpus.parent / "out", engine="cpu", slice_bytes=20_000)
     return corpus.parent / "out"
 
 
@@ -44,8 +54,29 @@ def test_a_removed_text_is_the_one_that_reached_its_stage_with_the_bound_it_brok
     assert verify(finished) == []
 
 
+def test_a_removed_document_has_the_columns_that_it_had(finished: Path):
+    """Also those of the stage that removed it. Later stages gave it none, and `bound` is a column of `removed/`."""
+    names = ("doc", "stage", "site", "script", "language", "bound")
+    rows = {row[0]: row[1:] for row in table_rows(finished / "removed", *names)}
+    assert rows[304] == ("language", "a.de", "Latn", "de", None)
+    assert rows[302] == ("filter", None, "Latn", None, 5.0)
+    assert rows[301] == ("exact_dedup", None, None, None, None)
+
+
+def test_the_report_names_the_reason_that_removes_most_of_a_language_and_an_input(finished: Path):
+    report = report_of(finished)
+    of_german = {"stage": "language", "reason": "language", "documents": 1}
+    assert report["values"]["most_removed"]["de"] == of_german
+    page = (finished / "report.html").read_text()
+    assert "<td>language: language (1)</td>" in page
+    reasons = Counter((stage, reason) for stage, reason in table_rows(finished / "removed", "stage", "reason"))
+    [((stage, reason), documents)] = reasons.most_common(1)
+    [source] = report["sources"]
+    assert source["most_removed"] == {"stage": stage, "reason": reason, "documents": documents}
+
+
 def test_ids_leave_the_texts_out_and_nothing_else(corpus: Path, finished: Path, tmp_path: Path):
-    run(recipe_of(corpus, stages=STAGES, output={"removed": "ids"}), tmp_path / "out", engine="cpu")
+    run(recipe_of(input_of(corpus), stages=STAGES, output={"removed": "ids"}), tmp_path / "out", engine="cpu")
     schema = pq.read_schema(tmp_path / "out/removed/part-00000.parquet")
     assert schema.names == ["doc", "id", "source", "stage", "reason", "value", "duplicate_of", "file", "line"]
     assert repr(removed_rows(tmp_path / "out")) == repr(removed_rows(finished))
@@ -59,7 +90,7 @@ def test_files_are_cut_by_bytes_of_text_wherever_the_slices_end(
     monkeypatch.setattr("curation.phases.removed.FILE_BYTES", 2_000)
     monkeypatch.setattr(removed_texts, "ROW_GROUP_BYTES", 500)
     for name, size in (("small", 9_000), ("large", 1_000_000)):
-        run(recipe_of(corpus, stages=STAGES), tmp_path / name, engine="cpu", slice_bytes=size)
+        run(recipe_of(input_of(corpus), stages=STAGES), tmp_path / name, engine="cpu", slice_bytes=size)
     small, large = ([path.read_bytes() for path in sorted((tmp_path / name / "removed").iterdir())] for name in
                     ("small", "large"))  # fmt: skip
     assert small == large

@@ -919,8 +919,9 @@ def test_warc_gives_the_main_text_of_pages(tmp_path: Path):
     ]
     path = tmp_path / "a.warc.gz"
     path.write_bytes(b"".join(map(gzip.compress, [INFO, *pages, record(3, b"not a response")])))
-    found = read(path, columns=["url"])
+    found = read(path, columns=["url", "links"])
     assert found["url"] == ["http://x/0", "http://x/1", "http://x/2"]
+    assert found["links"] == ['["http://x/x"]', '["http://x/x"]', None]
     assert found["text"][0].strip().startswith("Größe: A page about whales") and "menu" not in found["text"][0]
     assert found["text"][1] == found["text"][0] and found["text"][2] == ""
 

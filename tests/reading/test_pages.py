@@ -3,6 +3,7 @@
 
 import codecs
 import gzip
+import json
 import re
 import shlex
 import sys
@@ -17,9 +18,10 @@ import curation
 from curation.cli import main
 from curation.errors import CurationError, InputError, OutputError, RecipeError
 from curation.planning.identity import check_computed_with, facts_of_files
-from curation.reading import pages
+from curation.reading import links, pages
 from curation.reading.extract_settings import Extract
 from curation.reading.inputs import Input
+from curation.reading.links import links_of
 from curation.reading.page_encodings import charset_of, decode
 from curation.reading.paths import find_files
 from curation.recipes.recipe import parse_recipe
@@ -309,3 +311,32 @@ def test_warc_takes_the_label_of_the_server(tmp_path: Path, monkeypatch: pytest.
     report = curation.run(recipe, "out", engine="cpu", workers=1).report
     assert [GREEK in text for *_, text in kept_rows(Path("out"))] == [True, True, True, False, False, True, True]
     assert report["documents"]["repaired"] == 2
+
+
+# Links
+
+LINKS = {
+    "resolved": ('<a href=" b/c?q=1&amp;r#top">x</a><A HREF="/d">', ["http://x.org/a/b/c?q=1&r", "http://x.org/d"]),
+    "base": ('<base href="//y.org/z/"><area href=../e>', ["http://y.org/e"]),
+    "once": ('<a href="#top"><a href="http://x.org/a/i.html"><a href>', ["http://x.org/a/i.html"]),
+    "other schemes": ('<a href=mailto:a><a href="javascript:x()"><a href="http://[">', []),
+    "not followed": ('<a href=b rel="x NoFollow"><a href=c rel=ugc><a href=d rel=next>', ["http://x.org/a/d"]),
+    "robots": ('<meta name=Robots content="noindex,NOFOLLOW"><a href=b>', []),
+    "encoding": ('<a href="http://x.org/\u00fc">'.encode("latin-1"), ["http://x.org/\u00fc"]),
+    "long": (f'<a href="{"b" * 2_100}"><a href=c>', ["http://x.org/a/c"]),
+}
+
+
+@pytest.mark.parametrize("case", LINKS)
+def test_links_of_a_page(case: str):
+    page, expected = LINKS[case]
+    page = page if isinstance(page, bytes) else page.encode()
+    assert json.loads(links_of(page, "latin1" if case == "encoding" else "", "<http://x.org/a/i.html>")) == expected
+
+
+def test_links_of_a_page_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(links, "MAX_LINKS", 2)
+    assert json.loads(links_of(b"<a href=b><a href=b><a href=c><a href=d>", "", "http://x/")) == [
+        "http://x/b",
+        "http://x/c",
+    ]

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from curation.cli import main
 from curation.planning.estimate import estimate
 from curation.planning.lost_groups import SampledDocument, warn_of_lost_groups
+from curation.recipes.recipe import as_builtins
 from curation.running.run import run
+from curation.stages import Stage
 from tests.runs import recipe_of, records_of
 
 WORDS = {
@@ -79,13 +83,17 @@ def test_inputs_are_counted_and_their_languages_not_named_again(tmp_path: Path):
     ]
 
 
-def test_values_of_a_carried_column(tmp_path: Path):
+def test_values_of_a_carried_column_and_the_folder_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     english = written(tmp_path / "a.jsonl", source="en.org")
     german = of_one_language(tmp_path / "b.jsonl", "de", source="de.org")
     whole = tmp_path / "whole.jsonl"
     whole.write_bytes(b"".join(Path(each["path"]).read_bytes() for each in (english, german)))
-    [line] = warnings_of(tmp_path, [{"path": str(whole), "columns": {"domain": "source"}}])
-    assert line.startswith("domain 'de.org': 30 of 30 documents are removed by filter (too_few_stop_words); of the")
+    recipe = recipe_of({"path": str(whole), "columns": {"domain": "source"}}, stages=GOPHER, output=NO_TOKENS)
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(as_builtins(recipe)))
+    assert main(["run", str(tmp_path / "r.yaml"), "-o", str(tmp_path / "out"), "--log", "json"]) == 0
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "of the other documents" in line]
+    assert "domain 'de.org': 30 of 30 documents are removed by filter (too_few_stop_words); of the" in line
+    assert f"See curate show {tmp_path / 'out'} --stage filter" in line
 
 
 LABELLED = {"kind": "language", "column": "label"}
@@ -130,3 +138,50 @@ def test_many_groups_are_a_few_lines():
     )
     assert lines[0].startswith("input 'lost 7': about 1,000 of about 1,000 documents are removed by filter (short); ")
     assert ", by a sample. See " in lines[0]
+
+
+def sampled(texts: list[str], lost: int, reason: str) -> list[SampledDocument]:
+    """Documents of which the first `lost` are removed. Each stands for two."""
+    gone = ("filter", reason)
+    return [SampledDocument("a", text, {}, gone if place < lost else None, 2.0) for place, text in enumerate(texts)]
+
+
+def stages_of(*stages: dict[str, Any]) -> dict[str, Stage]:
+    recipe = recipe_of(Path("a.jsonl"), stages=[*stages])
+    return dict(zip(recipe.stage_names, recipe.stages, strict=True))
+
+
+PER_LANGUAGE = {"kind": "filter", "rules": [{"set": "gopher_multilingual", "other": "en"}]}
+LANGUAGE = {"kind": "language"}
+
+
+@pytest.mark.parametrize(
+    ("german", "reason", "stages", "end"),
+    [
+        ("\n", "too_many_newlines", [LANGUAGE, PER_LANGUAGE],
+         "wrapped lines: join the lines before this stage, as docs/how_to/texts.md shows. See curate show DIR --stage "
+         "filter --reason too_many_newlines --where language=de"),
+        (" ", "too_many_newlines", [PER_LANGUAGE],
+         "--set stages.filter.de.too_many_newlines=off. See curate show DIR --stage filter --reason too_many_newlines"),
+        ("\n", "too_few_words", GOPHER,
+         "To keep them, give their language its own bound, as docs/rules_per_language.md shows. See curate show DIR "
+         "--stage filter --reason too_few_words"),
+    ],
+    ids=["wrapped", "per language", "one bound"],
+)  # fmt: skip
+def test_a_rule_that_removes_far_more_of_one_language(german: str, reason: str, stages: list[Any], end: str):
+    known = stages_of(*stages)
+    texts = [german.join(text[start : start + 70] for start in range(0, 490, 70)) for text in texts_of("de", 40)]
+    english = sampled(texts_of("en", 300), 9, reason)
+    [line] = warn_of_lost_groups([*english, *sampled(texts, 15, reason)], {}, known)
+    start = (
+        f"language 'de': filter ({reason}) removes 38% of about 80 documents, by a sample; of those in other languages"
+    )
+    assert line.startswith(f"{start} 3.0%. ") and line.endswith(end), line
+    whole = sampled(texts_of("en", 300), 0, reason)
+    assert warn_of_lost_groups([*whole, *sampled(texts, 9, reason)], {}, known) == []  # too few
+    many = sampled(texts_of("en", 300), 60, reason)
+    assert warn_of_lost_groups([*many, *sampled(texts, 15, reason)], {}, known) == []  # the others lose 20 %
+    assert (
+        warn_of_lost_groups([*english, *sampled(texts, 15, reason)], {}, stages_of(LANGUAGE)) == []
+    )  # not by a rule on texts

@@ -183,6 +183,8 @@ def test_the_size_is_bounded(report: dict[str, Any]):
     clusters = {"clusters": [cluster] * 3_000, "count": 5_000, "shares": [0.5, 0.2], "points": points}
     many["texts"]["clusters"] = [{"stage": HOSTILE, **clusters}] * 9
     many["values"]["languages"] = {name: {f"{k} {HOSTILE}": k for k in range(3_000)} for name in ("read", "kept")}
+    most = {"stage": HOSTILE, "reason": HOSTILE, "documents": 9}
+    many["values"]["most_removed"] = {f"{number} {HOSTILE}": most for number in range(3_000)}
     reasons = {f"{number} {HOSTILE}": number for number in range(60)}  # more than are shown
     many["stages"] += [many["stages"][0] | {"reasons": reasons}] * 300
     (entry,) = many["measured"]

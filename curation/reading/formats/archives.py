@@ -2,8 +2,8 @@
 """Web archives: WET (`conversion` records, whose content is the text) and WARC (`response` records, whose main text
 `curation.reading.pages` extracts).
 
-`id` is the record's. `columns` may name `url`, `date` and `warc_id`, which is the same id. Malformed UTF-8 becomes
-U+FFFD; such documents are counted.
+`id` is the record's. `columns` may name `url`, `date` and `warc_id`, which is the same id; of WARC also `links`.
+Malformed UTF-8 becomes U+FFFD; such documents are counted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from curation.reading import pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
 from curation.reading.formats.base import Format
+from curation.reading.links import links_of
 from curation.reading.page_encodings import charset_of
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunks
@@ -36,12 +37,13 @@ class Entry(NamedTuple):
 
 
 RECORD_ID = "warc-record-id"
-FIELDS = {"url": "warc-target-uri", "date": "warc-date", "warc_id": RECORD_ID}
+URL, LINKS = "warc-target-uri", "links"
+FIELDS = {"url": URL, "date": "warc-date", "warc_id": RECORD_ID}
+
+TextOf = Callable[[Record], tuple[bytes, bool, dict[str, str]]]  # with `repaired`, and further fields
 
 
-def _read(
-    file: SourceFile, batch_bytes: int, kind: str, text_of: Callable[[Record], tuple[bytes, bool]]
-) -> Iterator[Documents]:
+def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: TextOf) -> Iterator[Documents]:
     """Yield the records of one type as documents. Each damaged stretch of the file counts as one rejected record."""
     row = size = 0
     entries: list[Entry] = []
@@ -51,7 +53,7 @@ def _read(
                 continue
             entry = _with_text(record, text_of, file)
             entries.append(entry)
-            size += HELD_BYTES + len(entry.text) + sum(map(len, record.headers.values()))
+            size += HELD_BYTES + len(entry.text) + sum(map(len, entry.headers.values()))
             if size >= batch_bytes:
                 yield _as_documents(entries, file, row)
                 row, size, entries = row + len(entries), 0, []
@@ -59,14 +61,15 @@ def _read(
         yield _as_documents(entries, file, row)
 
 
-def _with_text(record: Record, text_of: Callable[[Record], tuple[bytes, bool]], file: SourceFile) -> Entry:
+def _with_text(record: Record, text_of: TextOf, file: SourceFile) -> Entry:
     error = record.damage or (too_large(file.max_document_bytes) if record.too_large else "")
-    text, repaired = b"", False
+    text, repaired, fields = b"", False, dict[str, str]()
     try:
-        text, repaired = (b"", False) if error else text_of(record)
+        if not error:
+            text, repaired, fields = text_of(record)
     except ValueError as raised:
         error = str(raised)
-    return Entry(record.offset, record.headers, text, error, repaired)
+    return Entry(record.offset, record.headers | fields, text, error, repaired)
 
 
 def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents:
@@ -79,7 +82,7 @@ def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents
         pa.array([_value(entry, RECORD_ID) for entry in headers], pa.large_string()),
         text,
         *(
-            pa.array([_value(entry, FIELDS[name]) for entry in headers], pa.large_string())
+            pa.array([_value(entry, FIELDS.get(name, name)) for entry in headers], pa.large_string())
             for name in file.carried.values()
         ),
     ]
@@ -94,20 +97,23 @@ def _value(headers: dict[str, str], field: str) -> str | None:
     return value.strip("<>").removeprefix("urn:uuid:") if value else None
 
 
-def _extractor(file: SourceFile) -> Callable[[Record], tuple[bytes, bool]]:
+def _extractor(file: SourceFile) -> TextOf:
     """Return the function from a record to its main text: "" for other content than HTML, ValueError for unreadable
     pages."""
     main_text = pages.extractor(file.extraction)
+    with_links = LINKS in file.carried.values()
 
-    def extract(record: Record) -> tuple[bytes, bool]:
+    def extract(record: Record) -> tuple[bytes, bool, dict[str, str]]:
         check_interrupts()  # a page takes up to a second
         headers, body = responses.split(record.content)
         content_type = headers.get("content-type", "")
         if "html" not in content_type.lower():
-            return b"", False
+            return b"", False, {}
         body = responses.decode(headers, body, file.max_document_bytes)
-        text, repaired = main_text(body, charset_of(content_type))
-        return text.encode(), repaired
+        charset = charset_of(content_type)
+        text, repaired = main_text(body, charset)
+        links = links_of(body, charset, record.headers.get(URL, "")) if with_links else ""
+        return text.encode(), repaired, {LINKS: links} if with_links else {}
 
     return extract
 
@@ -124,7 +130,7 @@ class Wet(_Archive):
     suffixes = (".wet",)
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        return _read(file_range.file, batch_bytes, "conversion", lambda record: (record.content, False))
+        return _read(file_range.file, batch_bytes, "conversion", lambda record: (record.content, False, {}))
 
 
 class Warc(_Archive):
@@ -132,6 +138,7 @@ class Warc(_Archive):
 
     name = "warc"
     suffixes = (".warc",)
+    fields = (*FIELDS, LINKS)
     start = rb"WARC/"
     options = ("extract",)
     hint = pages.HINT

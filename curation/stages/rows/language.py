@@ -19,7 +19,7 @@ from curation.models.fasttext import describe_model, label_names, load_classifie
 from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
 from curation.rules.languages import matching
-from curation.stages.base import PATH, Function, RowStage, counts_line
+from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
 ANY = "any"  # language
@@ -148,6 +148,11 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
             "gives short, technical and mixed text low probabilities. Look at them with curate show DIR --reason "
             f"{REASONS[1]}; to keep more, lower min_probability, or set model: to lid.176.bin"
         ]
+
+
+def language_column(stages: Sequence[Stage]) -> str:
+    """Return the column of the last `language` stage; "" without one."""
+    return next((stage.column for stage in reversed(stages) if isinstance(stage, Language)), "")
 
 
 def labels_of(codes: Sequence[str], model: str, where: str) -> list[str]:

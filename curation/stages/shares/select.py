@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, as_share, counted
 from curation.rules.columns import has_kind, numbers_of, written_numbers
-from curation.rules.hosts import hosts_of
+from curation.rules.hosts import domains_of
 from curation.stages.base import CorpusStage, Function, Phase
 from curation.stages.corpus.keep_orders import SIGN, as_strings, order_of_floats
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
@@ -163,7 +162,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
         if not has_kind(kind, "text"):
             raise InputError(f"column {self.per_domain!r} holds {values.type}, but per_domain needs URLs")
-        return pc.replace_substring_regex(hosts_of(values), pattern=r"^www\.(.*\.)", replacement=r"\1")
+        return domains_of(values)
 
     def phases(self) -> Sequence[Phase]:
         return phases(self._keys_of, self._dropped, self._is_grouped)
