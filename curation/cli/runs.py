@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any
 
 from curation.cli import recipes
@@ -24,6 +25,10 @@ def _add_run(parser: Parser) -> None:
     share(parser, "output")
     share(parser, "work", *RUNNING, *LOGGING)
     parser.add_argument(
+        "--reuse", default="", type=os.path.expanduser, metavar="OLD",
+        help="take scores and vectors of equal texts from the run in this folder (default: compute all)",
+    )  # fmt: skip
+    parser.add_argument(
         "--array-task", default="", metavar="K/N", help="take part in the run as process K of N that share only DIR"
     )
     parser.add_argument(
@@ -38,6 +43,7 @@ def _add_run(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     prepare_memory()
     more = {"array_task": options.array_task, "lease_seconds": options.lease_seconds, "work": options.work}
+    more["reuse"] = options.reuse
     return conclude(run_recipe(recipes.load(options), options.output, options, **more), options.output, options)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Written by `make functions`. Do not edit.
 # fmt: off
-# ruff: noqa: E501
+# ruff: noqa: B006, E501
 """The stages as functions on frames: lazy on Dask frames, immediate on pandas and cuDF frames."""
 
 from __future__ import annotations
@@ -729,6 +729,7 @@ def select(
     keep_lowest: float = 0,
     keep_highest: float = 0,
     max_documents: int = 0,
+    max_bytes: int = 0,
     keep: str = "highest",
     per: str = "",
     per_domain: str = "",
@@ -765,8 +766,10 @@ def select(
 @takes(Mix)
 def mix(
     frame: AnyFrame,
-    weights: Mapping[str, float] | Mix,
+    weights: Mapping[str, float] | Mix = {},
     *,
+    temperature: float = 0,
+    max_epochs: int = 0,
     by: str = "source",
     documents: int = 0,
     tokens: int = 0,

@@ -38,9 +38,9 @@ class Windows(NamedTuple):
     characters: np.ndarray
 
     @property
-    def truncated(self) -> int:
-        """The number of documents with text that no window covers."""
-        return int(np.count_nonzero((self.seen < self.characters) & (self.seen > 0)))
+    def is_truncated(self) -> np.ndarray:
+        """Whether each document has text that no window covers, bool."""
+        return (self.seen < self.characters) & (self.seen > 0)
 
 
 def special_ids(tokenizer: Any) -> tuple[list[int], list[int]]:

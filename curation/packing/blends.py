@@ -17,6 +17,7 @@ import msgspec
 from curation.errors import OutputError, counted
 from curation.packing.megatron import TrainingPair
 from curation.packing.ordering import SPLITS
+from curation.packing.temperature import UNITS, check_temperature, tempered
 from curation.system.files import as_json, commit
 
 WAYS = ("given", "tokens", "temperature")
@@ -41,8 +42,7 @@ class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         if self.by not in WAYS:
             raise ValueError(f"blend.by must be one of {', '.join(WAYS)}, not {self.by!r}")
-        if not self.temperature > 0:
-            raise ValueError(f"blend.temperature must be above 0, not {self.temperature}")
+        check_temperature("blend.temperature", self.temperature)
         if self.temperature != 1 and self.by != "temperature":
             raise ValueError(
                 f"blend.temperature is {self.temperature}, but blend.by is {self.by}. Set blend.by: temperature, or "
@@ -103,16 +103,14 @@ def weigh(pairs: Sequence[TrainingPair], weights: Mapping[str, float], blend: Bl
     sizes: dict[str, int] = {}
     for pair in pairs:
         sizes[pair.source] = sizes.get(pair.source, 0) + pair.info.tokens
-    power = {"given": 0.0 if weights else 1.0, "tokens": 1.0, "temperature": 1 / blend.temperature}[blend.by]
-    largest = max(sizes.values(), default=1)
-    pair_weights = []
-    for pair in pairs:
-        size = sizes[pair.source]
-        weight = (
-            pair.info.tokens * weights.get(pair.source, 1.0) * (1.0 if power == 1 else (size / largest) ** power / size)
-        )
-        pair_weights.append(weight)
-    scale = 1.0 if power == 1 else sum(pair_weights)
+    by_tokens = {"given": not weights, "tokens": True, "temperature": blend.temperature == 1}[blend.by]
+    powers = tempered([*sizes.values()], blend.temperature) if blend.by == "temperature" else [UNITS] * len(sizes)
+    of_token = {
+        source: 1.0 if by_tokens else power / (UNITS * size)
+        for (source, size), power in zip(sizes.items(), powers, strict=True)
+    }
+    pair_weights = [pair.info.tokens * weights.get(pair.source, 1.0) * of_token[pair.source] for pair in pairs]
+    scale = 1.0 if by_tokens else sum(pair_weights)
     return [
         Weighted(f"{weight / scale:.6g}", pair.info.prefix) for weight, pair in zip(pair_weights, pairs, strict=True)
     ]

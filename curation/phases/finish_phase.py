@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last phase of tasks: Megatron pairs, other forms, `removed/`, `rejected.jsonl`, `measures/`, `raw/` and
-`cleaned/`, each file with its digest.
+"""The last phase of tasks: Megatron pairs, other forms, `removed/`, `rejected.jsonl`, `measures/`, `scores/`,
+`raw/` and `cleaned/`, each file with its digest.
 
 The files are cut before, from counts and sizes. So they do not depend on each other, and tasks write them at once.
 """
@@ -28,9 +28,11 @@ from curation.phases.measure_files import FOLDER as MEASURES
 from curation.phases.measure_files import write_measures
 from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, lost_by_language, write_rejected
 from curation.phases.removed_texts import AddedColumns
+from curation.phases.scores import FILE_BYTES, ScoresFile, plan_scores, write_scores
 from curation.planning.stored_plan import urls_of_slices
 from curation.recipes.exports import is_one_file
 from curation.run_folder.partitions import Numbering, Partitions
+from curation.run_folder.scores import kept_stages
 from curation.stages.corpus.key_ranges import read_cell, write_cells
 from curation.stages.rows.language import language_column
 from curation.system.files import commit, make_folder, numbered_path, read_json, write_json
@@ -43,8 +45,10 @@ if TYPE_CHECKING:
     from curation.phases.ledger import SliceTotals
     from curation.phases.segment_state import SegmentState
     from curation.phases.write_phase import OutputPart
+    from curation.planning.segments import Segment
     from curation.planning.stored_plan import Plan
     from curation.recipes.recipe import Recipe
+    from curation.stages.outcome import StageCount
 
 NO_COUNTS = Counts(0, 0, 0)
 RECORDS: Decoder[dict[str, Any]] = Decoder(dict, lambda record: NO_COUNTS, removes=False)
@@ -136,14 +140,14 @@ def sizes_path(work: Path, task: int) -> Path:
 class Step(NamedTuple):
     """A file or folder of the last phase: what it is, how to write it, and its bytes or documents."""
 
-    kind: str  # pair, shuffled, form, removed, rejected, measures, raw or cleaned
+    kind: str  # a key of ITEM_TYPES
     item: Any
     size: int = 1
 
 
 ITEM_TYPES: dict[str, Any] = {
     "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
-    "rejected": str, "measures": RemovedFile, "raw": RawFiles, "cleaned": CleanedFile,
+    "rejected": str, "measures": RemovedFile, "scores": ScoresFile, "raw": RawFiles, "cleaned": CleanedFile,
 }  # fmt: skip
 
 
@@ -181,6 +185,8 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
         case "measures":
             numbering = Numbering(plan.slices, job.removed.offsets)
             record["digests"] = write_measures(job.folder / MEASURES, item, recipe, numbering, job.removed.segments)
+        case "scores":
+            record["digests"] = write_scores(job.folder, item, job.removed.segments[item.segment], len(plan.slices))
         case "raw":
             engine, offsets = load_engine(job.engine), job.removed.offsets
             record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, offsets, urls)
@@ -252,6 +258,15 @@ def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
 def removed_steps(files: Sequence[RemovedFile], kind: str = "removed") -> list[Step]:
     """Return the steps of the files of `removed/`, or of `measures/`."""
     return [Step(kind, file, 100 * file.rows) for file in files]
+
+
+def scores_steps(context: RunContext, segments: Sequence[Segment], counts: Sequence[StageCount]) -> Iterator[Step]:
+    """Yield the steps of the files of `scores/`."""
+    recipe = context.plan.recipe
+    for segment in segments:
+        for number in kept_stages(recipe, segment.row_stages):
+            files = plan_scores(recipe.stages[number], number, segment.number, counts[number].documents_in)
+            yield from (Step("scores", file, FILE_BYTES) for file in files)
 
 
 def rejected_step(rejected: int) -> Step:

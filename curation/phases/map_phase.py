@@ -21,6 +21,7 @@ from curation.phases import slice_notes
 from curation.phases.ledger import SliceRecord
 from curation.phases.locations import store_locations
 from curation.phases.removed_texts import AddedColumns
+from curation.phases.scores import SliceScores
 from curation.phases.slice_notes import SliceNotes
 from curation.planning.identity import check_computed_with, check_stage_files, facts_of_files, facts_of_stages
 from curation.planning.segments import Segment
@@ -36,6 +37,7 @@ from curation.run_folder.partitions import (
     TableFile,
     open_partition,
 )
+from curation.run_folder.scores import StoredScores, kept_stages, suffix_of
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
 from curation.stages.checks import stage_errors
@@ -63,6 +65,7 @@ class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
     cuts: StoredCuts | None  # spans that its last stage cuts from texts
     columns: WrittenColumns | None = None  # that its last stage writes
     stages: dict[int, dict[str, Any]]  # number -> the prepared stage as JSON
+    reused: dict[int, list[StoredScores]] = {}  # number -> scores of an earlier run
 
 
 class _Task(NamedTuple):
@@ -96,21 +99,25 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     noted_suffixes = slice_notes.suffixes(plan.recipe, job.before is None)
-    paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *noted_suffixes)]
+    kept_scores = {suffix_of(k): k for k in kept_stages(plan.recipe, task.numbers)}
+    paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *noted_suffixes, *kept_scores)]
     with (
-        commit_all(*paths) as (documents, keys, removed, rejected, *noted),
+        commit_all(*paths) as (documents, keys, removed, rejected, *more),
         PartitionWriter(documents, keys) as partition,
         TableFile(removed, _removed_schema(plan)) as removed_file,
         open(rejected, "wb") as rejected_file,
         SliceNotes(
-            task.engine, plan.recipe, dict(zip(noted_suffixes, noted, strict=True)), task.slice.columns
+            task.engine, plan.recipe, dict(zip(noted_suffixes, more, strict=False)), task.slice.columns
         ) as notes,
+        SliceScores(
+            stages, dict(zip(kept_scores.values(), more[len(noted_suffixes) :], strict=True)), job.reused
+        ) as scores,
         RunningNote(job.folder, number) as note,
     ):
         for frame in _frames(task, record, rejected_file, notes):
             check_interrupts()
             note.begin(len(frame), max(record.bytes_read - record.read_counts()[1], 0))
-            frame = _apply_stages(task, frame, record, removed_file, notes)
+            frame = _apply_stages(task, frame, record, removed_file, notes, scores)
             started = time.perf_counter()
             columns = _keys(task, frame)
             partition.write(_documents(task, frame), columns)
@@ -225,7 +232,9 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
         done += len(batch)
 
 
-def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile, notes: SliceNotes) -> Frame:
+def _apply_stages(
+    task: _Task, frame: Frame, record: SliceRecord, removed: TableFile, notes: SliceNotes, scores: SliceScores
+) -> Frame:
     """Apply the row stages of the segment in order, count in the record and the notes, and write removed rows to their
     file."""
     engine = task.engine
@@ -234,7 +243,7 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
         started = time.perf_counter()
         before = frame
         stage = cast(RowStage, task.stages[number])
-        frame, outcome = apply_stage(engine, before, stage)
+        frame, outcome = apply_stage(engine, before, stage, scores.apply(number))
         notes.add_measures(number, stage, before, outcome)
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())

@@ -25,7 +25,7 @@ MAX_SLICE_BYTES = 32 << 20
 
 
 class Call(NamedTuple):
-    """The checked arguments of a run. `started` is the time of `perf_counter` at its start."""
+    """The arguments of a run. `started` is the time of `perf_counter` at its start; `reuse` is checked later."""
 
     recipe: Recipe
     folder: Path
@@ -38,6 +38,7 @@ class Call(NamedTuple):
     force_disk: bool
     progress: Progress
     started: float
+    reuse: str | Path = ""
 
     @property
     def engine(self) -> Engine:

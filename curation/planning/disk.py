@@ -17,6 +17,8 @@ bytes per byte of text (or as named), from a survey of the inputs:
     other forms     *.npy, *.pt                         bytes of the form's dtype per token, 16 per document
     removed         *.parquet, rejected.jsonl           30 + the id, per document read; 400 per rejected record;
                                                         the text that row stages remove, compressed as `documents`
+    scores          *.arrow                             16 and the values of the stage, per document and stage; `_work`
+                                                        has them once more
     raw, cleaned    *.jsonl, *.csv, *.parquet           1.05 and 60 per document; Parquet as `documents`
     index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document; `_work` has
                                                         the largest index once more, by slice group
@@ -56,6 +58,7 @@ from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import bytes_of_run
+from curation.run_folder.scores import bytes_per_document
 from curation.stages import CorpusStage, Mix
 from curation.stages.checks import stage_errors
 from curation.stages.measured_rules import values_bytes
@@ -129,6 +132,9 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         "documents": written * survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
     }
+    if scores := bytes_per_document(recipe) * documents:
+        parts["scores"] = scores
+        parts["_work"] += scores
     if tokenizer:
         ids = written * survey.tokens * tokenizer.dtype.itemsize
         parts["_work"] += ids + LENGTH_BYTES * kept_documents

@@ -24,7 +24,8 @@ RAW, CLEANED, CARD = "raw", "cleaned", "README.md"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
 
 OUTPUT_NAMES = (
-    "documents", "removed", "measures", "tokens", "index", "centroids", *FORMS, "rejected.jsonl", CARD, *EXPORTED,
+    "documents", "removed", "measures", "scores", "tokens", "index", "centroids", *FORMS, "rejected.jsonl", CARD,
+    *EXPORTED,
 )  # fmt: skip
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from curation.errors import counted
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.megatron import PairInfo, TrainingPair
 from curation.packing.samples import write_sample
@@ -36,6 +37,7 @@ from curation.phases.finish_phase import (
     removed_steps,
     run_lookups,
     run_steps,
+    scores_steps,
     sized_tasks,
 )
 from curation.phases.kept_ids import ids_of
@@ -134,6 +136,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
     steps = [*removed_steps(files[1]), rejected_step(sum(record.rejected for record in first.records))]
     steps += removed_steps(plan_removed(measured), "measures") if recipe.output.measures else []
+    steps += scores_steps(context, segments, counts)
     steps += raw_steps(context, folders[0], first)
     tokens, digests = _finish(context, files[0], first, steps, state, parts, part_records, lost)
     digests |= centroid_digests(context.folder)
@@ -186,6 +189,7 @@ def _run_segment(
         cuts=None if state is None else state.cuts,
         columns=None if state is None else state.columns,
         stages={number: stage_for_job(stage) for number, stage in prepared.items()},
+        reused={number: scores for number, scores in context.reused.stages.items() if number in segment.row_stages},
     )
     names = [context.plan.recipe.stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
@@ -317,5 +321,13 @@ def _conclude(
     if not context.plan.recipe.report.samples:
         for count in counts:
             count.hide_texts()
-    lines = [stage.report_lines(count) for stage, count in zip(context.plan.recipe.stages, counts, strict=True)]
-    return build(context, documents, (counts, lines), totals, output_records, digests)
+    stages = zip(context.plan.recipe.stages, counts, strict=True)
+    lines = [[*stage.report_lines(count), *_reused_line(count, context.reused.folder)] for stage, count in stages]
+    content = build(context, documents, (counts, lines), totals, output_records, digests)
+    return content | ({"reused_from": context.reused.folder} if context.reused.folder else {})
+
+
+def _reused_line(count: StageCount, folder: str) -> list[str]:
+    if "reused" not in count.details:
+        return []
+    return [f"{count.details['reused']:,} of {counted(count.documents_in, 'score')} reused from {folder or 'a run'}"]

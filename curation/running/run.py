@@ -40,12 +40,13 @@ from curation.run_folder.folder import WORK, check_empty, discard, find_finished
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phases import run_phases
+from curation.running.reused import open_reused
 from curation.system.files import local_output, read_json, remove, write_json
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
 from curation.system.progress import Progress, choose_progress
 from curation.system.steps import each, shown_by
-from curation.tasks.context import RunContext
+from curation.tasks.context import Reused, RunContext
 from curation.tasks.deletion import delete_work, stored_report
 
 MIN_SLICE_BYTES = 4 << 20
@@ -65,6 +66,7 @@ def run(
     array_task: str = "",
     lease_seconds: float = EXPIRE_SECONDS,
     work: str | Path = "",
+    reuse: str | Path = "",
 ) -> RunResult:
     """Run a recipe, write its output folder, and return the report.
 
@@ -86,6 +88,8 @@ def run(
     array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
     lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
     work         with a URL: the local folder of the run. Default: a folder in the current one, named by the URL
+    reuse        local folder of an earlier run: scores and vectors of equal texts by the same models are read there in
+                 place of being computed again (docs/runs.md). Outputs do not depend on it
 
         >>> import curation
         >>> curation.run(curation.load_recipe("recipe.yaml"), "another", progress=False).report["documents"]["kept"]
@@ -110,7 +114,9 @@ def run(
         checked = preflight(recipe, folder)  # before anything is read
     if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
         choice = suit_engine(work_of(recipe, checked, workers))
-    call = Call(recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started)
+    call = Call(
+        recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started, reuse
+    )
     begin_writing()
     if array_task:
         with shown_by(progress):
@@ -146,6 +152,11 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
 
     `array` is the driver of a run by processes that share only a folder.
     """
+    with open_reused(call.reuse, call.recipe, call.folder, call.progress) as reused:
+        return _drive(call, array, reused)
+
+
+def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     recipe, folder, progress = call.recipe, call.folder, call.progress
     if not call.force_disk:
         check_disk(recipe, call.checked.files, call.checked.tokenizer, call.engine, folder, progress)
@@ -172,6 +183,7 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
             progress=progress,
             workers=resources.workers * processes,
             batch_bytes=resources.batch_bytes,
+            reused=reused,
         )
         content = read_json(stored_report(folder))  # of a run that was killed while it deleted its work folder
         if content is None:

@@ -190,6 +190,30 @@ class RowStage(Stage, frozen=True, kw_only=True):
         raise NotImplementedError(f"{type(self).__name__} has no apply()")
 
 
+class ScoringStage(RowStage, frozen=True, kw_only=True):
+    """A row stage that computes values of each text with a model, and its outcome from them alone."""
+
+    def values(self) -> dict[str, str]:
+        """Return what `score` returns: name -> name of the Arrow type, as in `writes`."""
+        raise NotImplementedError(f"{type(self).__name__} has no values()")
+
+    def score(self, engine: Engine, frame: Frame) -> pa.Table:
+        """Return the values of the texts of a frame, one row per row. A row depends on its text alone."""
+        raise NotImplementedError(f"{type(self).__name__} has no score()")
+
+    def outcome(self, values: pa.Table) -> Outcome:
+        """Return the outcome for rows with these values."""
+        raise NotImplementedError(f"{type(self).__name__} has no outcome()")
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        return self.outcome(self.score(engine, frame))
+
+    def kept_values(self) -> dict[str, str]:
+        """Return the values that a run keeps for later ones (`output.scores`), as `values` does: those that depend on
+        the machine. Integers of fastText and of n-gram models are computed about as fast as they are found."""
+        return self.values() if self.computed_with() else {}
+
+
 class Phase(NamedTuple):
     """A step of a corpus stage between its keys and its decision.
 

@@ -20,11 +20,13 @@ from curation.system.files import commit, make_folder, sync_files
 from curation.system.steps import each
 
 
-def apply_stage(engine: Engine, frame: Frame, stage: RowStage) -> tuple[Frame, Outcome]:
-    """Apply a row stage to a frame. Return the frame without the removed rows, with new texts and columns, and the
-    outcome. StageError for an outcome that differs from what the stage announces."""
+def apply_stage(
+    engine: Engine, frame: Frame, stage: RowStage, apply: Callable[[Engine, Frame], Outcome] | None = None
+) -> tuple[Frame, Outcome]:
+    """Apply a row stage to a frame, or `apply` in place of its method. Return the frame without the removed rows, with
+    new texts and columns, and the outcome. StageError for an outcome that differs from what the stage announces."""
     with stage_errors(stage):
-        outcome = checked_outcome(stage, engine, frame, stage.apply(engine, frame))
+        outcome = checked_outcome(stage, engine, frame, (apply or stage.apply)(engine, frame))
     if outcome.text is not None:
         frame = engine.with_columns(frame, {TEXT: as_column(engine, frame, outcome.text)})
     columns = outcome.columns

@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from curation.contract import Engine, Session
 from curation.planning.stored_plan import Plan, Stored
 from curation.run_folder.folder import WORK
+from curation.run_folder.scores import StoredScores
 from curation.system.progress import Progress
+
+
+class Reused(NamedTuple):
+    """What a run takes from an earlier one: the folder of that run, and its scores by the number of the stage."""
+
+    folder: str = ""
+    stages: Mapping[int, list[StoredScores]] = MappingProxyType({})
 
 
 class RunContext(NamedTuple):
@@ -30,6 +40,7 @@ class RunContext(NamedTuple):
     progress: Progress
     workers: int
     batch_bytes: int
+    reused: Reused = Reused()
 
     @property
     def work(self) -> Path:

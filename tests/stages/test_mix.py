@@ -17,9 +17,11 @@ import pytest
 import curation
 from curation.errors import CurationError, RecipeError
 from curation.finished.verify import verify
+from curation.packing.temperature import UNITS, tempered
 from curation.report.text import print_funnel
 from curation.running.run import run
 from curation.stages.corpus import key_ranges
+from curation.stages.outcome import StageCount
 from curation.stages.shares import mix
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows
 
@@ -178,10 +180,88 @@ def test_a_frame_is_mixed_as_a_run_is(tmp_path: Path):
     assert sorted(drawn.index) == sorted(row[0] for row in rows) and drawn.index.is_monotonic_increasing
 
 
+# Multilingual BERT: exponent 0.7; "English would be sampled 1000x more than Icelandic, but after smoothing it's only
+# sampled 100x more" (its multilingual.md). 1000^0.7 = 10^2.1 = 125.89.
+@pytest.mark.parametrize(
+    ("sizes", "temperature", "weights"),
+    [
+        ([1000, 1], 1 / 0.7, [1, 10**-2.1]),
+        ([1_000_000, 10_000, 100, 0], 2, [1, 0.1, 0.01, 0]),
+        ([3, 7], 1, [3 / 7, 1]),
+        ([1_000_000, 1], 1e300, [1, 1]),
+        ([7, 6], 1e-9, [1, 0]),
+        ([], 2, []),
+    ],
+)
+def test_weights_are_powers_of_sizes(sizes: list[int], temperature: float, weights: list[float]):
+    assert [weight / UNITS for weight in tempered(sizes, temperature)] == pytest.approx(weights, rel=1e-12)
+
+
+def test_a_weight_is_the_nearest_integer_to_the_exact_root():
+    weight = tempered([10, 9], 3.33)[1]  # UNITS x 0.9^(100/333)
+    exact = (2 * UNITS) ** 333 * 9**100
+    assert (2 * weight - 1) ** 333 * 10**100 < exact < (2 * weight + 1) ** 333 * 10**100
+
+
+@pytest.mark.parametrize(
+    ("weights", "sizes", "total", "epochs", "quotas"),
+    [
+        ([10, 1], [1000, 10], 110, 0, [100, 10]),
+        ([1, 1], [1000, 10], 100, 4, [60, 40]),  # the small group 4 times, the rest from the other
+        ([2, 1, 1], [100, 1, 100], 100, 2, [65, 2, 33]),  # 98 by 2 : 1 is 65.3 and 32.7
+        ([1, 1], [10, 10], 100, 4, [40, 40]),  # all groups 4 times: fewer than asked for
+        ([1, 1, 0], [5, 100, 7], 20, 1, [5, 15, 0]),
+    ],
+)
+def test_what_a_group_lacks_is_given_to_the_others(
+    weights: list[int], sizes: list[int], total: int, epochs: int, quotas: list[int]
+):
+    assert mix.apportion([*map(Fraction, weights)], sizes, total, epochs) == quotas
+
+
+def test_a_temperature_finds_the_groups_and_draws_by_their_sizes(tmp_path: Path):
+    texts, kinds = made()
+    settings = {"weights": {}, "temperature": 2, "tokens": 9000, "max_epochs": 2}
+    report = run_mix(tmp_path / "run", settings, workers=2, slice_bytes=9000)
+    sizes: Counter[str] = Counter()
+    for text, kind in zip(texts, kinds, strict=True):
+        sizes[kind] += tokens_in(text)
+    groups = report["stages"][0]["details"]["groups"]
+    assert [group["name"] for group in groups] == sorted(sizes, key=lambda kind: -sizes[kind])
+    quotas = {"books": 2 * sizes["books"]}  # below its share by the root of its size
+    roots = {kind: math.sqrt(size) for kind, size in sizes.items() if kind != "books"}
+    quotas |= {kind: (9000 - quotas["books"]) * root / sum(roots.values()) for kind, root in roots.items()}
+    for group in groups:
+        assert group["tokens"] == sizes[group["name"]]
+        assert quotas[group["name"]] - 1 < group["drawn_tokens"] < quotas[group["name"]] + 100
+    assert {row[4] for row in removed_rows(tmp_path / "run" / "out")} == {"not_drawn"}
+    assert not [line for line in report["warnings"] if "fewer" in line]
+
+
+def test_documents_without_a_group_are_removed_and_a_limit_of_epochs_is_kept():
+    frame = pd.DataFrame({"text": [*"abcdefgh"], "kind": ["x", "x", "x", "x", "x", "y", None, ""]})
+    drawn = curation.mix(frame, temperature=1e9, by="kind", documents=8, max_epochs=2)
+    assert Counter(drawn["kind"]) == {"x": 6, "y": 2}
+
+
+def test_a_mixture_that_cannot_be_so_large_is_smaller_and_says_so():
+    frame = pd.DataFrame({"text": [*"abc"], "kind": [*"xxy"]})
+    stage = mix.Mix(temperature=5, by="kind", documents=9, max_epochs=2)
+    assert len(curation.mix(frame, stage)) == 6
+    details = {"unit": "documents", "groups": [], "missing": 3}
+    [warning] = stage.warnings(StageCount(kind="mix", name="mix", details=details))
+    assert "3 documents fewer than asked for" in warning and "max_epochs (2) times. Raise it" in warning
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"weights": {}}, "weights is empty"),
+        ({"temperature": 2}, "give weights or temperature, not both"),
+        ({"weights": {}, "temperature": -1}, "temperature must be above 0, not -1"),
+        ({"weights": {}, "temperature": float("inf")}, "temperature must be finite, not inf"),
+        ({"max_epochs": 4}, "max_epochs needs documents or tokens"),
+        ({"max_epochs": -1, "documents": 5}, "max_epochs must be 0 or more, not -1"),
         ({"weights": {"web": 0}}, "the weight of 'web' must be above 0, not 0"),
         ({"weights": {"web": float("nan")}}, "the weight of 'web' must be above 0, not nan"),
         ({"documents": -1}, "documents must be 0 or more, not -1"),

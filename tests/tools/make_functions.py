@@ -26,7 +26,7 @@ from curation.stages.base import Function
 PACKAGE = Path(__file__).resolve().parents[2] / "curation"
 FUNCTIONS, NAMES, STUB = "library/stage_functions.py", "__init__.py", "__init__.pyi"
 HEADER = "# SPDX-License-Identifier: Apache-2.0\n# Written by `make functions`. Do not edit.\n"
-AS_IT_IS = "# fmt: off\n# ruff: noqa: E501\n"
+AS_IT_IS = "# fmt: off\n# ruff: noqa: B006, E501\n"
 WIDTH = 120
 PARAMETER = 21  # columns of a name in a docstring
 LIST = re.compile(r"(?:str \| )?(?:list\[str\]|tuple\[str, \.\.\.\])( \| dict\[str, str\])?")

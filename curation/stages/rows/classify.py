@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import as_one_array
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
@@ -16,17 +17,25 @@ from curation.models import scores
 from curation.models.encoder_files import is_encoder_path
 from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.models.transformers import load_transformer, transformer_digests, transformer_facts
-from curation.stages.base import PATH, Function, RowStage
+from curation.stages.base import PATH, Function, ScoringStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
-from curation.stages.rows.windows import check_windows, describe_windows, texts_of, window_counts, window_line
+from curation.stages.rows.windows import (
+    WINDOW_VALUES,
+    check_windows,
+    describe_windows,
+    sums_of,
+    texts_of,
+    window_columns,
+    window_line,
+)
 
 SHOWN_LABELS = 10
 BINS = 10  # of the probabilities in the report
 LOWEST, HIGHEST = -1, 10  # whole numbers of a regressor that the report counts apart
 
 
-class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
+class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
     """Write the probability of one label of a model into a column. No document is removed: `filter` and `select` take
     the column.
 
@@ -112,26 +121,31 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
             load_transformer(self.model, True)  # a model that cannot be used ends the run before its tasks
         return self
 
-    def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        if self._is_encoder:
-            return self._by_transformer(engine, frame)
-        model = load_classifier(self.model).scoring(self.label)
-        label, score = engine.classify(frame[TEXT], model, self.max_characters)
-        known = label >= 0
-        details = _tenths(score[known] * BINS // SCORE_UNITS, BINS - 1)
-        details["unknown"] = int(np.count_nonzero(~known))
-        return Outcome(columns={self.column: pa.array(score / SCORE_UNITS, mask=~known)}, details=details)
+    def values(self) -> dict[str, str]:
+        return {"units": "int64", **(WINDOW_VALUES if self._is_encoder else {})}
 
-    def _by_transformer(self, engine: Engine, frame: Frame) -> Outcome:
-        texts = texts_of(engine, frame, self.max_characters)
-        units, known, windows = scores.score_texts(texts, self.model, self.label, self.windows, self.pooling)
-        if self._is_regressor:
-            whole = np.clip(units[known] // scores.SCORE_UNITS, LOWEST, HIGHEST)
+    def score(self, engine: Engine, frame: Frame) -> pa.Table:
+        if self._is_encoder:
+            texts = texts_of(engine, frame, self.max_characters)
+            units, known, windows = scores.score_texts(texts, self.model, self.label, self.windows, self.pooling)
+            return pa.table({"units": pa.array(units, mask=~known), **window_columns(windows)})
+        model = load_classifier(self.model).scoring(self.label)
+        label, units = engine.classify(frame[TEXT], model, self.max_characters)
+        return pa.table({"units": pa.array(units, mask=label < 0)})
+
+    def outcome(self, values: pa.Table) -> Outcome:
+        scale = scores.SCORE_UNITS if self._is_encoder else SCORE_UNITS
+        column = as_one_array(values.column("units"))
+        units, unknown = column.drop_null().to_numpy(), column.null_count
+        if self._is_encoder and self._is_regressor:
+            whole = np.clip(units // scale, LOWEST, HIGHEST)
             details = {f"whole_{number}": int(np.count_nonzero(whole == number)) for number in np.unique(whole)}
         else:
-            details = _tenths(units[known] * BINS // scores.SCORE_UNITS, BINS - 1)
-        details |= {"unknown": int(np.count_nonzero(~known))} | window_counts(windows)
-        return Outcome(columns={self.column: pa.array(units / scores.SCORE_UNITS, mask=~known)}, details=details)
+            details = _tenths(units * BINS // scale, BINS - 1)
+        details |= {"unknown": unknown} | sums_of(values, WINDOW_VALUES if self._is_encoder else ())
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        quotients = column.fill_null(0).to_numpy() / scale
+        return Outcome(columns={self.column: pa.array(quotients, mask=~known)}, details=details)
 
     @property
     def _is_regressor(self) -> bool:

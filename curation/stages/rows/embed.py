@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
+import pyarrow as pa
 
 from curation.contract import Engine, Frame
 from curation.errors import counted
@@ -14,13 +14,21 @@ from curation.models.embeddings import digest_of_model, dimensions_of, embed_tex
 from curation.models.packages import model_folder, named_in
 from curation.models.transformers import transformer_digests
 from curation.models.vectors import to_column, type_name
-from curation.stages.base import PATH, Function, RowStage
+from curation.stages.base import PATH, Function, ScoringStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
-from curation.stages.rows.windows import check_windows, describe_windows, texts_of, window_counts, window_line
+from curation.stages.rows.windows import (
+    WINDOW_VALUES,
+    check_windows,
+    describe_windows,
+    sums_of,
+    texts_of,
+    window_columns,
+    window_line,
+)
 
 
-class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
+class Embed(ScoringStage, frozen=True, kw_only=True, tag="embed"):
     """Write a vector of the meaning of each text into a column. No document is removed.
 
     model           local folder with an encoder such as BERT (`config.json`, `model.safetensors`, `tokenizer.json`),
@@ -97,11 +105,18 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
         load_model(self._folder)  # a model that cannot be used ends the run before its tasks
         return self
 
-    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+    def values(self) -> dict[str, str]:
+        return {"vector": type_name(dimensions_of(self._folder)), **WINDOW_VALUES}
+
+    def score(self, engine: Engine, frame: Frame) -> pa.Table:
         texts = texts_of(engine, frame, self.max_characters)
         vectors, present, windows = embed_texts(texts, self._folder, self.windows, self.pooling)
-        details = {"unknown": int(np.count_nonzero(~present))} | window_counts(windows)
-        return Outcome(columns={self.column: to_column(vectors, present)}, details=details)
+        return pa.table({"vector": to_column(vectors, present), **window_columns(windows)})
+
+    def outcome(self, values: pa.Table) -> Outcome:
+        vectors = values.column("vector")
+        details = {"unknown": vectors.null_count} | sums_of(values, WINDOW_VALUES)
+        return Outcome(columns={self.column: vectors}, details=details)
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the text"

@@ -17,10 +17,10 @@ from curation.models import causal
 from curation.models.encoder_files import encoder_digests, is_encoder_path, open_causal
 from curation.models.encoders import device_facts
 from curation.models.ngrams import KenlmModel, load_language_model
-from curation.stages.base import PATH, Function, RowStage
+from curation.stages.base import PATH, Function, ScoringStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
-from curation.stages.rows.windows import texts_of
+from curation.stages.rows.windows import sums_of, texts_of
 from curation.system.files import known_sha256
 
 UNITS_OF = ("token", "word", "byte")
@@ -28,7 +28,7 @@ DECIMALS = 4  # of a perplexity
 DECADES = 6  # in the report: below 10, 100, ...; the last has no bound
 
 
-class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
+class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
     """Write the perplexity of a text by a language model into a column. No document is removed: `filter` and `select`
     take the column.
 
@@ -110,7 +110,14 @@ class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
         if not self._is_causal:
             load_language_model(self.model)
 
-    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+    def values(self) -> dict[str, str]:
+        return {"perplexity": "double", **dict.fromkeys(self._counts, "int64")}
+
+    @property
+    def _counts(self) -> tuple[str, str]:
+        return ("words", "tokens") if self._is_causal else ("words", "unknown_words")
+
+    def score(self, engine: Engine, frame: Frame) -> pa.Table:
         if self._is_causal:
             return self._by_transformer(engine, frame)
         model = load_language_model(self.model)
@@ -123,28 +130,29 @@ class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
             units = engine.byte_lengths(frame[TEXT])
         else:
             units = words + scores[:, LINES] if self.per == "token" else words
-        known = words > 0
         values = perplexities(scores[:, TOTAL], np.maximum(units, 1))
-        details = {"words": int(words.sum()), "unknown_words": int(scores[:, UNKNOWN_WORDS].sum())}
-        return self._outcome(values, known, details)
+        columns = {"perplexity": pa.array(values, mask=words == 0)}
+        return pa.table(columns | {"words": words, "unknown_words": scores[:, UNKNOWN_WORDS]})
 
-    def _by_transformer(self, engine: Engine, frame: Frame) -> Outcome:
+    def _by_transformer(self, engine: Engine, frame: Frame) -> pa.Table:
         texts = texts_of(engine, frame)
         scores = causal.score_texts(texts, self.model, self.context, self.stride)
         words = np.array([len((text or "").encode().split()) for text in texts], np.int64)
         units = {"token": scores.tokens, "word": words}.get(self.per)
         if units is None:
             units = np.array([len((text or "").encode()) for text in texts], np.int64)
-        known = (words > 0) & (scores.tokens > 0)
+        unknown = (words == 0) | (scores.tokens == 0)
         values = np.round(np.power(10.0, -scores.total / np.maximum(units, 1)), DECIMALS)
-        return self._outcome(values, known, {"words": int(words.sum()), "tokens": int(scores.tokens.sum())})
+        return pa.table({"perplexity": pa.array(values, mask=unknown), "words": words, "tokens": scores.tokens})
 
-    def _outcome(self, values: np.ndarray, known: np.ndarray, details: dict[str, int]) -> Outcome:
-        decade = np.minimum(np.floor(np.log10(values[known])).astype(np.int64), DECADES - 1)
+    def outcome(self, values: pa.Table) -> Outcome:
+        column = values.column("perplexity")
+        decade = np.minimum(np.floor(np.log10(column.drop_null().to_numpy())).astype(np.int64), DECADES - 1)
         bins = np.bincount(np.maximum(decade, 0), minlength=DECADES)
+        details = sums_of(values, self._counts)
         details |= {f"decade_{number}": int(count) for number, count in enumerate(bins.tolist())}
-        details["empty"] = int(np.count_nonzero(~known))
-        return Outcome(columns={self.column: pa.array(values, mask=~known)}, details=details)
+        details["empty"] = column.null_count
+        return Outcome(columns={self.column: column}, details=details)
 
     def explain(self) -> list[str]:
         return [f"{self.column}: perplexity per {self.per} by {self.model}"]

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
 from curation.arrays import as_one_array
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted
 from curation.models.windows import Windows
 from curation.stages.outcome import StageCount
+
+# What a model read of each document; `truncated` is 1 if it read only its start. `window_line` shows the sums.
+WINDOW_VALUES = dict.fromkeys(("windows", "truncated", "characters", "characters_seen"), "int64")
 
 
 def check_windows(windows: int, pooling: str) -> None:
@@ -31,14 +39,16 @@ def describe_windows(windows: int, pooling: str) -> str:
     return f"the {pooling} of {f'up to {windows:,}' if windows else 'all'} windows"
 
 
-def window_counts(windows: Windows) -> dict[str, int]:
-    """Return the details of an outcome from which `window_line` is made."""
-    return {
-        "windows": len(windows.ids),
-        "truncated": windows.truncated,
-        "characters": int(windows.characters.sum()),
-        "characters_seen": int(windows.seen.sum()),
-    }
+def window_columns(windows: Windows) -> dict[str, pa.Array]:
+    """Return the values of WINDOW_VALUES for each document."""
+    counts = np.bincount(windows.document, minlength=len(windows.seen))
+    columns = (counts, windows.is_truncated, windows.characters, windows.seen)
+    return {name: pa.array(column.astype(np.int64)) for name, column in zip(WINDOW_VALUES, columns, strict=True)}
+
+
+def sums_of(values: pa.Table, names: Iterable[str]) -> dict[str, int]:
+    """Return the sums of columns of integers, for the details of an outcome."""
+    return {name: int(values.column(name).to_numpy().sum()) for name in names}
 
 
 def window_line(count: StageCount) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`mix`: draw documents by weights, and repeat those of groups that have too few."""
+"""`mix`: draw documents by weights or by a temperature, and repeat those of groups that have too few."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +16,13 @@ import pyarrow.compute as pc
 from curation.arrays import save_array
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, RecipeError, nearest
+from curation.packing.temperature import check_temperature, tempered
 from curation.stages.base import CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.keep_orders import as_strings
 from curation.stages.corpus.key_ranges import read_cell, slice_group, slice_group_count, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.shares.rank_bounds import bounds_of, lowest, phases
-from curation.stages.shares.select import SOURCE, seeded, source_numbers
+from curation.stages.shares.rank_bounds import Bounds, bounds_of, lowest, phases
+from curation.stages.shares.select import NO_GROUP, SOURCE, seeded, source_numbers
 from curation.system.files import commit
 from curation.system.terminal import aligned
 
@@ -32,6 +34,7 @@ COPIES = "copies"  # phase
 REASONS = ("not_drawn", "no_weight")
 MAX_COPIES = np.iinfo(np.uint16).max
 MAX_USEFUL_COPIES = 4
+MAX_GROUPS = 10_000  # of a temperature: each task has a table of them
 COUNTED = ("documents", "tokens", "drawn_documents", "drawn_tokens", "copies", "most_copies")
 
 
@@ -40,6 +43,10 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     repeated. It is the last stage of a recipe.
 
     weights     name of a group -> its share of the result; divided by their sum. Documents of other groups are removed
+    temperature in place of weights: the weight of every group is n^(1/temperature), n its number of documents, or of
+                tokens with `tokens`. 1 draws by size, larger values make small and large groups more equal
+    max_epochs  repeat no group more often than so many times in all; the other groups get what it lacks, by their
+                weights. 0: no limit
     by          the groups: `source` (inputs), or a column of strings or integers, such as `language`
     documents   number of documents to draw
     tokens      number of tokens to draw
@@ -50,7 +57,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     Give `documents` or `tokens`; without both, as many documents as the weights allow without repeats. A group of n
     documents with a quota of q has each floor(q / n) times, and q mod n of them once more: those with the highest hash
     of text and seed. With `tokens`, each group has its quota or more, by less than one document. Removed documents have
-    the reason `not_drawn` or, in groups without a weight, `no_weight`. InputError for a group without documents.
+    the reason `not_drawn` or, without a group or in one without a weight, `no_weight`. InputError for a group of
+    `weights` without documents.
     """
 
     finds_duplicates: ClassVar[bool] = False
@@ -65,9 +73,12 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
         Raises InputError for a group without rows.
         """,
+        second="weights",
     )
 
-    weights: dict[str, float]
+    weights: dict[str, float] = msgspec.field(default_factory=dict)
+    temperature: float = 0
+    max_epochs: int = 0
     by: str = SOURCE
     documents: int = 0
     tokens: int = 0
@@ -76,8 +87,14 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     seed: int = 1234
 
     def __post_init__(self) -> None:
-        if not self.weights:
-            raise ValueError("weights is empty; name groups and their weights, such as {wiki: 0.3, web: 0.7}")
+        if self.temperature:
+            check_temperature("temperature", self.temperature)
+        if not math.isfinite(self.temperature):
+            raise ValueError(f"temperature must be finite, not {self.temperature}")
+        if self.weights and self.temperature:
+            raise ValueError("give weights or temperature, not both")
+        if not (self.weights or self.temperature):
+            raise ValueError("weights is empty; name groups, such as {wiki: 0.3, web: 0.7}, or give temperature")
         for name, weight in self.weights.items():
             if not (weight > 0 and math.isfinite(weight)):
                 raise ValueError(
@@ -85,15 +102,22 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
                 )
         if self.by in ("", TEXT, ID):
             raise ValueError(f"by must be source, or a column whose values repeat, not {self.by!r}")
-        for field in ("documents", "tokens", "seed"):
+        for field in ("documents", "tokens", "seed", "max_epochs"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field} must be 0 or more, not {getattr(self, field)}")
         if self.documents and self.tokens:
             raise ValueError(f"give documents or tokens, not both ({self.documents:,} and {self.tokens:,})")
+        if self.max_epochs and not (self.documents or self.tokens):
+            raise ValueError("max_epochs needs documents or tokens: without them no document is repeated")
 
     @property
     def _names(self) -> list[str]:
         return list(self.weights)
+
+    @property
+    def _is_found(self) -> bool:
+        """Whether the groups are values of a column that are found in the documents: their numbers are hashes."""
+        return not self.weights and self.by != SOURCE
 
     @property
     def unit(self) -> str:
@@ -107,13 +131,18 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         found, wanted = (tokens, self.tokens) if self.tokens else (documents, self.documents)
         if not wanted and groups:
             scale = documents / sum(groups.values())
-            sizes = [max(round(groups.get(name, 0) * scale), 1) for name in self._names]  # a sample may miss a group
-            wanted = sum(apportion(list(self.weights.values()), sizes, 0))
-        return wanted / found if wanted and found else 1.0
+            names = self._names or groups
+            sizes = [max(round(groups.get(name, 0) * scale), 1) for name in names]  # a sample may miss a group
+            wanted = sum(apportion(self._shares_of(sizes), sizes, 0))
+        share = wanted / found if wanted and found else 1.0
+        return min(share, self.max_epochs or share)
 
     def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
         if self.by == SOURCE:
             return {source: len(keys[ORDER])}
+        if self._is_found:
+            found, sizes = np.unique(keys[GROUP][keys[GROUP] != NO_GROUP], return_counts=True)
+            return dict(zip(map(str, found.tolist()), sizes.tolist(), strict=True))
         counts = np.bincount(keys[GROUP].astype(np.int64), minlength=len(self.weights) + 1)
         return dict(zip([*self._names, ""], counts.tolist(), strict=True))
 
@@ -160,7 +189,10 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         keys = {ORDER: seeded(engine.hash_text(frame[TEXT])[:, 0], self.seed)}
-        if self.by != SOURCE:
+        if self._is_found:
+            values = as_strings(engine.to_arrow(frame[[self.by]]).column(0), self.by)
+            keys[GROUP] = engine.hash_text(engine.from_arrow(pa.table({TEXT: values}))[TEXT])[:, 0]
+        elif self.by != SOURCE:
             values = as_strings(engine.to_arrow(frame[[self.by]]).column(0), self.by)
             places = pc.index_in(values, value_set=pa.array(self._names, pa.large_string()))
             keys[GROUP] = pc.fill_null(places, len(self.weights)).to_numpy().astype(np.uint64)
@@ -174,8 +206,20 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     def _keys_of(self, part: Corpus) -> tuple[np.ndarray, ...]:
         """Return the group, the order and, for `tokens`, the tokens of each row of a corpus."""
-        group = source_numbers(part, self._names) if self.by == SOURCE else part.column(GROUP)
-        return group, part.column(ORDER), *([part.column(TOKENS)] if self.tokens else [])
+        return self._groups_of(part), part.column(ORDER), *([part.column(TOKENS)] if self.tokens else [])
+
+    def _groups_of(self, part: Corpus) -> np.ndarray:
+        return source_numbers(part, self._names_in(part)) if self.by == SOURCE else part.column(GROUP)
+
+    def _names_in(self, corpus: Corpus) -> list[str]:
+        """Return the names of the groups: of `weights`, or of the inputs."""
+        return self._names or list(dict.fromkeys(name for name, _, _ in corpus.sources))
+
+    def _without_weight(self, group: np.ndarray) -> np.ndarray:
+        """Return a bool per row with this group: true if it is never drawn."""
+        if self.temperature:
+            return (group == NO_GROUP) & self._is_found
+        return group == len(self.weights)
 
     def _lowest(self, groups: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return how many documents or tokens of each group are not drawn once more than the others."""
@@ -187,44 +231,55 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def _quotas(self, groups: np.ndarray, sizes: np.ndarray) -> list[int]:
         """Return the documents or tokens to draw of each group. InputError for a group that cannot have its share."""
         found = dict(zip(groups.tolist(), sizes.tolist(), strict=True))
-        if not found:
-            return []
-        names = self._names
-        for number, name in enumerate(names):
+        for number, name in enumerate(self._names if found else ()):
             if not found.get(number):
                 what = "input" if self.by == SOURCE else self.by
                 raise InputError(
                     f"mix: no {self.unit} of {what} {name!r} reach the stage. Correct weights, or leave it out"
                 )
-        quotas = apportion(list(self.weights.values()), [found[k] for k in range(len(names))], getattr(self, self.unit))
-        for number, quota in enumerate(quotas):
-            if quota > MAX_COPIES * found[number]:
+        if self.temperature and len(found) > MAX_GROUPS:
+            raise InputError(
+                f"mix: {self.by} has {len(found):,} different values, and a temperature is for at most {MAX_GROUPS:,} "
+                "groups, such as languages. Give weights, or another column"
+            )
+        drawn = np.flatnonzero(~self._without_weight(groups)).tolist()
+        counts = [int(sizes[place]) for place in drawn]
+        shares, total = self._shares_of(counts), getattr(self, self.unit)
+        quotas = apportion(shares, counts, total, self.max_epochs) if any(shares) else [0] * len(drawn)
+        for place, quota, count in zip(drawn, quotas, counts, strict=True):
+            if quota > MAX_COPIES * count:
+                name = repr(self._names[place]) if self.weights else "a group"
                 raise InputError(
-                    f"mix: {names[number]!r} has {found[number]:,} {self.unit} for a quota of {quota:,}, which repeats "
-                    f"each more than {MAX_COPIES:,} times. Lower its weight, or {self.unit}"
+                    f"mix: {name} has {count:,} {self.unit} for a quota of {quota:,}, which repeats each more than "
+                    f"{MAX_COPIES:,} times. Lower its weight, or {self.unit}, or set max_epochs"
                 )
-        return [quotas[number] if number < len(names) else 0 for number in groups.tolist()]
+        of = dict(zip(drawn, quotas, strict=True))
+        return [of.get(place, 0) for place in range(len(groups))]
+
+    def _shares_of(self, sizes: Sequence[int]) -> list[Fraction]:
+        """Return the weights of groups with these sizes, as exact numbers."""
+        if self.temperature:
+            return [Fraction(weight) for weight in tempered(sizes, self.temperature)]
+        return [Fraction(repr(float(weight))) for weight in self.weights.values()]
 
     def _count_copies(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write how often each row of a slice group is drawn (uint16), and the counts of each group."""
         found = self._keys_of(slice_group(corpus, task))
-        group = found[0].astype(np.int64)
         bounds = bounds_of(corpus, divided=False)
-        full = np.zeros(len(self.weights) + 1, np.int64)
+        place = np.searchsorted(bounds.group, found[0])
         quotas = self._quotas(bounds.group, bounds.documents)
-        full[bounds.group.astype(np.int64)] = [
-            quota // max(size, 1) for quota, size in zip(quotas, bounds.documents.tolist(), strict=True)
-        ]
-        high = ~lowest(corpus, task, found) & (group < len(self.weights))
-        tokens = found[2] if self.tokens else np.zeros(len(group), np.int64)
+        pairs = zip(quotas, bounds.documents.tolist(), strict=True)
+        full = np.array([quota // max(size, 1) for quota, size in pairs], np.int64)
+        high = ~lowest(corpus, task, found) & ~self._without_weight(found[0])
+        tokens = found[2] if self.tokens else np.zeros(len(place), np.int64)
         if self.tokens:
             high &= tokens > 0
-        copies = full[group] + high
-        table = np.zeros((len(self.weights) + 1, len(COUNTED)), np.int64)
+        copies = full[place] + high
+        table = np.zeros((len(full), len(COUNTED)), np.int64)
         drawn = (copies > 0).astype(np.int64)
         for index, values in enumerate((np.ones_like(tokens), tokens, copies, copies * tokens, copies - drawn)):
-            np.add.at(table[:, index], group, values)
-        np.maximum.at(table[:, -1], group, copies)
+            np.add.at(table[:, index], place, values)
+        np.maximum.at(table[:, -1], place, copies)
         write_cells(corpus.scratch / COPIES / f"{task:06d}.bin", [[copies.astype(np.uint16)], [table]], 2)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
@@ -238,29 +293,38 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         total = np.sum(tables, axis=0)
         total[:, -1] = np.max([table[:, -1] for table in tables], axis=0)
         out = np.flatnonzero(copies == 0)
-        weightless = self._without_weight(corpus, out)
+        weightless = self._without_weight(self._groups_of(corpus.select(out)))
         for reason, rows in zip(REASONS, (out[~weightless], out[weightless]), strict=True):
             dropped.append(Drops(corpus.rows[rows], reason, math.nan, -1))
-        return Decision(tuple(dropped), details=self._details(total), copies=copies)
+        return Decision(tuple(dropped), details=self._details(corpus, total), copies=copies)
 
-    def _without_weight(self, corpus: Corpus, positions: np.ndarray) -> np.ndarray:
-        part = corpus.select(positions)
-        group = source_numbers(part, self._names) if self.by == SOURCE else part.column(GROUP)
-        return group == len(self.weights)
-
-    def _details(self, table: np.ndarray) -> dict[str, Any]:
-        names = [*self._names, ""]
+    def _details(self, corpus: Corpus, table: np.ndarray) -> dict[str, Any]:
+        bounds = bounds_of(corpus, divided=False)
         groups = [
             {"name": name, **dict(zip(COUNTED, row, strict=True))}
-            for name, row in zip(names, table.tolist(), strict=True)
+            for name, row in zip(self._group_names(corpus, bounds), table.tolist(), strict=True)
         ]
-        return {"by": self.by, "unit": self.unit, "groups": [group for group in groups if group["documents"]]}
+        if self.temperature:
+            groups.sort(key=lambda group: (-group[self.unit], group["name"]))
+        missing = getattr(self, self.unit) - sum(self._quotas(bounds.group, bounds.documents)) if groups else 0
+        return {"by": self.by, "unit": self.unit, "groups": groups, "missing": max(missing, 0)}
+
+    def _group_names(self, corpus: Corpus, bounds: Bounds) -> list[str]:
+        """Return the name of each group that has documents; "" for those without a weight."""
+        if not self._is_found:
+            names = [*self._names_in(corpus), ""]
+            return [names[number] for number in bounds.group.tolist()]
+        order = np.argsort(bounds.first)
+        places = np.searchsorted(corpus.rows, bounds.first[order].astype(corpus.rows.dtype))
+        values = [value for read in corpus.texts(places, self.by) for value in as_strings(read(), self.by).to_pylist()]
+        return [value or "" for _, value in sorted(zip(order.tolist(), values, strict=True))]
 
     def explain(self) -> list[str]:
         total = sum(self.weights.values())
         size = f"{getattr(self, self.unit):,} {self.unit}" if self.documents or self.tokens else "as many as possible"
         shares = ", ".join(f"{name} {weight / total:.2%}" for name, weight in self.weights.items())
-        return [f"{size} by {self.by}: {shares}"]
+        epochs = f"; each at most {self.max_epochs} times" if self.max_epochs else ""
+        return [f"{size} by {self.by}: {shares or f'{self.unit}^(1/{self.temperature:g}) of each group'}{epochs}"]
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return a table of the groups: documents, or tokens, and their shares before and after."""
@@ -276,27 +340,47 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return [*aligned(rows)]
 
     def warnings(self, count: StageCount) -> list[str]:
-        """Return a warning for groups whose documents are repeated more than 4 times."""
-        return [
+        """Return a warning for groups whose documents are repeated more than 4 times, and one for a mixture that is
+        smaller than asked for."""
+        unit, missing = count.details["unit"], count.details["missing"]
+        repeated = [
             f"{count.name}: documents of {group['name']!r} are repeated up to {group['most_copies']} times. Above "
             f"{MAX_USEFUL_COPIES} repeats teach a model little (Muennighoff et al. 2023). Lower its weight, or the "
-            f"number of {count.details['unit']}"
+            f"number of {unit}"
             for group in count.details["groups"]
             if group["most_copies"] > MAX_USEFUL_COPIES
         ]
+        smaller = f"{count.name}: the mixture has {missing:,} {unit} fewer than asked for: all groups are repeated "
+        return repeated + (
+            [f"{smaller}max_epochs ({self.max_epochs}) times. Raise it, or lower {unit}"] if missing else []
+        )
 
 
-def apportion(weights: Sequence[float], sizes: Sequence[int], total: int) -> list[int]:
-    """Return how many of `total` each group gets, by largest remainders of the weights as they are written; earlier
-    groups first among equal ones. A total of 0: the largest quotas in these shares that no size exceeds."""
-    shares = [Fraction(repr(weight)) for weight in map(float, weights)]
-    whole = sum(shares)
+def apportion(shares: Sequence[Fraction], sizes: Sequence[int], total: int, max_epochs: int = 0) -> list[int]:
+    """Return how many of `total` each group gets, by largest remainders of the shares; earlier groups first among equal
+    ones. A total of 0: the largest quotas in these shares that no size exceeds.
+
+    A group gets at most `max_epochs` (0: any number) times its size. What it would get above this is given to the
+    others by their shares, as in UniMax (Chung et al. 2023); if all groups have their most, the sum is below `total`.
+    """
     if not total:
-        most = min(size / share for size, share in zip(sizes, shares, strict=True))
+        most = min(size / share for size, share in zip(sizes, shares, strict=True) if share)
         return [int(most * share) for share in shares]
-    exact = [total * share / whole for share in shares]
-    quotas = [int(value) for value in exact]
-    order = sorted(range(len(exact)), key=lambda k: (quotas[k] - exact[k], k))
-    for place in order[: total - sum(quotas)]:
-        quotas[place] += 1
+    quotas, open_groups = [0] * len(shares), [k for k, share in enumerate(shares) if share]
+    while open_groups:
+        whole = sum(shares[k] for k in open_groups)
+        exact = {k: total * shares[k] / whole for k in open_groups}
+        full = [k for k in open_groups if max_epochs and exact[k] >= max_epochs * sizes[k]]
+        if not full:
+            break
+        for k in full:
+            quotas[k] = max_epochs * sizes[k]
+            total -= quotas[k]
+            open_groups.remove(k)
+    for k in open_groups:
+        quotas[k] = int(exact[k])
+        total -= quotas[k]
+    order = sorted(open_groups, key=lambda k: (quotas[k] - exact[k], k))
+    for k in order[:total]:
+        quotas[k] += 1
     return quotas

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of groups by the power 1/T of their sizes, as in multilingual BERT, XLM-R (T = 3.33) and mT5.
+
+Powers of floats differ between libraries in their last digit. Here they are integers: logarithms and exponentials of
+`decimal`, which its specification rounds correctly, at a fixed precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Context, Decimal
+
+UNITS = 10**40  # the weight of the largest group; a weight of less than half a unit is 0
+_CONTEXT = Context(prec=60, Emin=-999_999, Emax=999_999, traps=[])
+
+
+def check_temperature(name: str, temperature: float) -> None:
+    """Raise ValueError for a temperature that is not above 0."""
+    if not temperature > 0:
+        raise ValueError(f"{name} must be above 0, not {temperature}")
+
+
+def tempered(sizes: Sequence[int], temperature: float) -> list[int]:
+    """Return the weight of each size: size^(1/temperature), in units in which the largest one is UNITS.
+
+    The temperature counts as it is written. A size of 0 has the weight 0."""
+    context, written = _CONTEXT.copy(), Decimal(repr(float(temperature)))
+    largest = context.ln(Decimal(max([1, *sizes])))
+
+    def weight_of(size: int) -> int:
+        power = context.divide(context.subtract(context.ln(Decimal(size)), largest), written)
+        return int(context.multiply(context.exp(power), Decimal(UNITS)).to_integral_value(context=context))
+
+    return [weight_of(size) if size else 0 for size in sizes]

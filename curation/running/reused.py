@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--reuse`: the scores of an earlier run that a run may take, found before it begins."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from curation.errors import InputError, counted
+from curation.reading.paths import is_run
+from curation.recipes.changes import changed_keys
+from curation.recipes.recipe import Recipe
+from curation.run_folder.folder import REPORT, WORK
+from curation.run_folder.report_schema import wrong_in_report
+from curation.run_folder.scores import FACTS, FOLDER, StoredScores, facts_of, open_scores, schema_of, suffix_of
+from curation.stages.base import ScoringStage
+from curation.system.files import file_sha256, numbered_folders, read_json
+from curation.system.progress import Progress
+from curation.system.steps import each
+from curation.tasks.context import Reused
+
+WHICH = "embed, classify or perplexity with a transformer, or embed with static embeddings"
+ADVICE = "Leave --reuse out to compute all scores"
+
+
+@contextmanager
+def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progress) -> Iterator[Reused]:
+    """Find the scores in the run `old` ("": none) that a run of the recipe to `output` can reuse, and keep other runs
+    from writing there while the context is open.
+
+    InputError: no run, a run that another process writes, or one without a score that this run can use.
+    """
+    if not old:
+        yield Reused()
+        return
+    folder = Path(os.path.realpath(old))
+    if folder == output:
+        raise InputError(
+            f"--reuse {old} is the output folder of this run, which repeats no finished task anyway. Leave --reuse out"
+        )
+    if not is_run(str(folder)):
+        raise InputError(
+            f"--reuse {old}: no run is there, neither {REPORT} nor {WORK}/plan.json. Give the local folder of a run"
+        )
+    with _held(folder, old):
+        yield Reused(str(folder), _matching(recipe, _stored_in(folder), old, progress))
+
+
+@contextmanager
+def _held(folder: Path, old: str | Path) -> Iterator[None]:
+    """Lock a folder against runs that write to it. Runs may share a finished one."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    is_finished = (folder / REPORT).exists()
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if is_finished else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(f"--reuse {old}: another process uses this run. Wait until it ends") from None
+    except OSError:  # a file system without locks; `locked` has said so
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _matching(
+    recipe: Recipe, stored: list[StoredScores], old: str | Path, progress: Progress
+) -> dict[int, list[StoredScores]]:
+    """Return the scores of each stage whose facts are equal. InputError if there are none."""
+    wanted = {
+        number: facts_of(stage)
+        for number, stage in enumerate(recipe.stages)
+        if isinstance(stage, ScoringStage) and stage.kept_values()
+    }
+    if not wanted:
+        raise InputError(f"--reuse {old}: the recipe has no stage with scores to reuse: {WHICH}. {ADVICE}")
+    if not stored:
+        raise InputError(
+            f"--reuse {old}: that run has no scores. Runs keep those of {WHICH}, unless they have "
+            f"output: {{scores: false}}. {ADVICE}"
+        )
+    known = [(_facts_in(scores), scores) for scores in stored]
+    matching = {number: [scores for then, scores in known if then == now] for number, now in wanted.items()}
+    lines = []
+    for number, now in wanted.items():
+        name = recipe.stage_names[number]
+        if matching[number]:
+            rows = sum(_rows_of(scores) for scores in matching[number])
+            lines.append(f"{name}: {counted(rows, 'score')} stored")
+        else:
+            lines.append(f"{name}: none, since {_difference([then for then, _ in known], now)}")
+    found = {number: scores for number, scores in matching.items() if scores}
+    if not found:
+        raise InputError(f"--reuse {old}: nothing can be reused. {'; '.join(lines)}. {ADVICE}")
+    for number, scores in found.items():
+        _check_schemas(scores, schema_of(recipe.stages[number]))
+    progress.log(f"reusing scores of {old}: {'; '.join(lines)}")
+    return found
+
+
+def _difference(known: list[dict[str, Any]], now: Mapping[str, Any]) -> str:
+    """What the facts of that run differ in, of the stage that is most like this one."""
+    same = [then for then in known if then.get("stage") == now["stage"]]
+    if not same:
+        return f"that run has no scores of {now['stage']}"
+    changes = min((changed_keys(then, dict(now)) for then in same), key=len)
+    return f"these differ: {', '.join(dict.fromkeys(change.split('[')[0] for change in changes))}"
+
+
+def _facts_in(scores: StoredScores) -> dict[str, Any]:
+    metadata = open_scores(scores.files[0]).schema.metadata or {}
+    return dict(orjson.loads(metadata.get(FACTS, b"{}")))
+
+
+def _rows_of(scores: StoredScores) -> int:
+    return sum(len(open_scores(path)) for path in scores.files)
+
+
+def _check_schemas(found: list[StoredScores], schema: Any) -> None:
+    for path in (path for scores in found for path in scores.files):
+        if not open_scores(path).schema.equals(schema):
+            raise InputError(f"{path} is damaged: it has other columns than {', '.join(schema.names)}. {ADVICE}")
+
+
+def _stored_in(folder: Path) -> list[StoredScores]:
+    """Return the scores of all stages of a run. InputError for a damaged file."""
+    report = read_json(folder / REPORT)
+    if report is None:
+        return list(_in_work(folder / WORK))
+    if fault := wrong_in_report(report):
+        raise InputError(f"{folder}: {fault}. {ADVICE}")
+    names = sorted(name for name in report["outputs"] if name.startswith(f"{FOLDER}/"))
+    for name in each(names, "checking scores", "file"):
+        if not (folder / name).exists() or file_sha256(folder / name) != report["outputs"][name]:
+            raise InputError(f"{folder / name} is missing or damaged: its SHA-256 is not that of {REPORT}. {ADVICE}")
+    stages: dict[str, list[Path]] = {}
+    for name in names:
+        stages.setdefault(os.path.dirname(name), []).append(folder / name)
+    return [StoredScores(files, len(files).bit_length() - 1) for files in stages.values()]
+
+
+def _in_work(work: Path) -> Iterator[StoredScores]:
+    """Yield the scores of the finished slices of an unfinished run, by stage."""
+    for segment in sorted(work.glob("segment-*")):
+        stages: dict[str, list[Path]] = {}
+        for folder in numbered_folders(segment):
+            for record in sorted(folder.glob("[0-9]*.json")):
+                for path in sorted(folder.glob(f"{record.stem}{suffix_of(0).replace('0', '*')}")):
+                    stages.setdefault(path.name.removeprefix(record.stem), []).append(path)
+        yield from map(StoredScores, stages.values())
