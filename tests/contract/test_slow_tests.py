@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/slow_tests.md lists the slow tests with their promises; without optional packages tests are skipped, not broken."""
+"""docs/slow_tests.md lists the slow tests; without optional packages tests are skipped, not broken."""
 
 import ast
 import os
