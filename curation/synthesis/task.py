@@ -33,6 +33,10 @@ OPERATION = frozenset(
     ("endpoint", "key_variable", "documents", "concurrency", "requests_per_minute", "tokens_per_minute",
      "budget_tokens", "retries", "timeout_seconds", "answer", "min", "max")
 )  # fmt: skip
+LEAST = {
+    "max_tokens": 1, "concurrency": 1, "max_characters": 0, "documents": 0, "requests_per_minute": 0,
+    "tokens_per_minute": 0, "budget_tokens": 0, "retries": 0,
+}  # fmt: skip
 
 Fields: TypeAlias = dict[str, str]  # of a document, or of a seed: name -> text
 
@@ -62,6 +66,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     input                documents, as `input` of a recipe
     seeds                in place of `input`: texts, or mappings of names to texts
     system               system message; "": none
+    max_characters       first characters of each field that a prompt shows; 0: all
     temperature, top_p   of the sampling; left out: the endpoint's own
     max_tokens           length limit of an answer; a longer one is cut, and left out
     seed                 seed of the sampling, plus the number of the sample; left out: none is sent
@@ -80,6 +85,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     input: list[AnyInput] = []
     seeds: list[str | Fields] = []
     system: str = ""
+    max_characters: int = 0
     temperature: float | msgspec.UnsetType = msgspec.UNSET
     top_p: float | msgspec.UnsetType = msgspec.UNSET
     max_tokens: int = 1024
@@ -103,9 +109,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if bool(self.input) == bool(self.seeds):
             found = "both are set" if self.input else "both are empty"
             raise ValueError(f"one of input and seeds is needed, and {found}. Give --input PATH, or seeds: [TEXT]")
-        at_least_1 = ("max_tokens", "concurrency")
-        for name in (*at_least_1, "documents", "requests_per_minute", "tokens_per_minute", "budget_tokens", "retries"):
-            least = int(name in at_least_1)
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 < self.timeout_seconds <= 86_400:
@@ -249,9 +253,10 @@ def placeholders(template: str) -> list[str]:
     return list(dict.fromkeys(match[2] for match in FIELD.finditer(template) if match[2]))
 
 
-def filled(template: str, fields: Mapping[str, str]) -> str:
-    """Return a template with its placeholders replaced. Placeholders in the fields stay as they are."""
-    return FIELD.sub(lambda match: fields[match[2]] if match[2] else f"{{{match[1]}}}", template)
+def filled(task: Template | Score, fields: Mapping[str, str]) -> str:
+    """Return the prompt of a task with its placeholders replaced. Placeholders in the fields stay as they are."""
+    end = task.max_characters or None
+    return FIELD.sub(lambda match: fields[match[2]][:end] if match[2] else f"{{{match[1]}}}", task.prompt)
 
 
 def _fields_of(seed: str | Fields, number: int) -> Fields:

@@ -57,7 +57,7 @@ class TemplateWork:
 
     def _once(self, sample: int) -> Iterator[tuple[Fields, Request]]:
         for fields in self.task.read():
-            yield fields, self.task.request(filled(self.task.prompt, fields), sample)
+            yield fields, self.task.request(filled(self.task, fields), sample)
 
     def needed(self) -> Iterator[Request]:
         return (request for _, request in self._items())
@@ -89,7 +89,7 @@ class ScoreWork:
 
     def _last(self, fields: Fields) -> tuple[Request, Answer | None, int | None]:
         """The last request of a document that the answers so far lead to, its answer and its score."""
-        prompt = filled(self.task.prompt, fields)
+        prompt = filled(self.task, fields)
         for sample in range(ATTEMPTS):
             request = self.task.request(prompt, sample)
             self.requests.add(request.key)

@@ -81,6 +81,8 @@ def test_placeholders_are_replaced_as_text(use: Any, tmp_path: Path):
         expected | {"seed": 7},
         expected | {"seed": 8},
     ]
+    curation.generate(task | {"max_characters": 2}, tmp_path / "short")
+    assert models.prompts[2] == '{0|{i|{text}|{ x }|{"a": {}}'
 
 
 def test_documents_of_files_are_scored_and_unclear_answers_asked_once_more(use: Any, tmp_path: Path):
