@@ -129,25 +129,18 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
     names = sorted({*read, *kept}, key=lambda name: (-read.get(name, 0), name))
     total, left = sum(read.values()), sum(kept.values())
     most = values.get("most_removed", {})
-    counts = [(name, read.get(name, 0), kept.get(name, 0)) for name in names]
+    rows = []
+    for name in names:
+        first, last = read.get(name, 0), kept.get(name, 0)
+        shares = percent(first, total), last, percent(last, left), f"{share(last, first):.1%}"
+        rows.append((name, first, *shares, most_removed(most.get(name, {}))))
     has_lengths, has_ratios = (values.get(name, {}).get("counts") for name in ("read_bytes", "tokens_per_byte"))
     return {
         "not_sampled": sum(source["not_sampled"] for source in sources),
         "skipped": sum(source.get("skipped", 0) for source in sources),
         "lengths": pairs_of_bars(values["read_bytes"], values["kept_bytes"], "B") if has_lengths else None,
         "ratios": single(values["tokens_per_byte"]) if has_ratios else None,
-        "languages": [
-            (
-                name,
-                first,
-                percent(first, total),
-                last,
-                percent(last, left),
-                f"{share(last, first):.1%}",
-                most_removed(most.get(name, {})),
-            )
-            for name, first, last in counts
-        ],
+        "languages": rows,
         "kept_languages": ", ".join(f"{name} {count:,}" for name, count in ranked(kept)),
     }
 
