@@ -14,6 +14,7 @@ import yaml
 
 from curation.errors import counted
 from curation.reading.formats import FORMATS
+from curation.reading.formats.base import Format
 from curation.reading.paths import split_suffix
 from curation.reading.source_files import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
@@ -28,7 +29,6 @@ HTML = [  # patterns of a stage before `rewrite`
     {"matches": r"(?i)</t[dh]\b[^<>]*>", "by": " "},
     {"matches": r"</?[A-Za-z][^<>]*>", "by": ""},
 ]
-ARCHIVES, ADDRESS = ("wet", "warc"), "url"  # formats with the address of each page
 MAX_SHOWN = 4  # columns
 MAX_SHOWN_UNUSED = 20
 
@@ -62,7 +62,8 @@ def starting_recipe(survey: Survey, name: str) -> str:
     lines += [*_listed(survey.unused, "Not read"), *_listed(survey.faults, "Read in part")]
     lines += [f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
-        carried = {"columns": [ADDRESS]} if _format_of(suggested) in ARCHIVES else {}
+        found = _format_of(suggested)
+        carried = {"columns": [found.address]} if found and found.address else {}
         lines += [*(f"  # {on_one_line(line)}" for line in describe(suggested))]
         lines += [f"  - {flow(suggested.settings | carried)}"]
     lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
@@ -104,13 +105,13 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
     if suggested.tagged:
         yield f"{suggested.tagged:,} of {counted(suggested.texts, 'probed text')} have tags of HTML"
-    kind = FORMATS.get(_format_of(suggested))
-    if kind and kind.hint:
-        yield kind.hint
+    found = _format_of(suggested)
+    if found and found.hint:
+        yield found.hint
 
 
-def _format_of(suggested: SuggestedInput) -> str:
-    return suggested.settings.get("format", split_suffix(suggested.settings["path"])[0])
+def _format_of(suggested: SuggestedInput) -> Format | None:
+    return FORMATS.get(suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]))
 
 
 def _lengths(suggested: SuggestedInput) -> str:

@@ -120,6 +120,7 @@ def _extractor(file: SourceFile) -> TextOf:
 
 class _Archive(Format):
     fields = (*FIELDS,)
+    address = "url"
     step = "parse"
 
 

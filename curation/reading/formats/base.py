@@ -53,6 +53,7 @@ class Format:
     is_compressible   whether the file may be compressed as a whole
     may_grow          whether uncompressed files are read up to their planned size, and may have more bytes by then
     expansion         bytes of text per stored byte, assumed; `max_expansion` is a bound
+    address           the one of `fields` that `curate init` carries: where a page came from; "" for none
     step              verb of the console's funnel
     hint              comment of `curate init`
     """
@@ -69,6 +70,7 @@ class Format:
     may_grow: ClassVar[bool] = True
     expansion: ClassVar[float] = 1.0
     max_expansion: ClassVar[float] = 1.0
+    address: ClassVar[str] = ""
     step: ClassVar[str] = "read"
     hint: ClassVar[str] = ""
 
