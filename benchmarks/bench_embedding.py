@@ -73,14 +73,13 @@ def floor(model: str, corpus: Path) -> tuple[float, int]:
     """Return the CPU seconds of the matrix products for the first windows of a corpus, and their tokens."""
     import torch
 
-    from curation.models.encoder_files import open_encoder
     from curation.models.encoders import load_encoder, one_thread
 
-    config = open_encoder(model).config
+    config = json.loads((Path(model) / "config.json").read_text())
     texts = [json.loads(line)["text"] for line in corpus.read_bytes().splitlines()]
     tokens = sum(map(len, load_encoder(model, False).windows(texts, 1).ids))
-    width, inner = config.hidden_size, config.intermediate_size
-    shapes = [(width, 3 * width), (width, width), (width, inner), (inner, width)] * config.num_hidden_layers
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    shapes = [(width, 3 * width), (width, width), (width, inner), (inner, width)] * config["num_hidden_layers"]
     maps = [(torch.randn(FLOOR_TOKENS, rows), torch.randn(columns, rows)) for rows, columns in shapes]
     times = []
     with one_thread(), torch.inference_mode():

@@ -51,6 +51,7 @@ _HOMES = {
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
     "curation.library.overlap_spans": ("SpanOverlap", "SpanSet", "check_spans"),
     "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
+    "curation.synthesis.generate": ("Generated", "generate"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.finished.run_result": ("RunResult", "open_run"),

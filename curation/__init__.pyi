@@ -126,6 +126,8 @@ from curation.stages.outcome import Decision as Decision
 from curation.stages.outcome import Drops as Drops
 from curation.stages.outcome import Outcome as Outcome
 from curation.stages.own_functions import stage as stage
+from curation.synthesis.generate import Generated as Generated
+from curation.synthesis.generate import generate as generate
 from curation.system.files import known_sha256 as known_sha256
 
 __version__: str

@@ -22,7 +22,9 @@ REMEDIES = {
     "numba_cuda": "pip install '.[ptx]'",
     "onnx": "pip install onnx, or run `make test-models`",
     "onnxruntime": "pip install '.[embeddings]'",
+    "openai": "pip install '.[llm]'",
     "polars": "pip install polars",
+    "rapidfuzz": "pip install '.[llm]'",
     "resiliparse": "pip install '.[warc]'",
     "s3fs": "pip install '.[s3]'",
     "scipy": "pip install '.[graphs]'",
@@ -31,7 +33,7 @@ REMEDIES = {
     "pip install brotli catalogue pillow python-snappy xxhash zstd",
     "torch": "pip install '.[torch]'",
     "trafilatura": "pip install '.[trafilatura]'",
-    "transformers": "pip install transformers, or run `make test-models`",
+    "transformers": "pip install torch, then pip install '.[models]'",
     "zensical": "pip install '.[docs]'",
 }
 

@@ -62,7 +62,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
 
         print_funnel(report, options.verbose)
         if options.output:
-            for line in _end_lines(report, folder):
+            for line in _end_lines(report, folder, options.verbose):
                 console.info(fitted(printable_line(line), sys.stdout))
         if finished.address:
             console.info(f"copied to {finished.address}; curate verify {finished.address} checks it")
@@ -72,15 +72,18 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
             console.warn(warning)
 
 
-def _end_lines(report: dict[str, Any], folder: str) -> list[str]:
+def _end_lines(report: dict[str, Any], folder: str, verbose: bool) -> list[str]:
     """What a run wrote, and how to look at it."""
+    from curation.report.text import has_summary, saved_lines, totals
+
     written = [*dict.fromkeys(path.partition("/")[0] for path in report["outputs"]), "report.html"]
     looks = [f"{folder}/report.html in a browser"]
     if removed := _commonest_reason(report):
         looks.append(f"curate show {shlex.quote(folder)} --reason {shlex.quote(removed)}")
     if any(stage["finds_duplicates"] and stage["reasons"] for stage in report["stages"]):
         looks.append(f"curate show {shlex.quote(folder)} --what pairs")
-    lines = [f"{report['seconds']:.1f} s; wrote to {folder}/: {', '.join(written)}"]
+    lines = [*totals(report), *saved_lines(report, folder)] if verbose or has_summary(report) else []
+    lines += [f"{report['seconds']:.1f} s; wrote to {folder}/: {', '.join(written)}"]
     return [*lines, f"Look: {looks[0]}", *(f"      {look}" for look in looks[1:])]
 
 

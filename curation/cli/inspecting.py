@@ -18,30 +18,37 @@ SHOWN_IDS = 200
 
 
 def _add_inspect(parser: Parser) -> None:
-    parser.add_argument("prefix", metavar="PREFIX", help="decode this pair, with or without .bin or .idx")
-    parser.add_argument("--documents", type=whole_number, default=3, metavar="N", help="show N documents (default: 3)")
-    share(parser, "tokenizer", help="decode with this tokenizer (default: the one in _meta/manifest.json)")
+    parser.add_argument("path", metavar="PATH", help="decode this .bin/.idx pair, shard or .parquet file")
+    parser.add_argument(
+        "--documents", type=whole_number, default=3, metavar="N", help="show N documents, or rows (default: 3)"
+    )
+    share(parser, "tokenizer", help="decode with this tokenizer (default: the one in the manifest)")
 
 
 def inspect(options: argparse.Namespace) -> int:
     from curation.errors import counted
-    from curation.packing.indexed import IndexedReader
-    from curation.packing.repack import recorded_tokenizer
+    from curation.finished.decoding import open_tokens, texts_of
+    from curation.packing.repack import check_tokenizer
     from curation.packing.tokenization import load_tokenizer
 
-    reader = IndexedReader(options.prefix)
+    if options.path.endswith(".parquet"):
+        for name, text in texts_of(options.path, options.documents):
+            print_line(f"--- {name}\n{text}\n")
+        return 0
+    found = open_tokens(options.path)
     tokenizer, note = (
-        (load_tokenizer(options.tokenizer), "") if options.tokenizer else recorded_tokenizer(reader.prefix)
+        (load_tokenizer(options.tokenizer), "")
+        if options.tokenizer
+        else check_tokenizer(found.tokenizer, found.manifest)
     )
-    counts = (counted(len(reader.documents) - 1, "document"), counted(len(reader.tokens), "token"), reader.dtype.name)
-    print_line(f"{reader.prefix}: {', '.join(counts)}")
+    print_line(f"{found.path}: {found.size}")
     if note:
         print_line(f"ids instead of text: {note}; give --tokenizer NAME to show text")
-    for number in range(min(options.documents, len(reader))):
+    for number in range(min(options.documents, len(found.rows))):
         if stdout_is_lost():  # `curate inspect ... | head`
             break
-        ids = reader[number]
-        print_line(f"\n--- document {number}: {counted(len(ids), 'token')}")
+        ids = found.rows[number]
+        print_line(f"\n--- {found.noun} {number}: {counted(len(ids), 'token')}")
         print_line(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:SHOWN_IDS].tolist())))
     return 0
 
@@ -100,5 +107,5 @@ def _conclude_copy(url: str, console: Console) -> int:
     return console.result("verify", folder=store.url, problems=[], outputs=outputs, has_moved=False)
 
 
-INSPECT = Command("inspect", "decode a .bin/.idx pair", _add_inspect, inspect)
+INSPECT = Command("inspect", "decode the tokens of a run back to text", _add_inspect, inspect)
 VERIFY = Command("verify", "re-read a finished run and check everything", _add_verify, verify)

@@ -113,7 +113,7 @@ def _resume_advice(options: argparse.Namespace) -> str:
     """Advice on how to resume an interrupted command; "" if it would start from the beginning."""
     if "command" not in options or not options.command.resumes or not options.output:
         return ""
-    if not options.force:
+    if not vars(options).get("force"):
         return "; rerun the same command to resume"
     from curation.reading.paths import RUN_PLAN, RUN_REPORT
 

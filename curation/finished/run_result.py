@@ -18,7 +18,7 @@ from curation.finished.results import open_finished, run_documents
 from curation.phases.measure_files import FOLDER as MEASURES
 from curation.phases.slice_notes import FIXED
 from curation.report.input_warnings import nothing_kept
-from curation.report.text import funnel, funnel_line
+from curation.report.text import FunnelRow, funnel, funnel_line
 from curation.rules.decide import Rule
 from curation.run_folder.documents import part_files
 from curation.system.html_table import html_table
@@ -92,11 +92,10 @@ class RunResult(NamedTuple):
     @property
     def funnel(self) -> Frame:
         """The funnel: a row per step and per reason, with `step`, `reason`, `documents` (removed ones are negative),
-        `share` of the documents read, and `bytes` of text after a step (null for a reason)."""
-        names = ("step", "reason", "documents", "share", "bytes")
-        rows = [(*row[:4], None if row[1] else row[4]) for row in funnel(self.report)]
-        columns = zip(*rows, strict=True)
-        return _frame(pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
+        `share` of the documents read, `step_share` of those that reached the stage, and `bytes` of text after a step
+        (null for a reason)."""
+        rows = [(*row[:-1], None if row.reason else row.bytes) for row in funnel(self.report)]
+        return _frame(pa.table(dict(zip(FunnelRow._fields, map(pa.array, zip(*rows, strict=True)), strict=True))))
 
     def measures(self, names: str | Sequence[str] = (), *, stage: str = "") -> Frame:
         """Return the measures that the run kept: `doc`, `id`, `source`, `stage`, and a column per measure.
@@ -146,8 +145,8 @@ class RunResult(NamedTuple):
 
     def _repr_html_(self) -> str:
         rows = [
-            (step, reason, documents, f"{share:.2%}", f"{size / 1e6:.2f}" if step else "")
-            for step, reason, documents, share, size in funnel(self.report)
+            (row.step, row.reason, row.documents, f"{row.share:.2%}", f"{row.bytes / 1e6:.2f}" if row.step else "")
+            for row in funnel(self.report)
         ]
         header = ("step", "reason", "documents", "share", "MB")
         return html_table(f"run {self.folder}", header, rows, funnel_line(self.report))

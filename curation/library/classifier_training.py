@@ -31,7 +31,7 @@ from curation.system.html_table import html_table
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, each, watching
 
-INSTALL = "pip install --force-reinstall --no-deps fasttext pybind11"  # fasttext-predict has the same module
+INSTALL = "pip install --force-reinstall --no-deps fasttext-modern"  # fasttext-predict has the same module
 MIN_TEXTS = 10  # different texts per label
 SCORED_TEXTS = 10_000  # at once
 MAPPED_BYTES, POLL_SECONDS = 1024, 0.05
@@ -210,13 +210,9 @@ def _check_trainer() -> None:
     """Raise RecipeError without the package fasttext, or with a package of that name that cannot train."""
     answer = _run_trainer({})
     if answer == "cannot train":
-        raise RecipeError(
-            f"the installed fasttext can predict but not train. Replace it, which compiles C++: {INSTALL}"
-        )
+        raise RecipeError(f"the installed fasttext can predict but not train. Replace it: {INSTALL}")
     if answer:
-        raise RecipeError(
-            f"training a classifier needs the package fasttext ({answer}). Install it, which compiles C++: {INSTALL}"
-        )
+        raise RecipeError(f"training a classifier needs the package fasttext-modern ({answer}). Run: {INSTALL}")
 
 
 # Texts, in a format of fastText: a line per text, its label first

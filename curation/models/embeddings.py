@@ -38,7 +38,7 @@ def dimensions_of(model: str) -> int:
     if is_static(model):
         return static_dimensions(model)
     files = open_transformer(model)
-    return files.config.hidden_size if isinstance(files, EncoderFiles) else files.width
+    return files.config.width if isinstance(files, EncoderFiles) else files.width
 
 
 def is_static(model: str) -> bool:

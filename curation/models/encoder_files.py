@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a transformer: `config.json`, `model.safetensors`, `tokenizer.json`.
+"""The folder of a transformer: `config.json`, `model.safetensors` or its shards, `tokenizer.json`.
 
 Everything here is read without PyTorch, so that recipes are checked fast. A model is never downloaded, code in its
 folder is never run, and pickles are refused: loading one runs code.
@@ -8,6 +8,7 @@ folder is never run, and pickles are refused: loading one runs code.
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -20,46 +21,74 @@ from curation.system.os_errors import fault_of
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 SENTENCE, POOLING, MODULES = "sentence_bert_config.json", "1_Pooling/config.json", "modules.json"
+SHARDS = "model.safetensors.index.json"  # names the files of weights, where there are several
+SHARD_NAME = re.compile(r"[\w.-]+\.safetensors", re.ASCII)
 REQUIRED = (CONFIG, WEIGHTS, TOKENIZER)
 OPTIONAL = (SENTENCE, POOLING, MODULES)  # of sentence-transformers
 SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
-FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
-OFFSET_FAMILIES = FAMILIES[1:]  # their positions begin after the padding id
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+# The result of a window depends on it alone in these families, not on the rest of a batch: a test compares bits.
+ENCODERS = (
+    "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta",
+    "xlm-roberta",
+)  # fmt: skip
+CAUSAL = ("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3")
+OFFSET_FAMILIES = ("camembert", "mpnet", "roberta", "xlm-roberta")  # their positions begin after the padding id
+MAKES_CODE = ("auto_map", "fusion_config", "quantization_config")  # values that make transformers load other code
 MIN_TOKENS = 8  # of a window
 MODELS_KEPT = 4
 
 Size = Annotated[int, msgspec.Meta(ge=1)]
+Positions = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]  # the package makes tables of them
 Kind = TypeVar("Kind")
-
-
-class Family(msgspec.Struct):
-    model_type: str = ""
+Config = TypeVar("Config", bound="ModelConfig")
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of `config.json` that name the outputs; others are ignored."""
+    """The values of `config.json` that are needed without PyTorch. `networks` reads all."""
 
-    pad_token_id: int = 0
-    architectures: list[str] = []
+    model_type: str = ""
+    pad_token_id: int | None = None
+    architectures: list[str] | None = None
     problem_type: str | None = None
     id2label: dict[str, str] = {}
+    fc_dropout: float | None = None
+
+    @property
+    def is_of_curator(self) -> bool:
+        """Whether the head is that of NeMo Curator's own classifiers."""
+        return self.fc_dropout is not None
 
 
 class EncoderConfig(ModelConfig, frozen=True, kw_only=True):
-    """The values of `config.json` that the forward pass needs."""
+    """The values of an encoder."""
 
-    model_type: str
     vocab_size: Size
-    hidden_size: Size
-    num_hidden_layers: Size
-    num_attention_heads: Size
-    intermediate_size: Size
-    max_position_embeddings: Size
-    hidden_act: str = "gelu"
-    layer_norm_eps: float = 1e-12
-    position_embedding_type: str = "absolute"
+    hidden_size: Size | None = None
+    dim: Size | None = None  # `hidden_size` of DistilBERT
+    max_position_embeddings: Positions
+
+    @property
+    def width(self) -> int:
+        """The dimensions of a vector."""
+        return self.hidden_size or self.dim or 0
+
+
+class CausalConfig(ModelConfig, frozen=True, kw_only=True):
+    """The values of a causal language model."""
+
+    vocab_size: Size
+    max_position_embeddings: Positions | None = None
+    n_positions: Positions | None = None  # `max_position_embeddings` of GPT-2
+    bos_token_id: int | None = None
+
+    @property
+    def positions(self) -> int:
+        return self.max_position_embeddings or self.n_positions or 0
+
+
+class _Shards(msgspec.Struct):
+    weight_map: dict[str, str]
 
 
 class _Module(msgspec.Struct):
@@ -94,7 +123,8 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of a classifier in the order of its outputs; empty for an encoder without a head."""
-        if not any(name.endswith("ForSequenceClassification") for name in self.config.architectures):
+        heads = [name for name in self.config.architectures or () if name.endswith("ForSequenceClassification")]
+        if not heads and not self.config.is_of_curator:
             return ()
         names = self.config.id2label or {"0": "LABEL_0", "1": "LABEL_1"}  # two are the default of this format
         return tuple(names[key] for key in sorted(names, key=int))
@@ -106,9 +136,15 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncoderFiles(ModelFiles, frozen=True, kw_only=True):
-    """The checked folder of a BERT or RoBERTa in safetensors."""
+    """The checked folder of an encoder in safetensors."""
 
     config: EncoderConfig
+
+
+class CausalFiles(ModelFiles, frozen=True, kw_only=True):
+    """The checked folder of a causal language model in safetensors; it gives no vectors."""
+
+    config: CausalConfig
 
 
 def is_encoder_path(model: str) -> bool:
@@ -118,7 +154,13 @@ def is_encoder_path(model: str) -> bool:
 
 def open_encoder(model: str) -> EncoderFiles:
     """Return the checked folder of an encoder, without its weights. InputError for a folder that is none."""
-    return _open(Path(model), check_folder(model))
+    return _encoder(Path(model), check_folder(model))
+
+
+def open_causal(model: str) -> CausalFiles:
+    """Return the checked folder of a causal language model, without its weights. InputError for a folder that is
+    none."""
+    return _causal(Path(model), check_folder(model))
 
 
 def check_folder(model: str) -> tuple[tuple[int, int], ...]:
@@ -133,9 +175,25 @@ def check_folder(model: str) -> tuple[tuple[int, int], ...]:
 def encoder_digests(model: str) -> dict[str, str]:
     """Return path -> SHA-256 of the files that the results depend on."""
     check_folder(model)
-    folder = Path(model)
-    names = [*REQUIRED, *(name for name in OPTIONAL if (folder / name).is_file())]
-    return {str(folder / name): known_sha256(folder / name) for name in names}
+    return {str(path): known_sha256(path) for path in _files(Path(model))}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of weights of a folder. InputError for an index of shards that names a file elsewhere."""
+    if (folder / WEIGHTS).exists() or not (folder / SHARDS).exists():
+        return [folder / WEIGHTS]
+    names = sorted({*decoded(folder / SHARDS, _Shards).weight_map.values()})
+    if wrong := next((name for name in names if not SHARD_NAME.fullmatch(name)), None):
+        raise InputError(f"{folder / SHARDS} names {wrong!r}; expected names of .safetensors in its folder")
+    return [folder / name for name in names]
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a folder that are read."""
+    weights = weight_files(folder)
+    index = [folder / SHARDS] if weights != [folder / WEIGHTS] else []
+    required = [folder / CONFIG, *index, *weights, folder / TOKENIZER]
+    return [*required, *(folder / name for name in OPTIONAL if (folder / name).is_file())]
 
 
 def _refuse(path: Path) -> None:
@@ -154,44 +212,59 @@ def _refuse(path: Path) -> None:
 
 def _stamps(folder: Path) -> tuple[tuple[int, int], ...]:
     stamps = []
-    for name in (*REQUIRED, *OPTIONAL):
+    for path in _files(folder):
         try:
-            status = (folder / name).stat()
+            status = path.stat()
         except FileNotFoundError:
-            if name in REQUIRED:
-                raise InputError(f"{folder} is no transformer: {_missing(folder, name)}") from None
-            stamps.append((0, 0))
+            raise InputError(f"{folder} is no transformer: {_missing(folder, path.name)}") from None
         except OSError as error:
-            raise InputError(f"cannot open {folder / name}: {fault_of(error)}") from None
-        else:
-            stamps.append((status.st_mtime_ns, status.st_size))
+            raise InputError(f"cannot open {path}: {fault_of(error)}") from None
+        stamps.append((status.st_mtime_ns, status.st_size))
     return tuple(stamps)
 
 
 def _missing(folder: Path, name: str) -> str:
     others = sorted(path.name for path in folder.iterdir())
-    if name == WEIGHTS:
-        if pickles := [other for other in others if other.endswith(PICKLES)]:
-            return f"its weights {pickles[0]} are a pickle, which can run code. Save the model as {WEIGHTS}"
-        if shards := [other for other in others if other.endswith(".safetensors")]:
-            return f"its weights are in several files such as {shards[0]}, not in {WEIGHTS}. Save the model as one file"
+    if name == WEIGHTS and (pickles := [other for other in others if other.endswith(PICKLES)]):
+        return f"its weights {pickles[0]} are a pickle, which can run code. Save the model as {WEIGHTS}"
     if name == TOKENIZER and "vocab.txt" in others:
         return f"it has vocab.txt and no {TOKENIZER}. Save its fast tokenizer (tokenizer.save) into the folder"
     return f"it has no {name}. The folder needs {', '.join(REQUIRED)}"
 
 
+def _config(folder: Path, kind: type[Config], families: tuple[str, ...]) -> Config:
+    path = folder / CONFIG
+    values = decoded(path, dict[str, Any])
+    if (family := values.get("model_type", "")) not in families:
+        raise unsupported(path, "model_type", family, f"one of {', '.join(families)}")
+    if name := next(filter(values.get, MAKES_CODE), None):
+        raise InputError(f"{path} has {name}: the model needs code that is not in transformers, or is quantised")
+    return decoded(path, kind)
+
+
 @lru_cache(MODELS_KEPT)
-def _open(folder: Path, stamps: tuple[tuple[int, int], ...]) -> EncoderFiles:
-    family = decoded(folder / CONFIG, Family).model_type
-    if family not in FAMILIES:
-        raise unsupported(folder / CONFIG, "model_type", family, f"one of {', '.join(FAMILIES)}")
-    config = decoded(folder / CONFIG, EncoderConfig)
-    _check(folder / CONFIG, config)
-    positions = config.max_position_embeddings
-    if config.model_type in OFFSET_FAMILIES:
-        positions -= config.pad_token_id + 1
+def _encoder(folder: Path, stamps: tuple[tuple[int, int], ...]) -> EncoderFiles:
+    config, path = _config(folder, EncoderConfig, ENCODERS), folder / CONFIG
+    padding = config.pad_token_id or 0
+    if not 0 <= padding < config.vocab_size:
+        raise unsupported(path, "pad_token_id", padding, f"a token below {config.vocab_size}")
+    if not config.width:
+        raise InputError(f"{path} has no hidden_size")
+    check_labels(path, config)
+    positions = config.max_position_embeddings - (padding + 1 if config.model_type in OFFSET_FAMILIES else 0)
     max_tokens = tokens_of(folder, positions)
     return EncoderFiles(folder=folder, config=config, max_tokens=max_tokens, by_mean=is_by_mean(folder))
+
+
+@lru_cache(MODELS_KEPT)
+def _causal(folder: Path, stamps: tuple[tuple[int, int], ...]) -> CausalFiles:
+    config, path = _config(folder, CausalConfig, CAUSAL), folder / CONFIG
+    if config.positions < 2:
+        raise InputError(f"{path} has no max_position_embeddings or n_positions of 2 or more")
+    begin = config.bos_token_id
+    if begin is not None and not 0 <= begin < config.vocab_size:
+        raise unsupported(path, "bos_token_id", begin, f"a token below {config.vocab_size}")
+    return CausalFiles(folder=folder, config=config, max_tokens=config.positions, by_mean=False)
 
 
 def tokens_of(folder: Path, positions: int) -> int:
@@ -215,20 +288,6 @@ def decoded(path: Path, kind: type[Kind]) -> Kind:
 
 def unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
     return InputError(f"{path} has {name} {value!r}, which is not supported; expected {expected}")
-
-
-def _check(path: Path, config: EncoderConfig) -> None:
-    if config.hidden_act not in ACTIVATIONS:
-        raise unsupported(path, "hidden_act", config.hidden_act, f"one of {', '.join(ACTIVATIONS)}")
-    if config.position_embedding_type != "absolute":
-        raise unsupported(path, "position_embedding_type", config.position_embedding_type, "absolute")
-    if config.hidden_size % config.num_attention_heads:
-        raise unsupported(
-            path, "hidden_size", config.hidden_size, f"a multiple of its {config.num_attention_heads} heads"
-        )
-    if not 0 <= config.pad_token_id < config.vocab_size:
-        raise unsupported(path, "pad_token_id", config.pad_token_id, f"a token below {config.vocab_size}")
-    check_labels(path, config)
 
 
 def check_labels(path: Path, config: ModelConfig) -> None:

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forward pass of BERT and RoBERTa in PyTorch, from safetensors: scores of a head, or one vector per window.
+"""Scores or vectors of windows by an encoder of the package transformers, from safetensors.
 
 A window runs in a batch whose shape depends only on the window's own length and on the device, so its result depends
-neither on slices nor on workers. The rest of a batch is filled with empty windows. A batch gets one thread of PyTorch:
-workers use the processors. bfloat16 on a GPU, float32 on a CPU.
-
-The package transformers would do the same for 135 MB more, and its batches are those of its caller.
+neither on slices nor on workers. Copies of the last window fill a batch. A batch gets one thread of PyTorch: workers
+use the processors. bfloat16 on a GPU, float32 on a CPU.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
@@ -21,33 +19,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.errors import EngineError, InputError, nearest
-from curation.models.encoder_files import (
-    MODELS_KEPT,
-    OFFSET_FAMILIES,
-    TOKENIZER,
-    WEIGHTS,
-    EncoderFiles,
-    encoder_digests,
-    open_encoder,
-)
-from curation.models.tensors import read_tensors
+from curation.errors import EngineError, InputError
+from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, EncoderFiles, encoder_digests, open_encoder
+from curation.models.networks import SCORES, VECTORS, explained, load_network
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
     import torch
 
-EXTRA = "pip install torch"
+PACKAGES = ("torch", "transformers")
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)  # tokens of a padded window
 BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # larger ones are slower on a CPU: 2,048 take 18 % more time
 LOADING = threading.Lock()
 
 
 def check_packages() -> None:
-    """Raise EngineError if PyTorch is not installed. Does not import it."""
-    if find_spec("torch") is None:
-        raise EngineError(f"transformer models need PyTorch, which is not installed here. {EXTRA}")
+    """Raise EngineError if PyTorch or transformers is not installed. Does not import them."""
+    if missing := " and ".join(name for name in PACKAGES if find_spec(name) is None):
+        raise EngineError(
+            f"transformer models need {missing}, not installed here. pip install torch, then pip install transformers"
+        )
 
 
 def device_facts() -> dict[str, str]:
@@ -55,7 +47,7 @@ def device_facts() -> dict[str, str]:
     check_packages()
     device = torch_device()
     return {"device": _device_name(device), "dtype": "float32" if device == "cpu" else "bfloat16"} | package_versions(
-        "torch", "tokenizers"
+        *PACKAGES, "tokenizers"
     )
 
 
@@ -91,8 +83,7 @@ def load_encoder(model: str, with_head: bool) -> Encoder:
 
 @lru_cache(MODELS_KEPT)
 def _load(model: str, digests: tuple[tuple[str, str], ...], with_head: bool, device: str) -> Encoder:
-    files = open_encoder(model)
-    return Encoder(files, read_weights(files.folder / WEIGHTS), with_head, device)
+    return Encoder(open_encoder(model), with_head, device)
 
 
 class _OneThread:
@@ -121,37 +112,30 @@ class _OneThread:
 one_thread = _OneThread()
 
 
-def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of floats in a file, float32."""
-    import torch
-
-    tensors = {name: values for name, values in read_tensors(path).items() if values.dtype.kind == "f"}
-    return {name: torch.from_numpy(values.astype(np.float32)) for name, values in tensors.items()}
-
-
-def padded_lengths(max_tokens: int) -> list[int]:
-    """Return the padded lengths of windows, ascending. The last one is that of a full window."""
-    return [*(length for length in LENGTHS if length < max_tokens), max_tokens]
-
-
 def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yield, per batch, the numbers of its windows, and its shape: rows and padded length."""
-    lengths = padded_lengths(max_tokens)
-    padded = np.searchsorted(lengths, [len(window) for window in windows])
-    for index, length in enumerate(lengths):
-        chosen = np.flatnonzero(padded == index)
+    """Yield, per batch, the numbers of its windows, and its shape: rows and padded length.
+
+    Full windows have batches of their own. All others have padding, so each batch has it or none has: without padding
+    the package calls other kernels.
+    """
+    lengths = [*(length for length in LENGTHS if length < max_tokens), max_tokens]
+    place = np.searchsorted(lengths, [len(window) for window in windows], side="right")
+    for index, length in enumerate([*lengths, max_tokens]):
+        chosen = np.flatnonzero(place == index)
         rows = max(1, BATCH_TOKENS[device] // length)
         for first in range(0, len(chosen), rows):
             check_interrupts()
             yield chosen[first : first + rows], rows, length
 
 
-def padded(windows: Sequence[np.ndarray], rows: int, length: int, padding: int) -> np.ndarray:
-    """Return the ids of a batch: int64 of shape (rows, length), with `padding` after each window and in empty rows."""
-    ids = np.full((rows, length), padding, np.int64)
-    for row, window in enumerate(windows):
-        ids[row, : len(window)] = window
-    return ids
+def padded(windows: Sequence[np.ndarray], rows: int, length: int, padding: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of a batch, int64 of shape (rows, length) with `padding` after each window, and a mask: 1 for
+    tokens. Copies of the last window fill it."""
+    ids, mask = np.full((rows, length), padding, np.int64), np.zeros((rows, length), np.int64)
+    for row in range(rows):
+        window = windows[min(row, len(windows) - 1)]
+        ids[row, : len(window)], mask[row, : len(window)] = window, 1
+    return ids, mask
 
 
 class Encoder:
@@ -160,23 +144,20 @@ class Encoder:
     width  numbers per window: outputs of the head, or dimensions of the vector
     """
 
-    def __init__(self, files: EncoderFiles, weights: Mapping[str, torch.Tensor], with_head: bool, device: str) -> None:
-        import torch
-
-        self.files, self.config, self.device = files, files.config, device
-        self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
-        self.weights = _Weights(files, weights, self)
+    def __init__(self, files: EncoderFiles, with_head: bool, device: str) -> None:
+        self.files, self.with_head, self.device = files, with_head, device
+        self.network = load_network(files, SCORES if with_head else VECTORS, device)
         self.tokenizer = tokenizer_of(files.folder, files.config.vocab_size)
-        self.prefix, self.suffix = special_ids(self.tokenizer)
-        self.layers = [self.weights.layer(number) for number in range(self.config.num_hidden_layers)]
-        self.head = self.weights.head(len(files.labels)) if with_head else None
-        self.width = len(files.labels) if with_head else self.config.hidden_size
-        self.tables = self.weights.embeddings()
-        del self.weights
+        self.special = special_ids(self.tokenizer)
+        self.width = len(files.labels) if with_head else files.config.width
+        with explained(files.folder):  # values of a configuration may fit the weights, but not each other
+            found = self._batch([np.array([*self.tokenizer.encode("a").ids, 0], np.int32)], 1, LENGTHS[0])
+        if found.shape != (1, self.width):
+            raise InputError(f"{files.folder} gives {found.shape[1]:,} numbers per text, expected {self.width:,}")
 
     def windows(self, texts: Sequence[str | None], count: int) -> Windows:
         """Return the windows of texts, up to `count` of each (0: all)."""
-        return cut_windows(self.tokenizer, texts, self.files.max_tokens, count, (self.prefix, self.suffix))
+        return cut_windows(self.tokenizer, texts, self.files.max_tokens, count, self.special)
 
     def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield, per batch, the numbers of its windows and their results: float32 of shape (windows, width)."""
@@ -186,157 +167,20 @@ class Encoder:
     def _batch(self, windows: Sequence[np.ndarray], rows: int, length: int) -> np.ndarray:
         import torch
 
-        ids = padded(windows, rows, length, self.config.pad_token_id)
-        sizes = np.ones(rows, np.int64)  # a window of one padding token fills the batch: attention needs one
-        sizes[: len(windows)] = [len(window) for window in windows]
+        batch = padded(windows, rows, length, self.files.config.pad_token_id or 0)
         with one_thread(), torch.inference_mode():
-            on_device = torch.from_numpy(ids).to(self.device), torch.from_numpy(sizes).to(self.device)
-            result = self.forward(*on_device)[: len(windows)].to(torch.float32).cpu().numpy()
-        return np.asarray(result)
+            found = self.forward(*(torch.from_numpy(each).to(self.device) for each in batch))[: len(windows)]
+            return np.asarray(found.to(torch.float32).cpu().numpy())
 
-    def forward(self, ids: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the results of a batch: `ids` of shape (rows, tokens), of which `sizes` per row are not padding."""
-        import torch
-        from torch.nn import functional
-
-        rows, length = ids.shape
-        words, positions, norm = self.tables
-        present = torch.arange(length, device=ids.device) < sizes[:, None]
-        hidden = functional.layer_norm(
-            words[ids] + positions[:length], words.shape[1:], *norm, eps=self.config.layer_norm_eps
-        )
-        mask = torch.zeros((rows, 1, 1, length), dtype=hidden.dtype, device=ids.device)
-        mask.masked_fill_(~present[:, None, None, :], float("-inf"))
-        for layer in self.layers:
-            hidden = layer(hidden, mask)
-        if self.head:
-            return self.head(hidden[:, 0])
-        if not self.files.by_mean:
-            return hidden[:, 0].to(torch.float32)
-        summed = (hidden.to(torch.float32) * present[:, :, None]).sum(1)
-        return summed / sizes[:, None]
-
-
-class _Layer:
-    """One layer: attention and two linear maps, each with its sum and norm."""
-
-    def __init__(self, config: Any, tensors: Mapping[str, tuple[torch.Tensor, torch.Tensor]], qkv: Any) -> None:
-        self.heads, self.eps, self.activation = config.num_attention_heads, config.layer_norm_eps, config.hidden_act
-        self.qkv, self.tensors = qkv, tensors
-
-    def __call__(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        from torch.nn import functional
-
-        rows, length, width = hidden.shape
-        shape = rows, length, 3, self.heads, width // self.heads
-        query, key, value = functional.linear(hidden, *self.qkv).view(shape).permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        attended = attended.transpose(1, 2).reshape(rows, length, width)
-        hidden = self._normed("attention.output", hidden + self._linear("attention.output.dense", attended))
-        inner = activate(self._linear("intermediate.dense", hidden), self.activation)
-        return self._normed("output", hidden + self._linear("output.dense", inner))
-
-    def _linear(self, name: str, values: torch.Tensor) -> torch.Tensor:
-        from torch.nn import functional
-
-        return functional.linear(values, *self.tensors[name])
-
-    def _normed(self, name: str, values: torch.Tensor) -> torch.Tensor:
-        from torch.nn import functional
-
-        return functional.layer_norm(values, values.shape[-1:], *self.tensors[f"{name}.LayerNorm"], eps=self.eps)
-
-
-def activate(values: torch.Tensor, name: str) -> torch.Tensor:
-    """Return the values after the activation function of this name in a configuration."""
-    from torch.nn import functional
-
-    if name == "relu":
-        return functional.relu(values)
-    return functional.gelu(values, approximate="none" if name == "gelu" else "tanh")
-
-
-class Tensors:
-    """The tensors of a file by name, checked against the shapes that the configuration gives."""
-
-    def __init__(self, path: Path, tensors: Mapping[str, torch.Tensor], device: str, dtype: torch.dtype) -> None:
-        self.path, self.tensors, self.device, self.dtype = path, tensors, device, dtype
-
-    def get(self, name: str, *shape: int) -> torch.Tensor:
-        """Return a tensor on the device. InputError for one that is missing, has another shape, or is not finite."""
-        value = self.tensors.get(name)
-        if value is None:
-            raise InputError(f"{self.path} has no tensor {name!r}{nearest(name, self.tensors)}")
-        if tuple(value.shape) != shape:
-            raise InputError(f"{self.path}: the tensor {name} has the shape {tuple(value.shape)}, expected {shape}")
-        if not value.isfinite().all():
-            raise InputError(f"{self.path}: the tensor {name} has NaN or infinite values: its training has failed")
-        return value.to(self.device, self.dtype)
-
-
-class _Weights(Tensors):
-    """The tensors of an encoder."""
-
-    def __init__(self, files: EncoderFiles, tensors: Mapping[str, torch.Tensor], encoder: Encoder) -> None:
-        super().__init__(files.folder / WEIGHTS, tensors, encoder.device, encoder.dtype)
-        self.config = files.config
-        self.prefix = next(
-            (f"{name}." for name in ("bert", "roberta") if f"{name}.embeddings.word_embeddings.weight" in tensors), ""
-        )
-
-    def linear(self, name: str, out: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.get(f"{name}.weight", out, width), self.get(f"{name}.bias", out)
-
-    def norm(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        width = self.config.hidden_size
-        return self.get(f"{name}.weight", width), self.get(f"{name}.bias", width)
-
-    def embeddings(self) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """Return the vectors of words, those of positions with that of the first segment, and the norm."""
-        config, name = self.config, f"{self.prefix}embeddings"
-        words = self.get(f"{name}.word_embeddings.weight", config.vocab_size, config.hidden_size)
-        positions = self.get(f"{name}.position_embeddings.weight", config.max_position_embeddings, config.hidden_size)
-        if config.model_type in OFFSET_FAMILIES:
-            positions = positions[config.pad_token_id + 1 :]
-        segments = self.tensors.get(f"{name}.token_type_embeddings.weight")
-        if segments is not None:
-            kinds = segments.shape[0]
-            positions = positions + self.get(f"{name}.token_type_embeddings.weight", kinds, config.hidden_size)[0]
-        return words, positions, self.norm(f"{name}.LayerNorm")
-
-    def layer(self, number: int) -> _Layer:
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the results of a batch of ids, both of shape (rows, tokens)."""
         import torch
 
-        name, width, inner = (
-            f"{self.prefix}encoder.layer.{number}",
-            self.config.hidden_size,
-            self.config.intermediate_size,
-        )
-        parts = [self.linear(f"{name}.attention.self.{part}", width, width) for part in ("query", "key", "value")]
-        qkv = tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        tensors = {
-            "attention.output.dense": self.linear(f"{name}.attention.output.dense", width, width),
-            "attention.output.LayerNorm": self.norm(f"{name}.attention.output.LayerNorm"),
-            "intermediate.dense": self.linear(f"{name}.intermediate.dense", inner, width),
-            "output.dense": self.linear(f"{name}.output.dense", width, inner),
-            "output.LayerNorm": self.norm(f"{name}.output.LayerNorm"),
-        }
-        return _Layer(self.config, tensors, qkv)
-
-    def head(self, outputs: int) -> Any:
-        """Return the function from the first token of windows to the outputs of a classifier or regressor, float32."""
-        import torch
-        from torch.nn import functional
-
-        width = self.config.hidden_size
-        is_bert = self.config.model_type == "bert"
-        dense = self.linear(f"{self.prefix}pooler.dense" if is_bert else "classifier.dense", width, width)
-        last = self.linear("classifier" if is_bert else "classifier.out_proj", outputs, width)
-
-        def apply(first: torch.Tensor) -> torch.Tensor:
-            return functional.linear(torch.tanh(functional.linear(first, *dense)), *last).to(torch.float32)
-
-        return apply
+        found = self.network(ids, attention_mask=mask)
+        if self.with_head:
+            return found.logits if "logits" in found else self.network.fc(found.last_hidden_state[:, 0])
+        hidden = found.last_hidden_state.to(torch.float32)
+        return (hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None] if self.files.by_mean else hidden[:, 0]
 
 
 def read_tokenizer(folder: Path) -> Any:

@@ -20,6 +20,7 @@ from llvmlite import binding
 from curation.errors import EngineError, InputError
 from curation.models.encoder_files import MODELS_KEPT
 from curation.models.encoders import largest_id, package_versions, tokenizer_of
+from curation.models.networks import line_of
 from curation.models.onnx_files import LOGITS, POOLED, OnnxFiles, onnx_digests, open_onnx
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
@@ -86,7 +87,7 @@ class OnnxEncoder:
                 enable_fallback=0,  # it prints lines on standard output, and tries the same again
             )  # fmt: skip
         except Exception as error:  # its classes have no common base
-            raise InputError(f"{files.path} cannot be loaded by onnxruntime: {_line(error)}") from None
+            raise InputError(f"{files.path} cannot be loaded by onnxruntime: {line_of(error)}") from None
         # A model that cannot compute fails now, and so does one without a vector for the largest id
         self._result(np.array([*self.tokenizer.encode("a").ids, max(largest_id(self.tokenizer), 0)]))
 
@@ -110,13 +111,9 @@ class OnnxEncoder:
             found = self.session.run([self.output], given)[0][0].astype(np.float64)
         except Exception as error:
             what = f"{self.files.path} fails for a window of {len(window):,} tokens"
-            raise InputError(f"{what}: {_line(error)}") from None
+            raise InputError(f"{what}: {line_of(error)}") from None
         if self.output not in (LOGITS, POOLED):
             found = found.mean(axis=0) if self.files.by_mean else found[0]
         if found.shape != (self.width,):
             raise InputError(f"{self.files.path} gives {found.shape} numbers per text, expected {self.width:,}")
         return found
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

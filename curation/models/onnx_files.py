@@ -37,14 +37,12 @@ REQUIRED_INPUTS = INPUTS[:2]
 TOKENS, POOLED, LOGITS = ("last_hidden_state", "token_embeddings"), "sentence_embedding", "logits"
 INPUT_DTYPES, OUTPUT_DTYPES = ("int64", "int32"), ("float32", "float16")
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")  # of the operators that onnxruntime has
-OFFSET = (*OFFSET_FAMILIES, "mpnet")  # their positions begin after the padding id
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class OnnxConfig(ModelConfig, frozen=True, kw_only=True):
     """The values of `config.json` that a graph does not state."""
 
-    model_type: str = ""
     vocab_size: Count | None = None
     hidden_size: Count | None = None
     max_position_embeddings: Count = 512
@@ -123,7 +121,9 @@ def _open(path: Path, digests: tuple[tuple[str, str], ...]) -> OnnxFiles:
     check_labels(folder / CONFIG, config)
     _check_operators(path, graph)
     _check_inputs(path, graph.inputs)
-    positions = config.max_position_embeddings - (config.pad_token_id + 1 if config.model_type in OFFSET else 0)
+    positions = config.max_position_embeddings
+    if config.model_type in OFFSET_FAMILIES:
+        positions -= (config.pad_token_id or 0) + 1
     output = next((name for name in (*TOKENS, POOLED) if name in graph.outputs), "")
     if not output and LOGITS not in graph.outputs:
         raise InputError(

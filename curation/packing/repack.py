@@ -7,7 +7,7 @@ Memory is constant: the kernel copies the tokens, and an index is read and writt
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,14 @@ def read_tokenizer(prefix: Path) -> dict[str, Any]:
 
 def recorded_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
     """Return the tokenizer that a pair was made with, or None and the reason why it is not available."""
-    recorded = read_tokenizer(prefix)
+    return check_tokenizer(read_tokenizer(prefix), prefix.parent / "_meta")
+
+
+def check_tokenizer(recorded: Mapping[str, Any], where: Path) -> tuple[Tokenizer | None, str]:
+    """Return the tokenizer whose name and SHA-256 a manifest in `where` has, or None and the reason why it is not
+    available."""
     if not recorded:
-        return None, f"no manifest in {prefix.parent / '_meta'} names the tokenizer"
+        return None, f"no manifest in {where} names the tokenizer"
     try:
         tokenizer = load_tokenizer(recorded["name"])
     except TokenizerError:

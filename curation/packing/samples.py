@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from curation.packing.forms.chunks import open_shard, pad
+from curation.packing.forms.chunks import StoredChunks, pad
 from curation.packing.forms.shards import MANIFEST, open_form
 from curation.packing.ordering import seeded_order
 from curation.system.files import commit, file_sha256, read_json
@@ -81,6 +81,6 @@ def _first_chunks(folder: Path, files: Sequence[dict[str, Any]], count: int, see
     chunks: dict[int, np.ndarray] = {}
     for shard in np.unique(shard_of).tolist():
         first = int(ends[shard]) - shards[shard]["chunks"]
-        chunk = open_shard(folder / shards[shard]["file"])
-        chunks |= {k: np.array(chunk(k - first)) for k in wanted[shard_of == shard].tolist()}
+        stored = StoredChunks(folder / shards[shard]["file"])
+        chunks |= {k: np.array(stored[k - first]) for k in wanted[shard_of == shard].tolist()}
     return [chunks[k] for k in wanted.tolist()]

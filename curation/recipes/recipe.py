@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from curation.contract import ID
 from curation.engine import PACKAGES
 from curation.errors import RecipeError, by_keyword, nearest
 from curation.kernels.word_breaks import SPACES
 from curation.packing.blends import Blend, Megatron
-from curation.packing.forms import Forms
+from curation.packing.forms import Forms, Mds
+from curation.packing.forms.shards import SPLIT as SHARD_SPLIT
 from curation.packing.joining import DEFAULT_MAX_BYTES
 from curation.packing.ordering import SPLIT, check_shares
 from curation.packing.samples import Sample
@@ -137,6 +139,11 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"parquet must be {' or '.join(PACKAGES)}, not {self.parquet!r}")
         check_shares(self.splits)
         self._check_void()
+        for form in self.chosen() if len(self.splits) > 1 else ():
+            if SHARD_SPLIT not in form.shard_name and form.name != Mds.name:  # whose splits have folders
+                raise ValueError(
+                    f"{form.name}.shard_name must have {SHARD_SPLIT} where output has splits, not {form.shard_name!r}"
+                )
         if not self.documents and not self.formats:
             raise ValueError(
                 "documents is false and formats is empty, so the run would write neither documents nor tokens. Name a "
@@ -176,12 +183,14 @@ def _default(field: str) -> Any:
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Contents of `report.html` and `report.json`.
+    """Contents of `report.html` and `report.json`, and of what a run prints at its end.
 
     samples   removed documents to show for each reason, kept documents, and pairs of duplicates; 0 keeps all texts out
+    summary   print the totals and the saved files at the end of a run, as `--verbose` does
     """
 
     samples: int = 5
+    summary: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples <= MAX_SAMPLES:
@@ -192,6 +201,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A run: inputs, stages and outputs.
 
     input, budget   inputs to read; the budget limits all inputs together
+    columns         fields to copy to `documents/` of every input that has no `columns` of its own, such as `[url]`
     stages          stages that each document passes, in this order; `[]` keeps all documents as they are
     words           what a word is, for all stages that speak of words: `spaces`, `scripts` or `table`
     seed            seed of the `sample` of inputs, of `output.splits` and of `output.shuffle`
@@ -200,6 +210,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     input: list[AnyInput] = []
+    columns: list[str] | dict[str, str] = []
     name: str = ""
     stages: Stages = []
     tokenizer: TokenizerSpec = TokenizerSpec()
@@ -216,6 +227,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for stage in self.stages:
             if not isinstance(stage, Stage):
                 raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
+        if self.columns:
+            given = [entry if entry.columns else replace(entry, columns=self.columns) for entry in self.input]
+            msgspec.structs.force_setattr(self, "input", given)
         check_words(self.words)
         stages = [with_words(with_tokenizer(s, self.tokenizer.name), self.words) for s in self.stages]
         msgspec.structs.force_setattr(self, "stages", stages)

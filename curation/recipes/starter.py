@@ -28,6 +28,7 @@ HTML = [  # patterns of a stage before `rewrite`
     {"matches": r"(?i)</t[dh]\b[^<>]*>", "by": " "},
     {"matches": r"</?[A-Za-z][^<>]*>", "by": ""},
 ]
+ARCHIVES, ADDRESS = ("wet", "warc"), "url"  # formats with the address of each page
 MAX_SHOWN = 4  # columns
 MAX_SHOWN_UNUSED = 20
 
@@ -61,7 +62,9 @@ def starting_recipe(survey: Survey, name: str) -> str:
     lines += [*_listed(survey.unused, "Not read"), *_listed(survey.faults, "Read in part")]
     lines += [f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
-        lines += [*(f"  # {on_one_line(line)}" for line in describe(suggested)), f"  - {flow(suggested.settings)}"]
+        carried = {"columns": [ADDRESS]} if _format_of(suggested) in ARCHIVES else {}
+        lines += [*(f"  # {on_one_line(line)}" for line in describe(suggested))]
+        lines += [f"  - {flow(suggested.settings | carried)}"]
     lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
     lines += _html_stage(survey, content["stages"])
     for stage in content["stages"]:
@@ -101,9 +104,13 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
     if suggested.tagged:
         yield f"{suggested.tagged:,} of {counted(suggested.texts, 'probed text')} have tags of HTML"
-    kind = FORMATS.get(suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]))
+    kind = FORMATS.get(_format_of(suggested))
     if kind and kind.hint:
         yield kind.hint
+
+
+def _format_of(suggested: SuggestedInput) -> str:
+    return suggested.settings.get("format", split_suffix(suggested.settings["path"])[0])
 
 
 def _lengths(suggested: SuggestedInput) -> str:

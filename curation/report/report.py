@@ -93,7 +93,7 @@ def build(
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [
-            as_report(count, own, *_rules(stage))
+            as_report(count, own, *_rules(stage)) | {"share": _share(count.documents_out, documents["read"])}
             for stage, count, own in zip(plan.recipe.stages, stages, lines, strict=True)
         ],
         "sources": contributions(
@@ -133,6 +133,10 @@ def build(
     schema = document_schema(plan.slices.carried, plan.recipe.stages, splits=bool(plan.recipe.output.splits))
     content["outputs"] = dict(sorted((digests | write_card(folder, content, schema.names)).items()))
     return content
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / max(whole, 1), 6)
 
 
 def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:

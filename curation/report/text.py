@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from curation.errors import counted
 from curation.packing.forms import FORMS
 from curation.reading.formats import FORMATS, STREAMED
+from curation.recipes.exports import is_one_file
+from curation.run_folder.report_schema import CLEANED
 from curation.system.terminal import aligned, fitted, printable_line, short_number
 
+SHOWN_SHARDS = 20
 LARGEST = 5  # reasons of a step in the funnel
 SHORT = "short"  # the reason of a rule for a minimum number of words
 
@@ -61,16 +66,52 @@ def missing_documents(content: dict[str, Any]) -> list[str]:
 
 
 def shown_numbers(content: dict[str, Any]) -> list[str]:
-    """Return the key numbers as text: one line of totals, then the lines of each form."""
-    shown = content["numbers"]
-    parts = [f"original {shown['original']:,}", f"duplicates removed {shown['duplicates_removed']:,}"]
-    if "short_removed" in shown:
-        parts.append(f"short removed {shown['short_removed']:,}")
-    parts += [f"kept {shown['kept']:,}", f"final size {shown['final_bytes'] / 1e6:,.2f} MB"]
-    lines = ["; ".join(parts)]
-    for form, splits in content["forms"].items():
-        lines += FORMS[form].lines(list(splits.values()))
+    """Return the key numbers as text: the totals, then the lines of each form."""
+    return [*totals(content), *_form_lines(content)]
+
+
+def totals(content: dict[str, Any]) -> list[str]:
+    """Return the totals of a run as text, under the names that reports of published pipelines use."""
+    shown, lengths = content["numbers"], _short_lengths(content)
+    bounds = f" (<{lengths[0]} words)" if len(lengths) == 1 else ""
+    return [
+        f"Original Docs: {shown['original']:,}",
+        f"Duplicates Removed: {shown['duplicates_removed']:,}",
+        *([f"Short Docs Removed{bounds}: {shown['short_removed']:,}"] if "short_removed" in shown else []),
+        f"Final Docs Kept: {shown['kept']:,}",
+        f"Final Dataset Size: {shown['final_bytes'] / 1e6:,.2f} MB",
+    ]
+
+
+def _short_lengths(content: dict[str, Any]) -> list[str]:
+    """The least words of the rules with the reason `short`."""
+    rules = [rule for stage in content["recipe"]["stages"] for rule in stage.get("rules", []) if isinstance(rule, dict)]
+    return [
+        f"{rule['min']:g}"
+        for rule in rules
+        if rule.get("reason") == SHORT and rule.get("measure") == "words" and isinstance(rule.get("min"), int | float)
+    ]
+
+
+def saved_lines(content: dict[str, Any], folder: str) -> list[str]:
+    """Return a line for `cleaned/` and one per shard of each form, with paths in `folder`, the folder of the run."""
+    output, lines = content["recipe"]["output"], []
+    if cleaned := output.get("cleaned", ""):
+        lines.append(f"Cleaned data saved to: {folder}/{CLEANED}/{cleaned if is_one_file(cleaned) else ''}")
+    for name, splits in content["forms"].items():
+        form = msgspec.convert(output[name], FORMS[name])
+        for split in splits.values():
+            shards = split.get("shards", {})
+            for number, (file, count) in enumerate([*shards.items()][:SHOWN_SHARDS]):
+                size = form.shown_size(file, count)
+                lines.append(f"Saved shard {number} to {folder}/{name}/{file}: {size}")
+            if len(shards) > SHOWN_SHARDS:
+                lines.append(f"Saved {counted(len(shards) - SHOWN_SHARDS, 'more shard')} to {folder}/{name}/")
     return lines
+
+
+def _form_lines(content: dict[str, Any]) -> list[str]:
+    return [line for name, splits in content["forms"].items() for line in FORMS[name].lines(list(splits.values()))]
 
 
 def stage_lines(content: dict[str, Any]) -> list[str]:
@@ -79,17 +120,18 @@ def stage_lines(content: dict[str, Any]) -> list[str]:
 
 
 def funnel_line(content: dict[str, Any]) -> str:
-    """Return the funnel as one line, with the kept documents of each removing stage and their share of its input.
+    """Return the funnel as one line, with the documents kept by each removing stage and their share of those read.
 
     Example: `[parse] docs=1.0M  [langid] kept=600k (60%)  ...  [tokens] total=180M shards=2 per_byte=0.22`.
     """
+    read = content["documents"]["read"]
     verbs = {FORMATS.get(file["format"], STREAMED).step for file in content["files"]}
     verb = verbs.pop() if len(verbs) == 1 else STREAMED.step
-    steps = [f"[{verb}] docs={short_number(content['documents']['read'])}"]
+    steps = [f"[{verb}] docs={short_number(read)}"]
     for stage in content["stages"]:
         if not stage.get("removes", True):
             continue
-        share = stage["documents_out"] / stage["documents_in"] if stage["documents_in"] else 0.0
+        share = stage["documents_out"] / max(read, 1)
         steps.append(f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})")
     if content["tokens"]:
         shards = content["numbers"].get("shards")
@@ -102,66 +144,86 @@ def funnel_line(content: dict[str, Any]) -> str:
 # The funnel as rows
 
 
-def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
-    """Return the rows of the funnel: (step, reason, documents, share of documents read, bytes after the step).
+class FunnelRow(NamedTuple):
+    """A step of the funnel, or a reason of the step above it.
 
-    Removed documents are negative. Records that `skip` and `sample` leave out are not read: their share is of
-    these and the documents read.
+    documents   after the step; negative: removed for the reason
+    share       of the documents read
+    step_share  of the documents that reached the step; None for what is no stage
+    bytes       of text after the step
     """
+
+    step: str
+    reason: str
+    documents: int
+    share: float
+    step_share: float | None = None
+    bytes: int = 0
+
+
+def funnel(content: dict[str, Any]) -> list[FunnelRow]:
+    """Return the rows of the funnel. Records that `skip` and `sample` leave out are not read: their share is of these
+    and the documents read."""
     documents = content["documents"]
     total = max(documents["read"], 1)
-    rows: list[tuple[str, str, int, float, int]] = []
+    rows: list[FunnelRow] = []
     if skipped := sum(source.get("skipped", 0) for source in content["sources"]):
-        rows.append(("", "skipped", -skipped, skipped / (skipped + documents["read"]), 0))
+        rows.append(FunnelRow("", "skipped", -skipped, skipped / (skipped + documents["read"])))
     if unsampled := sum(source["not_sampled"] for source in content["sources"]):
-        rows.append(("", "not sampled", -unsampled, unsampled / (unsampled + documents["read"]), 0))
-    rows.append(("read", "", documents["read"], 1.0, content["bytes"]["read"]))
+        rows.append(FunnelRow("", "not sampled", -unsampled, unsampled / (unsampled + documents["read"])))
+    rows.append(FunnelRow("read", "", documents["read"], 1.0, None, content["bytes"]["read"]))
     if documents["rejected"]:
-        rows.append(("", "rejected", -documents["rejected"], documents["rejected"] / total, 0))
+        rows.append(FunnelRow("", "rejected", -documents["rejected"], documents["rejected"] / total))
     for stage in content["stages"]:
-        rows.append((stage["name"], "", stage["documents_out"], stage["documents_out"] / total, stage["bytes_out"]))
-        rows += [("", reason, -number, number / total, 0) for reason, number in stage["reasons"].items()]
+        kept, reached = stage["documents_out"], max(stage["documents_in"], 1)
+        rows.append(FunnelRow(stage["name"], "", kept, kept / total, kept / reached, stage["bytes_out"]))
+        for reason, number in stage["reasons"].items():
+            rows.append(FunnelRow("", reason, -number, number / total, number / reached))
     if documents["copies"]:
-        rows.append(("", "copies", documents["copies"], documents["copies"] / total, 0))
-    rows.append(("kept", "", documents["kept"], documents["kept"] / total, content["bytes"]["kept"]))
+        rows.append(FunnelRow("", "copies", documents["copies"], documents["copies"] / total))
+    rows.append(FunnelRow("kept", "", documents["kept"], documents["kept"] / total, None, content["bytes"]["kept"]))
     return rows
 
 
-def shown_rows(content: dict[str, Any], every_reason: bool) -> list[tuple[str, str, str, str]]:
-    """Return the funnel as text: (step or indented reason, documents, share, MB). Of each step the `LARGEST` reasons,
-    and one row for its others."""
-    rows: list[tuple[str, str, str, str]] = []
-    reasons: list[tuple[str, int, float]] = []
+def shown_rows(content: dict[str, Any], every_reason: bool) -> list[tuple[str, str, str, str, str]]:
+    """Return the funnel as text: (step or indented reason, documents, share, share of the step, MB). Of each step the
+    `LARGEST` reasons, and one row for its others."""
+    rows: list[tuple[str, str, str, str, str]] = []
+    reasons: list[FunnelRow] = []
 
     def add_reasons() -> None:
-        largest = sorted(reasons, key=lambda entry: -abs(entry[1]))
+        largest = sorted(reasons, key=lambda row: -abs(row.documents))
         cut = len(reasons) if every_reason or len(reasons) <= LARGEST + 1 else LARGEST
-        rows.extend((f"  {name}", f"{number:+,}", f"{share:.2%}", "") for name, number, share in largest[:cut])
         if rest := largest[cut:]:
-            number, share = sum(entry[1] for entry in rest), sum(entry[2] for entry in rest)
-            rows.append((f"  {counted(len(rest), 'other reason')}", f"{number:+,}", f"{share:.2%}", ""))
+            number, share, of_step = (sum(column) for column in zip(*(row[2:5] for row in rest), strict=True))
+            largest[cut:] = [FunnelRow("", counted(len(rest), "other reason"), number, share, of_step)]
+        rows.extend((f"  {row.reason}", f"{row.documents:+,}", *_shares(row), "") for row in largest)
         reasons.clear()
 
-    for step, reason, number, share, size in funnel(content):
-        if reason:
-            reasons.append((reason, number, share))
+    for row in funnel(content):
+        if row.reason:
+            reasons.append(row)
             continue
         add_reasons()
-        rows.append((step, f"{number:,}", f"{share:.2%}", f"{size / 1e6:,.2f}"))
+        rows.append((row.step, f"{row.documents:,}", *_shares(row), f"{row.bytes / 1e6:,.2f}"))
     return rows
+
+
+def _shares(row: FunnelRow) -> tuple[str, str]:
+    return f"{row.share:.2%}", "" if row.step_share is None else f"{row.step_share:.2%}"
 
 
 def print_funnel(content: dict[str, Any], verbose: bool = False) -> None:
     """Print the funnel, what it does not show, and the warnings of a report to standard output.
 
-    verbose  true prints all reasons, the totals and the funnel in one line too
+    verbose  true prints all reasons and the funnel in one line too
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("step", "documents", "share", "MB"):
+    for heading in ("step", "documents", "share", "of step", "MB"):
         table.add_column(heading, justify="left" if heading == "step" else "right", no_wrap=True)
     for name, *numbers in shown_rows(content, verbose):
         style = "dim" if name.startswith(" ") else ""
@@ -174,22 +236,25 @@ def print_funnel(content: dict[str, Any], verbose: bool = False) -> None:
         console.print(fitted(printable_line(line), sys.stdout), style="bold", highlight=False, markup=False)
 
 
+def has_summary(content: dict[str, Any]) -> bool:
+    """Return whether the recipe asks for the totals and the saved files on the terminal."""
+    return bool(content["recipe"].get("report", {}).get("summary", False))
+
+
 def _warning_lines(content: dict[str, Any]) -> list[str]:
     return [f"warning: {warning}" for warning in content["warnings"]]
 
 
 def _shown_lines(content: dict[str, Any], verbose: bool) -> list[str]:
     """The lines below the funnel."""
-    totals, *forms = shown_numbers(content)
     return [
-        *([totals] if verbose else []),
         *missing_documents(content),
         *stage_lines(content),
         *(f"left out {line}" for line in content["recipe"].get("left_out", [])),
         *source_rows(content["sources"]),
-        *([content["funnel"]] if verbose else []),
+        *([content["funnel"]] if verbose or has_summary(content) else []),
         *_token_lines(content),
-        *forms,
+        *_form_lines(content),
     ]
 
 

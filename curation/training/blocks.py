@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from curation.packing.forms.shards import open_form
+from curation.packing.forms.shards import open_array, open_form
 from curation.packing.ordering import seeded_order
 from curation.system.html_table import Shown
 from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
@@ -117,9 +117,5 @@ class BlockDataset(Shown, IterableDataset[torch.Tensor]):
         return seeded_order(count, self.seed, self.epoch).tolist() if self.shuffle else list(range(count))
 
     def _open(self, shard: int) -> tuple[np.ndarray, np.ndarray | None]:
-        path = self.folder / self.files[shard]["file"]
-        if path.suffix == ".pt":
-            rows = torch.load(path, weights_only=True, mmap=True).numpy()
-        else:
-            rows = np.asarray(np.load(path, mmap_mode="r"))  # indexing of np.memmap is slow
+        rows = open_array(self.folder / self.files[shard]["file"])
         return rows, seeded_order(len(rows), self.seed, self.epoch, shard) if self.shuffle else None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from curation.errors import InputError
-from curation.packing.forms.chunks import open_shard, pad
+from curation.packing.forms.chunks import StoredChunks, pad
 from curation.packing.forms.shards import open_form
 from curation.system.html_table import Shown
 from curation.training.positions import fingerprint
@@ -56,7 +56,7 @@ class ChunkDataset(Shown, Dataset[torch.Tensor]):
         self.files = [file for file in content["files"] if "chunks" in file]
         self.ends = np.cumsum([file["chunks"] for file in self.files])
         self.data = fingerprint("chunks", split, [file["sha256"] for file in content["files"]])
-        self._opened: dict[int, Callable[[int], np.ndarray]] = {}
+        self._opened: dict[int, StoredChunks] = {}
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -69,7 +69,7 @@ class ChunkDataset(Shown, Dataset[torch.Tensor]):
             raise IndexError(f"chunk {index} of {len(self)}")
         shard = int(np.searchsorted(self.ends, index, side="right"))
         local = index - (int(self.ends[shard - 1]) if shard else 0)
-        return torch.from_numpy(self._shard(shard)(local).astype(np.int64))
+        return torch.from_numpy(self._shard(shard)[local].astype(np.int64))
 
     def collate(self, samples: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Pad a batch to its longest sample. See `collate` of this module."""
@@ -79,9 +79,9 @@ class ChunkDataset(Shown, Dataset[torch.Tensor]):
         """Pad a batch to `length` tokens, the setting `chunks.length`. See `collate` of this module."""
         return collate(samples, self.pad_id, self.length)
 
-    def _shard(self, shard: int) -> Callable[[int], np.ndarray]:
+    def _shard(self, shard: int) -> StoredChunks:
         if shard not in self._opened:
-            self._opened[shard] = open_shard(self.folder / self.files[shard]["file"])
+            self._opened[shard] = StoredChunks(self.folder / self.files[shard]["file"])
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:

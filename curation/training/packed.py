@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from curation.packing.forms.chunks import IGNORED_LABEL
-from curation.packing.forms.shards import open_form
+from curation.packing.forms.shards import open_array, open_form, read_array
 from curation.system.html_table import Shown
 from curation.training.positions import fingerprint
 
@@ -68,8 +68,8 @@ class PackedDataset(Shown, Dataset[dict[str, torch.Tensor]]):
     def _shard(self, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if shard not in self._opened:
             path = self.folder / self.files[shard]["file"]
-            rows = np.asarray(np.load(path, mmap_mode="r"))  # indexing of np.memmap is slow
-            segments = np.load(path.with_name(path.name.replace(".npy", ".pieces.npy")))
+            rows = open_array(path)
+            segments = read_array(path.with_suffix(".pieces.npy"))
             first_segments = np.searchsorted(segments[:, 0], np.arange(len(rows) + 1, dtype=segments.dtype))
             self._opened[shard] = rows, segments, first_segments
         return self._opened[shard]

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from curation.errors import InputError
-from curation.packing.forms.shards import open_form
+from curation.packing.forms.shards import open_array, open_form
 from curation.system.html_table import Shown
 from curation.training.positions import check_at_least, fingerprint
 
@@ -56,7 +56,7 @@ class TokenDataset(Shown, Dataset[torch.Tensor]):
     def _shard(self, shard: int) -> np.ndarray:
         if shard not in self._opened:
             dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
-            self._opened[shard] = np.asarray(np.memmap(self.paths[shard], dtype, "r"))
+            self._opened[shard] = open_array(self.paths[shard], dtype)
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:

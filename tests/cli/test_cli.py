@@ -43,9 +43,9 @@ sys.exit(main(sys.argv[1:]))
 """
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "jinja2", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
-    "run", "plan", "demo", "init", "import-config", "measure", "embed", "tokenize", "show", "compare", "inspect",
-    "verify", "push", "tokens", "check-overlap", "align", "train tokenizer", "train classifier", "train lm", "merge",
-    "split", "doctor", "warmup", "recipes", "completion",
+    "run", "plan", "demo", "init", "import-config", "measure", "embed", "generate", "tokenize", "show", "compare",
+    "inspect", "check-loader", "verify", "push", "tokens", "check-overlap", "align", "train tokenizer",
+    "train classifier", "train lm", "merge", "split", "doctor", "warmup", "recipes", "completion",
 )  # fmt: skip
 
 
@@ -361,6 +361,19 @@ def test_inspect_decodes_a_pair(corpus: Path, capsys: pytest.CaptureFixture[str]
     assert code == 0 and "--- document" not in out
     assert "does not exist" in failed(capsys, "inspect", "out/tokens/none")
     assert f"Give one of {prefix}\n" in failed(capsys, "inspect", "out")
+    code, out, _ = curate(capsys, "inspect", "out/documents/part-00000.parquet", "--documents", 2)
+    assert code == 0 and texts[0] in out and texts[1] in out and texts[2] not in out and "--- made/" in out
+    Path("made.parquet").write_bytes(b"PAR1")
+    for command, told in {
+        ("inspect", "made.parquet"): "made.parquet cannot be read as Parquet",
+        ("inspect", "short.yaml"): "short.yaml is no shard that a manifest.json beside it names",
+        ("check-loader", "out/documents"): "out/documents has no token form to load",
+        ("check-loader", "out", "--batch-size", 0): "batch_size must be at least 1, not 0",
+    }.items():
+        assert told in failed(capsys, *command)
+    code, out, err = curate(capsys, "check-loader", "out", "--length", 10**6)
+    assert (code, out) == (1, "megatron, train\n")
+    assert "Give a smaller length" in err or "Leave the pair out" in err  # without and with PyTorch
     data = bytearray(Path(f"{prefix}.idx").read_bytes())
     data[34] ^= 1
     Path(f"{prefix}.idx").write_bytes(data)

@@ -29,9 +29,9 @@ READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train
 TRAINING = ("train tokenizer", "train classifier", "train lm")
 WRITING = (*RUNNING, "init", "import-config", "check-overlap", "align", *TRAINING, "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write a recipe and read none
-    "--input": READING,
+    "--input": (*READING, "generate"),
     "--text-column": (*READING, "check-overlap", "align", "train classifier"),
-    "--output": (*WRITING, "plan"),
+    "--output": (*WRITING, "plan", "generate"),
     "--work": ("run", "tokenize"),
     "--force": WRITING,
     "--engine": (*RUNNING, "check-overlap", "align", "warmup"),
@@ -40,7 +40,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--force-disk": RUNNING,
     "--allow-empty": RUNNING,
     "--verbose": RUNNING,
-    "--set": (*RUNNING, "plan", "warmup"),
+    "--set": (*RUNNING, "plan", "warmup", "generate"),
     "--recipe": ("run", "plan", "measure", "tokenize"),
     "--allow-code": ("run", "plan", "measure", "tokenize", "warmup"),
     "--stages": ("run", "plan", "measure", "tokenize"),
@@ -48,8 +48,8 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--tokenizer": ("run", "plan", "tokenize", "inspect", "tokens", "check-overlap"),
     "--model": ("embed", "align", "check-overlap"),
     "--windows": ("embed", "align"),
-    "--quiet": (*WRITING, "verify", "push", "warmup"),
-    "--log": (*WRITING, "show", "compare", "verify", "push", "plan", "warmup"),
+    "--quiet": (*WRITING, "check-loader", "verify", "push", "warmup", "generate"),
+    "--log": (*WRITING, "show", "compare", "check-loader", "verify", "push", "plan", "warmup", "generate"),
 }
 WRONG = [
     ("runn", "unknown command 'runn'; did you mean run?"),
@@ -106,7 +106,8 @@ WRONG = [
     ("train lm made.jsonl -o m.arpa --prune 0,x", "train lm --prune: expected a whole number, not 'x'"),
     ("merge -o out", "merge: PREFIX is missing; see curate merge --help"),
     ("split a -o out --max-bytes 0", "--max-bytes must be above 0, not 0"),
-    ("inspect", "inspect: PREFIX is missing; see curate inspect --help"),
+    ("inspect", "inspect: PATH is missing; see curate inspect --help"),
+    ("check-loader", "check-loader: DIR is missing; see curate check-loader --help"),
     ("verify", "verify: DIR is missing; see curate verify --help"),
     ("recipes shw", "recipes: unknown action 'shw'; did you mean show?"),
     ("recipes show", "recipes show needs the name of a recipe: "),
@@ -298,6 +299,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         {"recipe", "stages", "files", "bytes", "kinds", "documents", "text_bytes", "sample", "kept", "tokens"}
         | {"seconds", "workers", "memory", "disk", "not_counted", "warnings"},
     ),
+    "check-loader": (lambda at: [at / "out", "--length", 64], {"folder", "passed", "forms"}),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),
     "check-overlap": (
         lambda at: ["--train", at / "out", "--test", at / "quiz.jsonl"],

@@ -41,9 +41,15 @@ def shared_lines() -> dict[str, str]:
         for action in filter(is_shared, arguments(command)):
             having[action.option_strings[0]].append((command.name, action))
     return {
-        flag: f"| `{shown(found[0][1])}` | {found[0][1].help} | {', '.join(name for name, _ in found)} |"
+        flag: f"| `{shown(found[0][1])}` | {found[0][1].help} | {names_of([name for name, _ in found])} |"
         for flag, found in having.items()
     }
+
+
+def names_of(commands: list[str]) -> str:
+    """The names of commands, or of all others if these are fewer."""
+    others = [name for name in COMMANDS if name not in commands]
+    return ", ".join(commands) if len(commands) <= len(others) else f"all but {', '.join(others)}"
 
 
 def command_lines(command: Command) -> Iterator[str]:

@@ -69,6 +69,12 @@ def test_what_is_gone_is_found(tmp_path: Path, text: str, links: list[str], path
     assert (broken_links(page), missing_paths(page)) == (links, paths)
 
 
+def test_published_features_name_tests_that_exist():
+    rows = re.findall(r"^\| .+ \| `(\w+/\w+\.py)::(\w+)` \|$", (ROOT / "docs/published_pipelines.md").read_text(), re.M)
+    missing = [name for file, name in rows if f"\ndef {name}(" not in (ROOT / "tests" / file).read_text("utf-8")]
+    assert missing == [] and len(rows) > 50
+
+
 def test_decisions_are_listed():
     folder = ROOT / "docs/decisions"
     listed = set(LINK.findall((folder / "README.md").read_text("utf-8")))

@@ -42,7 +42,7 @@ FLOORS: list[set[str]] = [
     {"stages"},
     {"doctor", "recipes", "training"},
     {"run_folder"},
-    {"planning"},
+    {"planning", "synthesis"},
     {"tasks"},
     {"phases"},
     {"report"},

@@ -61,6 +61,8 @@ NOT_RUN = {
     "lists.yaml": "tests/rules/test_lists_page.py has the lists",
     "languages.yaml": "tests/rules/test_groups_page.py has the documents",
     "by_language": "tests/rules/test_groups_page.py has the documents",
+    "synthetic_documents.md": "needs an endpoint; tests/synthesis/test_page.py has a model",
+    "generate rephrase": "the same",
     "train classifier": "needs the package fasttext that trains; tests/library/test_classifier_training.py runs it",
 }
 # Pages with Python -> what runs it
@@ -198,8 +200,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for page in ("coming_from.md", "runs.md", "tutorials/curate_a_crawl.md"):
         for name, block in NAMED.findall((DOCS / page).read_text("utf-8")):
             (folder / name).write_text(block)
-    labels = [(b"__label__good", 4), (b"__label__bad", 1)]
-    (folder / "quality.bin").write_bytes(as_bytes(model_of(2)._replace(labels=labels)))
+    for name, first, second in (("quality", b"good", b"bad"), ("toxicity", b"toxic", b"civil")):
+        labels = [(b"__label__" + first, 4), (b"__label__" + second, 1)]
+        (folder / f"{name}.bin").write_bytes(as_bytes(model_of(2)._replace(labels=labels)))
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
     spans = {"input": [{"path": "data"}], "stages": [{"kind": "substring_dedup", "length": 64}]}
     (folder / "first.yaml").write_text(yaml.safe_dump(spans | {"output": {"formats": [], "index": True}}))

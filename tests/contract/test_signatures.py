@@ -120,7 +120,7 @@ def test_help_shows_what_settings_mean(name: str):
 
 WORKED_ON = {
     "frame", "left", "measures", "recipe", "paths", "inputs", "labels", "train", "index", "folder", "a", "name", "text",
-    "content", "spec", "path", "corpus", "function", "edges",
+    "content", "spec", "path", "corpus", "function", "edges", "task",
 }  # fmt: skip
 
 

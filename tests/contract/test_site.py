@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_MENU = "docs/decisions/"  # its README lists them
 MAX_WORDS = 2500
 TABLES = ("docs/measurements/", "benchmarks/")  # of measurements
-LISTS = ("CHANGELOG.md",)  # looked up by name
+LISTS = ("CHANGELOG.md", "docs/slow_tests.md")  # looked up by name
 
 
 def test_the_menu_has_each_page_once():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/testing.md lists the slow tests with their promises; without optional packages tests are skipped, not broken."""
+"""docs/slow_tests.md lists the slow tests; without optional packages tests are skipped, not broken."""
 
 import ast
 import os
@@ -28,7 +28,7 @@ def promises_of(path: Path) -> dict[tuple[str, str], str]:
 
 def test_the_page_lists_each_slow_test_with_its_promise():
     marked = {name: promise for path in (ROOT / "tests").glob("**/*.py") for name, promise in promises_of(path).items()}
-    rows = ROW.findall((ROOT / "docs" / "testing.md").read_text("utf-8"))
+    rows = ROW.findall((ROOT / "docs" / "slow_tests.md").read_text("utf-8"))
     assert {(path, name): promise for path, name, promise in rows} == marked
     assert len({*marked.values()}) == len(marked) > 30
 

@@ -9,6 +9,7 @@ import pytest
 
 import curation
 from curation.errors import OutputError
+from curation.report.text import shown_rows
 from tests.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
 
 
@@ -38,7 +39,22 @@ def test_the_funnel_is_that_of_the_report(finished: Any):
     steps = funnel[funnel["step"] != ""].set_index("step")["documents"]
     assert steps["read"] == 201 and steps["kept"] == finished.report["documents"]["kept"]
     reasons = funnel[funnel["reason"] != ""].set_index("reason")["documents"]
-    assert -reasons["short"] == finished.report["stages"][1]["reasons"]["short"]
+    short = finished.report["stages"][1]
+    assert -reasons["short"] == short["reasons"]["short"]
+    for stage in finished.report["stages"]:
+        [row] = funnel[funnel["step"] == stage["name"]].to_dict("records")
+        assert (
+            row["share"] == stage["documents_out"] / 201
+            and row["step_share"] == stage["documents_out"] / stage["documents_in"]
+        )
+    [row] = funnel[funnel["reason"] == "exact_duplicate"].to_dict("records")
+    assert row["step_share"] == -row["documents"] / short["documents_out"] > row["share"]
+    shown = {name: shares for name, _, *shares, _ in shown_rows(finished.report, True)}
+    assert shown["  exact_duplicate"] == [f"{row['share']:.2%}", f"{row['step_share']:.2%}"]
+    assert (
+        shown["kept"][1] == ""
+        and f"({short['retention']:.1%} of step)" in (finished.folder / "report.html").read_text()
+    )
 
 
 def test_a_folder_is_opened_again(finished: Any):

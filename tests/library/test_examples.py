@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import curation
+from curation.synthesis import asking
 from tests.models.tiny_files import write_static
 from tests.runs import records_of
+from tests.synthesis.model import Models
 
 RECIPE = """\
 name: example
@@ -19,6 +21,13 @@ stages:
   - {kind: filter, rules: [{measure: words, min: 2, reason: short}]}
   - {kind: exact_dedup}
 output: {formats: []}
+"""
+PAGES = """\
+kind: template
+endpoint: http://localhost:8000/v1
+model: qwen3-8b
+seeds: [whales, tides]
+prompt: Write a page about {text}.
 """
 TEXTS = ("one", "one two three", "one two three", "four five six")
 FUNCTIONS = [name for name in curation.__all__ if inspect.isfunction(getattr(curation, name))]
@@ -39,8 +48,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data" / "b.jsonl").write_bytes(records_of(("Seven Eight", "nine")))
     write_static(folder / "vectors")
     (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "pages.yaml").write_text(PAGES)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(asking, "Endpoint", Models(lambda prompt: f"{prompt} Then they ..."))
+        curation.generate("pages.yaml", "pages")
         recipe = curation.load_recipe("recipe.yaml")
         curation.run(recipe, "out", engine="cpu", progress=False)
         stricter = curation.load_recipe("recipe.yaml", settings=["stages.filter.rules=[{words: {max: 1}}]"])

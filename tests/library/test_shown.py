@@ -135,6 +135,8 @@ SHOWN = [
      "<trained language model 'm.arpa': 5 1-grams, 7 2-grams of 2 documents>"),
     (curation.TrainedClassifier(Path("q.bin"), Path("q.json"), ("good",), {"good": 90}, METRICS, [], 0, 0, 0),
      "<trained classifier 'q.bin': on 10 held-out texts: good precision 0.90, recall 0.80>"),
+    (curation.Generated(Path("d.jsonl"), {"documents": 2, "requests": {"missing": 1}}, 2, 1, "", False, ""),
+     "<generated 2 documents in 'd.jsonl'; 1 missing>"),
     (curation.Measure.hash_signs, f"<Measure.hash_signs: {curation.Measure.hash_signs.definition} (unit: characters)>"),
     (curation.Rewrite(unicode="nfc"), "Rewrite(unicode='nfc')"),
     (curation.Input(path="a.jsonl", copies=2), "FilesInput(path='a.jsonl', copies=2)"),

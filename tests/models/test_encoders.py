@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders from a folder: their numbers, fixed batches, windows, and the folders that they refuse."""
+"""Encoders from a folder: their numbers in every family, fixed batches, windows, and the folders that they refuse."""
 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 
 from curation.errors import InputError
 from curation.models import encoder_files, encoders, windows
+from curation.models.tensors import read_tensors
 from curation.models.windows import Windows, pool
 from tests.models import tiny_encoder as tiny
-from tests.models.tiny_encoder import torch
+from tests.models.tiny_files import write_safetensors
+from tests.models.tiny_networks import torch, write_network
 
 LETTERS = "a b c d e f g h i j . "
 TEXTS = ["good text", "a bad text .", LETTERS * 5, "", None, "b" * 90, "c"]
@@ -54,17 +57,35 @@ def test_a_vector_is_the_mean_of_the_tokens_or_the_first(tmp_path: Path, by_mean
     np.testing.assert_allclose(results(encoder, windows), expected, atol=2e-5)
 
 
-def test_results_are_the_same_bits_in_any_batches(folder: Path):
-    encoder = encoders.load_encoder(str(folder), True)
-    texts = [LETTERS * (number % 9) + "good " * (number % 5) for number in range(200)]
-    windows = encoder.windows(texts, 0).ids
-    expected = results(encoder, windows)
-    order = np.random.default_rng(2).permutation(len(windows))
-    found = np.zeros_like(expected)
-    for part in np.array_split(order, 23):
-        found[part] = results(encoder, [windows[number] for number in part])
-    assert found.tobytes() == expected.tobytes()
-    assert len({len(window) for window in windows}) > 10
+@pytest.mark.parametrize("family", encoder_files.ENCODERS)
+def test_scores_are_those_of_one_window_alone_and_the_same_bits_in_any_batches(
+    family: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    network = write_network(tmp_path / "m", family)
+    capfd.readouterr()
+    monkeypatch.setattr(socket, "socket", None)
+    encoder = encoders.load_encoder(str(tmp_path / "m"), True)
+    windows = encoder.windows([LETTERS * (number % 9) + "good " * (number % 5) for number in range(36)], 0).ids
+    found = results(encoder, windows)
+    assert capfd.readouterr() == ("", "")
+    sizes = [len(window) for window in windows]
+    assert len({*sizes}) > 10 and max(sizes) == encoder.files.max_tokens
+    with encoders.one_thread(), torch.inference_mode():
+        given = [torch.from_numpy(window[None].astype(np.int64)) for window in windows[::4]]
+        expected = [network(ids, torch.ones_like(ids)).logits[0].numpy() for ids in given]
+    np.testing.assert_allclose(found[::4], expected, rtol=1e-4, atol=1e-4)
+    for part in np.array_split(np.random.default_rng(2).permutation(len(windows)), 5):
+        assert results(encoder, [windows[number] for number in part]).tobytes() == found[part].tobytes()
+
+
+def test_a_full_window_never_shares_a_batch_with_padding(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    encoder, masks = encoders.load_encoder(str(folder), True), []
+    forward = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda ids, mask: masks.append(mask) or forward(ids, mask))
+    results(encoder, encoder.windows([LETTERS * 20, "good " * 36, "good " * 14, "good " * 13], 0).ids)
+    assert sorted((bool(mask.all()), *mask.shape) for mask in masks) == [
+        (False, 12, 40), (False, 16, 32), (False, 32, 16), (True, 12, 40)
+    ]  # fmt: skip
 
 
 def test_all_batches_of_a_length_have_one_shape(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -163,7 +184,19 @@ def broken(folder: Path, name: str) -> None:
         case "width":
             config["hidden_size"] = "wide"
         case "activation":
-            config["hidden_act"] = "swish"
+            config["hidden_act"] = "none"
+        case "heads":
+            config["num_attention_heads"] = 3
+        case "code":
+            config["auto_map"] = {"AutoModel": "modeling.Model"}
+        case "quantised":
+            config["quantization_config"] = {"quant_method": "awq"}
+        case "endless":
+            config["num_hidden_layers"] = 1 << 40
+        case "positions":
+            config["max_position_embeddings"] = 1 << 40
+        case "more layers":
+            config["num_hidden_layers"] = 1
         case "short":
             config["max_position_embeddings"] = 4
         case "no config":
@@ -173,11 +206,16 @@ def broken(folder: Path, name: str) -> None:
         case "foreign tokenizer":
             (folder / "tokenizer.json").write_text("{}")
         case "larger tokenizer":
-            config["vocab_size"] = 5
+            tokenizer = json.loads((folder / "tokenizer.json").read_text())
+            tokenizer["model"]["vocab"]["new"] = 28
+            (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
         case "pickle":
             (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
         case "shards":
             (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+        case "shard elsewhere":
+            (folder / "model.safetensors").unlink()
+            (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "../x.safetensors"}}')
         case "damaged":
             (folder / "model.safetensors").write_bytes(b"no weights")
         case "no tensor":
@@ -195,19 +233,23 @@ def broken(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("family", "has model_type 'gpt2', which is not supported; expected one of bert, roberta"),
-        ("width", "is not the configuration of a transformer: Expected `int`, got `str` - at `$.hidden_size`"),
-        ("activation", "has hidden_act 'swish', which is not supported; expected one of gelu"),
+        ("family", "has model_type 'gpt2', which is not supported; expected one of bert, camembert"),
+        ("width", "is not the configuration of a transformer: Expected `int | null`, got `str` - at `$.hidden_size`"),
+        ("activation", "model cannot be used by transformers: KeyError 'none'"),
+        ("heads", "model cannot be used by transformers: ValueError The hidden size (16) is not a multiple"),
+        ("code", "config.json has auto_map: the model needs code that is not in transformers, or is quantised"),
+        ("quantised", "config.json has quantization_config: the model needs code that is not in transformers, or"),
+        ("endless", "model cannot be used by transformers: ValueError 1,099,511,627,776 layers have only 41 tensors"),
+        ("positions", "Expected `int` <= 1048576 - at `$.max_position_embeddings`"),
+        ("more layers", "has a tensor 'bert.encoder.layer.1.attention.output.LayerNorm.bias' that a model with the"),
         ("short", "its windows have 4 tokens, expected 8 or more"),
         ("no config", "it has no config.json. The folder needs config.json, model.safetensors, tokenizer.json"),
         ("no tokenizer", "it has no tokenizer.json"),
         ("foreign tokenizer", "tokenizer.json cannot be read as a tokenizer"),
-        ("larger tokenizer", ", and the model has vectors for 5. Give the tokenizer of this model"),
+        ("larger tokenizer", "ids up to 28, and the model has vectors for 28. Give the tokenizer of this model"),
         ("pickle", "its weights pytorch_model.bin are a pickle, which can run code. Save the model as model.saf"),
-        (
-            "shards",
-            "its weights are in several files such as model-00001-of-00002.safetensors, not in model.safetensors",
-        ),
+        ("shards", "it has no model.safetensors. The folder needs config.json, model.safetensors, tokenizer.json"),
+        ("shard elsewhere", "model.safetensors.index.json names '../x.safetensors'; expected names of .safetensors"),
         ("damaged", "model.safetensors is no file of safetensors: its header would have"),
         ("no tensor", "has no tensor 'bert.encoder.layer.1.output.dense.bias'; did you mean"),
         ("shape", "the tensor classifier.weight has the shape (2, 16), expected (3, 16)"),
@@ -239,3 +281,40 @@ def test_a_folder_with_other_weights_is_loaded_again(tmp_path: Path):
     second: Any = encoders.load_encoder(str(tiny.write_encoder(tmp_path / "model", 3, seed=2)), True)
     assert first is not second
     assert second is encoders.load_encoder(str(tmp_path / "model"), True)
+
+
+def test_weights_in_shards_are_those_of_one_file(tmp_path: Path):
+    one, two = (tiny.write_encoder(tmp_path / name, 3) for name in ("one", "two"))
+    tensors = {name: np.array(values) for name, values in read_tensors(two / "model.safetensors").items()}
+    (two / "model.safetensors").unlink()
+    files = {name: f"model-0000{number % 2}.safetensors" for number, name in enumerate(tensors)}
+    for file in {*files.values()}:
+        write_safetensors(two / file, {name: tensors[name] for name in tensors if files[name] == file})
+    (two / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    loaded = [encoders.load_encoder(str(folder), True) for folder in (one, two)]
+    windows = loaded[0].windows(TEXTS, 0).ids
+    assert results(loaded[0], windows).tobytes() == results(loaded[1], windows).tobytes()
+    assert {Path(path).name for path in encoder_files.encoder_digests(str(two))} == {
+        "config.json", "tokenizer.json", "model.safetensors.index.json", *files.values()
+    }  # fmt: skip
+
+
+def test_a_classifier_of_nemo_curator_is_a_linear_map_of_the_first_token(tmp_path: Path):
+    folder = tmp_path / "m"
+    network = write_network(folder, "deberta-v2", "MODEL_MAPPING", architectures=None, fc_dropout=0.2)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    head = torch.nn.Linear(16, 3)
+    tensors = {f"model.{name}": each.numpy() for name, each in network.state_dict().items()}
+    tensors |= {f"fc.{name}": each.numpy() for name, each in head.state_dict().items()}
+    write_safetensors(folder / "model.safetensors", tensors)
+    encoder = encoders.load_encoder(str(folder), True)
+    assert encoder.files.labels == ("low", "middle", "high")
+    windows = encoder.windows(TEXTS, 0).ids
+    with encoders.one_thread(), torch.inference_mode():
+        hidden = [network(torch.from_numpy(window[None].astype(np.int64))).last_hidden_state for window in windows]
+        expected = [head(each[0, 0]).numpy() for each in hidden]
+    np.testing.assert_allclose(results(encoder, windows), expected, atol=1e-4)
+    write_safetensors(folder / "model.safetensors", {name: tensors[name] for name in tensors if name != "fc.bias"})
+    with pytest.raises(InputError, match=r"its head fc is not that of its config\.json: .*Missing key.*bias"):
+        encoders.load_encoder(str(folder), True)

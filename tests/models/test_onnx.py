@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformers in ONNX: their numbers beside our own encoder, shuffled windows, their files, and what is refused."""
+"""Transformers in ONNX: numbers beside those of safetensors, shuffled windows, files, and what is refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def results(model: str, texts: Any, count: int = 0, with_head: bool = False) -> 
 
 
 @pytest.mark.parametrize("by_mean", [True, False])
-def test_vectors_are_those_of_the_own_encoder(tmp_path: Path, by_mean: bool):
+def test_vectors_are_those_in_safetensors(tmp_path: Path, by_mean: bool):
     models = write_onnx(tmp_path / "onnx", where="onnx/model.onnx"), tiny.write_encoder(tmp_path / "safetensors")
     for model in models:
         (model / "1_Pooling").mkdir()
@@ -77,7 +77,7 @@ def test_a_pooled_output_is_used_as_it_is(tmp_path: Path):
     np.testing.assert_allclose(results(str(model), ["good text"])[0], expected, atol=5e-6)
 
 
-def test_scores_of_a_classifier_are_those_of_the_own_encoder(tmp_path: Path):
+def test_scores_of_a_classifier_are_those_in_safetensors(tmp_path: Path):
     models = write_onnx(tmp_path / "onnx", 3), tiny.write_encoder(tmp_path / "safetensors", 3)
     frame = pd.DataFrame({"text": TEXTS}, dtype="str")
     one, two = (curation.classify(frame, model, label="high", windows=0)["quality"] for model in models)

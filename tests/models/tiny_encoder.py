@@ -11,6 +11,7 @@ from tests.models.tiny_files import WORDS, write_safetensors, write_tokenizer
 from tests.needs import needs
 
 torch = needs("torch")
+needs("transformers")
 
 WIDTH, INNER, HEADS, LAYERS, POSITIONS = 16, 32, 2, 2, 40
 CONFIG = {

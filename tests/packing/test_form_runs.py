@@ -335,6 +335,10 @@ def test_a_source_without_a_side_has_no_pair_there(tmp_path):
         ({"splits": {"train": 1.0, "test": 0.0}}, "the share of split test must be above 0"),
         ({"splits": {"train": 0.9, "test": 0.2}}, "must add up to 1, not 1.1"),
         ({"blocks": {"length": 8}}, "blocks is set, but formats has no blocks"),
+        (
+            {"formats": ["blocks"], "splits": {"train": 0.9, "test": 0.1}, "blocks": {"shard_name": "shard_{number}"}},
+            "blocks.shard_name must have {split} where output has splits, not 'shard_{number}'",
+        ),
         ({"pad_id": 3}, "pad_id is set, but formats has no blocks or chunks or packed or mds"),
         ({"blocks": {"lengthh": 8}}, r"unknown field `lengthh` - at `\$.output.blocks`; did you mean length"),
         ({"blend": {"by": "size"}}, "blend.by must be one of given, tokens, temperature, not 'size'"),

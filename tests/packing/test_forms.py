@@ -6,6 +6,8 @@ import inspect
 import itertools
 import json
 import os
+import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ import pytest
 import curation
 from curation.cli import main
 from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerError
+from curation.finished.decoding import open_tokens
 from curation.packing.forms import (
     FORMS,
     Blocks,
@@ -33,10 +36,11 @@ from curation.packing.forms import documents as documents_module
 from curation.packing.forms import shards as shards_module
 from curation.packing.forms.documents import Documents, TokenStream
 from curation.packing.forms.shards import open_form
-from curation.packing.forms.writing import summaries, write_forms
+from curation.packing.forms.writing import shards, summaries, write_forms
 from curation.packing.ordering import seeded_order
 from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import Output, convert_recipe
+from curation.system.terminal import printable
 from tests.needs import needs
 from tests.packing.samples import flat, make_documents, opened, write_parts
 
@@ -373,6 +377,50 @@ def test_every_form_is_written_with_its_manifest(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_loaded_and_decoded(name, tmp_path, capsys):
+    form, made, tokenizer, folder = SMALL[name], make_documents(90), load_tokenizer("gpt2"), tmp_path / name
+    form = msgspec.structs.replace(form, shard_name="a-{split}" if name == "token_shards" else "{split}_{number}.x")
+    forms = Forms(formats=(name,), **{name: form})
+    parts = {"train": write_parts(tmp_path / "a", made[:80], []), "valid": write_parts(tmp_path / "b", made[80:], [])}
+    written = shards(FORMS[name], write_forms(forms, tokenizer, parts, tmp_path)[name]["splits"]["train"])
+    assert len(written) > 1
+    second = {"token_shards": "a-train_1.bin", "mds": "train/train_1.x.mds", "chunks": "train_1.x.ids.npy"}
+    assert second.get(name, "train_1.x.npy") in written
+    assert main(["check-loader", str(folder), "--batches", "2", "--batch-size", "4", "--length", "16"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    shape = r"torch\.Size\(\[4, \d+\]\)" if find_spec("torch") and name != "mds" else r"\(4, \d+\)"
+    first, *rest = [line for line in told if not line.startswith("Loading shard: ")]
+    assert first == f"{name}, train" and re.fullmatch(f"Batch 0 shape: {shape}", rest[0]) and "Batch 1" in rest[1]
+    loaded = {line.removeprefix("Loading shard: ") for line in told} & {Path(file).name for file in written}
+    assert loaded and told[-1] == "Data Loader test passed!"
+    found = [open_tokens(folder / file) for file in written]
+    assert [len(tokens.rows) for tokens in found] == (
+        [1] * len(written) if name == "token_shards" else [*written.values()]
+    )
+    stored = [row.tolist() for tokens in found for row in tokens.rows]
+    if name == "packed":  # without padding, whose id no document has
+        assert sorted(i for i in flat(stored) if i != tokenizer.eod) == sorted(flat(made[:80]))
+    elif name == "chunks":
+        assert stored == [chunk for chunk in chunks_of(made[:80], 10) if len(chunk) >= 3]
+    else:
+        assert flat(stored)[: len(flat(made[:80]))] == flat(made[:80])
+    path = folder / min(written)
+    assert main(["inspect", str(path), "--documents", "1"]) == 0
+    assert printable(tokenizer.decode(np.array(stored[0]))) in capsys.readouterr().out
+    with open(path, "r+b") as file:
+        file.write(b"\xff" * min(200, path.stat().st_size))
+    assert main(["check-loader", str(folder), "--batches", "100", "--length", "16"]) == 1
+    assert re.fullmatch(r"curate: .* (cannot be read|has ids outside of 0 to 50256).*\n", capsys.readouterr().err)
+    path.unlink()
+    assert main(["check-loader", str(folder)]) == 1
+    assert f"{path} is missing" in capsys.readouterr().err
+
+
+def chunks_of(made: list[list[int]], length: int) -> list[list[int]]:
+    return [ids[first : first + length] for ids in made for first in range(0, len(ids), length)]
+
+
+@pytest.mark.parametrize("name", FORMS)
 def test_every_form_refuses_bad_settings(name):
     for field in (field for field, value in msgspec.to_builtins(SMALL[name]).items() if type(value) is int):
         with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
@@ -450,6 +498,12 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
         (lambda: Chunks(min_tokens=600), "nothing would be kept"),
         (lambda: Packed(shard_rows=-1), "shard_rows must be at least 1"),
         (lambda: Mds(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
+        (
+            lambda: Blocks(shard_name="{name}"),
+            "shard_name must be letters, digits, .* such as shard_{number}, not '{name}'",
+        ),
+        (lambda: Mds(shard_name="a/b"), "shard_name must be letters"),
+        (lambda: Chunks(shard_name=".a"), "shard_name must be letters"),
         (lambda: TokenShards(dtype="int8"), "dtype must be one of auto, uint16, uint32"),
     ],
 )

@@ -155,7 +155,7 @@ def test_the_report_has_the_numbers_that_reports_quote(done: Run):
     for stage in report["stages"]:
         assert stage["retention"] == round(stage["documents_out"] / stage["documents_in"], 6)
     page = (done.folder / "report.html").read_text("utf-8")
-    assert f"duplicates removed {duplicates:,}" in page and "per_byte=" in report["funnel"]
+    assert f"Duplicates Removed: {duplicates:,}" in page and "per_byte=" in report["funnel"]
 
 
 def test_tokens_are_those_of_the_kept_documents(done: Run):
@@ -206,9 +206,10 @@ def check_blocks(done: Run) -> None:
 
 def chunks_in(done: Run) -> list[list[int]]:
     folder = done.folder / "chunks"
+    name = "tokenized_data" if name_of(done) == "cc_news_chunks" else "train_00000"
     if FILE_TYPE == "pt":
-        return [chunk.tolist() for chunk in loaded(folder / "train_00000.pt")]
-    ids, lengths = (np.load(folder / f"train_00000.{name}.npy") for name in ("ids", "lengths"))
+        return [chunk.tolist() for chunk in loaded(folder / f"{name}.pt")]
+    ids, lengths = (np.load(folder / f"{name}.{what}.npy") for what in ("ids", "lengths"))
     return [chunk.tolist() for chunk in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
@@ -260,7 +261,7 @@ def check_chunks(done: Run) -> None:
     assert done.report["numbers"]["dropped_chunks"] == len(dropped)
     assert done.report["numbers"]["tail_tokens"] == sum(map(len, dropped)) > 0
     for name, texts in (("raw", done.texts), ("cleaned", [text for _, text in done.expected.kept])):
-        with open(done.folder / name / "part-00000.csv", newline="", encoding="utf-8") as file:
+        with open(done.folder / name / f"{name}_data.csv", newline="", encoding="utf-8") as file:
             csv.field_size_limit(1 << 30)
             assert [*csv.reader(file)] == [["text"], *([text] for text in texts)]
 
@@ -269,10 +270,14 @@ def check_shards(done: Run) -> None:
     expected = [token for tokens in encoded(done, True) for token in tokens]
     found = np.memmap(done.folder / "token_shards" / "train_00000.bin", dtype=np.uint16, mode="r")
     assert found.tolist() == expected
+    assert done.report["forms"]["token_shards"]["train"]["shards"] == {"train_00000.bin": len(expected)}
+    urls = [f"http://made.example/{number}" for number, _ in done.expected.kept]
+    assert table_rows(done.folder / "documents", "url") == [(url,) for url in urls]
     kept, documents = done.report["stages"], len(done.texts)
     assert done.report["funnel"].startswith(f"[parse] docs={short_number(documents)}  [langid] kept=")
     for stage in kept:
-        share = stage["documents_out"] / stage["documents_in"]
+        share = stage["documents_out"] / documents
+        assert stage["share"] == round(share, 6)
         assert f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})" in done.report["funnel"]
     assert done.report["funnel"].endswith(
         f"[tokens] total={short_number(len(expected))} shards=1 per_byte={done.report['tokens']['per_byte']:.3f}"
@@ -324,6 +329,8 @@ def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
     for name, stage in (("common_crawl_plus", "quality"), ("nemo", "classify")):
         settings = [f"stages.{stage}.{key}={value}" for key, value in given.items()]
         settings.append(f"stages.decontaminate.evaluation_files=[{tmp_path / 'quiz.txt'}]")
+        if name == "common_crawl_plus":  # German stands for what is toxic
+            settings += [f"stages.toxicity.model={model}", "stages.toxicity.label=de", "stages.toxic.toxic.max=0.0004"]
         if name == "nemo":
             settings += [f"stages.perplexity.model={tmp_path / 'tiny.arpa'}", "stages.fluent.perplexity.max=40"]
         recipe = load_recipe(name, input=str(path), settings=settings)
@@ -338,6 +345,8 @@ def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
             (fluent,) = [entry for entry in report["recipe"]["stages"] if entry.get("name") == "fluent"]
             assert [(rule["column"], rule["max"]) for rule in fluent["rules"]] == [("perplexity", 40)]
         else:
+            (toxic,) = [entry for entry in report["stages"] if entry["name"] == "toxic"]
+            assert 0 < toxic["reasons"]["toxic"] < toxic["documents_in"]
             select = stages["select"]
             assert sum(select["reasons"].values()) == 3 * select["documents_in"] // 10 > 0
 
@@ -349,6 +358,8 @@ def test_a_run_names_the_stages_that_were_left_out(tmp_path: Path, capsys: pytes
     shown = capsys.readouterr().out
     for line in (
         "left out quality: set stages.quality.model",
+        "left out toxicity: set stages.toxicity.model",
+        "left out toxic: set stages.toxicity.model",
         "left out decontaminate: set stages.decontaminate.evaluation_files",
         "left out drop_lowest: set stages.quality.model",
     ):

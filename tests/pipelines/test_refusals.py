@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that do not exist: one line each, with the nearest ones that do, on the command line."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -74,10 +75,26 @@ def test_recipes_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str
 def test_a_recipe_of_the_package_runs_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     texts = [f"document {number} " + "with enough words to stay " * 12 for number in range(30)]
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in [*texts, *texts[:5], "short"]))
-    arguments = ["--input", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out"), "-v", "--engine", "cpu"]
+    out = tmp_path / "out"
+    arguments = ["--input", str(tmp_path / "a.jsonl"), "--output", str(out), "--engine", "cpu"]
+    arguments += ["--set", "output.blocks.length=512", "--set", "output.blocks.shard_blocks=2"]
     assert main(["run", "news_wiki_web", *arguments]) == 0
     shown = capsys.readouterr().out
-    assert "original 36; duplicates removed 5; short removed 1; kept 30; final size" in shown
-    assert "[read] docs=36  [exact_dedup] kept=31 (86%)  [filter] kept=30 (97%)  [tokens] total=" in shown
+    assert "[read] docs=36  [exact_dedup] kept=31 (86%)  [filter] kept=30 (83%)  [tokens] total=" in shown
+    suffix, shape = (".pt", "torch.Size([{}, 512])") if find_spec("torch") else (".npy", "({}, 512)")
+    said = [
+        "Original Docs: 36",
+        "Duplicates Removed: 5",
+        "Short Docs Removed (<50 words): 1",
+        "Final Docs Kept: 30",
+        f"Final Dataset Size: {sum(len(text.strip()) for text in texts) / 1e6:.2f} MB",
+        f"Cleaned data saved to: {out}/cleaned/clean_dataset.jsonl",
+        *(
+            f"Saved shard {number} to {out}/blocks/shard_{number}{suffix}: shape {shape.format(rows)}"
+            for number, rows in enumerate((2, 1))
+        ),
+    ]
+    assert "\n".join(said) in shown
+    assert sorted(path.name for path in (out / "blocks").iterdir())[1:] == [f"shard_{n}{suffix}" for n in (0, 1)]
     assert main(["run", "news_wiki_web", *arguments]) == 0
     assert "already complete" in capsys.readouterr().out

@@ -171,7 +171,7 @@ def test_a_mixed_folder_has_an_input_per_format_and_its_recipe_runs(capsys: pyte
         "data/latin.csv": {"text_column": "review", "encoding": "latin-1"},
         "data/deep/utf8.csv": {"text_column": "review"},
         "data/wide.tsv": {"text_column": "content", "encoding": "utf-16"},
-        "data/deep/c.warc.wet.gz": {},
+        "data/deep/c.warc.wet.gz": {"columns": ["url"]},
     }
     assert "encoding: latin-1 is a guess" in text and "#   data/notes.pdf: unknown format" in text
     assert "#   data/meta.jsonl: " in text and "not read: data/notes.pdf, data/meta.jsonl" in told

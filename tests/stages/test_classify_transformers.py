@@ -21,6 +21,7 @@ from curation.running.run import run
 from curation.stages.rows import classify
 from tests.models import tiny_encoder as tiny
 from tests.models.tiny_encoder import torch
+from tests.models.tiny_networks import write_network
 from tests.runs import recipe_of, records_of, table_rows
 
 LETTERS = "a b c d e f g h i j . "
@@ -91,6 +92,15 @@ def test_a_regressor_gives_its_number_and_independent_labels_a_probability(tmp_p
     np.testing.assert_allclose(found, expected, atol=6e-5)
 
 
+def test_a_regressor_of_modernbert_gives_its_number(tmp_path: Path):
+    network = write_network(tmp_path / "m", "modernbert", id2label={0: "LABEL_0"}, problem_type="regression")
+    found = curation.classify(pd.DataFrame({"text": TEXTS[:2]}), tmp_path / "m", column="edu")["edu"]
+    with torch.inference_mode():
+        given = [torch.tensor(windows_of(str(tmp_path / "m"), text)[:1]) for text in TEXTS[:2]]
+        expected = [network(ids, torch.ones_like(ids)).logits.item() for ids in given]
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
 def recipe(tmp_path: Path, folder: str, **settings: Any) -> Any:
     if not (tmp_path / "in.jsonl").exists():  # a rewritten file is another input
         texts = [LETTERS * (number % 7) + "good " * (number % 5) for number in range(300)]
@@ -109,7 +119,7 @@ def test_stored_scores_do_not_depend_on_slices_and_workers(tmp_path: Path, folde
     assert scores_in(tmp_path / "one") == scores_in(tmp_path / "two")
     assert len({*scores_in(tmp_path / "one")}) == 20
     facts = whole.report["computed_with"]["classify"]
-    assert facts["dtype"] == "float32" and facts["device"].startswith("CPU ") and facts["torch"]
+    assert facts["dtype"] == "float32" and facts["device"].startswith("CPU ") and {"torch", "transformers"} < {*facts}
     known = [score for score in scores_in(tmp_path / "one") if score is not None]
     tenths = [sum(tenth == round(10_000 * score) // 1000 for score in known) for tenth in range(10)]
     assert whole.report["stages"][0]["lines"][0] == f"quality in tenths from 0: {', '.join(map(str, tenths))} documents"
@@ -153,7 +163,8 @@ def test_a_run_does_not_resume_on_another_device(tmp_path: Path, folder: str, mo
             run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu", workers=1, slice_bytes=3000)
     facts = {"device": "NVIDIA H200", "dtype": "bfloat16", "torch": encoders.device_facts()["torch"]}
     with monkeypatch.context() as patch:
-        patch.setattr(classify, "transformer_facts", lambda _: facts | {"tokenizers": encoders.version("tokenizers")})
+        here = {name: encoders.version(name) for name in ("transformers", "tokenizers")}
+        patch.setattr(classify, "transformer_facts", lambda _: facts | here)
         with pytest.raises(curation.OutputError) as caught:
             run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu", workers=1)
     assert "began to compute the stage classify with device CPU " in str(caught.value)
@@ -217,5 +228,7 @@ def test_scores_that_are_no_numbers_are_one_message(tmp_path: Path):
 
 def test_a_missing_package_is_one_message(folder: str, monkeypatch: Any):
     monkeypatch.setattr(encoders, "find_spec", lambda name: None)
-    with pytest.raises(curation.EngineError, match=r"need PyTorch, which is not installed here\. pip install"):
+    with pytest.raises(
+        curation.EngineError, match=r"need torch and transformers, not installed here\. pip install torch, then"
+    ):
         curation.classify(pd.DataFrame({"text": ["a"]}), folder, label="high")

@@ -170,7 +170,7 @@ def broken(folder: Path, name: str) -> None:
     [
         ("none", "it has no model.safetensors. The folder needs config.json"),
         ("pickle", "its weights pytorch_model.bin are a pickle, which can run code"),
-        ("neither", "config.json has model_type 'model2vec', which is not supported; expected one of bert"),
+        ("neither", "config.json has model_type 'model2vec', which is not supported; expected one of bert, c"),
         ("no ONNX", "model.onnx is no ONNX file, or a part of one: "),
         ("rows", "has 28 tokens with ids up to 27, and the model has vectors for 5. Give"),
         ("mapping", "its mapping names rows outside its 28 vectors"),

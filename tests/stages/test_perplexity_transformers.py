@@ -12,14 +12,12 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.models import encoders
+from curation.models import encoder_files, encoders
 from curation.models.causal import load_causal, score_texts
 from curation.running.run import run
 from tests.models import tiny_causal as tiny
-from tests.needs import needs
+from tests.models.tiny_networks import TOKENS, torch, write_network
 from tests.runs import data_digests, recipe_of, records_of, table_rows
-
-needs("torch")
 
 LETTERS = "a b c d e f g h i j . "
 TEXTS = ["good text", "a bad text .", LETTERS * 4, "", None, " \n ", "b", "good " * 30, LETTERS + "bad"]
@@ -55,25 +53,33 @@ def test_values_equal_a_plain_forward_pass(model: tuple[str, str], context: int,
         assert value == pytest.approx(10 ** (-total / units), rel=2e-5, abs=6e-5)
 
 
-def test_scores_do_not_depend_on_the_other_texts(model: tuple[str, str]):
-    folder, _ = model
+@pytest.mark.parametrize("family", encoder_files.CAUSAL)
+def test_scores_are_those_of_one_window_alone_and_the_same_bits_in_any_batches(
+    family: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    network = write_network(tmp_path / "m", family, TOKENS)
+    capfd.readouterr()
+    reader = load_causal(str(tmp_path / "m"))
     chance = np.random.default_rng(4)
-    texts = ["good " * int(n) + LETTERS[: 2 * int(n % 12)] for n in chance.integers(0, 40, 60)]
-    whole = score_texts(texts, folder, 8, 3)
-    for _ in range(3):
-        order = chance.permutation(len(texts))
-        for part in np.array_split(order, int(chance.integers(2, 9))):
-            again = score_texts([texts[number] for number in part], folder, 8, 3)
-            assert again.total.tolist() == whole.total[part].tolist()
-            assert again.tokens.tolist() == whole.tokens[part].tolist()
+    texts = ["good " * int(n) + LETTERS[: 2 * int(n % 12)] for n in chance.integers(0, 36, 24)]
+    whole = score_texts(texts, str(tmp_path / "m"), 12, 5)
+    assert capfd.readouterr() == ("", "")
+    window = reader.windows(0, "good text .", 12, 5)[0].ids
+    with encoders.one_thread(), torch.inference_mode():
+        logits = network(torch.from_numpy(window[None].astype(np.int64))).logits[0].log_softmax(1)
+    expected = [logits[place, each].item() for place, each in enumerate(window[1:])]
+    found = score_texts(["good text ."], str(tmp_path / "m"), 12, 5)
+    assert found.total[0] * math.log(10) == pytest.approx(sum(expected), rel=1e-4)
+    for part in np.array_split(chance.permutation(len(texts)), 5):
+        again = score_texts([texts[number] for number in part], str(tmp_path / "m"), 12, 5)
+        assert again.total.tolist() == whole.total[part].tolist()
+        assert again.tokens.tolist() == whole.tokens[part].tolist()
 
 
 def test_the_threads_of_pytorch_are_given_back(model: tuple[str, str], monkeypatch: pytest.MonkeyPatch):
-    import torch
-
-    network, seen = load_causal(model[0]).network, []
-    hidden = network.hidden
-    monkeypatch.setattr(network, "hidden", lambda ids: seen.append(torch.get_num_threads()) or hidden(ids))
+    body, seen = load_causal(model[0]).network.base_model, []
+    forward = body.forward
+    monkeypatch.setattr(body, "forward", lambda *a, **b: seen.append(torch.get_num_threads()) or forward(*a, **b))
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
@@ -117,19 +123,16 @@ def test_the_identity_of_a_run_has_the_device_and_the_files(tmp_path: Path):
 
 BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "family": ("gpt2", {"model_type": "bert"}, {}, "model_type 'bert', which is not supported; expected one of gpt2"),
-    "heads": ("gpt2", {"n_head": 3}, {}, "n_embd 8, which is not supported; expected a multiple of its 3 heads"),
-    "activation": ("gpt2", {"activation_function": "tanh"}, {}, "activation_function 'tanh', which is not supported"),
-    "scaling": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, {}, "scale_attn_by_inverse_layer_idx True, which"),
-    "no size": ("llama", {"hidden_size": "absent"}, {}, "Object missing required field `hidden_size`"),
-    "angles": ("llama", {"rope_scaling": {"rope_type": "llama3"}}, {}, "rope_scaling 'llama3', which is not supported"),
-    "bias": ("llama", {"attention_bias": True}, {}, "attention_bias True, which is not supported; expected false"),
-    "shared": ("llama", {"num_key_value_heads": 3}, {}, "4 heads cannot share 3 heads of keys with 2 dimensions"),
-    "silu": ("llama", {"hidden_act": "gelu"}, {}, "hidden_act 'gelu', which is not supported; expected silu"),
+    "heads": ("gpt2", {"n_head": 3}, {}, "m cannot be used by transformers: ValueError `embed_dim` must"),
+    "no size": ("gpt2", {"n_positions": "absent"}, {}, "has no max_position_embeddings or n_positions of 2 or more"),
+    "angles": ("llama", {"rope_scaling": {"rope_type": "x"}}, {}, "m cannot be used by transformers: "),
+    "bias": ("llama", {"attention_bias": True}, {}, "has no tensor 'model.layers.0.self_attn.k_proj.bias'; did you"),
+    "unequal": ("llama", {"num_key_value_heads": 3}, {}, "layers.0.self_attn.k_proj.weight has the shape (4, 8)"),
     "begin": ("gpt2", {"bos_token_id": 50256}, {}, "bos_token_id 50256, which is not supported; expected a token"),
     "context": ("gpt2", {}, {"context": 17}, "context must be 2 to 16, the positions of the model, not 17"),
     "stride": ("gpt2", {}, {"context": 8, "stride": 8}, "stride must be 1 to 7, below the context, not 8"),
     "negative": ("gpt2", {}, {"stride": -1}, "context and stride must be 0 or more, not 0 and -1"),
-    "vocabulary": ("gpt2", {"vocab_size": 5}, {}, "the tensor wte.weight has the shape"),
+    "vocabulary": ("gpt2", {"vocab_size": 5}, {}, "the tensor transformer.wte.weight has the shape"),
 }  # fmt: skip
 
 
@@ -142,10 +145,20 @@ def test_wrong_models_and_settings_end_in_one_message(tmp_path: Path, name: str)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_values_that_fit_the_weights_but_not_each_other_are_one_message(tmp_path: Path):
+    write_network(tmp_path / "m", "llama", TOKENS, num_key_value_heads=3)
+    with pytest.raises(curation.InputError, match=r"m cannot be used by transformers: RuntimeError .* must match"):
+        load_causal(str(tmp_path / "m"))
+
+
 def test_weights_that_are_missing_or_not_finite_are_named(tmp_path: Path):
     for name, values, message in (
-        ("h.0.mlp.c_fc.weight", None, "has no tensor 'h.0.mlp.c_fc.weight'"),
-        ("ln_f.bias", np.full(tiny.WIDTH, np.nan, np.float32), "the tensor ln_f.bias has NaN or infinite values"),
+        ("h.0.mlp.c_fc.weight", None, "has no tensor 'transformer.h.0.mlp.c_fc.weight'"),
+        (
+            "ln_f.bias",
+            np.full(tiny.WIDTH, np.nan, np.float32),
+            "the tensor transformer.ln_f.bias has NaN or infinite values",
+        ),
     ):
         weights = tiny.weights_of("gpt2")
         weights = {key: value for key, value in weights.items() if key != name}

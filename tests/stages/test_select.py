@@ -24,7 +24,7 @@ from curation.stages import Select
 from curation.stages.corpus import key_ranges
 from curation.stages.shares import rank_bounds
 from curation.stages.shares.select import numbers_at, order_of, seeded
-from tests.runs import recipe_of, table_rows
+from tests.runs import recipe_of, records_of, table_rows
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), 1e-310, -1e-310, 0.1, 0.30000000000000004, 2.0**53]
 SHARES = [{"drop_lowest": 0.3}, {"drop_highest": 0.3}, {"keep_highest": 0.29}, {"keep_lowest": 0.5}]
@@ -189,6 +189,32 @@ def test_a_cap_without_any_group_is_warned_of(tmp_path: Path):
     assert removed == set() and "select: none of 2 documents has a domain in kind; all are kept" in report["warnings"]
 
 
+def test_a_budget_of_bytes_keeps_the_first_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of each input in a run of several groups of rows, and of all in a frame."""
+    texts = {name: [name * (1 + 7 * number % 23) + "é" * (number % 3) for number in range(60)] for name in "ab"}
+    paths = [tmp_path / f"{name}.jsonl" for name in texts]
+    for path, found in zip(paths, texts.values(), strict=True):
+        path.write_bytes(records_of(found))
+    kept = {name: found[: reaching(found, 500) + 1] for name, found in texts.items()}
+    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 20)
+    monkeypatch.setattr(key_ranges, "MAX_GROUP_ROWS", 20)
+    recipe = recipe_of(*paths, stages=[{"select": {"max_bytes": 500, "per": "source"}}], output={"formats": []})
+    report = run(recipe, tmp_path / "out", engine="cpu", slice_bytes=700, progress=False).report
+    assert [text for (text,) in table_rows(tmp_path / "out/documents", "text")] == [*kept["a"], *kept["b"]]
+    assert report["stages"][0]["reasons"] == {"above_max_bytes": 120 - len(kept["a"]) - len(kept["b"])}
+    size = len("".join(texts["a"]).encode())
+    assert report["stages"][0]["lines"] == [f"{name}: {size} bytes before" for name in "ab"]
+    whole = [*texts["a"], *texts["b"]]
+    for budget in (1, size, size + 500, 10**9):
+        frame = curation.select(pd.DataFrame({"text": whole}), max_bytes=budget)
+        assert frame["text"].tolist() == whole[: reaching(whole, budget) + 1]
+
+
+def reaching(texts: list[str], budget: int) -> int:
+    """The position of the text that reaches a number of bytes."""
+    return int(np.searchsorted(np.cumsum([len(text.encode()) for text in texts]), budget))
+
+
 def test_a_cap_without_a_column_draws_by_the_seed():
     frame = pd.DataFrame({"text": list("abcdefgh"), "kind": ["x"] * 4 + ["y"] * 3 + [None]})
     engine = load_engine("cpu")
@@ -222,10 +248,14 @@ def test_a_column_without_urls_is_refused():
         ({"drop_lowest": 1.0}, "drop_lowest must be above 0 and below 1, not 1.0"),
         ({"drop_lowest": -0.1}, "drop_lowest must be above 0 and below 1, not -0.1"),
         ({"drop_lowest": float("nan")}, "drop_lowest must be above 0 and below 1, not nan"),
-        ({}, "give one of drop_lowest, drop_highest, keep_lowest, keep_highest and max_documents, not none"),
-        ({"drop_lowest": 0.1, "keep_lowest": 0.1}, "max_documents, not drop_lowest, keep_lowest"),
-        ({"drop_lowest": 0.1, "max_documents": 2}, "max_documents, not drop_lowest, max_documents"),
+        ({}, "give one of drop_lowest, drop_highest, keep_lowest, keep_highest, max_documents and max_bytes, not none"),
+        ({"drop_lowest": 0.1, "keep_lowest": 0.1}, "max_bytes, not drop_lowest, keep_lowest"),
+        ({"drop_lowest": 0.1, "max_documents": 2}, "max_bytes, not drop_lowest, max_documents"),
         ({"drop_lowest": 0.1, "column": ""}, "column must name a column of numbers, not ''"),
+        ({"max_bytes": -1}, "max_bytes must be 1 or more, not -1"),
+        ({"max_bytes": 5}, "max_bytes keeps the first documents of all or of each source; leave column, per and"),
+        ({"max_bytes": 5, "column": "", "per": "kind"}, "or write per: source"),
+        ({"max_bytes": 5, "column": "", "keep": "lowest"}, "keep: lowest is for max_documents with a column"),
         ({"max_documents": -1}, "max_documents must be 1 or more, not -1"),
         ({"max_documents": 2, "keep": "last"}, "keep must be highest or lowest, not 'last'"),
         ({"drop_lowest": 0.1, "keep": "lowest"}, "keep: lowest is for max_documents with a column"),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 import msgspec
 import numpy as np
 
+from curation.errors import counted
 from curation.packing.forms.documents import Documents
-from curation.packing.forms.shards import has_torch, require_torch
+from curation.packing.forms.shards import NUMBER, has_torch, open_array, require_torch
 
 if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
@@ -19,19 +20,31 @@ if TYPE_CHECKING:
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
+class Summary(msgspec.Struct, kw_only=True):
+    """Fields of a split in `report.json` that every form has."""
+
+    shards: dict[str, Count] = {}  # name -> count of the form's unit; reports up to 0.3 lack it
+
+
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a form, with methods to check, write and report the form.
 
     A subclass may have a setting `file_type`: `npy`, `pt` or `auto`. `pt` files are int64 and need PyTorch.
 
-    name     key of the settings in `output`, and name of the folder
-    pads     whether the form uses `output.pad_id`. Default: False
-    summary  fields that `report.json` has for each split; `numbers` and `lines` read them
+    name        key of the settings in `output`, and name of the folder
+    unit        what a shard has, the key of its count in the manifest
+    pads        whether the form uses `output.pad_id`. Default: False
+    summary     fields that `report.json` has for each split; `numbers` and `lines` read them
+    shard_name  name of shards without suffix. `{split}` is the split, and `{number}` (`{number:05}` with zeros) the
+                number of the shard. Without it, the first shard has the name, and later ones `_1`, `_2` behind it
     """
 
     name: ClassVar[str]
+    unit: ClassVar[str]
     pads: ClassVar[bool] = False
-    summary: ClassVar[type[msgspec.Struct]]
+    summary: ClassVar[type[Summary]]
+
+    shard_name: str = "{split}_{number:05}"
 
     def with_defaults(self) -> Self:
         """Return the settings with `file_type: auto` resolved: `pt` if PyTorch is installed, else `npy`."""
@@ -58,6 +71,22 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if getattr(self, "file_type", "") == "pt":
             require_torch(f"output.{self.name}.file_type: pt")
         self.file_dtype(tokenizer)
+
+    def shard_path(self, folder: Path, split: str, number: int, suffix: str) -> Path:
+        """Return the path of a shard, such as `train_00000.npy`. A run without splits is named `train`."""
+        name = self.shard_name.format(split=split or "train", number=number)
+        return folder / f"{name}{f'_{number}' if number and NUMBER not in self.shard_name else ''}{suffix}"
+
+    def shown_size(self, file: str, count: int) -> str:
+        """Return the size of a shard with `count` of `unit` as text. The base class returns their number."""
+        return counted(count, self.unit.removesuffix("s"))
+
+    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
+        """Return the rows of a shard, memory-mapped: ids of shape (tokens,). The base class reads an array of rows.
+
+        dtype  of the ids, from the manifest. OutputError: a `.pt` file without PyTorch.
+        """
+        return open_array(path)  # type: ignore[return-value]  # it has a length and rows
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         """Write the shards of a split, for settings from `with_defaults`, and return its entry of the manifest.

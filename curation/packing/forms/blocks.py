@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from curation.packing.forms import base
 from curation.packing.forms.base import Count
 from curation.packing.forms.rows import Rows
-from curation.packing.forms.shards import check_counts, entry, shard_path, write_array, write_tensor
+from curation.packing.forms.shards import check_counts, entry, write_array, write_tensor
 
 
-class Summary(msgspec.Struct):
+class Summary(base.Summary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     blocks: Count
@@ -25,6 +25,8 @@ class Summary(msgspec.Struct):
 class Blocks(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`blocks/<split>_NNNNN.npy` (or `.pt`): shards of shape (blocks, length).
 
+    shard_name    name of shards without suffix, such as `shard_{number}`; `{number:05}` has five digits. Without a
+                  number, later shards have `_1`, `_2` behind the name. With splits it has `{split}`
     length        tokens of a block
     keep_last     keep an incomplete last block of a split, padded with `output.pad_id`; else it is dropped
     file_type     `npy`: uint16 or int32, the tokenizer's dtype. `pt`: PyTorch LongTensor, four times the size of
@@ -36,7 +38,7 @@ class Blocks(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     name = "blocks"
-    row = "block"
+    row, unit = "block", "blocks"
     summary = Summary
 
     file_type: str = "npy"
@@ -48,10 +50,14 @@ class Blocks(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def shard_rows(self) -> int:
         return self.shard_blocks
 
+    def shown_size(self, file: str, count: int) -> str:
+        shape = f"{count}, {self.length}"
+        return f"shape torch.Size([{shape}])" if file.endswith(".pt") else f"shape ({shape})"
+
     def write_shard(
         self, folder: Path, split: str, number: int, rows: int, batches: Iterable[np.ndarray], dtype: np.dtype
     ) -> dict[str, Any]:
-        path = shard_path(folder, split, number, f".{self.file_type}")
+        path = self.shard_path(folder, split, number, f".{self.file_type}")
         if self.file_type == "pt":
             write_tensor(path, (rows, self.length), batches, None)
         else:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,18 @@ import msgspec
 import numpy as np
 
 from curation.errors import RecipeError, counted
+from curation.packing.forms import base
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Batch, Documents
-from curation.packing.forms.shards import check_counts, entry, require_torch, shard_path, write_array, write_tensor
+from curation.packing.forms.shards import (
+    check_counts,
+    entry,
+    load_tensors,
+    open_array,
+    read_array,
+    write_array,
+    write_tensor,
+)
 from curation.system.steps import each
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -29,7 +38,7 @@ class Lengths(msgspec.Struct):
     percentiles: dict[str, float]
 
 
-class Summary(msgspec.Struct):
+class Summary(base.Summary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     chunks: Count
@@ -40,6 +49,7 @@ class Summary(msgspec.Struct):
 class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`chunks/<split>_NNNNN.ids.npy` with `.lengths.npy`, or `.pt`: a list of LongTensors.
 
+    shard_name    name of shards without suffix, as of `blocks`
     length        maximum tokens of a chunk; the end-of-document token of `tokenizer.append_eod` counts
     min_tokens    minimum tokens of a chunk; shorter chunks are dropped, 1 keeps all
     file_type     `npy`, `pt`, or `auto`: pt if PyTorch is installed, else npy
@@ -49,7 +59,7 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     has the tokens of each chunk, int32. RecipeError: a split without chunks.
     """
 
-    name = "chunks"
+    name, unit = "chunks", "chunks"
     pads = True
     summary = Summary
 
@@ -91,6 +101,9 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "dropped_tokens": int(dropped @ np.arange(len(dropped))),
             "lengths": describe_lengths(kept_counts),
         }
+
+    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
+        return StoredChunks(path)
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -149,17 +162,26 @@ def describe_lengths(counts: np.ndarray) -> dict[str, Any]:
     }
 
 
-def open_shard(path: Path) -> Callable[[int], np.ndarray]:
-    """Return a function from a chunk's number in the shard to its ids, memory-mapped.
+class StoredChunks(Sequence[np.ndarray]):
+    """The chunks of a shard: ids of shape (tokens,), memory-mapped.
 
     `path`: the shard's `.ids.npy` or `.pt`. OutputError: a `.pt` file without PyTorch.
     """
-    if path.suffix == ".pt":
-        tensors = require_torch(f"reading {path.name}").load(path, weights_only=True, mmap=True)
-        return lambda number: tensors[number].numpy()
-    ids = np.asarray(np.load(path, mmap_mode="r"))  # indexing of np.memmap is slow
-    ends = np.cumsum(np.load(path.with_name(path.name.replace(".ids.npy", ".lengths.npy"))), dtype=np.int64)
-    return lambda number: ids[ends[number - 1] if number else 0 : ends[number]]
+
+    def __init__(self, path: Path) -> None:
+        self.tensors = load_tensors(path) if path.suffix == ".pt" else None
+        if self.tensors is None:
+            self.ids = open_array(path)
+            lengths = read_array(path.with_suffix("").with_suffix(".lengths.npy"))
+            self.ends = np.cumsum(np.concatenate([[0], lengths]), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1 if self.tensors is None else len(self.tensors)
+
+    def __getitem__(self, number: Any) -> Any:
+        if self.tensors is None:
+            return self.ids[self.ends[number] : self.ends[number + 1]]
+        return self.tensors[number].numpy()
 
 
 def pad(chunks: Sequence[np.ndarray], pad_id: int, length: int = 0) -> dict[str, np.ndarray]:
@@ -209,13 +231,13 @@ class _Shard:
     def _write(self, arrays: list[np.ndarray], lengths: np.ndarray) -> None:
         tokens = int(lengths.sum(dtype=np.int64))
         if self.settings.file_type == "pt":
-            path = shard_path(self.folder, self.split, self.shards, ".pt")
+            path = self.settings.shard_path(self.folder, self.split, self.shards, ".pt")
             write_tensor(path, (tokens,), arrays, lengths)
             self.files.append(entry(path, chunks=len(lengths), tokens=tokens))
             return
-        path = shard_path(self.folder, self.split, self.shards, ".ids.npy")
+        path = self.settings.shard_path(self.folder, self.split, self.shards, ".ids.npy")
         write_array(path, (tokens,), self.dtype, arrays)
         self.files.append(entry(path, chunks=len(lengths), tokens=tokens))
-        path = shard_path(self.folder, self.split, self.shards, ".lengths.npy")
+        path = self.settings.shard_path(self.folder, self.split, self.shards, ".lengths.npy")
         write_array(path, (len(lengths),), lengths.dtype, [lengths])
         self.files.append(entry(path))

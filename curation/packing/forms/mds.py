@@ -18,17 +18,17 @@ Source: https://docs.mosaicml.com/projects/streaming/en/stable/preparing_dataset
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
+from curation.packing.forms import base
 from curation.packing.forms.base import Count
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.rows import Rows
-from curation.packing.forms.shards import check_counts, entry
+from curation.packing.forms.shards import check_counts, damaged, entry, open_array
 from curation.system.files import commit
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ INDEX = "index.json"
 MAX_SHARD_BYTES = (1 << 32) - 1  # the largest offset
 
 
-class Summary(msgspec.Struct):
+class Summary(base.Summary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     samples: Count
@@ -50,6 +50,7 @@ class Summary(msgspec.Struct):
 class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`mds/<split>/shard.NNNNN.mds` and `index.json`, read by `streaming.StreamingDataset(local="mds", split=...)`.
 
+    shard_name   name of shards without suffix; a split has a folder of its own
     length       tokens of a sample
     keep_last    keep an incomplete last sample of a split, padded with `output.pad_id`; else it is dropped
     shard_bytes  size limit of a shard, which has at least one sample
@@ -59,9 +60,10 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     name = "mds"
-    row = "sample"
+    row, unit = "sample", "samples"
     summary = Summary
 
+    shard_name: str = "shard.{number:05}"
     shard_bytes: int = 1 << 26
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def write_shard(
         self, folder: Path, split: str, number: int, rows: int, batches: Iterable[np.ndarray], dtype: np.dtype
     ) -> dict[str, Any]:
-        path = folder / (split or "train") / f"shard.{number:05d}.mds"
+        path = self.shard_path(folder / (split or "train"), split, number, ".mds")
         header = _json(self.header())
         first = OFFSET.itemsize * (rows + 2) + len(header)
         with commit(path) as temporary, open(temporary, "wb") as file:
@@ -102,6 +104,14 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for batch in batches:
                 file.write(batch.astype(dtype).data)
         return entry(path, folder)
+
+    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
+        data = open_array(path, np.dtype(np.uint8))
+        rows = int(data[: OFFSET.itemsize].view(OFFSET)[0])
+        first = int(data[OFFSET.itemsize : 2 * OFFSET.itemsize].view(OFFSET)[0])
+        if len(data) - first != rows * self.length * DTYPE.itemsize:
+            raise damaged(path, f"its head counts {rows} samples from byte {first} on")
+        return data[first:].view(DTYPE).reshape(rows, self.length)  # type: ignore[return-value]
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         content = super().write(documents, folder, split, dtype, pad_id)

@@ -12,23 +12,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
+from curation.packing.forms import base
 from curation.packing.forms.base import Form
 from curation.packing.forms.chunks import cut_lengths
 from curation.packing.forms.documents import Documents
-from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, shard_path, write_array
+from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, write_array
 from curation.system.steps import each
 
 
-class Summary(msgspec.Struct):
-    """No field of a split in `report.json` is used."""
+class Summary(base.Summary, kw_only=True):
+    """Fields of a split in `report.json`."""
 
 
 class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`packed/<split>_NNNNN.npy`: shards of shape (rows, length), padded with `output.pad_id`, and `.pieces.npy`.
 
+    shard_name  name of shards without suffix, as of `blocks`
     length      tokens of a row
     shard_rows  rows of a shard; the last shard of a split may have fewer
 
@@ -37,7 +38,7 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     document.
     """
 
-    name = "packed"
+    name, unit = "packed", "rows"
     pads = True
     summary = Summary
 
@@ -57,11 +58,11 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         files = []
         for number, first in enumerate(each(range(0, rows, self.shard_rows), "writing packed", "file")):
             last = min(first + self.shard_rows, rows)
-            path = shard_path(folder, split, number, ".npy")
+            path = self.shard_path(folder, split, number, ".npy")
             batches = _row_batches(documents, packing, (first, last), self.length, pad_id)
             write_array(path, (last - first, self.length), dtype, batches)
             table = _segment_table(packing, first, last)
-            table_path = shard_path(folder, split, number, ".pieces.npy")
+            table_path = self.shard_path(folder, split, number, ".pieces.npy")
             write_array(table_path, table.shape, table.dtype, [table])
             files += [entry(path, rows=last - first), entry(table_path, pieces=len(table))]
         return {"files": files, "documents": documents.count, "rows": rows, "tokens": documents.tokens} | _shares(

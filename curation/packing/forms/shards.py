@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
+import re
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,17 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from curation.errors import InputError, OutputError
+from curation.errors import InputError, IntegrityError, OutputError
 from curation.system.files import commit, file_sha256, read_json
+
+log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 FILE_TYPES = ("npy", "pt", "auto")
 MAX_LENGTH = 1 << 24  # tokens of a block, chunk or row
+SPLIT, NUMBER = "{split}", "{number"  # in the name of shards
+SHARD_NAME = re.compile(r"(?!\.)(?:[A-Za-z0-9._-]|\{split\}|\{number(?::0[1-9])?\})+")
 WRITE_TOKENS = 4 << 20  # tokens of one write
 
 
 def check_counts(settings: Any, *fields: str) -> None:
-    """Raise ValueError for a field below 1, a `length` above MAX_LENGTH (2^24), or an unknown `file_type`."""
+    """Raise ValueError for a field below 1, a `length` above MAX_LENGTH (2^24), an unknown `file_type`, or a
+    `shard_name` that is no pattern of names."""
     for field in fields:
         if getattr(settings, field) < 1:
             raise ValueError(f"{field} must be at least 1, not {getattr(settings, field)}")
@@ -29,6 +37,11 @@ def check_counts(settings: Any, *fields: str) -> None:
     file_type = getattr(settings, "file_type", "npy")
     if file_type not in FILE_TYPES:
         raise ValueError(f"file_type must be one of {', '.join(FILE_TYPES)}, not {file_type!r}")
+    if not SHARD_NAME.fullmatch(settings.shard_name):
+        raise ValueError(
+            "shard_name must be letters, digits, '.', '_', '-', {split} and {number} or {number:05}, such as "
+            f"shard_{{number}}, not {settings.shard_name!r}"
+        )
 
 
 def has_torch() -> bool:
@@ -48,9 +61,39 @@ def require_torch(purpose: str) -> Any:
     return torch
 
 
-def shard_path(folder: Path, split: str, number: int, suffix: str) -> Path:
-    """Return the path of a shard, such as `train_00000.npy`. A run without splits is named `train`."""
-    return folder / f"{split or 'train'}_{number:05d}{suffix}"
+def open_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
+    """Return the array of a shard, memory-mapped: of an `.npy` or `.pt` file, or with `dtype` the raw ids of a file.
+
+    It is logged as `Loading shard: NAME`. OutputError: a `.pt` file without PyTorch. IntegrityError: a damaged file.
+    """
+    if path.suffix == ".pt":
+        return np.asarray(load_tensors(path).numpy())
+    log.info("Loading shard: %s", path.name)
+    return read_array(path, dtype)
+
+
+def read_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
+    """Return the array of an `.npy` file, or with `dtype` the raw values of a file, memory-mapped."""
+    try:
+        array = np.load(path, mmap_mode="r") if dtype is None else np.memmap(path, dtype, "r")
+    except ValueError as error:
+        raise damaged(path, error) from None
+    return np.asarray(array)  # indexing of np.memmap is slow
+
+
+def load_tensors(path: Path) -> Any:
+    """Return the tensor, or the list of tensors, of a `.pt` file, memory-mapped. No code of the file runs."""
+    torch = require_torch(f"reading {path.name}")
+    log.info("Loading shard: %s", path.name)
+    try:
+        return torch.load(path, weights_only=True, mmap=True)
+    except (RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: object) -> IntegrityError:
+    """Return the error of a shard whose content is not what its form writes."""
+    return IntegrityError(f"{path} cannot be read ({error}). Write the form again, or restore the folder")
 
 
 def write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, batches: Iterable[np.ndarray]) -> None:

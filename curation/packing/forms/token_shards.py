@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from curation.errors import TokenizerError
+from curation.packing.forms import base
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
-from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, shard_path
+from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, open_array
 from curation.system.files import commit
 from curation.system.steps import each
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 DTYPES = ("auto", "uint16", "uint32")
 UINT16_IDS = 2**16
+WINDOW = 1024  # tokens shown at once
 
 
-class Summary(msgspec.Struct):
+class Summary(base.Summary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     files: Count
@@ -33,13 +34,14 @@ class Summary(msgspec.Struct):
 class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`token_shards/<split>_NNNNN.bin`: little-endian ids, read by `np.memmap(path, np.uint16)`.
 
+    shard_name    name of shards without suffix, as of `blocks`
     shard_tokens  tokens of a shard; the last shard of a split may have fewer. A document may span shards
     dtype         `uint16`, `uint32`, or `auto`: uint16 for a vocabulary of at most 65,536 entries, else uint32
 
     TokenizerError: `uint16` for a larger vocabulary.
     """
 
-    name = "token_shards"
+    name, unit = "token_shards", "tokens"
     summary = Summary
 
     shard_tokens: int = 100_000_000
@@ -66,7 +68,7 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for number, first in enumerate(
             each(range(0, documents.tokens, self.shard_tokens), "writing token shards", "file")
         ):
-            path = shard_path(folder, split, number, ".bin")
+            path = self.shard_path(folder, split, number, ".bin")
             remaining = tokens = min(self.shard_tokens, documents.tokens - first)
             with commit(path) as temporary, open(temporary, "wb") as file:
                 while remaining:
@@ -75,6 +77,11 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     remaining -= len(ids)
             files.append(entry(path, tokens=tokens))
         return {"files": files, "documents": documents.count, "tokens": documents.tokens}
+
+    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
+        """Return the ids in windows of WINDOW tokens; the last one may have fewer."""
+        ids = open_array(path, dtype)
+        return [ids[first : first + WINDOW] for first in range(0, len(ids), WINDOW)]
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from curation import __version__
 from curation.errors import TokenizerError
-from curation.packing.forms import Form, Forms
+from curation.packing.forms import FORMS, Form, Forms
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.tokenization import Tokenizer
@@ -113,11 +113,17 @@ def digests(manifests: Mapping[str, dict[str, Any]], folder: Path) -> dict[str, 
 
 
 def summaries(manifests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return form -> split -> summary for `report.json`: the manifest's entries, with the number of files."""
+    """Return form -> split -> summary for `report.json`: the manifest's entries, with the number of files, and the
+    count of each shard by its name."""
     return {
         form: {
-            split: {key: value for key, value in content.items() if key != "files"} | {"files": len(content["files"])}
+            split: content | {"files": len(content["files"]), "shards": shards(FORMS[form], content)}
             for split, content in manifest["splits"].items()
         }
         for form, manifest in manifests.items()
     }
+
+
+def shards(form: type[Form], content: Mapping[str, Any]) -> dict[str, int]:
+    """Return the shards of a split, by its entry of the manifest: name -> count of the form's `unit`."""
+    return {file["file"]: file[form.unit] for file in content["files"] if form.unit in file}

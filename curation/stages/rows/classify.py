@@ -40,8 +40,9 @@ class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
     the column.
 
     model           path of a supervised fastText model, `.bin` or `.ftz`, such as one of `curate train classifier`; or
-                    a local folder with a BERT or RoBERTa classifier or regressor: `config.json`, `model.safetensors`,
-                    `tokenizer.json`; or a transformer in ONNX (`model.onnx` or `onnx/model.onnx`) that gives `logits`
+                    a local folder with a classifier or regressor such as BERT, DeBERTa or ModernBERT: `config.json`,
+                    `model.safetensors`, `tokenizer.json`; or a transformer in ONNX (`model.onnx` or
+                    `onnx/model.onnx`) that gives `logits`
     label           label of the model, without `__label__`; required, except for a regressor, which has one output
     column          name of the new column in `documents/`: float64, null for a text without anything the model knows
     max_characters  number of characters (code points) classified, from the start; 0: all; line ends count as spaces

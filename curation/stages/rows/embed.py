@@ -31,7 +31,7 @@ from curation.stages.rows.windows import (
 class Embed(ScoringStage, frozen=True, kw_only=True, tag="embed"):
     """Write a vector of the meaning of each text into a column. No document is removed.
 
-    model           local folder with a BERT or RoBERTa encoder (`config.json`, `model.safetensors`, `tokenizer.json`),
+    model           local folder with an encoder such as BERT (`config.json`, `model.safetensors`, `tokenizer.json`),
                     with a transformer in ONNX (`model.onnx` or `onnx/model.onnx`), or with static embeddings in the
                     form of model2vec, which need no GPU; or an `.onnx` file in such a folder; or `package:NAME`, such a
                     folder in an installed package

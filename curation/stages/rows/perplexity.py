@@ -14,8 +14,7 @@ from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.kernels.language_model import LINES, TOTAL, UNITS, UNKNOWN_WORDS, WORDS
 from curation.models import causal
-from curation.models.causal_files import open_causal
-from curation.models.encoder_files import encoder_digests, is_encoder_path
+from curation.models.encoder_files import encoder_digests, is_encoder_path, open_causal
 from curation.models.encoders import device_facts
 from curation.models.ngrams import KenlmModel, load_language_model
 from curation.stages.base import PATH, Function, ScoringStage
@@ -35,7 +34,7 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
 
     model    path of an ARPA file, such as one of `curate train lm`, also compressed with gzip; or of a binary file of
              KenLM, which needs the package kenlm and is computed on the host; or a local folder with a causal language
-             model, GPT-2 or Llama: `config.json`, `model.safetensors`, `tokenizer.json`
+             model, such as GPT-2 or Llama: `config.json`, `model.safetensors`, `tokenizer.json`
     per      `token`: per word and end of a line, as KenLM and CCNet count, or per token of a causal model; `word`: per
              word; `byte`: per byte of UTF-8
     column   name of the new column in `documents/`: float64, null for a text without words

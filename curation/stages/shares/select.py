@@ -19,11 +19,11 @@ from curation.stages.corpus.keep_orders import SIGN, as_strings, order_of_floats
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, dropped_rows, phases
 
-ORDER, GROUP = "order", "group"  # keys
+ORDER, GROUP, SIZE = "order", "group", "size"  # keys
 SOURCE = "source"
 SHARES = ("drop_lowest", "drop_highest", "keep_lowest", "keep_highest")
 SIDES = ("highest", "lowest")
-CAP = "max_documents"
+CAP, BUDGET = "max_documents", "max_bytes"
 NO_GROUP = 0  # hash of the empty text: documents without a value of `per`, or without a domain
 SHOWN_GROUPS = 10  # the largest, in the report
 MISSING = np.uint64(0)  # order of a document without a number
@@ -38,6 +38,8 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     keep_lowest    share of the documents with the lowest numbers to keep
     keep_highest   share of the documents with the highest numbers to keep
     max_documents  number of documents to keep, of each group or of all
+    max_bytes      bytes of text to keep, of each input (`per: source`) or of all: those of the first documents, up to
+                   the one that reaches this number, and empty texts right behind it
     keep           the documents that max_documents keeps: with the `highest` numbers in `column`, or the `lowest`.
                    Without `column` they are drawn: those with the highest hash of text and seed
     per            apply the share or number to each `source` (input), or to each value of a column, such as `language`;
@@ -45,10 +47,10 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     per_domain     column with URLs: apply it to each domain, which is the host of a URL without `www.`
     seed           seed of the draw
 
-    Give one share, or max_documents. Of n documents, floor(share * n) are removed; with a share to keep, floor((1 -
-    share) * n). Of equal numbers the later documents are removed. Documents without a number (null, NaN, no number in
-    a string) are removed first, whatever the direction. With max_documents, those without a value of `per`, or without
-    a domain, are all kept and counted.
+    Give one share, max_documents or max_bytes. Of n documents, floor(share * n) are removed; with a share to keep,
+    floor((1 - share) * n). Of equal numbers the later documents are removed. Documents without a number (null, NaN, no
+    number in a string) are removed first, whatever the direction. With max_documents, those without a value of `per`,
+    or without a domain, are all kept and counted.
     """
 
     finds_duplicates: ClassVar[bool] = False
@@ -77,6 +79,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     keep_lowest: float = 0
     keep_highest: float = 0
     max_documents: int = 0
+    max_bytes: int = 0
     keep: str = "highest"
     per: str = ""
     per_domain: str = ""
@@ -84,7 +87,10 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
     def __post_init__(self) -> None:
         self._check_limit()
-        if self.column in (TEXT, ID) or (not self.column and not self.max_documents):
+        if self.max_bytes and (self.column or self.per not in ("", SOURCE) or self.per_domain):
+            raise ValueError(f"{BUDGET} keeps the first documents of all or of each source; leave column, per and "
+                             "per_domain out, or write per: source")  # fmt: skip
+        if self.column in (TEXT, ID) or (not self.column and not self._is_cap):
             raise ValueError(f"column must name a column of numbers, not {self.column!r}")
         if self.per in (TEXT, ID, *([self.column] if self.column else [])):
             raise ValueError(f"per must be source, or a column other than {self.per!r} whose values repeat")
@@ -94,13 +100,13 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
             raise ValueError(f"seed must be 0 or more, not {self.seed}")
 
     def _check_limit(self) -> None:
-        given = [name for name in (*SHARES, CAP) if getattr(self, name) != 0]
+        given = [name for name in (*SHARES, CAP, BUDGET) if getattr(self, name) != 0]
         if len(given) != 1:
-            raise ValueError(f"give one of {', '.join(SHARES)} and {CAP}, not {', '.join(given) or 'none'}")
+            raise ValueError(f"give one of {', '.join((*SHARES, CAP))} and {BUDGET}, not {', '.join(given) or 'none'}")
         share = getattr(self, given[0])
-        if given == [CAP] and share < 1:
-            raise ValueError(f"{CAP} must be 1 or more, not {share}")
-        if given != [CAP] and not 0 < share < 1:
+        if self._is_cap and share < 1:
+            raise ValueError(f"{given[0]} must be 1 or more, not {share}")
+        if not self._is_cap and not 0 < share < 1:
             raise ValueError(f"{given[0]} must be above 0 and below 1, not {share}{as_share(share)}")
         if self.keep not in SIDES:
             raise ValueError(f"keep must be highest or lowest, not {self.keep!r}")
@@ -108,12 +114,16 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
             raise ValueError(f"keep: {self.keep} is for {CAP} with a column")
 
     @property
+    def _is_cap(self) -> bool:
+        return bool(self.max_documents or self.max_bytes)
+
+    @property
     def _given(self) -> tuple[str, float]:
         return next((name, getattr(self, name)) for name in SHARES if getattr(self, name))
 
     @property
     def _drops_highest(self) -> bool:
-        if self.max_documents:
+        if self._is_cap:
             return self.keep == "lowest"
         return self._given[0] in ("drop_highest", "keep_lowest")
 
@@ -127,6 +137,8 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         return self._grouped_by != ""
 
     def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
+        if self.max_bytes:
+            return 1.0  # a plan does not know the bytes
         if self.max_documents:
             has_groups = self.per or self.per_domain
             return 1.0 if has_groups or documents <= self.max_documents else self.max_documents / documents
@@ -135,15 +147,19 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
     @property
     def _reason(self) -> str:
-        return f"above_{CAP}" if self.max_documents else f"{'high' if self._drops_highest else 'low'}_{self.column}"
+        if self._is_cap:
+            return f"above_{CAP if self.max_documents else BUDGET}"
+        return f"{'high' if self._drops_highest else 'low'}_{self.column}"
 
     def reads(self) -> tuple[str, ...]:
         return tuple(name for name in (self.column, self._grouped_by) if name)
 
     def kernels(self) -> tuple[str, ...]:
-        return ("hashes",) if self._is_grouped or not self.column else ()
+        return ("hashes",) if self._is_grouped or not (self.column or self.max_bytes) else ()
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        if self.max_bytes:
+            return {SIZE: engine.byte_lengths(frame[TEXT])}
         if self.column:
             numbers = _numbers(engine.to_arrow(frame[[self.column]]).column(0), self.column)
             keys = {ORDER: order_of(numbers, self._drops_highest)}
@@ -167,8 +183,8 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     def phases(self) -> Sequence[Phase]:
         return phases(self._keys_of, self._dropped, self._is_grouped)
 
-    def _keys_of(self, part: Corpus) -> tuple[np.ndarray, np.ndarray]:
-        """Return the group and the order of each row of a corpus."""
+    def _keys_of(self, part: Corpus) -> tuple[np.ndarray, ...]:
+        """Return the group, the order and, for `max_bytes`, the bytes of each row of a corpus."""
         if self._is_grouped:
             group = part.column(GROUP)
         elif self.per == SOURCE:
@@ -176,12 +192,14 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
             group = source_numbers(part, names)
         else:
             group = np.zeros(len(part.rows), np.uint64)
+        if self.max_bytes:  # later rows are lower
+            return group, ~part.rows.astype(np.uint64), part.column(SIZE)
         return group, part.column(ORDER)
 
     def _dropped(self, groups: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """Return how many of so many documents are removed. The share counts as it is written: 0.3 of 10 are 3."""
-        if self.max_documents:
-            above = np.maximum(documents - self.max_documents, 0)
+        """Return how many of so many documents, or bytes, are removed. A share of 0.3 of 10 documents is 3, exactly."""
+        if self._is_cap:
+            above = np.maximum(documents - (self.max_documents or self.max_bytes), 0)
             return np.where((groups == NO_GROUP) & self._is_grouped, 0, above)
         name, given = self._given
         share = Decimal(repr(given)) if name.startswith("drop") else 1 - Decimal(repr(given))
@@ -191,6 +209,10 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         rows, orders = dropped_rows(corpus)
         bounds = bounds_of(corpus, self._is_grouped)
         numbers = numbers_at(orders, self._drops_highest) if self.column else np.full(len(rows), np.nan)
+        if self.max_bytes:
+            firsts, sizes = bounds.first.tolist(), bounds.documents.tolist()
+            found = {self._name_of(corpus, first): size for first, size in zip(firsts, sizes, strict=True)}
+            return Decision((Drops(rows, self._reason, numbers, -1),), details={"bytes": found})
         missing = int(np.count_nonzero(orders == MISSING)) if self.column else 0
         if missing and missing == len(orders) and (corpus.column(ORDER) == MISSING).all():
             raise InputError(f"column {self.column!r} has no number in any of {counted(len(corpus.rows), 'document')}")
@@ -225,6 +247,9 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         return str(self._groups_of(pa.chunked_array([read()]))[0].as_py() or "")
 
     def explain(self) -> list[str]:
+        if self.max_bytes:
+            of_each = " of each input" if self.per else ""
+            return [f"keep the first documents{of_each}, up to the one that reaches {self.max_bytes:,} bytes of text"]
         if self.max_documents:
             groups = "domain" if self.per_domain else "input" if self.per == SOURCE else self.per
             of_each = f" of each {groups}" if groups else ""
@@ -246,6 +271,8 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         return [f"{count.name}: {none}; all are kept"]
 
     def report_lines(self, count: StageCount) -> list[str]:
+        if self.max_bytes:
+            return [f"{name or 'all'}: {counted(size, 'byte')} before" for name, size in count.details["bytes"].items()]
         sign = ">=" if self._drops_highest else "<="
         lines = [
             f"{group['name'] or self.column or 'all'}: {group['removed']:,} of "

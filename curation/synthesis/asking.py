@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Send the requests that have no answer, several at a time, within the limits of a task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from curation.errors import InputError, RecipeError, counted
+from curation.synthesis.answers import Answer, Answers
+from curation.synthesis.endpoint import POLL_SECONDS, Endpoint, FailedError
+from curation.synthesis.task import AnyTask, Request
+from curation.system.interrupts import Stop, run_task
+from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import Count, watching
+
+MAX_FAILURES = 20  # in a row, after which an endpoint counts as broken
+END_SECONDS = 3.0  # for answers to arrive after a signal, less than `interrupts.GRACE_SECONDS`
+
+
+class Asker:
+    """Asks an endpoint, and stores each answer as soon as it arrives. Connects at the first request.
+
+    asked      answers that arrived
+    failed     keys of requests that failed after all retries; they have no answer, and a rerun asks them again
+    fault      message of the last failure
+    is_spent   whether the budget of tokens is used up
+    """
+
+    def __init__(self, task: AnyTask, answers: Answers) -> None:
+        self.task, self.answers = task, answers
+        self.asked = 0
+        self.failed: set[str] = set()
+        self.fault = ""
+        self.is_spent = False
+        self._endpoint: Endpoint | None = None
+        self._pending: dict[Future[Answer], Request] = {}
+        self._stop = Stop()
+        self._failures = 0  # in a row
+        self._held: list[Answer] = []  # HTTP refusals before the first answer: of one request, or of the whole task
+        self._next = 0.0  # when the limits per minute allow a request
+
+    def ask(self, requests: Iterable[Request]) -> bool:
+        """Send the requests that have no answer, and return whether any was sent.
+
+        InputError: the endpoint refuses the key, the model or all requests, or fails MAX_FAILURES times in a row.
+        """
+        sent: set[str] = set()
+        pool = ThreadPoolExecutor(self.task.concurrency)
+        try:
+            with watching("asking", 0, lambda: Count(self.asked), "answer", is_loop=True):
+                for request in requests:
+                    if self._pending:
+                        self._collect(0)
+                    if request.key in self.answers or request.key in self.failed or request.key in sent:
+                        continue
+                    if not self._may_send(request):
+                        self.is_spent = True
+                        break
+                    self._endpoint = self._endpoint or Endpoint(self.task)
+                    sent.add(request.key)
+                    self._pending[pool.submit(run_task, self._stop, self._endpoint.answer, request)] = request
+                    while len(self._pending) >= self.task.concurrency:
+                        self._collect(POLL_SECONDS)
+                while self._pending:
+                    self._collect(POLL_SECONDS)
+                if self._held:
+                    raise InputError(f"{self._held[-1].text}. The endpoint has answered no other request")
+        except BaseException as error:
+            self._stop.set()
+            self._keep_rest(END_SECONDS if isinstance(error, KeyboardInterrupt) else self.task.timeout_seconds)
+            raise
+        finally:
+            pool.shutdown(wait=False)
+        return bool(sent)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._endpoint:
+            self._endpoint.close()
+
+    def _may_send(self, request: Request) -> bool:
+        """Wait until the limits per minute allow a request; return whether the budget does."""
+        task, most = self.task, self._most(request)
+        while task.budget_tokens and self._used() + most > task.budget_tokens:
+            if not self._pending:
+                if most > task.budget_tokens:
+                    raise RecipeError(
+                        f"budget_tokens {task.budget_tokens:,} is below one request, which may use {most:,} tokens. "
+                        "Raise it, or lower max_tokens"
+                    )
+                return False
+            self._collect(POLL_SECONDS)
+        while (now := time.monotonic()) < self._next:
+            self._collect(min(POLL_SECONDS, self._next - now))
+        per_request = 60 / task.requests_per_minute if task.requests_per_minute else 0
+        per_token = 60 / task.tokens_per_minute if task.tokens_per_minute else 0
+        self._next = now + max(per_request, per_token * most)
+        return True
+
+    def _used(self) -> int:
+        return self.answers.tokens + sum(map(self._most, self._pending.values()))
+
+    def _most(self, request: Request) -> int:
+        """The tokens that a request may use, before the endpoint has counted them."""
+        return request.prompt_tokens + self.task.max_tokens
+
+    def _collect(self, seconds: float) -> None:
+        """Store the answers that have arrived; wait up to so many seconds for one."""
+        check_interrupts()
+        if not self._pending:
+            time.sleep(seconds)
+            return
+        found: list[Answer] = []
+        try:
+            for future in wait(self._pending, seconds, FIRST_COMPLETED).done:
+                request = self._pending.pop(future)
+                try:
+                    found.append(future.result())
+                except FailedError as error:
+                    self.failed.add(request.key)
+                    self.fault, self._failures = str(error), self._failures + 1
+        finally:
+            self._store(found)
+        if self._failures + len(self._held) >= MAX_FAILURES:
+            fault = self._held[-1].text if self._held else self.fault
+            raise InputError(
+                f"{fault}. {MAX_FAILURES} requests in a row failed, {counted(len(self.answers), 'answer')} stored. "
+                "Rerun the same command to ask for the rest"
+            )
+
+    def _store(self, found: list[Answer]) -> None:
+        paid = [answer for answer in found if answer.is_paid]
+        self._held += [answer for answer in found if not answer.is_paid]
+        if paid:
+            self._failures = 0
+        if paid or (found and len(self.answers)):
+            self.answers.add(self._held + paid)
+            self.asked += len(self._held + paid)
+            self._held = []
+
+    def _keep_rest(self, seconds: float) -> None:
+        """Store what arrives within so many seconds after the end: it is paid."""
+        done = wait(self._pending, seconds).done
+        self._store([future.result() for future in done if not future.exception()])
