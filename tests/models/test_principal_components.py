@@ -46,3 +46,5 @@ def test_components_without_variance_are_zero(count: int):
     line, _ = quantised(np.outer(np.ones(count), [1.0, -2.0, 2.0]))
     found = PrincipalComponents.fitted(line, 4)
     assert not found.projected(line).any() and not found.shares.any() and found.components.shape == (4, 3)
+    found = PrincipalComponents.fitted(VECTORS[:3], 4)  # of three vectors, on a plane
+    assert not found.projected(VECTORS)[:, 2:].any() and found.shares[1] > 0.01
