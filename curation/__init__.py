@@ -42,6 +42,7 @@ _HOMES = {
     ),
     "curation.library.duplicates": ("Duplicates",),
     "curation.library.close_vectors": ("align", "clusters", "neighbours"),
+    "curation.library.projections": ("pca",),
     "curation.library.graphs": ("communities", "pagerank"),
     "curation.library.plotting": ("plot",),
     "curation.planning.estimate": ("Estimate", "estimate"),

@@ -39,6 +39,7 @@ from curation.library.overlap_spans import SpanOverlap as SpanOverlap
 from curation.library.overlap_spans import SpanSet as SpanSet
 from curation.library.overlap_spans import check_spans as check_spans
 from curation.library.plotting import plot as plot
+from curation.library.projections import pca as pca
 from curation.library.stage_functions import assign_clusters as assign_clusters
 from curation.library.stage_functions import classify as classify
 from curation.library.stage_functions import decontaminate as decontaminate

@@ -10,7 +10,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -126,6 +126,19 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
             return {name: stored[name] for name in stored.files}
     except ARRAY_FAULTS as error:
         raise IntegrityError(f"{path} is damaged, or no .npz file: {_line(error)}. Make it again") from None
+
+
+def given_arrays(path: Path, names: Sequence[str], setting: str, remedy: str) -> list[np.ndarray]:
+    """Return the arrays with these names of the `.npz` file of a setting. InputError where they cannot be read."""
+    try:
+        stored = load_arrays(path)
+        return [stored[name] for name in names]
+    except FileNotFoundError:
+        raise InputError(f"{setting}: {path} does not exist. {remedy}") from None
+    except OSError as error:
+        raise InputError(f"{setting}: {path} cannot be read ({error.strerror or error}). {remedy}") from None
+    except (IntegrityError, KeyError):
+        raise InputError(f"{setting}: {path} is not a file of {names[0]}, or is damaged. {remedy}") from None
 
 
 def _line(error: Exception) -> str:

@@ -52,7 +52,7 @@ def neighbours(frame: Frame, column: str = "embedding", *, k: int = 10) -> Frame
         raise RecipeError(f"k must be from 1 to {MAX_NEIGHBOURS:,}, not {k}")
     given, frame = frame, in_memory(frame, column)
     engine = engine_of(frame)
-    vectors, rows = _vectors(engine, frame, column)
+    vectors, rows = frame_vectors(engine, frame, column)
     norms = squared_norms(vectors)
     weights = (1 / np.sqrt(norms.astype(np.float64))).astype(np.float32)
     count = min(k, len(vectors) - 1)
@@ -94,7 +94,7 @@ def align(left: Frame, right: Frame, *, column: str = "embedding", threshold: fl
         raise RecipeError(f"threshold must be above 0 and at most 1, not {threshold}{as_share(threshold)}")
     given, left, right = left, in_memory(left, column), in_memory(right, column)
     engine, units = engine_of(left), units_of(threshold)
-    (lefts, left_rows), (rights, right_rows) = (_vectors(engine_of(side), side, column) for side in (left, right))
+    (lefts, left_rows), (rights, right_rows) = (frame_vectors(engine_of(side), side, column) for side in (left, right))
     if lefts.shape[1] != rights.shape[1]:
         raise InputError(
             f"column {column!r} has {lefts.shape[1]:,} dimensions on the left and {rights.shape[1]:,} on the right. "
@@ -150,11 +150,11 @@ def clusters(
     for name, number, least in (("central", central, 1), ("words", words, 0)):
         if number < least:
             raise RecipeError(f"{name} must be at least {least}, not {number}")
-    target = _npz(save) if save else None
+    target = npz_file(save) if save else None
     given, frame = frame, in_memory(frame, column)
     engine = engine_of(frame)
     texts = _texts(engine, frame, text_column) if words else []
-    vectors, rows = _vectors(engine, frame, column)
+    vectors, rows = frame_vectors(engine, frame, column)
     found = _clusters_of(engine, vectors, 0 if isinstance(clusters, str) else clusters, seed, os.fspath(centroids))
     if target:
         found.save(target)
@@ -194,7 +194,8 @@ def _texts(engine: Engine, frame: Any, column: str) -> list[str | None]:
     return list(texts.to_pylist())
 
 
-def _npz(path: str | os.PathLike[str]) -> Path:
+def npz_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a `.npz` file that a function may write. OutputError for another name."""
     target = local_output(path)
     if target.suffix != ".npz":
         raise OutputError(f"save is {target}, expected a name that ends in .npz")
@@ -223,7 +224,7 @@ def _clusters_of(engine: Engine, vectors: np.ndarray, count: int, seed: int, cen
     return fit_clusters(engine, vectors[first[chosen]], count, seed)
 
 
-def _vectors(engine: Engine, frame: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
+def frame_vectors(engine: Engine, frame: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of a frame (int8), and the positions of the rows that have one."""
     if not hasattr(frame, "columns") or column not in frame.columns:
         names = list(getattr(frame, "columns", []))

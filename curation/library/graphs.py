@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import Engine, Frame
+from curation.contract import Frame
 from curation.engine import engine_of
 from curation.errors import EngineError, OutOfMemoryError, RecipeError, as_share, counted, nearest
 from curation.library.graph_edges import Edges, edges_of
 from curation.library.keywords import check_types
-from curation.library.tables import in_memory, is_table, like, result_like, table_of
+from curation.library.tables import in_memory, result_like, with_column
 from curation.planning.memory import read_limits, shown_bytes
-from curation.stages.invoke import as_column
 
 NETWORKX, CUGRAPH = "networkx", "cugraph"
 TOLERANCE = 1e-6  # of the sum of all changes; NetworkX multiplies its own by the number of nodes
@@ -160,17 +159,9 @@ def _result(
     engine = engine_of(frame)
     if column:
         mine = pa.array(values).take(pa.array(edges.rows, mask=edges.rows < 0))
-        found = _with_column(engine, given, frame, column, mine)
+        found = with_column(engine, given, frame, column, mine)
     else:
         found = result_like(given, engine, pa.table({"node": edges.nodes, name: values}))
     if hasattr(found, "attrs"):
         found.attrs[NOTE] = settings
     return found
-
-
-def _with_column(engine: Engine, given: Any, frame: Any, name: str, values: pa.Array) -> Any:
-    if not is_table(given):
-        return engine.with_columns(frame, {name: as_column(engine, frame, values)})
-    table = table_of(given)
-    kept = [other for other in table.column_names if other != name]
-    return like(given, table.select(kept).append_column(name, values))

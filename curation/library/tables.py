@@ -17,6 +17,7 @@ from curation.arrays import as_one_array
 from curation.contract import Engine, Frame
 from curation.engine import FRAME_LIBRARIES, load_engine
 from curation.errors import InputError
+from curation.stages.invoke import as_column
 
 VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 MAX_STRING_BYTES = 2**31 - 1  # of one array of `string`, whose offsets are int32
@@ -119,3 +120,12 @@ def like(value: Any, table: pa.Table | pa.ChunkedArray) -> Any:
     """Return a table as one of the library of `value`: a DataFrame of polars, a relation of DuckDB, else `table`."""
     library = _library_of(value)
     return sys.modules[library].from_arrow(table) if library in ("polars", "duckdb") else table
+
+
+def with_column(engine: Engine, given: Any, frame: Frame, name: str, values: pa.Array) -> Any:
+    """Return `given`, whose rows `frame` has, with a value per row in a column; as a frame, if it is a column."""
+    if _has_engine(given):
+        return engine.with_columns(frame, {name: as_column(engine, frame, values)})
+    table = engine.to_arrow(frame) if is_column(given) else table_of(given)
+    kept = [other for other in table.column_names if other != name]
+    return like(given, table.select(kept).append_column(name, values))

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The typical words of clusters of documents, and their places on a map of two dimensions."""
+"""The typical words of clusters of documents."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-
-import numpy as np
 
 SIGNIFICANT = 1.96  # standard deviations: 5 % of the words that do not differ are above or below it
 
@@ -59,20 +57,3 @@ def _bare(word: str) -> str:
     while first < last and not word[last - 1].isalnum():
         last -= 1
     return word[first:last]
-
-
-def plane(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors (float, shape (n, dimensions)) on their two principal components, float64 of shape (n, 2), and the
-    share of the variance on each.
-
-    The largest loading of a component is positive, of equal ones the first, so the map is not mirrored from one machine
-    to another. A component without variance is 0."""
-    centred = np.zeros((len(vectors), max(vectors.shape[1], 2)))
-    centred[:, : vectors.shape[1]] = vectors - vectors.mean(axis=0) if len(vectors) else vectors
-    variances, components = np.linalg.eigh(centred.T @ centred)
-    axes = components[:, ::-1][:, :2]
-    largest = np.abs(np.round(axes, 9)).argmax(axis=0)
-    axes = axes * np.where(axes[largest, [0, 1]] < 0, -1, 1)
-    whole = max(float(variances.sum()), 0.0)
-    shares = np.maximum(variances[::-1][:2], 0) / whole if whole > 0 else np.zeros(2)
-    return np.where(shares > 1e-12, centred @ axes, 0.0), shares

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from curation.contract import ID, ROW, TEXT, Engine
-from curation.models.cluster_words import ClusterWords, plane
-from curation.models.vectors import from_column, unit_vectors
+from curation.models.cluster_words import ClusterWords
+from curation.models.principal_components import PrincipalComponents
+from curation.models.vectors import from_column
 from curation.run_folder.partitions import Partitions, open_partition
 from curation.stages.base import Clustered
 from curation.stages.vectors.vector_clusters import Clusters
@@ -51,7 +52,8 @@ def cluster_map(
     typical = words.typical(WORDS)
     sizes = np.bincount(home, minlength=len(found.centroids))
     shown = [int(k) for k in np.argsort(-sizes, kind="stable")[:SHOWN_CLUSTERS] if sizes[k]]
-    places, shares = plane(unit_vectors(stacked).astype(np.float64))
+    plane = PrincipalComponents.fitted(stacked, 2)
+    places = plane.projected(stacked)
     places /= max(float(np.abs(places).max()), 1e-12)
     return {
         "clusters": [
@@ -59,7 +61,7 @@ def cluster_map(
             for k in shown
         ],
         "count": int(np.count_nonzero(sizes)),
-        "shares": [round(share, 4) for share in shares.tolist()],
+        "shares": [round(share, 4) for share in plane.shares.tolist()],
         "points": [
             [round(x, 3), round(y, 3), shown.index(k) if k in shown else -1, id_, _start(text)]
             for (x, y), k, (id_, text) in zip(places.tolist(), home, documents, strict=True)

@@ -88,6 +88,7 @@ PYTHON = {
     "spark.md": "needs Spark; tests/reading/test_spark_folders.py has its folders",
     "thresholds.md": "this file",
     "training.md": "this file, with PyTorch",
+    "vectors.md": "this file",
 }
 STANDS_FOR = {
     "COMMAND": "run", "R": "recipe.yaml", "RECIPE": "recipe.yaml", "INPUT...": "data", "PATH...": "data",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typical words of clusters against the formulas of their source, and the plane of vectors."""
+"""Typical words of clusters against the formulas of their source."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import random
 from collections import Counter
 from statistics import NormalDist
 
-import numpy as np
 import pytest
 
 from curation.models import cluster_words
-from curation.models.cluster_words import ClusterWords, plane
+from curation.models.cluster_words import ClusterWords
 
 
 def words_of(texts: list[tuple[int, str]], count: int) -> dict[int, list[str]]:
@@ -60,22 +59,3 @@ def test_words_are_in_lower_case_without_marks_around_them_and_common_ones_are_n
 
 def test_the_bound_is_that_of_five_per_cent():
     assert pytest.approx(NormalDist().inv_cdf(0.975), abs=0.001) == cluster_words.SIGNIFICANT
-
-
-def test_the_plane_has_the_two_directions_of_most_variance():
-    rng = np.random.default_rng(1)
-    vectors = rng.standard_normal((200, 12)) * np.linspace(3, 0.1, 12) @ np.linalg.qr(rng.standard_normal((12, 12)))[0]
-    left, values, right = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    places, shares = plane(vectors)
-    np.testing.assert_allclose(np.abs(places), np.abs(left[:, :2] * values[:2]), atol=1e-9)
-    np.testing.assert_allclose(shares, (values**2 / (values**2).sum())[:2])
-    for axis in range(2):
-        loading = right[axis][np.abs(right[axis]).argmax()]
-        np.testing.assert_allclose(places[:, axis], left[:, axis] * values[axis] * np.sign(loading), atol=1e-9)
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (1, 3), (5, 1), (4, 0)])
-def test_the_plane_of_few_vectors(shape: tuple[int, int]):
-    places, shares = plane(np.arange(math.prod(shape), dtype=float).reshape(shape))
-    assert places.shape == (shape[0], 2) and np.isfinite(places).all() and shares[1] == 0
-    assert not places[:, 1].any()

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from curation.arrays import load_arrays, seeded_hashes, sorted_unique
+from curation.arrays import given_arrays, seeded_hashes, sorted_unique
 from curation.contract import position_type
-from curation.errors import InputError, IntegrityError, counted
+from curation.errors import InputError, counted
 from curation.models.vectors import dots, quantised, squared_norms, unit_vectors
 from curation.stages.corpus.components import Components
 from curation.stages.corpus.key_ranges import read_cell, row_type, slice_group_count, write_cells
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from curation.contract import Engine
     from curation.stages.outcome import Corpus
 
+REMEDY = "Give centroids/stage-N.npz of an earlier run"
 CENTROIDS, ASSIGNED, COMPARED, RECALL = "centroids", "assigned", "compared", "recall"  # phases
 PER_CLUSTER = 1_000  # vectors, with `clusters: auto`
 SAMPLE_PER_CLUSTER, MAX_SAMPLE = 32, 1 << 19  # vectors to which k-means is fitted
@@ -96,17 +97,7 @@ class Clusters(NamedTuple):
     @classmethod
     def load(cls, path: Path) -> Clusters:
         """Read what `save` wrote."""
-        remedy = "Give centroids/stage-N.npz of an earlier run"
-        try:
-            stored = load_arrays(path)
-            clusters = cls(*(stored[name] for name in cls._fields))
-        except FileNotFoundError:
-            raise InputError(f"centroids: {path} does not exist. {remedy}") from None
-        except OSError as error:
-            raise InputError(f"centroids: {path} cannot be read ({error.strerror or error}). {remedy}") from None
-        except (IntegrityError, KeyError):
-            raise InputError(f"centroids: {path} is not a file of centroids, or is damaged. {remedy}") from None
-        return clusters
+        return cls(*given_arrays(path, cls._fields, "centroids", REMEDY))
 
     @classmethod
     def given(cls, path: Path) -> Clusters:
@@ -120,9 +111,7 @@ class Clusters(NamedTuple):
             ends = fits and starts[0] == 0 and starts[-1] == len(centroids)
             fits = bool(ends and (np.diff(starts) > 0).all())
         if not fits:
-            raise InputError(
-                f"centroids: {path} does not hold int8 centroids. Give centroids/stage-N.npz of an earlier run"
-            )
+            raise InputError(f"centroids: {path} does not hold int8 centroids. {REMEDY}")
         return clusters
 
 
