@@ -15,7 +15,7 @@ from curation.errors import InputError, RecipeError, counted
 from curation.library.close_vectors import frame_vectors, npz_file
 from curation.library.keywords import check_types
 from curation.library.tables import in_memory, with_column
-from curation.models.principal_components import PrincipalComponents
+from curation.stages.vectors.principal_components import PrincipalComponents
 
 NOTE = "curation.pca"  # in frame.attrs: the share of the variance on each component
 

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from curation.contract import ID, ROW, TEXT, Engine
 from curation.models.cluster_words import ClusterWords
-from curation.models.principal_components import PrincipalComponents
 from curation.models.vectors import from_column
 from curation.run_folder.partitions import Partitions, open_partition
 from curation.stages.base import Clustered
+from curation.stages.vectors.principal_components import PrincipalComponents
 from curation.stages.vectors.vector_clusters import Clusters
 
 POINTS = 400  # documents on the map, chosen by a hash

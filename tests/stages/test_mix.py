@@ -238,6 +238,15 @@ def test_a_temperature_finds_the_groups_and_draws_by_their_sizes(tmp_path: Path)
     assert not [line for line in report["warnings"] if "fewer" in line]
 
 
+@pytest.mark.parametrize("settings", [{"weights": {"a": 1, "b": 2}}, {"temperature": 2.0}], ids=str)
+def test_no_documents_are_no_mixture(tmp_path: Path, settings: dict[str, Any]):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b'{"text": "gone", "kind": "a"}\n')
+    stages = [{"kind": "filter", "rules": ["gopher"]}, {"kind": "mix", "by": "kind", "documents": 5} | settings]
+    report = run(recipe_of(path, columns=["kind"], stages=stages), tmp_path / "out", engine="cpu").report
+    assert report["documents"]["kept"] == 0 and report["documents"]["read"] == 1
+
+
 def test_documents_without_a_group_are_removed_and_a_limit_of_epochs_is_kept():
     frame = pd.DataFrame({"text": [*"abcdefgh"], "kind": ["x", "x", "x", "x", "x", "y", None, ""]})
     drawn = curation.mix(frame, temperature=1e9, by="kind", documents=8, max_epochs=2)

@@ -245,7 +245,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         drawn = np.flatnonzero(~self._without_weight(groups)).tolist()
         counts = [int(sizes[place]) for place in drawn]
         shares, total = self._shares_of(counts), getattr(self, self.unit)
-        quotas = apportion(shares, counts, total, self.max_epochs) if any(shares) else [0] * len(drawn)
+        quotas = apportion(shares, counts, total, self.max_epochs) if drawn and any(shares) else [0] * len(drawn)
         for place, quota, count in zip(drawn, quotas, counts, strict=True):
             if quota > MAX_COPIES * count:
                 name = repr(self._names[place]) if self.weights else "a group"

@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from curation.models import principal_components
-from curation.models.principal_components import PrincipalComponents
 from curation.models.vectors import quantised, unit_vectors
+from curation.stages.vectors import principal_components
+from curation.stages.vectors.principal_components import PrincipalComponents
 
 RNG = np.random.default_rng(1)
 VECTORS, _ = quantised(RNG.standard_normal((300, 12)) * np.linspace(3, 0.1, 12) @ np.linalg.qr(RNG.random((12, 12)))[0])
