@@ -42,8 +42,7 @@ def _add_run(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     prepare_memory()
-    more = {"array_task": options.array_task, "lease_seconds": options.lease_seconds, "work": options.work}
-    more["reuse"] = options.reuse
+    more = {name: getattr(options, name) for name in ("array_task", "lease_seconds", "work", "reuse")}
     return conclude(run_recipe(recipes.load(options), options.output, options, **more), options.output, options)
 
 

@@ -60,8 +60,8 @@ def check_loader(
     if not forms:
         raise InputError(f"{folder} has no token form to load. Give the folder of a finished run that wrote tokens")
     found = []
-    for name, path, vocabulary in forms:
-        for split in _splits_of(name, path):
+    for name, path, vocabulary, splits in forms:
+        for split in splits:
             say(f"{name}, {split}")
             try:
                 with _loading_said(say):
@@ -71,21 +71,15 @@ def check_loader(
     return found
 
 
-def _forms_of(folder: Path) -> Iterator[tuple[str, Path, int]]:
-    """Yield (form, its folder, vocabulary) of a run, or of the folder of one form."""
+def _forms_of(folder: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
+    """Yield (form, its folder, vocabulary, splits) of a run, or of the folder of one form."""
     for path in (folder, *(folder / name for name in FORMS)):
         manifest = read_json(path / MANIFEST) or {}
         if manifest.get("form") in FORMS:
-            yield manifest["form"], path, manifest["vocabulary"]
+            yield manifest["form"], path, manifest["vocabulary"], [*manifest["splits"]]
     if manifest := read_json(folder / META / MANIFEST):
-        yield MEGATRON, folder, manifest["tokens"]["vocabulary"]
-
-
-def _splits_of(name: str, path: Path) -> list[str]:
-    if name != MEGATRON:
-        return [*read_json(path / MANIFEST)["splits"]]
-    pairs = read_json(path / META / MANIFEST)["pairs"]
-    return [*dict.fromkeys(pair.get("split", TRAIN) for pair in pairs)]
+        splits = dict.fromkeys(pair.get("split", TRAIN) for pair in manifest["pairs"])
+        yield MEGATRON, folder, manifest["tokens"]["vocabulary"], [*splits]
 
 
 def _load(

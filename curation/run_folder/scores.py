@@ -91,8 +91,8 @@ def bytes_per_document(recipe: Recipe) -> int:
     return sum(row_bytes(schema_of(stage)) for stage in stages)
 
 
-def suffix_of(stage: int) -> str:
-    """Return the suffix of the file with the scores of a slice at the stage of this number."""
+def suffix_of(stage: int | str) -> str:
+    """Return the suffix of the file with the scores of a slice at the stage of this number; `*` for any stage."""
     return f".scores-{stage}.arrow"
 
 

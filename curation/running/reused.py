@@ -152,6 +152,6 @@ def _in_work(work: Path) -> Iterator[StoredScores]:
         stages: dict[str, list[Path]] = {}
         for folder in numbered_folders(segment):
             for record in sorted(folder.glob("[0-9]*.json")):
-                for path in sorted(folder.glob(f"{record.stem}{suffix_of(0).replace('0', '*')}")):
+                for path in sorted(folder.glob(f"{record.stem}{suffix_of('*')}")):
                     stages.setdefault(path.name.removeprefix(record.stem), []).append(path)
         yield from map(StoredScores, stages.values())

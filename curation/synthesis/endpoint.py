@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An OpenAI-compatible endpoint, called by the package `openai`, and what its answers may be.
 
-What comes back is bounded in bytes and in time, and checked before it is used. The key is in no message and no file.
+Answers are limited in bytes and in time, and checked before use. Messages and files never contain the key.
 """
 
 from __future__ import annotations

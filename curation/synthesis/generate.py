@@ -25,7 +25,7 @@ TASK, ANSWERS, DOCUMENTS, REPORT = "task.json", "answers.jsonl", "documents.json
 
 
 class Generated(NamedTuple):
-    """What a task has made so far.
+    """The result of a call of `generate`.
 
     path       JSON Lines file with the documents, which runs read
     report     content of `report.json`: requests by outcome, tokens, and documents by reason

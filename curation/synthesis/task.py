@@ -173,8 +173,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return hashlib.sha256(orjson.dumps(self.identity, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
-class Template(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="template"):
-    """Documents written by a model: one per document of the input or seed, or `documents` of them in turns.
+class Prompted(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task with a prompt of its own.
 
     prompt   message to the model; `{text}`, `{id}` and `{NAME}` of a column or seed are replaced; `{{NAME}}` stays as
              `{NAME}`
@@ -186,16 +186,20 @@ class Template(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
         return placeholders(self.prompt)
 
 
-class Score(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="score"):
+class Template(Prompted, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="template"):
+    """Documents written by a model: one per document of the input or seed, or `documents` of them in turns."""
+
+
+class Score(Prompted, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="score"):
     """Whole numbers that a model gives to documents, in a column.
 
-    prompt     message to the model, as of a template; it has `{text}`
+    The prompt has `{text}`.
+
     answer     what one line of the answer must be, with the name of the column in place of the number, such as
                `Educational score: {quality}`
     min, max   bounds of the number
     """
 
-    prompt: str
     answer: str
     min: int = 0
     max: int = 5
@@ -217,9 +221,6 @@ class Score(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sc
     def column(self) -> str:
         """The name of the column."""
         return placeholders(self.answer)[0]
-
-    def names(self) -> list[str]:
-        return placeholders(self.prompt)
 
 
 class SelfInstruct(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="self_instruct"):
@@ -253,7 +254,7 @@ def placeholders(template: str) -> list[str]:
     return list(dict.fromkeys(match[2] for match in FIELD.finditer(template) if match[2]))
 
 
-def filled(task: Template | Score, fields: Mapping[str, str]) -> str:
+def filled(task: Prompted, fields: Mapping[str, str]) -> str:
     """Return the prompt of a task with its placeholders replaced. Placeholders in the fields stay as they are."""
     end = task.max_characters or None
     return FIELD.sub(lambda match: fields[match[2]][:end] if match[2] else f"{{{match[1]}}}", task.prompt)

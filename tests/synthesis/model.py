@@ -30,7 +30,7 @@ def stored(request: Request, found: Any) -> Answer:
 
 
 class Models:
-    """Stands in for `Endpoint`, and notes the prompts that it gets."""
+    """A replacement of `Endpoint` that records its prompts."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.prompts = model, []

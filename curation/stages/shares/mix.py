@@ -231,7 +231,9 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def _quotas(self, groups: np.ndarray, sizes: np.ndarray) -> list[int]:
         """Return the documents or tokens to draw of each group. InputError for a group that cannot have its share."""
         found = dict(zip(groups.tolist(), sizes.tolist(), strict=True))
-        for number, name in enumerate(self._names if found else ()):
+        if not found:
+            return []
+        for number, name in enumerate(self._names):
             if not found.get(number):
                 what = "input" if self.by == SOURCE else self.by
                 raise InputError(
@@ -245,7 +247,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         drawn = np.flatnonzero(~self._without_weight(groups)).tolist()
         counts = [int(sizes[place]) for place in drawn]
         shares, total = self._shares_of(counts), getattr(self, self.unit)
-        quotas = apportion(shares, counts, total, self.max_epochs) if drawn and any(shares) else [0] * len(drawn)
+        quotas = apportion(shares, counts, total, self.max_epochs) if any(shares) else [0] * len(drawn)
         for place, quota, count in zip(drawn, quotas, counts, strict=True):
             if quota > MAX_COPIES * count:
                 name = repr(self._names[place]) if self.weights else "a group"
