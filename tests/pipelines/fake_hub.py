@@ -164,8 +164,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 upload = {"actions": {"upload": {"href": f"{hub.endpoint}/received"}}}
                 self.answer_json({"transfer": "basic", "objects": [entry | upload for entry in wanted]})
             elif found := re.fullmatch(r"/api/datasets/o/n/branch/(.+)", path):
-                self.answer(409 if found[1] in hub.branches else 201, b"")
+                status = 409 if found[1] in hub.branches else 201
                 hub.branches.setdefault(found[1], hub.main)
+                self.answer(status, b"")
             elif found := re.fullmatch(r"/api/datasets/o/n/preupload/(.+)", path):
                 self.answer_json({"files": hub.described(found[1], json.loads(data)["files"])})
             elif found := re.fullmatch(r"/api/datasets/o/n/commit/(.+)", path):
