@@ -155,7 +155,7 @@ def run_documents(
         ['one']
 
     Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
-    for an unknown stage, reason, column or value; RecipeError for a wrong rule; InputError if inputs have changed since
+    for an unknown stage, reason or column; RecipeError for a wrong rule; InputError if inputs have changed since
     the run.
     """
     run = open_finished(folder)
@@ -179,8 +179,6 @@ def run_documents(
         table = edited_documents(run.folder, run.report, satisfying, sample, seed)
     else:
         table = _rows(run, what, choice, sample, seed, engine)
-    if not len(table) and (named := _column_and_value(where)):
-        _check_value(run, *named)
     return with_partners(run, table, engine) if what == "pairs" else table
 
 
@@ -197,15 +195,9 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
         by = f"stage {stage}" if stage else "no stage"
         verb = "removed nothing" if stage else "removed documents"
         raise OutputError(f"{by} of {run.folder} {verb} for the reason {reason!r}{nearest(reason, reasons)}")
-    if named := _column_and_value(where):
-        where = _rule_on_column(run, FOLDERS.get(what, "documents"), *named)
+    if isinstance(where, str) and (named := COLUMN_AND_VALUE.fullmatch(where)):
+        where = _rule_on_column(run, FOLDERS.get(what, "documents"), *named.groups())
     return Choice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
-
-
-def _column_and_value(where: Any) -> list[str] | None:
-    """The column and the value of a string such as `language=de`; None for a rule."""
-    found = COLUMN_AND_VALUE.fullmatch(where) if isinstance(where, str) else None
-    return [*found.groups()] if found else None
 
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
@@ -216,17 +208,6 @@ def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dic
         raise OutputError(f"{name}/ of {run.folder} has no column {column!r}{nearest(column, schema.names)}")
     is_text = pa.types.is_string(schema.field(column).type)
     return {"column": column, "in": [value if is_text else parse_yaml(value, "where")]}
-
-
-def _check_value(run: FinishedRun, column: str, value: str) -> None:
-    """Raise OutputError if a column of strings has a value in no document of the run."""
-    values: list[str] = []
-    for path in (path for name in ("documents", "removed") for path in part_files(run.folder / name)):
-        schema = pq.read_schema(path)
-        if column in schema.names and pa.types.is_string(schema.field(column).type):
-            values += pc.unique(pq.read_table(path, columns=[column]).column(column)).drop_null().to_pylist()
-    if values and value not in values:
-        raise OutputError(f"no document of {run.folder} has {column} {value!r}{nearest(value, values)}")
 
 
 def _parsed(where: Any) -> Any:
