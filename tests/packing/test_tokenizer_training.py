@@ -188,7 +188,7 @@ def test_what_is_there_stays_without_force(corpus: Path, tmp_path: Path, name: s
 
 def test_what_killed_trainings_have_left_goes(corpus: Path, tmp_path: Path):
     """Of processes of this machine that are no more, for the same files; process 1 is there."""
-    host, dead = os.uname().nodename, 2**31 - 1
+    host, dead = os.uname().nodename, 2**22  # above all ids of Linux
     gone = [f"tokenizer.json.{host}-{dead}-7.tmp", f"tokenizer_config.json.{host}-{dead}-{dead}.tmp"]
     kept = [f"tokenizer.json.{host}-1-1.tmp", f"tokenizer.json.{host}x-{dead}-7.tmp", f"a.json.{host}-{dead}-7.tmp"]
     kept += [f"tokenizer.json.{host}-{dead}.tmp", f"tokenizer.json.{host}-{dead}-7.tmp.gz"]
