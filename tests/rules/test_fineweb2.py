@@ -232,7 +232,8 @@ def test_the_page_turns_off_rules_for_english(engine: ModuleType, language: str,
     pattern = r"only Gopher's rules to English.*?^```yaml\n(.*?)^```$"
     [block] = re.findall(pattern, PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     of_page = yaml.safe_load(block)["stages"][1]["rules"]
-    text = "\n".join([start, *(" ".join(f"{word}{line}" for word in ("sea", "sun", "air", "ice", "fog")) for line in range(12))])
+    lines = [" ".join(f"{word}{line}" for word in ("sea", "sun", "air", "ice", "fog")) for line in range(12)]
+    text = "\n".join([start, *lines])
     found = [verdict_of(engine, [text], rules, language)[0] for rules in (of_page, "gopher_multilingual", "fineweb2")]
     assert [gone[0] if gone else "" for gone in found] == reasons
 
