@@ -439,8 +439,11 @@ def _named(name: str) -> tuple[Rule, ...]:
 def _of_languages(name: str) -> tuple[Rule, ...]:
     from curation.rules.fineweb2 import grouped_by_language
 
-    english = GOPHER_REPETITION + GOPHER_QUALITY if name == "gopher_multilingual" else ()
-    return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY, english)
+    if name == "fineweb2":
+        return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY)
+    # FineWeb-2 has FineWeb's rule on the characters of duplicate lines in place of Gopher's
+    lines = tuple(rule for rule in FINEWEB if rule.name == "duplicate_line_characters")
+    return grouped_by_language(GOPHER_REPETITION + lines + GOPHER_QUALITY, GOPHER_REPETITION + GOPHER_QUALITY)
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:

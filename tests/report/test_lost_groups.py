@@ -151,7 +151,7 @@ def stages_of(*stages: dict[str, Any]) -> dict[str, Stage]:
     return dict(zip(recipe.stage_names, recipe.stages, strict=True))
 
 
-PER_LANGUAGE = {"kind": "filter", "rules": [{"set": "gopher_multilingual", "other": "en"}]}
+PER_LANGUAGE = {"kind": "filter", "rules": [{"set": "fineweb2", "other": "en"}]}
 LANGUAGE = {"kind": "language"}
 
 

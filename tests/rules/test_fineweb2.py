@@ -29,6 +29,7 @@ GERMAN_WORDS = (
     "der", "und", "die", "in", "von", "im", "den", "des", "mit", "das", "er", "dem", "wurde", "für",
     "als",  # codespell:ignore als
 )  # fmt: skip
+PAGE = Path(__file__).parents[2] / "docs" / "rules_per_language.md"
 ALONE = re.compile(r"(?<!\S)(?:[^\w\s]|_)+(?!\S)")  # marks that are no part of a word
 OF_NGRAMS = ("top_2gram", "top_3gram", "top_4gram", *(f"duplicate_{size}grams" for size in range(5, 11)))
 GERMAN = [  # of configs/deu_Latn.yml, by hand
@@ -202,6 +203,39 @@ WRONG = {
 @pytest.mark.parametrize("rule", WRONG)
 def test_wrong_changes_are_refused(rule: str):
     assert_refused(f"stages: [{{kind: filter, rules: [{rule}]}}]", WRONG[rule])
+
+
+FEW_MARKS = "too_few_punctuated_lines"
+LEFT_OUT = (FEW_MARKS, "too_many_newlines")
+
+
+def bounds_of(name: str, language: str) -> list[tuple[Any, ...]]:
+    place = languages()[language]
+    own = [rule for rule in expand_rules(name) if rule.member[place]]
+    return [(rule.name, rule.measures, rule.low[place], rule.high[place]) for rule in own]
+
+
+def test_gophers_rules_in_every_language():
+    for language in ("deu_Latn", "cmn_Hani", "hin_Deva"):
+        whole = bounds_of("fineweb2", language)
+        assert bounds_of("gopher_multilingual", language) == [rule for rule in whole if rule[0] not in LEFT_OUT]
+    english = [(rule.name, rule.measures, *rule.bounds) for rule in expand_rules("gopher")]
+    assert bounds_of("gopher_multilingual", "eng_Latn") == english
+
+
+@pytest.mark.parametrize(
+    ("language", "start", "reasons"),
+    [("de", "der und", ["too_many_newlines", "", "too_many_newlines"]), ("en", "the of", ["", "", FEW_MARKS])],
+)
+def test_the_page_turns_off_rules_for_english(engine: ModuleType, language: str, start: str, reasons: list[str]):
+    """Lines of five words, without marks: by the rules of the page, by the set of the default recipe, by fineweb2."""
+    pattern = r"only Gopher's rules to English.*?^```yaml\n(.*?)^```$"
+    [block] = re.findall(pattern, PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    of_page = yaml.safe_load(block)["stages"][1]["rules"]
+    lines = [" ".join(f"{word}{line}" for word in ("sea", "sun", "air", "ice", "fog")) for line in range(12)]
+    text = "\n".join([start, *lines])
+    found = [verdict_of(engine, [text], rules, language)[0] for rules in (of_page, "gopher_multilingual", "fineweb2")]
+    assert [gone[0] if gone else "" for gone in found] == reasons
 
 
 def test_lines_have_no_language():
