@@ -20,7 +20,7 @@ from charset_normalizer import from_bytes
 from curation.errors import InputError
 from curation.reading.formats import FORMATS, format_of
 from curation.reading.inputs import COMPRESSIONS, LIST_MARK, AnyInput, FilesInput
-from curation.reading.paths import find_files, is_run, split_suffix
+from curation.reading.paths import HIDDEN, find_files, glob_paths, is_run, split_suffix
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import Chunk, open_stream, read_chunk
 from curation.reading.urls import is_remote
@@ -269,8 +269,7 @@ def _top(asked: str, folders: Iterable[str]) -> str:
 
 
 def _matches_only(pattern: str, files: Sequence[SourceFile]) -> bool:
-    matched = glob.glob(os.path.expanduser(pattern), recursive=True)
-    return {os.path.abspath(path) for path in matched} == {file.path for file in files}
+    return {os.path.abspath(path) for path in glob_paths(os.path.expanduser(pattern))} == {file.path for file in files}
 
 
 def _shown(path: str, asked: str) -> str:
@@ -330,8 +329,7 @@ def _is_glob(path: str) -> bool:
 
 
 def _matches(pattern: str) -> list[str]:
-    matched = glob.glob(os.path.expanduser(pattern), recursive=True)
-    return sorted(match for match in matched if os.path.isfile(match))
+    return [match for match in glob_paths(os.path.expanduser(pattern)) if os.path.isfile(match)]
 
 
 def _known_matches(entry: FilesInput) -> list[FilesInput]:
@@ -347,12 +345,11 @@ def _unknown_below(folder: str) -> Iterable[tuple[str, str]]:
         for name in sorted(folders):
             if is_run(os.path.join(parent, name)):
                 yield os.path.normpath(os.path.join(parent, name)), "output of a run"
-        hidden = (".", "_")
         folders[:] = sorted(
-            name for name in folders if not name.startswith(hidden) and not is_run(os.path.join(parent, name))
+            name for name in folders if not name.startswith(HIDDEN) and not is_run(os.path.join(parent, name))
         )
         for name in sorted(names):
-            if not name.startswith(hidden) and not split_suffix(name)[0]:
+            if not name.startswith(HIDDEN) and not split_suffix(name)[0]:
                 yield os.path.normpath(os.path.join(parent, name)), UNKNOWN
 
 
