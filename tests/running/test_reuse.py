@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import copytree
 from typing import Any, NamedTuple
@@ -95,9 +96,13 @@ def only_new_texts(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     return read
 
 
-def test_a_run_with_reuse_has_the_same_bytes_and_reads_new_texts_alone(place: Place, monkeypatch: pytest.MonkeyPatch):
+def test_an_array_with_reuse_has_the_same_bytes_and_reads_only_new_texts(place: Place, monkeypatch: pytest.MonkeyPatch):
     read = only_new_texts(monkeypatch)
-    report = place.run("new", bound=2, reuse=place.fresh, slice_bytes=600, workers=2)
+    options = {"reuse": place.fresh, "slice_bytes": 600, "workers": 1, "lease_seconds": 30}
+    with ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(place.run, "new", 2, array_task=f"{number}/2", **options) for number in (1, 2)]
+        report, other = (task.result() for task in tasks)
+    assert report == other
     expected = files_of(place.old)
     assert files_of(place.folder / "new") == expected and sum("scores/" in name for name in expected) == 8
     count = report["stages"][1]["documents_in"]
