@@ -122,7 +122,8 @@ SHOWN = [
     (EFFECTS.effects[0], "<effect of words >= 50: 2 documents removed, 2 by this bound only>"),
     (EFFECTS.effects[0].histogram, "<histogram: 4 documents in 24 bins from 3 to 400>"),
     (curation.Comparison([], {"read": (4, 4), "kept": (2, 1)}, [REMOVAL], 2, 1, *range(4), TABLE),
-     "<comparison of A and B: 0 different settings; 4 and 4 documents read, 2 and 1 kept, 2 by A only, 1 by B only>"),
+     "<comparison of A and B: 0 different settings; 4 and 4 documents read, 2 and 1 kept, 2 by A only, 1 by B only; "
+     "0 documents in A only, 1 in B only>"),
     (curation.Overlap([curation.EvaluationSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 13, 0.8, 5, 9, 0),
      "<overlap: 3 of 7 items of 1 set contaminated by 5 documents>"),
     (curation.SpanOverlap([curation.SpanSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 50, 0.8, 5),

@@ -93,7 +93,7 @@ def test_formats_by_suffix_or_as_asked_for(folder: Path):
 
 
 def test_an_input_made_in_python():
-    assert Input(path=Path("data") / "b.jsonl") == Input(path="data/b.jsonl")
+    assert Input(path=Path("data") / "b.jsonl") == Input(path="data/b.jsonl") == Input("data/b.jsonl")
     for wrong in ({"path": 5}, {"path": b"x"}, {"path": "x", "columns": "url"}):
         with pytest.raises(
             ValueError, match=r"^(path must be a string|columns must be a list or a mapping), not (5|b'x'|'url')$"
