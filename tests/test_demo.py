@@ -41,11 +41,13 @@ def put(path: Path, content: str | bytes) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+@pytest.mark.slow("the demo finds enough text on this machine")
 def test_there_is_enough(documents: list[dict[str, str]]):
     assert sum(len(document["text"]) >= 300 for document in documents) > 1_000
     assert 3_000_000 < size_of(documents) <= 12_000_000
 
 
+@pytest.mark.slow("documents of the demo have unique relative ids")
 def test_documents_have_unique_relative_ids(documents: list[dict[str, str]]):
     assert all(list(document) == ["id", "text", "source"] for document in documents)
     ids = [document["id"] for document in documents]
@@ -54,16 +56,19 @@ def test_documents_have_unique_relative_ids(documents: list[dict[str, str]]):
     assert all(document["text"].strip() for document in documents)
 
 
+@pytest.mark.slow("the demo contains known documents of the standard library")
 def test_known_documents(documents: list[dict[str, str]]):
     texts = {document["id"]: document["text"] for document in documents}
     assert texts["stdlib/json/decoder.py:JSONDecoder"].startswith("Simple JSON <https://json.org> decoder\n\nPerforms")
     assert "with" in texts["stdlib/pydoc_data/topics.py:with"]
 
 
+@pytest.mark.slow("the demo's corpus has duplicates")
 def test_there_are_duplicates(documents: list[dict[str, str]]):
     assert len({document["text"] for document in documents}) < len(documents)
 
 
+@pytest.mark.slow("the demo's corpus is the same each time")
 def test_order_and_content_are_the_same_each_time(documents: list[dict[str, str]]):
     again = list(collect_documents(max_bytes=300_000))
     assert again == documents[: len(again)]
@@ -138,6 +143,7 @@ def test_unreadable_files_are_passed_over(machine: Path):
     assert [document["text"] for document in collect_documents()] == ["Kept \\d.", "Kept ?."]
 
 
+@pytest.mark.slow("the demo writes its corpus as JSON Lines")
 def test_written_corpus_is_json_lines(written: tuple[Path, tuple[int, int]], documents: list[dict[str, str]]):
     path, said = written
     assert said == (len(documents), size_of(documents))

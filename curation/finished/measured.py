@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +27,14 @@ class MeasuredDocuments(Mapping[str, np.ndarray]):
         """`folder` is the folder of the run."""
         self.files = part_files(folder / "documents")
         self.rows = sum(pq.read_metadata(path).num_rows for path in self.files)
-        self._loaded: dict[str, np.ndarray] = {}
+        self._loaded = lru_cache(COLUMNS_AT_ONCE)(self._load)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        values = self._loaded.pop(name, None)
-        if values is None:
-            tables = [pq.read_table(path, columns=[name]) for path in self.files]
-            values = np.concatenate([np.zeros(0, np.int64), *(table.column(name).to_numpy() for table in tables)])
-        while len(self._loaded) >= COLUMNS_AT_ONCE:
-            self._loaded.pop(next(iter(self._loaded)))
-        self._loaded[name] = values
-        return values
+        return self._loaded(name)
+
+    def _load(self, name: str) -> np.ndarray:
+        tables = [pq.read_table(path, columns=[name]) for path in self.files]
+        return np.concatenate([np.zeros(0, np.int64), *(table.column(name).to_numpy() for table in tables)])
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of other values."""

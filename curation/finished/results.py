@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,7 +158,7 @@ def run_documents(
         ['one']
 
     Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
-    for an unknown stage, reason, column or value; RecipeError for a wrong rule; InputError if inputs have changed since
+    for an unknown stage, reason or column; RecipeError for a wrong rule; InputError if inputs have changed since
     the run.
     """
     run = open_finished(folder)
@@ -179,8 +182,6 @@ def run_documents(
         table = edited_documents(run.folder, run.report, satisfying, sample, seed)
     else:
         table = _rows(run, what, choice, sample, seed, engine)
-    if not len(table) and (named := _column_and_value(where)):
-        _check_value(run, *named)
     return with_partners(run, table, engine) if what == "pairs" else table
 
 
@@ -197,15 +198,9 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
         by = f"stage {stage}" if stage else "no stage"
         verb = "removed nothing" if stage else "removed documents"
         raise OutputError(f"{by} of {run.folder} {verb} for the reason {reason!r}{nearest(reason, reasons)}")
-    if named := _column_and_value(where):
-        where = _rule_on_column(run, FOLDERS.get(what, "documents"), *named)
+    if isinstance(where, str) and (named := COLUMN_AND_VALUE.fullmatch(where)):
+        where = _rule_on_column(run, FOLDERS.get(what, "documents"), *named.groups())
     return Choice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
-
-
-def _column_and_value(where: Any) -> list[str] | None:
-    """The column and the value of a string such as `language=de`; None for a rule."""
-    found = COLUMN_AND_VALUE.fullmatch(where) if isinstance(where, str) else None
-    return [*found.groups()] if found else None
 
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
@@ -216,17 +211,6 @@ def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dic
         raise OutputError(f"{name}/ of {run.folder} has no column {column!r}{nearest(column, schema.names)}")
     is_text = pa.types.is_string(schema.field(column).type)
     return {"column": column, "in": [value if is_text else parse_yaml(value, "where")]}
-
-
-def _check_value(run: FinishedRun, column: str, value: str) -> None:
-    """Raise OutputError if a column of strings has a value in no document of the run."""
-    values: list[str] = []
-    for path in (path for name in ("documents", "removed") for path in part_files(run.folder / name)):
-        schema = pq.read_schema(path)
-        if column in schema.names and pa.types.is_string(schema.field(column).type):
-            values += pc.unique(pq.read_table(path, columns=[column]).column(column)).drop_null().to_pylist()
-    if values and value not in values:
-        raise OutputError(f"no document of {run.folder} has {column} {value!r}{nearest(value, values)}")
 
 
 def _parsed(where: Any) -> Any:
@@ -247,32 +231,24 @@ def _filter_of(rules: Any, where: str) -> Filter:
     return stage
 
 
-class _Place(NamedTuple):
-    """A row of a row group of a file, and its place in a seeded order."""
-
-    order: int
-    file: int
-    group: int
-    row: int
-
-
 def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed: int, engine: Engine) -> pa.Table:
     """The chosen rows of `documents/` or `removed/`."""
     files = part_files(run.folder / FOLDERS[what])
-    chosen: list[_Place] = []
-    for number, path in enumerate(files):
-        file = pq.ParquetFile(path)
-        for group in range(file.num_row_groups):
-            doc, at = _chosen_in(file, group, what, choice, engine)
-            places = zip(seeded_hashes(doc, seed).tolist(), at.tolist(), strict=True)
-            chosen += [_Place(order, number, group, row) for order, row in places]
-            if sample is not None and len(chosen) > 2 * sample:
-                chosen = sorted(chosen)[:sample]
-    chosen = sorted(chosen)[:sample]
+
+    def found() -> Iterator[tuple[int, int, int, int]]:
+        """Yield the place of each row in a seeded order, its file, its row group, and its position there."""
+        for number, path in enumerate(files):
+            file = pq.ParquetFile(path)
+            for group in range(file.num_row_groups):
+                doc, at = _chosen_in(file, group, what, choice, engine)
+                for order, row in zip(seeded_hashes(doc, seed).tolist(), at.tolist(), strict=True):
+                    yield order, number, group, row
+
+    chosen = found() if sample is None else nsmallest(sample, found())
     tables = [file_schema(pq.read_schema(files[0])).empty_table()] if files else []
-    for number, group in sorted({(place.file, place.group) for place in chosen}):
-        rows = sorted(place.row for place in chosen if (place.file, place.group) == (number, group))
-        tables.append(read_row_group(pq.ParquetFile(files[number]), group).take(pa.array(rows)))
+    for (number, group), places in groupby(sorted(place[1:] for place in chosen), itemgetter(0, 1)):
+        rows = pa.array([row for *_, row in places])
+        tables.append(read_row_group(pq.ParquetFile(files[number]), group).take(rows))
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -304,18 +280,10 @@ def _satisfying(where: Filter, rows: pa.Table, engine: Engine) -> np.ndarray:
 
 def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
     """The chosen lines of `rejected.jsonl`."""
-    chosen: list[tuple[int, int, dict[str, Any]]] = []
     with open(run.folder / "rejected.jsonl", "rb") as lines:
-        for number, line in enumerate(lines):
-            chosen.append((int(seeded_hashes(np.array([number]), seed)[0]), number, json.loads(line)))
-            if sample is not None and len(chosen) > 2 * sample:
-                chosen = sorted(chosen, key=_order)[:sample]
-    kept = sorted(sorted(chosen, key=_order)[:sample], key=lambda entry: entry[1])
-    return pa.Table.from_pylist([entry for _, _, entry in kept], schema=REJECTED_SCHEMA)
-
-
-def _order(entry: tuple[int, int, Any]) -> int:
-    return entry[0]
+        entries = ((seeded_hashes(np.array([number]), seed)[0], number, line) for number, line in enumerate(lines))
+        chosen = sorted((entries if sample is None else nsmallest(sample, entries)), key=itemgetter(1))
+    return pa.Table.from_pylist([json.loads(line) for _, _, line in chosen], schema=REJECTED_SCHEMA)
 
 
 def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:

@@ -299,9 +299,7 @@ def _parse_unusual(
         except ValueError as error:
             errors.append((k, str(error)))
     schema = schema_of(file.carried)
-    columns = list(zip(*records, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.table(arrays, schema=schema), errors
+    return pa.table(list(zip(*records, strict=True)) or [()] * len(schema), schema=schema), errors
 
 
 def look_up(record: dict[str, object], name: str) -> object:

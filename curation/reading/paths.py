@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -301,15 +302,13 @@ class RealPaths:
     """`os.path.realpath` that resolves each folder once: ten times as fast for many files in few folders."""
 
     def __init__(self) -> None:
-        self._folders: dict[str, str] = {}
+        self._folder = cache(os.path.realpath)
 
     def __call__(self, path: str) -> str:
         folder, name = os.path.split(path)
         if name in ("", os.curdir, os.pardir) or os.path.islink(path):
             return os.path.realpath(path)
-        if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder)
-        return os.path.join(self._folders[folder], name)
+        return os.path.join(self._folder(folder), name)
 
 
 def _fixed_part(path: str) -> str:

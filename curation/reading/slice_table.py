@@ -7,7 +7,7 @@ A slice is made when it is asked for.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import overload
 
@@ -104,8 +104,6 @@ class SliceTable(Sequence[Slice]):
             return NotImplemented
         return self._columns == other._columns and list(self.files) == list(other.files)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -129,9 +127,6 @@ class SliceTable(Sequence[Slice]):
             file=self.files[self._file[place]], start=int(self._start[place]), stop=int(self._stop[place]),
             edges=self._edges[place].decode(),
         )  # fmt: skip
-
-    def __iter__(self) -> Iterator[Slice]:
-        return (self[number] for number in range(len(self)))
 
     def stored_sizes(self) -> np.ndarray:
         """Return the stored bytes of each slice (int64), at least 1. The ranges of a file count as equal parts."""

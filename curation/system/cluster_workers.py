@@ -24,7 +24,6 @@ COMPARED = ("gpu-pipeline", "numba", "numpy", "pyarrow", "dask", "distributed")
 MAX_SHOWN = 3
 ANSWER_SECONDS = 60.0
 WAIT_SECONDS = 0.5
-ANSWER_SECONDS = 60.0
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)

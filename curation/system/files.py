@@ -140,11 +140,13 @@ interrupts.at_end(_remove_temporaries)
 
 def sweep_dead(*paths: Path) -> None:
     """Delete the temporary files and folders for these paths whose processes, on this host, no longer exist."""
+    import psutil  # takes 0.03 s to import
+
     for path in paths:
         prefix = f"{path.name}.{os.uname().nodename}-"
         for temporary in path.parent.glob(f"*{TEMPORARY}"):
-            match = re.fullmatch(rf"{re.escape(prefix)}(\d+)-\d+{re.escape(TEMPORARY)}", temporary.name)
-            if match and not _is_alive(int(match[1])):
+            match = re.fullmatch(rf"{re.escape(prefix)}(\d{{1,9}})-\d+{re.escape(TEMPORARY)}", temporary.name)
+            if match and not psutil.pid_exists(int(match[1])):
                 remove_temporary(temporary)
 
 
@@ -154,16 +156,6 @@ def remove_temporary(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # a process of another user
-        return True
-    return True
 
 
 def local_output(path: str | os.PathLike[str]) -> Path:

@@ -365,6 +365,7 @@ def test_verify_names_problems_in_each_way(
     assert code == 1 and events(out)[0]["problems"] == [problem] and events(err)[0]["text"] == problem
 
 
+@pytest.mark.slow("messages and signals are also events of --log json")
 def test_logs_and_signals_are_events_too(corpus: Path):
     os.mkfifo(corpus.parent / "pipe.jsonl")
     options = ["run", "short.yaml", "-i", ".", "-o", "out", "--log", "json"]

@@ -86,6 +86,7 @@ def test_a_rule_chooses_documents_by_measures_and_by_columns(finished: Path):
     assert removed.column("id").to_pylist() == ["d1"]
     by_value = curation.run_documents(finished, "removed", where="value=2")
     assert by_value.column("id").to_pylist() == ["d1"]
+    assert len(curation.run_documents(finished, "removed", where="stage=ruls")) == 0
     assert len(curation.run_documents(finished, "kept", where={"matches": "kept ones", "min_count": 1})) == 20
 
 
@@ -128,7 +129,6 @@ def test_a_run_without_texts_still_shows_reasons(finished: Path, capsys: pytest.
         (("--what", "rejected", "--where", "words: {min: 3}"), "a rule has no meaning with rejected records"),
         (("--where", "wrds: {min: 3}"), "no column 'wrds' in the documents; did you mean words?"),
         (("--where", "speech=de"), "has no column 'speech'; expected one of doc, id, source"),
-        (("--where", "stage=ruls"), "has stage 'ruls'; did you mean rules?"),
         (("--where", "__import__('os')"), "is no rule. Write one of"),
         (("--where", "[1]"), "is no rule. Write one of docs/rules.md"),
         (("--where", "words < 50"), "'words < 50' is no rule. Write one of docs/rules.md, such as 'words: {min: 50}'"),

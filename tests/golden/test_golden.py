@@ -12,7 +12,11 @@ from curation.measures import Measure
 from tests.golden import recording
 
 FOLDER = Path(__file__).parent
-DOCUMENTS = doctor.generate_documents(doctor.NUM_DOCUMENTS)
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[str | None]:
+    return doctor.generate_documents(doctor.NUM_DOCUMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +34,20 @@ def results(documents, measures: list[str]) -> dict[str, list[np.ndarray]]:
     return found | {"measure": [by_name[name] for name in measures]}
 
 
-def test_documents_are_those_of_the_recording(golden):
-    documents = doctor.digest(doctor._text_arrays(doctor._table(DOCUMENTS)[doctor.TEXT]))
-    assert documents == golden.documents, "generate_documents was changed: record again on a GPU"
+def test_documents_are_those_of_the_recording(golden, documents):
+    digest = doctor.digest(doctor._text_arrays(doctor._table(documents)[doctor.TEXT]))
+    assert digest == golden.documents, "generate_documents was changed: record again on a GPU"
 
 
-def test_some_results_whole(golden):
-    few = results(DOCUMENTS[: recording.NUM_GOLDEN_DOCUMENTS], golden.measures)
+def test_some_results_whole(golden, documents):
+    few = results(documents[: recording.NUM_GOLDEN_DOCUMENTS], golden.measures)
     for name, expected in golden.arrays.items():
         function, _, position = name.rpartition("/")
         np.testing.assert_array_equal(few[function][int(position)], expected, name, strict=True)
 
 
-def test_all_results_by_digest(golden):
-    actual = {name: doctor.digest(arrays) for name, arrays in results(DOCUMENTS, golden.measures).items()}
+def test_all_results_by_digest(golden, documents):
+    actual = {name: doctor.digest(arrays) for name, arrays in results(documents, golden.measures).items()}
     expected = {name: value for name, value in golden.digests.items() if name != "classify" or name in actual}
     assert {name: actual.get(name) for name in expected} == expected
 

@@ -90,6 +90,7 @@ def all_long(gpu_text, monkeypatch):
         monkeypatch.setattr(all_kernels.word_kernels, name, 0)
 
 
+@pytest.mark.slow("the GPU engine over NumPy measures long documents")
 def test_measures_of_long_documents(gpu_text, all_long):
     chance = random.Random(7)
     texts = [" ".join(chance.choices("abc", k=size)) for size in (1, 31, 32, 33, 64, 300)]
@@ -97,6 +98,7 @@ def test_measures_of_long_documents(gpu_text, all_long):
     assert_same_measures(gpu_text, texts, ["distinct_words"])
 
 
+@pytest.mark.slow("long walks that are not settled are left to the CPU engine")
 def test_a_long_walk_that_is_not_settled_is_left_to_the_cpu_engine(gpu_text, all_long, monkeypatch):
     rows, on_cpu = [], gpu_text._on_cpu
     monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, chosen, use: rows.extend(chosen) or on_cpu(text, chosen, use))
@@ -119,6 +121,7 @@ def sizes(request, gpu_text, monkeypatch):
     return TEXTS if request.param == "large batches" else TEXTS[::3]
 
 
+@pytest.mark.slow("the GPU engine over NumPy measures batches of any size alike")
 def test_measures_in_batches(gpu_text, sizes):
     assert_same_measures(gpu_text, sizes[::2])
 
@@ -149,6 +152,7 @@ def run_out_of_memory(monkeypatch, module, items):
     sys.modules["gpu_pipeline.device"].warn_of_short_memory.cache_clear()
 
 
+@pytest.mark.slow("a device that runs out of memory halves its batches")
 def test_short_memory_halves_the_batches(gpu_text, monkeypatch, caplog):
     run_out_of_memory(monkeypatch, gpu_text, 2000)
     with pytest.raises(EngineError, match=FULL):
@@ -248,6 +252,7 @@ def test_classify(gpu_text, sizes, max_characters):
 MARKS = ["a </s> b", "</s>", "x</s> </s>x", "__label__x __label__l1 a", "__label__" + "é" * 40, "a\0b \x85c", "漢字 漢"]
 
 
+@pytest.mark.slow("the GPU engine over NumPy classifies by small models")
 @pytest.mark.parametrize("max_characters", [0, 7])
 @pytest.mark.parametrize(
     "settings",

@@ -99,6 +99,7 @@ def test_pieces_at_every_position_of_a_block():
     assert_defined(["".join(char for char in text if unicodedata.category(char) != "Cn") for text in noise])
 
 
+@pytest.mark.slow("hostile texts are scanned alike together and alone")
 def test_nasty_corpus_together_and_alone():
     assert_defined(NASTY)
     for text in NASTY[::5]:

@@ -65,6 +65,7 @@ def test_records_that_are_no_documents_are_counted(tmp_path: Path):
     assert (trained.documents, trained.sentences, trained.words, trained.rejected) == (2, 2, 6, 1)
 
 
+@pytest.mark.slow("a trained language model has the same bytes for any buffers and slices")
 def test_the_bytes_do_not_depend_on_buffers_slices_or_the_time(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -87,6 +87,7 @@ def test_paraphrases_in_long_documents_are_close_and_share_no_ngram(made: tuple[
     assert not any(whole[::2])  # a vector of 900 words hides each item
 
 
+@pytest.mark.slow("overlap by vectors does not depend on slices and workers")
 def test_the_result_depends_neither_on_slices_nor_on_workers(
     made: tuple[Path, str, list[str], list[str]], monkeypatch: pytest.MonkeyPatch
 ):
@@ -144,6 +145,7 @@ def finished(made: tuple[Path, str, list[str], list[str]], tmp_path_factory: pyt
     return folder
 
 
+@pytest.mark.slow("overlap uses the vectors of a run")
 def test_vectors_of_a_run_are_used_and_not_computed_again(
     made: tuple[Path, str, list[str], list[str]], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -162,7 +162,10 @@ def tree_of(counts: list[int]) -> dict[int, list[int]]:
 def numbers(seed: int, height: int, width: int, size: float = 2.0) -> list[list[float]]:
     """A matrix of numbers that float32 holds exactly, as do their halves and doubles; rows come again after 256."""
     generator = random.Random(seed)
-    rows = [[generator.randrange(-1 << 12, 1 << 12) * size / (1 << 12) for _ in range(width)] for _ in range(256)]
+    rows = [
+        [generator.randrange(-1 << 12, 1 << 12) * size / (1 << 12) for _ in range(width)]
+        for _ in range(min(height, 256))
+    ]
     return [rows[k % 256] for k in range(height)]
 
 

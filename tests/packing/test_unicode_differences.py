@@ -189,6 +189,7 @@ def test_texts_with_the_characters_are_found(characters):
     assert documents_with(strings([]), found).tolist() == documents_with(strings([""]), found).tolist() == []
 
 
+@pytest.mark.slow("SentencePiece without normalisation has no character that differs")
 def test_sentencepiece_without_normalisation_has_no_such_character():
     """It needs no stored sweep: gigatoken gives its ids for every character, at the ends of a text too."""
     written = io.BytesIO()

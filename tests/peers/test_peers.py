@@ -31,6 +31,7 @@ def told(case: Case, got: object) -> str:
     return f"{case.id}: got {got!r}, the peer expects {case.expected!r}"
 
 
+@pytest.mark.slow("verdicts on cases of other tools are those of the table")
 @pytest.mark.parametrize("peer", PEERS)
 def test_verdicts_are_those_of_the_table(peer: str) -> None:
     groups = [group for group in groups_of(peer) if not group.needs or find_spec(group.needs)]

@@ -140,6 +140,7 @@ class Stopped(BaseException):
     """What no code of the project catches."""
 
 
+@pytest.mark.slow("a run stopped at any raw file resumes and repeats no task")
 def test_a_run_stopped_at_any_raw_file_ends_in_the_same_bytes_and_repeats_no_task(
     recipe: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[int]
 ):

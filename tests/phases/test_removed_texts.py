@@ -99,6 +99,7 @@ def test_ids_leave_the_texts_out_and_nothing_else(corpus: Path, finished: Path, 
     assert verify(tmp_path / "out") == []
 
 
+@pytest.mark.slow("files of removed texts are cut by bytes of text, for any slices")
 def test_files_are_cut_by_bytes_of_text_wherever_the_slices_end(
     corpus: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -159,15 +159,8 @@ def test_names_inside_the_data_set(curate: Curate, tmp_path: Path):
         assert code == 2 and message in said
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        -1,
-        pytest.param(
-            500, marks=pytest.mark.slow("documents of a hub data set that arrived before an error 500 are kept")
-        ),
-    ],
-)
+@pytest.mark.slow("documents of a hub data set that arrived before a failure are kept")
+@pytest.mark.parametrize("status", [-1, 500])
 def test_what_came_is_kept_and_goes_on_at_the_same_commit(hub: Hub, curate: Curate, tmp_path: Path, status: int):
     """The second of two files does not come; when it does, the branch has moved on."""
     assert curate(tmp_path / "whole", "config: small") == (0, "")

@@ -319,6 +319,7 @@ def test_nemo_weighs_its_inputs(tmp_path: Path):
     assert [row["share_drawn"] for row in report["sources"]] == [0.7, 0.3]
 
 
+@pytest.mark.slow("stages of shipped recipes that need files run where the files are given")
 def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
     texts = made_texts()
     path = as_jsonl(texts, tmp_path / "docs.jsonl")
@@ -387,6 +388,7 @@ def test_many_documents_below_the_probability_are_a_warning(done: Run):
         assert found  # manuals
 
 
+@pytest.mark.slow("pairs have the names of published configurations")
 def test_pairs_have_the_names_of_published_configurations(tmp_path: Path):
     paths = [as_jsonl(made_texts(200, seed), tmp_path / f"{name}.jsonl") for seed, name in enumerate("ab")]
     settings = ["output.megatron={names: document}", "output.splits={train: 0.8, valid: 0.2}"]

@@ -135,6 +135,7 @@ def test_no_thread_grows_with_repeated_words_or_lines(monkeypatch):
     assert not grown
 
 
+@pytest.mark.slow("the device code measures documents of any length as long ones")
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_documents_of_any_length_as_long_ones(monkeypatch, seed):
     engine, _ = install_engine(monkeypatch, seed)

@@ -229,6 +229,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.slow("the device code rewrites runs that end at words, chunks and warps")
 @pytest.mark.parametrize("steps", [ALL_STEPS, *MANY_STEPS], ids=lambda steps: "-".join(map(str, steps)))
 def test_runs_that_end_at_words_chunks_and_warps(monkeypatch, steps):
     """Stops, tags and sigmas are found across words of 32 bytes, eight words and 32 words."""

@@ -43,6 +43,7 @@ def test_ids_in_every_order_of_threads(monkeypatch, seed, capability):
 CONTRACTIONS = ["it's", "it'", "I'LL", "we'v", "it'sx", "I'LLx'l", "y'", "it'\u017f", "\U00010400'r"]
 
 
+@pytest.mark.slow("the device code finds contractions at the end of a text")
 @pytest.mark.parametrize("pattern", [GPT2, CL100K, O200K], ids=["gpt2", "cl100k", "o200k"])
 def test_contractions_at_the_end(monkeypatch, pattern):
     engine, _ = install_engine(monkeypatch, 1)

@@ -60,6 +60,7 @@ MANY = {
 }
 
 
+@pytest.mark.slow("a batch is small for any kind of records")
 @pytest.mark.parametrize("name", MANY)
 def test_a_batch_holds_little_whatever_its_records_are(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for module in ("lines", "formats.plain"):

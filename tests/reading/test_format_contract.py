@@ -352,6 +352,7 @@ MAY_ASK = re.compile(rb"\bformat\b|\"(%b)\"" % "|".join(FORMATS).encode())  # pa
 OUTPUTS = {"recipes/exports.py", "phases/exports.py", "report/card.py"}  # formats of files that a run writes
 
 
+@pytest.mark.slow("only one module knows the names of formats")
 def test_no_other_module_asks_for_the_name_of_a_format():
     paths = [path for folder in ("curation", "cpu_fallback", "gpu_pipeline") for path in (ROOT / folder).rglob("*.py")]
     found = [

@@ -408,6 +408,7 @@ def test_csv_rows_above_the_limit_are_passed_over(tmp_path: Path, suffix: str, e
     assert errors == [*[TOO_LARGE] * 4, "expected 2 columns, got 1", TOO_LARGE, TOO_LARGE]
 
 
+@pytest.mark.slow("the memory of a CSV row is bounded")
 def test_the_memory_of_a_csv_row_is_bounded(tmp_path: Path):
     for row in (b"x" * 8_000_000, b'"' + b"x" * 8_000_000, b'"' + b"long line,\n" * 100_000):
         (tmp_path / "a.csv").write_bytes(b"text\n" + row + b"\n")
@@ -437,6 +438,7 @@ def test_rows_behind_a_quote_that_is_not_closed_are_read(tmp_path: Path, limit: 
         assert (entry.row, entry.line) == (1000, 1001) and "a quoted field that begins in this" in entry.error
 
 
+@pytest.mark.slow("quotes that are not closed are read in linear time")
 @pytest.mark.parametrize("beside_text", [200, 1 << 16])
 @pytest.mark.parametrize(
     "row",

@@ -428,6 +428,7 @@ def test_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, slice_byte
     assert [offset for _, _, offset, _ in found.rejected] == [3, 29]
 
 
+@pytest.mark.slow("long lines are read in bounded memory")
 @pytest.mark.parametrize(("slice_bytes", "batch_bytes"), [(1 << 30, 1000), (100_000, 4096), (999_983, BATCH_BYTES)])
 def test_a_line_of_a_megabyte(tmp_path: Path, slice_bytes: int, batch_bytes: int):
     text = "".join(random.Random(1).choices('ab "\\é🙂\n', k=300_000)) * 2

@@ -166,6 +166,7 @@ def test_every_number_of_the_funnel_is_on_the_page(report: dict[str, Any]):
     assert f"<b>{report['documents']['kept']:,}</b>documents kept" in page
 
 
+@pytest.mark.slow("the size of report.html is bounded")
 def test_the_size_is_bounded(report: dict[str, Any]):
     many = copy.deepcopy(report)
     many["stages"][0]["reasons"] = {f"{number} {HOSTILE}": number for number in range(1, 20_000)}

@@ -85,6 +85,7 @@ def glotlid(folder: Path) -> Path:
     return folder / "glotlid.bin"
 
 
+@pytest.mark.slow("labels of GlotLID find their rules")
 def test_labels_of_glotlid(engine: ModuleType, tmp_path: Path):
     path = glotlid(tmp_path)
     model = reference.read(path)

@@ -140,6 +140,7 @@ def test_what_is_new_behind_the_planned_end_is_not_read(
     assert data_digests(found) == data_digests(wanted)
 
 
+@pytest.mark.slow("a Parquet file that is cut while it is read does not end the process")
 def test_parquet_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path: Path):
     """As a mapped file it would: SIGBUS."""
     path = tmp_path / "a.parquet"

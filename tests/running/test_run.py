@@ -211,6 +211,7 @@ def test_one_result_for_all_slices_workers_and_compressions(tmp_path: Path, corp
     assert digests(tmp_path / "0") == digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
+@pytest.mark.slow("row groups of Parquet files do not depend on the slices")
 def test_row_groups_do_not_show_the_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path):
     for name, value in (("ROW_GROUP_DOCUMENTS", 7), ("ROW_GROUP_BYTES", 1200)):
         monkeypatch.setattr(f"curation.run_folder.documents.{name}", value)
@@ -225,6 +226,7 @@ def test_row_groups_do_not_show_the_slices(tmp_path: Path, monkeypatch: pytest.M
     assert removed_rows(tmp_path / "6000") == expected_of(made_texts(300), "made")[1]
 
 
+@pytest.mark.slow("a run on processes has the bytes of a run on threads")
 def test_processes_give_the_same(tmp_path: Path, corpus: Path):
     cpu(recipe_of(corpus), tmp_path / "threads", slice_bytes=30_000)
     cpu(recipe_of(corpus), tmp_path / "processes", slice_bytes=20_000, scheduler="processes", workers=2)
@@ -510,6 +512,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, corpus: Path):
     assert (tmp_path / "out" / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.slow("--force that is killed leaves no folder that looks finished")
 def test_force_that_is_killed_leaves_no_run_that_looks_whole(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ):

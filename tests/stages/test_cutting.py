@@ -142,6 +142,7 @@ def test_frames_as_a_run(arrays: bool):
     assert lazy.compute()[TEXT].tolist() == expected
 
 
+@pytest.mark.slow("a run that stops at each rename of a cut resumes with the same bytes")
 def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One run, which stops again after each file that it writes from the first file of the stage on."""
     cut_run(tmp_path / "whole", 1500, 1)

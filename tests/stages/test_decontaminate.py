@@ -82,6 +82,7 @@ def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: st
     assert 5 < len(gone) < 145
 
 
+@pytest.mark.slow("decontamination of any text is that of plain Python")
 @settings(max_examples=8)  # whole runs
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), max_size=9),
@@ -118,6 +119,7 @@ def test_removed_documents_name_the_first_ngram_that_matches_and_where_it_is(
     ]
 
 
+@pytest.mark.slow("evaluation texts in real text are found")
 def test_real_text_hides_nothing(tmp_path: Path):
     texts = real_documents()
     hidden = {doc: " ".join(texts[doc].split()[5:25]).upper() for doc in (3, 40, 77) if len(texts[doc].split()) > 30}

@@ -91,21 +91,8 @@ def test_bytes_per_document_of_the_stage(tmp_path: Path, kind: str, workers: int
     assert (peaks[2] - peaks[1]) / (SIZES[1] - SIZES[0]) <= ALLOWED[kind]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "distinct",
-        *(
-            pytest.param(
-                kind,
-                marks=pytest.mark.slow(
-                    "the memory of exact duplicates per document is bounded for pairs and equal texts"
-                ),
-            )
-            for kind in ("pairs", "equal")
-        ),
-    ],
-)
+@pytest.mark.slow("the memory of exact duplicates per document is bounded")
+@pytest.mark.parametrize("kind", ["distinct", "pairs", "equal"])
 def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
     peaks = []
     for documents in (IN_PARTITION, *SIZES):

@@ -106,6 +106,7 @@ def test_ids_are_in_batches_that_do_not_depend_on_partitions(tmp_path, monkeypat
         assert ids == [str(row) for row in np.flatnonzero(ALIVE)]
 
 
+@pytest.mark.slow("a run that is killed at each rename while it saves an index resumes with the same bytes")
 def test_a_run_killed_at_each_rename_while_it_saves_ends_in_the_same_bytes(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     texts = [*TEXTS, *TEXTS[:5]]

@@ -184,6 +184,7 @@ def test_a_run_counts_and_shows_what_it_cuts(tmp_path: Path, capsys: pytest.Capt
     assert {file for file in whole if found[file] != whole[file]} <= {"report.json", "recipe.resolved.yaml"}
 
 
+@pytest.mark.slow("a run that stops at each rename of line_dedup resumes with the same bytes")
 def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One run, which stops again after each file that it writes, those of the index too."""
     source = write_input(tmp_path / "in.jsonl", made_pages(30)[:-1])

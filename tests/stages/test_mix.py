@@ -88,6 +88,7 @@ def run_mix(folder: Path, settings: dict[str, Any], **how: Any) -> dict[str, Any
     return report
 
 
+@pytest.mark.slow("a mix draws the documents that plain Python draws")
 @pytest.mark.parametrize(
     "settings",
     [{"documents": 400}, {"documents": 1301, "seed": 9}, {"tokens": 3000}, {"tokens": 40_001}],
@@ -314,6 +315,7 @@ def test_a_mix_that_does_not_fit_the_recipe_is_refused():
         curation.convert_recipe({"input": [{"path": "a.jsonl", "copies": 2}], "stages": [mixed]})
 
 
+@pytest.mark.slow("a killed mix resumes with the same bytes")
 def test_a_killed_run_continues_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     expected = run_mix(tmp_path / "whole", {"tokens": 9000})
     counted = mix.Mix._count_copies

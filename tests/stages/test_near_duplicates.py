@@ -98,20 +98,8 @@ def test_groups_equal_those_of_slow_python(documents: Any, cuts: list[int], orde
     assert dict(zip(drops.row.tolist(), np.asarray(drops.partner).tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        *(
-            pytest.param(
-                options,
-                marks=pytest.mark.slow("near-duplicates do not depend on the division of the work in other modes"),
-            )
-            for options in ({"verify": "signature"}, {"keep": "longest"})
-        ),
-    ],
-    ids=str,
-)
+@pytest.mark.slow("near-duplicates do not depend on the division of the work")
+@pytest.mark.parametrize("options", [{}, {"verify": "signature"}, {"keep": "longest"}], ids=str)
 def test_the_division_of_the_work_changes_nothing(tmp_path: Path, options: Any):
     chance = np.random.default_rng(5)
     documents = [

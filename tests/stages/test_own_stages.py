@@ -177,6 +177,7 @@ def test_spans_are_cut_and_counted(workplace: Path):
     assert curation.verify("out") == []
 
 
+@pytest.mark.slow("stages after a custom cut see the shorter texts")
 def test_later_stages_see_the_texts_without_the_spans(workplace: Path):
     bound = {"kind": "filter", "rules": [{"measure": "lines", "min": 3}]}
     stages = [{"kind": "exact_dedup"}, bound, {"kind": "exact_dedup"}]
@@ -449,6 +450,7 @@ def test_a_class_that_a_task_would_not_find_is_refused(stage: Any, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow("settings of custom stages reach their tasks unchanged")
 def test_settings_reach_tasks_as_they_are(tmp_path: Path):
     limits = [10**6, None, 150.5, 20]
     stages = [Limited(limit=limit, name=f"limit_{number}") for number, limit in enumerate(limits)]

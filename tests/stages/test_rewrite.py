@@ -98,6 +98,7 @@ def test_rewrite_of_runs_of_plain_bytes(steps):
     check(texts, steps)
 
 
+@pytest.mark.slow("every character is lowercased as in Python")
 def test_lowercase_of_every_character_and_around_sigma():
     every = list(filter(is_settled, assigned_characters()))
     for pattern in ("{0}", "AΣ{0}Σ{0}A "):
@@ -210,6 +211,7 @@ def test_buffers_are_not_copied():
     assert offsets.tolist() == [3, 5, 6] and valid is None and not data.flags.writeable
 
 
+@pytest.mark.slow("the quick check of normalisation never misses a change")
 def test_quick_check_never_misses_a_change():
     unicode = tables.load_tables()
     every = list(assigned_characters())

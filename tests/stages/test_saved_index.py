@@ -109,6 +109,7 @@ def test_the_best_match_counts(tmp_path):
     assert (row[5], row[6]) == (78 / 82, "old-1")
 
 
+@pytest.mark.slow("an index finds duplicates by every check of near-duplicates")
 @pytest.mark.parametrize("verify_by", ["exact", "signature", "none"])
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_every_kind_of_check(tmp_path, verify_by, unit):
@@ -133,6 +134,7 @@ def test_the_index_has_what_the_last_stage_kept(tmp_path):
     assert [row[3] for row in removed_rows(tmp_path / "out")] == ["filter", *["fuzzy_dedup_2"] * 4]
 
 
+@pytest.mark.slow("an index of little or no data works with little or no new data")
 @pytest.mark.parametrize("texts", [[], ["", " "], ["one document of words"]], ids=str)
 def test_small_and_empty_data_on_both_sides(old, tmp_path, texts):
     path = write_input(tmp_path / "few.jsonl", texts)
@@ -205,6 +207,7 @@ def test_verify_sees_the_index(old):
     assert verify(folder) == ["index/stranger is not part of the run"]
 
 
+@pytest.mark.slow("a run that is stopped while it saves an index resumes")
 def test_a_run_that_was_stopped_while_it_saved(tmp_path, monkeypatch):
     path = write_input(tmp_path / "a.jsonl", [words(1000 * k, 60) for k in range(20)])
     whole = index_bytes(finish(tmp_path / "whole", path))

@@ -39,6 +39,7 @@ def columns_of(engine: ModuleType, texts: list[Any], stage: MeasureStage) -> dic
     return {name: table.column(name).to_pylist() for name in stage.writes()}
 
 
+@pytest.mark.slow("every letter of Unicode has its script")
 def test_every_letter_of_unicode_has_its_script():
     letters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000 and is_letter(chr(code))]
     of_regex, columns = scripts_of(letters), curation.measure(pd.DataFrame({"text": letters}), script=True)

@@ -84,6 +84,7 @@ def test_the_removed_documents_are_those_of_a_sort(settings: dict[str, float], p
     assert not per or {group["name"] for group in details["by_group"]} == {*groups}
 
 
+@pytest.mark.slow("a selection does not depend on the division into tasks")
 def test_results_do_not_depend_on_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Ties across slice groups, many reducers, and slice groups of a few rows: the same documents as from one task."""
     rng = np.random.default_rng(5)

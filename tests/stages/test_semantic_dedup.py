@@ -140,6 +140,7 @@ def test_results_do_not_depend_on_slices_tasks_and_blocks(
     assert other["outputs"] == report["outputs"]
 
 
+@pytest.mark.slow("semantic deduplication with more probes finds all pairs")
 def test_more_clusters_are_probed_until_all_pairs_are_found(centroids: Path, tmp_path: Path):
     rng = np.random.default_rng(5)
     base = rng.normal(size=(150, DIMENSIONS))
@@ -153,6 +154,7 @@ def test_more_clusters_are_probed_until_all_pairs_are_found(centroids: Path, tmp
     assert found[2][2] == by_all_pairs(vectors, 0.9, LENGTHS["first"])
 
 
+@pytest.mark.slow("a killed semantic deduplication resumes and saves its centroids")
 def test_a_killed_run_continues_and_saves_its_centroids(
     vectors: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

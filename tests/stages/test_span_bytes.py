@@ -43,6 +43,7 @@ def _weak(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(span_runs, name, size)
 
 
+@pytest.mark.slow("spans with equal hashes are compared by their bytes")
 @pytest.mark.usefixtures("_weak")
 def test_bytes_decide_where_hashes_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     texts, order = PAGES[20:], Order(1, 3, 2)
@@ -53,6 +54,7 @@ def test_bytes_decide_where_hashes_are_equal(tmp_path: Path, monkeypatch: pytest
     assert cut(SubstringDedup(length=LENGTH, verify="bytes"), corpus, texts, order, monkeypatch) == expected
 
 
+@pytest.mark.slow("an index of spans that is saved by bytes is complete")
 @pytest.mark.usefixtures("_weak")
 def test_an_index_that_is_saved_by_bytes_has_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(span_index, "FEW", 1)

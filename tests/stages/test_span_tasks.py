@@ -65,6 +65,7 @@ def test_array_tasks_write_the_same_bytes(place: Place, expected: dict[str, str]
     assert digests(place.folder / "tasks") == expected and verify(place.folder / "tasks") == []
 
 
+@pytest.mark.slow("spans that are cut on a Dask cluster give the same bytes")
 def test_a_dask_cluster_writes_the_same_bytes(place: Place, expected: dict[str, str]):
     distributed = needs("distributed")
     with distributed.LocalCluster(

@@ -145,17 +145,10 @@ def decided(partitions: Any, order: Order, stage: FuzzyDedup) -> tuple[list[list
     return rows, dict(decision.details), phases
 
 
+@pytest.mark.slow("groups joined by rounds are the same as those of one task")
 @pytest.mark.parametrize(
     ("case", "is_chain"),
-    [
-        *(
-            pytest.param(
-                case, False, marks=pytest.mark.slow("groups joined by rounds are the same as those of one task")
-            )
-            for case in SETTINGS
-        ),
-        ("longest", True),
-    ],
+    [*((case, False) for case in SETTINGS), ("longest", True)],
 )
 def test_groups_by_rounds_equal_those_of_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, is_chain: bool
@@ -192,6 +185,7 @@ class Killed(BaseException):
     """What no code of the project catches."""
 
 
+@pytest.mark.slow("rounds that are killed at each file end in the same groups")
 @pytest.mark.parametrize("after", [False, True], ids=["before the file", "after the file"])
 def test_rounds_that_are_killed_at_each_file_end_in_the_same_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool

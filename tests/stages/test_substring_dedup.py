@@ -168,6 +168,7 @@ def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.Monke
     assert cut > 20
 
 
+@pytest.mark.slow("a large range of substrings is treated in passes")
 @pytest.mark.parametrize("limit", [9, 40])  # nine: fewer than the copies of one span
 def test_a_large_range_takes_passes(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine):
     """A reducer holds few records, those of one frequent hash too."""

@@ -50,6 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.slow("crowds of close vectors join what all pairs join")
 @pytest.mark.parametrize("threshold", [0.8, 0.9, 0.95, 0.99])
 def test_crowds_join_what_all_pairs_join(small: list[int], threshold: float):
     for seed in range(6):

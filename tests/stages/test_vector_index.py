@@ -141,6 +141,7 @@ def test_of_equally_close_documents_the_first_one_is_named(tmp_path: Path):
     assert [row[6] for row in removed_rows(tmp_path / "new")] == ["old-0"]
 
 
+@pytest.mark.slow("the recall of an index is that of the clusters it visits")
 def test_the_recall_is_that_of_the_clusters_that_are_visited(first: Path, tmp_path: Path):
     path, seen = write_input(tmp_path / "new.jsonl", NEW), []
     index = VectorIndex(str(first / "old" / "index"))
@@ -250,6 +251,7 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
     assert {"exact/index.json", "semantic/index.json", "semantic/vectors-00001.bin"} < {*files_below(killed)}
 
 
+@pytest.mark.slow("files of a killed process are no part of an index of vectors")
 def test_what_a_killed_process_leaves_is_no_part_of_the_index(first: Path, tmp_path: Path):
     whole = finish(tmp_path / "whole", first / "old.jsonl")
     code = f"""

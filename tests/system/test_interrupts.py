@@ -285,6 +285,7 @@ def test_ctrl_c_is_answered_at_once_and_ends_a_stuck_run(
     assert data_digests(tmp_path / "out") == whole
 
 
+@pytest.mark.slow("a second Ctrl-C ends a stuck run at once")
 def test_a_second_ctrl_c_ends_a_stuck_run_at_once(corpus: Path, tmp_path: Path):
     stuck = Stuck(tmp_path, *PLACES["in a corpus stage"])
     try:
@@ -365,6 +366,7 @@ def test_python_gets_an_interrupt_while_tasks_run(corpus: Path, tmp_path: Path):
     assert (error.exit_code, str(error)) == (143, "SIGTERM")
 
 
+@pytest.mark.slow("a signal counts even if other code drops its exception")
 @pytest.mark.parametrize("begin", ["pass", "interrupts.begin_writing()"])
 def test_a_signal_is_not_lost_where_other_code_drops_its_exception(begin: str, corpus: Path, tmp_path: Path):
     stopped = subprocess.run(

@@ -243,6 +243,7 @@ def test_all_phases_on_a_cluster(
     assert {name.rpartition("-")[0] for name in log.read_text().split()[before:]} >= PHASES
 
 
+@pytest.mark.slow("array tasks whose worker dies in any phase give the same bytes")
 def test_all_phases_as_array_tasks(
     everything: Recipe, everything_alone: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

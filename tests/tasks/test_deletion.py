@@ -65,13 +65,8 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        "threads",
-        pytest.param("processes", marks=pytest.mark.slow("processes that are stopped while they delete files resume")),
-    ],
-)
+@pytest.mark.slow("runs that are stopped while they delete files resume")
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_runs_stopped_while_files_are_deleted(
     scheduler: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -78,13 +78,10 @@ def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents
     text, repaired = strings([entry.text for entry in entries if not entry.error])
     headers = [entry.headers for entry in entries if not entry.error]
     columns = [
-        pa.array([k for k, entry in numbered if not entry.error], pa.int64()),
-        pa.array([_value(entry, RECORD_ID) for entry in headers], pa.large_string()),
+        [k for k, entry in numbered if not entry.error],
+        [_value(entry, RECORD_ID) for entry in headers],
         text,
-        *(
-            pa.array([_value(entry, FIELDS.get(name, name)) for entry in headers], pa.large_string())
-            for name in file.carried.values()
-        ),
+        *([_value(entry, FIELDS.get(name, name)) for entry in headers] for name in file.carried.values()),
     ]
     table = pa.table(columns, schema=schema_of(file.carried))
     return Documents(table, rejected, len(entries), len(entries), repaired + sum(entry.repaired for entry in entries))

@@ -256,13 +256,9 @@ class _Batch:
 
     def documents(self) -> Documents:
         schema = schema_of(self.file.carried)
-        columns = list(zip(*self.records, strict=True)) or [()] * (2 + len(self.places) - 1)
-        row, id_, text, *carried = columns
-        arrays = [
-            pa.array(column, field.type) for column, field in zip((row, id_, text, *carried), schema, strict=True)
-        ]
+        columns = list(zip(*self.records, strict=True)) or [()] * len(schema)
         rows = self.row - self.first
-        return Documents(pa.table(arrays, schema=schema), self.rejected, rows, rows)
+        return Documents(pa.table(columns, schema=schema), self.rejected, rows, rows)
 
 
 def _is_encodable(value: str) -> bool:
