@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -109,6 +110,7 @@ def test_effects_are_a_table():
     effects = curation.rule_effects({"words": [3, 45, 80, 400]}, rules)
     assert repr(effects) == "<effects of 1 bound: 2 of 4 documents removed>"
     assert "words >= 50<b>short112222" in assert_inert(effects._repr_html_())
+    assert pandas.DataFrame(effects.effects)["alone"].tolist() == [2]
 
 
 RULE = curation.Rule(measure="words", min=50, reason=HOSTILE)
