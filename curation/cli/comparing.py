@@ -32,12 +32,17 @@ def _add_compare(parser: Parser) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    from curation.finished.comparison import EXAMPLES, compare_runs
+    from curation.finished.comparison import EXAMPLES, compare_finished
+    from curation.finished.results import open_finished
 
     page = _page_path(options.html) if options.html else None
-    found = compare_runs(*options.folders, examples=PAGE_EXAMPLES if page else EXAMPLES)
+    first, second = map(open_finished, options.folders)
+    found = compare_finished((first, second), PAGE_EXAMPLES if page else EXAMPLES)
     if page:
-        _write_page(found, options.folders, page)
+        from curation.finished.comparison_page import comparison_page
+
+        with commit(page) as temporary:
+            temporary.write_text(comparison_page(found, first, second), encoding="utf-8", errors="backslashreplace")
     if options.console.is_for_people:
         _print(found, options.folders)
         if page:
@@ -60,15 +65,6 @@ def _page_path(given: str) -> Path:
     if path.is_dir():
         raise UsageError(f"compare --html: {given} is a folder; name a file")
     return path
-
-
-def _write_page(found: Comparison, folders: list[str], path: Path) -> None:
-    from curation.finished.comparison_page import comparison_page
-    from curation.finished.results import open_finished
-
-    page = comparison_page(found, *map(open_finished, folders))
-    with commit(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:

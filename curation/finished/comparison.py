@@ -97,7 +97,8 @@ class Comparison(NamedTuple):
         read, kept = ("{:,} and {:,}".format(*self.counts[name]) for name in ("read", "kept"))
         return (
             f"<comparison of A and B: {counted(len(self.settings), 'different setting')}; "
-            f"{read} documents read, {kept} kept, {self.kept_by_a:,} by A only, {self.kept_by_b:,} by B only>"
+            f"{read} documents read, {kept} kept, {self.kept_by_a:,} by A only, {self.kept_by_b:,} by B only; "
+            f"{counted(self.only_a, 'document')} in A only, {self.only_b:,} in B only>"
         )
 
     def _repr_html_(self) -> str:
@@ -117,9 +118,14 @@ def compare_runs(a: str | Path, b: str | Path, *, examples: int = EXAMPLES) -> C
 
     Raises OutputError for a folder without a finished run or without `documents/`, and for one folder given twice.
     """
-    runs = open_finished(a), open_finished(b)
-    if runs[0].folder.resolve() == runs[1].folder.resolve():
-        raise OutputError(f"{a} and {b} are the same folder; give two runs")
+    return compare_finished((open_finished(a), open_finished(b)), examples)
+
+
+def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Comparison:
+    """Return `compare_runs` of opened runs."""
+    first, second = (run.folder for run in runs)
+    if first.resolve() == second.resolve():
+        raise OutputError(f"{first} and {second} are the same folder; give two runs")
     for run in runs:
         need_documents(run, "a comparison")
     engine = load_engine("cpu")

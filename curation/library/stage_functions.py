@@ -439,8 +439,6 @@ def exact_dedup(
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
     frame, text_column   as in `curation.apply`
 
-    On a Dask frame the call reads all text, as `curation.apply` describes.
-
     On a Dask frame the call itself reads all text once, for 24 bytes of keys per document. The rows stay lazy.
 
         >>> import curation, pandas
@@ -479,8 +477,6 @@ def line_dedup(
     stage                a whole `curation.LineDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-    On a Dask frame the call reads all text, as `curation.apply` describes.
-
     On a Dask frame the call itself reads all text twice, and a third time where it cuts. The rows stay lazy.
 
         >>> import curation, pandas
@@ -510,8 +506,6 @@ def substring_dedup(
 
     stage                a whole `curation.SubstringDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
-
-    On a Dask frame the call reads all text, as `curation.apply` describes.
 
     On a Dask frame the call itself reads all text twice, and parts of it twice more. The rows stay lazy.
 
@@ -592,8 +586,6 @@ def fuzzy_dedup(
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
     frame, text_column   as in `curation.apply`
 
-    On a Dask frame the call reads all text, as `curation.apply` describes.
-
     On a Dask frame the call itself reads all text once, for 8 bytes of keys per band and document, plus 8 per
     document. It computes partitions with candidates a second time, one by one. The rows stay lazy. A list in `keep`
     has values of the column `source`.
@@ -627,8 +619,6 @@ def ngram_dedup(
 
     stage                a whole `curation.NgramDedup` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
-
-    On a Dask frame the call reads all text, as `curation.apply` describes.
 
     On a Dask frame the call itself reads all text twice. The first pass computes 16 bytes of keys per document, the
     second decides, partition after partition. The rows stay lazy.
@@ -698,8 +688,6 @@ def semantic_dedup(
     details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
     frame, text_column   as in `curation.apply`
 
-    On a Dask frame the call reads all text, as `curation.apply` describes.
-
     The column has lists of numbers, or JSON arrays of numbers in strings. On a Dask frame the call itself computes
     all partitions twice. The rows stay lazy. A frame does not tell the model of its vectors: with `index` only
     their dimensions are compared. A list in `keep` has values of the column `source`.
@@ -742,8 +730,6 @@ def select(
                          whole `curation.Select` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-    On a Dask frame the call reads all text, as `curation.apply` describes.
-
     Of n rows, floor(share * n) are removed; of equal numbers the later rows. On a Dask frame the call itself
     computes 16 bytes per row; the rows stay lazy.
 
@@ -783,8 +769,6 @@ def mix(
     weights              name of a group -> its share of the result; divided by their sum. Documents of other groups are
                          removed. Or a whole `curation.Mix` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
-
-    On a Dask frame the call reads all text, as `curation.apply` describes.
 
     Copies of a row follow it. On a Dask frame the call itself computes 16 to 24 bytes per row; the rows stay lazy.
 

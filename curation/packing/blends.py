@@ -213,6 +213,11 @@ def _readme(
         "NeMo 1",
         f"  the section model.data of {meta / 'nemo.yaml'}",
         "",
+        *(
+            f"The lines for NeMo have the pairs of {other} twice: NeMo needs three splits, and there is no {name}.\n"
+            for name, other in (("valid", "test"), ("test", "valid"))
+            if other in by_split and name not in by_split
+        ),
         *(f"{warning}.\n" for warning in small_pairs(pairs, megatron)),
     ]
     return "\n".join(lines)

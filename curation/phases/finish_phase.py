@@ -28,7 +28,7 @@ from curation.phases.measure_files import FOLDER as MEASURES
 from curation.phases.measure_files import write_measures
 from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, lost_by_language, write_rejected
 from curation.phases.removed_texts import AddedColumns
-from curation.phases.scores import FILE_BYTES, ScoresFile, plan_scores, write_scores
+from curation.phases.scores import FILE_BYTES, ScoresFiles, plan_scores, write_scores
 from curation.planning.stored_plan import urls_of_slices
 from curation.recipes.exports import is_one_file
 from curation.run_folder.partitions import Numbering, Partitions
@@ -147,7 +147,7 @@ class Step(NamedTuple):
 
 ITEM_TYPES: dict[str, Any] = {
     "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
-    "rejected": str, "measures": RemovedFile, "scores": ScoresFile, "raw": RawFiles, "cleaned": CleanedFile,
+    "rejected": str, "measures": RemovedFile, "scores": ScoresFiles, "raw": RawFiles, "cleaned": CleanedFile,
 }  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def scores_steps(context: RunContext, segments: Sequence[Segment], counts: Seque
     for segment in segments:
         for number in kept_stages(recipe, segment.row_stages):
             files = plan_scores(recipe.stages[number], number, segment.number, counts[number].documents_in)
-            yield from (Step("scores", file, FILE_BYTES) for file in files)
+            yield from (Step("scores", each, FILE_BYTES * (each.stop - each.first)) for each in files)
 
 
 def rejected_step(rejected: int) -> Step:

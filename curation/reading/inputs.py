@@ -193,20 +193,18 @@ READING = (
 RUN_SETTINGS = ("skip", "limit", "max_documents", "max_bytes", "split")  # of inputs; only runs follow them
 
 
-def Input(**settings: Any) -> AnyInput:  # noqa: N802  # named like a class, because it makes one
+def Input(path: str | os.PathLike[str], **settings: Any) -> AnyInput:  # noqa: N802  # named like a class: it makes one
     """Return a `HubInput` where `path` begins with `hf:`, else a `FilesInput`. Takes the settings of that class.
 
         >>> import curation
-        >>> curation.Input(path="data/*.jsonl.gz", text_column="body").text_column
+        >>> curation.Input("data/*.jsonl.gz", text_column="body").text_column
         'body'
         >>> curation.Input(path="hf:ORG/NAME", split="train", max_documents=1000).split
         'train'
 
     Raises ValueError for a setting that is out of range or belongs to the other class, TypeError for an unknown one.
     """
-    if isinstance(settings.get("path"), os.PathLike):
-        settings["path"] = os.fspath(settings["path"])
-    content = with_kind(settings)
+    content = with_kind({"path": os.fspath(path) if isinstance(path, os.PathLike) else path, **settings})
     kind = content.pop("kind")
     if kind not in _KINDS:
         raise ValueError(f"kind must be files or hub, not {kind!r}; leave it out")

@@ -9,6 +9,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -43,6 +44,7 @@ MAX_SUFFIXES = 5  # that a message names
 MAX_LISTED = 1000  # names of a folder that a message looks at
 MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, far above the size of real files
 STDIN = "-"
+HIDDEN = ("_", ".")  # first characters of names that folders and globs leave out, as Spark, Dask and Arrow do
 # Files and keys that identify the output folder of a run.
 RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
@@ -93,7 +95,7 @@ def _files_below(folder: str, unknown: list[str] | None = None) -> Iterable[str]
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
         for name in sorted(names):
             path = os.path.join(parent, name)
-            if name.startswith((".", "_")):
+            if name.startswith(HIDDEN):
                 continue
             if not split_suffix(name)[0]:
                 if unknown is not None:
@@ -127,7 +129,7 @@ def _is_readable_kind(path: str) -> bool:
 
 def _is_entered(folder: str, seen: set[str]) -> bool:
     real = os.path.realpath(folder)
-    if os.path.basename(folder).startswith((".", "_")) or real in seen or is_run(folder):
+    if os.path.basename(folder).startswith(HIDDEN) or real in seen or is_run(folder):
         return False
     seen.add(real)
     return True
@@ -188,13 +190,29 @@ def _matches(path: str, leave_out: str) -> list[str]:
             raise InputError(f"input {path} is a link to {os.readlink(path)}, which does not exist. Replace the link")
         raise InputError(f"input {path} does not exist (working directory: {os.getcwd()}){advice(path)}")
     _check_listed(path)
-    matches = sorted(match for match in glob.glob(path, recursive=True) if _is_readable_kind(match))
+    matches = [match for match in glob_paths(path) if _is_readable_kind(match)]
     files = _without(leave_out, matches, path)
     if not files:
         skipped = leave_out if matches else ""
-        hint = _skipped_hint(skipped) or _pattern_hint(path)
+        hidden = filter(os.path.isfile, glob.glob(path, recursive=True, include_hidden=True))
+        hint = _skipped_hint(skipped) or _hidden_hint(hidden) or _pattern_hint(path)
         raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){hint}")
     return files
+
+
+def glob_paths(pattern: str) -> list[str]:
+    """Return the matches of a glob, sorted, without hidden names."""
+    return _visible(glob.glob(pattern, recursive=True), pattern)
+
+
+def _visible(matches: Iterable[str], pattern: str) -> list[str]:
+    """Return matches sorted. Names that begin with `_` or `.` need a part of the pattern that begins so."""
+    asked = [part for part in pattern.split("/") if part.startswith(HIDDEN)]
+
+    def is_asked(name: str) -> bool:
+        return not name.startswith(HIDDEN) or any(fnmatchcase(name, part) for part in asked)
+
+    return sorted(match for match in matches if all(map(is_asked, match.split("/"))))
 
 
 def _check_listed(pattern: str) -> None:
@@ -232,6 +250,15 @@ def _skipped_hint(folder: str) -> str:
     if not folder:
         return ""
     return f". Output folders of runs are skipped; path: {os.path.join(folder, 'documents')} reads one"
+
+
+def _hidden_hint(paths: Iterable[str]) -> str:
+    """The hint for a glob whose only matches are hidden; "" without one."""
+    first = sorted(paths)[: MAX_SUFFIXES + 1]
+    if not first:
+        return ""
+    names = ", ".join([*first[:MAX_SUFFIXES], *("..." for _ in first[MAX_SUFFIXES:])])
+    return f". A glob leaves out files and folders whose names begin with _ or . ({names}). To read a file, name it"
 
 
 def _pattern_hint(pattern: str) -> str:
@@ -300,13 +327,14 @@ def _remote_matches(url: str) -> list[str]:
     check_url(url)
     try:
         system, pattern = fsspec.core.url_to_fs(url)
-        urls = sorted(system.unstrip_protocol(match) for match in system.glob(pattern))
+        matches = system.glob(pattern)
+        urls = [system.unstrip_protocol(match) for match in _visible(matches, pattern)]
     except Exception as raised:  # file systems raise errors of their own libraries
         error = cause_of(raised)
         refuse_remote(url, error)
         raise InputError(f"{shown(url)} cannot be listed: {scrubbed(error, url) or type(error).__name__}") from None
     if not urls:
-        raise InputError(f"no file matches {shown(url)}")
+        raise InputError(f"no file matches {shown(url)}{_hidden_hint(matches)}")
     return urls
 
 

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from curation.reading.inputs import entries_by_name
+from curation.reading.urls import shown
+from curation.recipes.exports import REMOVED_COLUMNS
 from curation.stages import CorpusStage, ExactDedup
+from curation.stages.base import noted_columns
 from curation.stages.checks import stage_errors
 
 if TYPE_CHECKING:
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 def recipe_warnings(recipe: Recipe) -> list[str]:
     """Return the warnings about a recipe, for its plan and the report of its run."""
     unsaved = _unsaved_indexes(recipe) if recipe.output.index else []
-    return [*_shared_keys(recipe), *unsaved, *_orders(recipe)]
+    left_out = _left_out(recipe) if recipe.output.keeps_removed_text else []
+    return [*_shared_keys(recipe), *unsaved, *left_out, *_orders(recipe)]
 
 
 def _shared_keys(recipe: Recipe) -> Iterator[str]:
@@ -29,6 +33,18 @@ def _shared_keys(recipe: Recipe) -> Iterator[str]:
                 yield (
                     f"{stage_name}: the parts of a document of input {name!r} have the same {' and '.join(columns)}, "
                     f"so at most one of them is kept. To compare parts, write column: [{', '.join(columns)}, text]"
+                )
+
+
+def _left_out(recipe: Recipe) -> Iterator[str]:
+    """A warning for each carried column whose name `removed/` uses for another one."""
+    own = {*REMOVED_COLUMNS, *noted_columns(recipe.stages)}
+    for entry in recipe.input:
+        for name, field in entry.carried.items():
+            if name in own:
+                yield (
+                    f"columns of {shown(entry.path)} has {name!r}, which removed/ leaves out: it has its own column of "
+                    f"that name. To have both, write columns: {{input_{name}: {field}}}"
                 )
 
 

@@ -19,13 +19,13 @@ from charset_normalizer import from_bytes
 
 from curation.errors import InputError
 from curation.reading.formats import FORMATS, format_of
+from curation.reading.formats.base import PROBED_BYTES, start_of
 from curation.reading.inputs import COMPRESSIONS, LIST_MARK, AnyInput, FilesInput
-from curation.reading.paths import find_files, is_run, split_suffix
+from curation.reading.paths import HIDDEN, find_files, glob_paths, is_run, split_suffix
 from curation.reading.source_files import SourceFile
-from curation.reading.streams import Chunk, open_stream, read_chunk
+from curation.reading.streams import Chunk
 from curation.reading.urls import is_remote
 
-PROBED_BYTES = 1 << 20  # per file
 PROBED_FILES = 50  # per suffix
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
@@ -62,6 +62,8 @@ class Facts(NamedTuple):
     texts     number of texts looked at
     tagged    those with tags of HTML
     entities  those with tags and entities of HTML
+    bytes     UTF-8 bytes of these texts
+    foreign   those of characters beyond ASCII
     fault     what a run will not read of the file
     """
 
@@ -73,6 +75,8 @@ class Facts(NamedTuple):
     texts: int = 0
     tagged: int = 0
     entities: int = 0
+    bytes: int = 0
+    foreign: int = 0
     fault: str = ""
 
     @property
@@ -269,8 +273,7 @@ def _top(asked: str, folders: Iterable[str]) -> str:
 
 
 def _matches_only(pattern: str, files: Sequence[SourceFile]) -> bool:
-    matched = glob.glob(os.path.expanduser(pattern), recursive=True)
-    return {os.path.abspath(path) for path in matched} == {file.path for file in files}
+    return {os.path.abspath(path) for path in glob_paths(os.path.expanduser(pattern))} == {file.path for file in files}
 
 
 def _shown(path: str, asked: str) -> str:
@@ -330,8 +333,7 @@ def _is_glob(path: str) -> bool:
 
 
 def _matches(pattern: str) -> list[str]:
-    matched = glob.glob(os.path.expanduser(pattern), recursive=True)
-    return sorted(match for match in matched if os.path.isfile(match))
+    return [match for match in glob_paths(os.path.expanduser(pattern)) if os.path.isfile(match)]
 
 
 def _known_matches(entry: FilesInput) -> list[FilesInput]:
@@ -347,12 +349,11 @@ def _unknown_below(folder: str) -> Iterable[tuple[str, str]]:
         for name in sorted(folders):
             if is_run(os.path.join(parent, name)):
                 yield os.path.normpath(os.path.join(parent, name)), "output of a run"
-        hidden = (".", "_")
         folders[:] = sorted(
-            name for name in folders if not name.startswith(hidden) and not is_run(os.path.join(parent, name))
+            name for name in folders if not name.startswith(HIDDEN) and not is_run(os.path.join(parent, name))
         )
         for name in sorted(names):
-            if not name.startswith(hidden) and not split_suffix(name)[0]:
+            if not name.startswith(HIDDEN) and not split_suffix(name)[0]:
                 yield os.path.normpath(os.path.join(parent, name)), UNKNOWN
 
 
@@ -413,8 +414,7 @@ def _start_of(file: SourceFile) -> Chunk:
     kind = format_of(file)
     if not kind.is_compressible:
         return Chunk(b"", "")
-    with open_stream(file.path, file.compression) as stream:
-        start = read_chunk(stream, PROBED_BYTES)
+    start = start_of(file)
     is_text = "encoding" in kind.options and not file.encoding.startswith("utf-16")
     if is_text and len(start.data) - len(start.data.translate(None, CONTROLS)) > MAX_CONTROLS * len(start.data):
         raise InputError(f"{file.path} looks like binary data, expected text. Convert it, or leave it out")
@@ -445,11 +445,13 @@ def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ..
 
 
 def _with_markup(facts: Facts, values: Sequence[Any]) -> Facts:
-    """The facts with the number of texts among some values, of those with tags of HTML, and with entities too."""
+    """The facts with counts of the texts among some values."""
     texts = [value for value in values if isinstance(value, str)]
     tagged = [text for text in texts if len(TAG.findall(text)) >= MIN_TAGS]
     entities = sum(bool(ENTITY.search(text)) for text in tagged)
-    return facts._replace(texts=len(texts), tagged=len(tagged), entities=entities)
+    size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    foreign = size - sum(len(text.encode("ascii", "ignore")) for text in texts)
+    return facts._replace(texts=len(texts), tagged=len(tagged), entities=entities, bytes=size, foreign=foreign)
 
 
 def _reading_of(file: SourceFile) -> dict[str, str]:
@@ -484,8 +486,7 @@ def encoding_of(file: SourceFile) -> str:
 
     The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
     """
-    with open_stream(file.path, file.compression) as stream:
-        head = read_chunk(stream, PROBED_BYTES).data
+    head = start_of(file).data
     if encoding := next((name for mark, name in MARKS.items() if head.startswith(mark)), ""):
         return encoding
     for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):  # without a mark: every second byte of ASCII is 0

@@ -94,7 +94,7 @@ class Effect(NamedTuple):
 class Effects(NamedTuple):
     """The effects of all rules on measures.
 
-    effects    one per bound, in the order of the rules
+    effects    one per bound, in the order of the rules; `pandas.DataFrame(effects.effects)` is a frame of them
     documents  number of documents
     removed    number of documents that break at least one of the rules
     skipped    names of the rules on columns or texts, and of `any`, which have no effects

@@ -168,7 +168,9 @@ def open_client(cluster: Any) -> Iterator[Any]:
 
 
 def _dashboard(client: Any) -> str:
-    has_one = "dashboard" in client.scheduler_info().get("services", {})
+    """The address of the dashboard; "" without one. `services` has the scheduler's HTTP server, also if this serves no
+    dashboard because of `--no-dashboard` or because bokeh is not installed."""
+    has_one = client.run_on_scheduler(lambda dask_scheduler: bool(dask_scheduler.http_application.applications))
     return str(client.dashboard_link) if has_one else ""
 
 

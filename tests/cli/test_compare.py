@@ -6,12 +6,14 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import curation
 from curation.cli.main import main
 from curation.errors import OutputError
+from curation.finished import results
 from curation.finished.comparison_page import comparison_page
 from curation.finished.results import open_finished
 from curation.running.run import run
@@ -120,7 +122,9 @@ def test_documents_of_an_equal_id_are_paired_in_their_order_or_counted(
 
 def test_a_page_has_all_of_it_escaped_with_the_part_that_broke_the_rule(runs: tuple[Path, Path], tmp_path: Path):
     page = tmp_path / "new" / "compared.html"
-    assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
+    with patch.object(results, "read_json", wraps=results.read_json) as read:
+        assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
+    assert read.call_count == 2
     text, found = page.read_text(), curation.compare_runs(*runs, examples=30)
     assert "\x1b" not in text and "length\\x1b" in text and "script" not in text
     assert text.count('<div class="sample">') == len(found.examples) > 10

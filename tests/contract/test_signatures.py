@@ -116,6 +116,7 @@ def test_help_shows_what_settings_mean(name: str):
     function = getattr(curation, name)
     kind = STAGES.get(name, curation.FilesInput)
     assert inspect.cleandoc(kind.__doc__ or "") in (function.__doc__ or "")
+    assert (function.__doc__ or "").count("On a Dask frame") <= 1
 
 
 WORKED_ON = {

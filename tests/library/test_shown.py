@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -109,6 +110,7 @@ def test_effects_are_a_table():
     effects = curation.rule_effects({"words": [3, 45, 80, 400]}, rules)
     assert repr(effects) == "<effects of 1 bound: 2 of 4 documents removed>"
     assert "words >= 50<b>short112222" in assert_inert(effects._repr_html_())
+    assert pandas.DataFrame(effects.effects)["alone"].tolist() == [2]
 
 
 RULE = curation.Rule(measure="words", min=50, reason=HOSTILE)
@@ -122,7 +124,8 @@ SHOWN = [
     (EFFECTS.effects[0], "<effect of words >= 50: 2 documents removed, 2 by this bound only>"),
     (EFFECTS.effects[0].histogram, "<histogram: 4 documents in 24 bins from 3 to 400>"),
     (curation.Comparison([], {"read": (4, 4), "kept": (2, 1)}, [REMOVAL], 2, 1, *range(4), TABLE),
-     "<comparison of A and B: 0 different settings; 4 and 4 documents read, 2 and 1 kept, 2 by A only, 1 by B only>"),
+     "<comparison of A and B: 0 different settings; 4 and 4 documents read, 2 and 1 kept, 2 by A only, 1 by B only; "
+     "0 documents in A only, 1 in B only>"),
     (curation.Overlap([curation.EvaluationSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 13, 0.8, 5, 9, 0),
      "<overlap: 3 of 7 items of 1 set contaminated by 5 documents>"),
     (curation.SpanOverlap([curation.SpanSet(HOSTILE, 7, 3, 4, 0, 9, 5)], TABLE, 50, 0.8, 5),

@@ -60,3 +60,6 @@ def test_every_side_of_a_split_has_the_same_shares():
         "test": None,
     }
     assert files["blend.txt"] == b"0.7 /out/tokens/web_train\n0.3 /out/tokens/books_train\n"
+    assert b"NeMo have the pairs of valid twice: NeMo needs three splits, and there is no test." in files["README.txt"]
+    files = meta_files(Path("/out"), {}, [*pairs, pair("web", 9, split="test")], {}, (Blend(), Megatron()))
+    assert b"twice" not in files["README.txt"]

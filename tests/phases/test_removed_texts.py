@@ -5,12 +5,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import RecipeError
 from curation.finished.verify import verify
 from curation.phases import removed_texts
+from curation.reading.source_files import RESERVED
+from curation.recipes.doubts import recipe_warnings
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of, removed_rows, report_of, table_rows
 
@@ -61,6 +64,19 @@ def test_a_removed_document_has_the_columns_that_it_had(finished: Path):
     assert rows[304] == ("language", "a.de", "Latn", "de", None)
     assert rows[302] == ("filter", None, "Latn", None, 5.0)
     assert rows[301] == ("exact_dedup", None, None, None, None)
+    assert "has 'bound', which removed/ leaves out" in report_of(finished)["warnings"][0]
+
+
+def test_a_warning_names_each_carried_column_that_removed_documents_lack():
+    own = [*removed_texts.REMOVED_OUTPUT.names, *removed_texts.AddedColumns.of([], []).told.names, "ngram", "title"]
+    carried = {name: f"my_{name}" for name in own if name not in RESERVED}
+    stages = [{"kind": "decontaminate", "evaluation_files": ["e.txt"]}]
+    recipe = recipe_of({"path": "x.jsonl", "columns": carried}, stages=stages)
+    warnings = recipe_warnings(recipe)
+    assert [warning.split("'")[1] for warning in warnings] == [name for name in carried if name != "title"]
+    assert warnings[0].endswith("To have both, write columns: {input_stage: my_stage}")
+    ids = msgspec.structs.replace(recipe, output=msgspec.structs.replace(recipe.output, removed="ids"))
+    assert recipe_warnings(ids) == []
 
 
 def test_the_report_names_the_reason_that_removes_most_of_a_language_and_an_input(finished: Path):

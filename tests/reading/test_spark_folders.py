@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from curation.engine import load_engine
 from curation.errors import InputError
 from curation.reading import probe
+from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import cut_slices
 from curation.recipes.recipe import Recipe, parse_recipe
@@ -66,7 +66,24 @@ def test_the_recipes_of_the_page_read_the_committed_files(lake: Path, monkeypatc
     assert [(row["source"], row["text"]) for row in documents_of(by_partition)][2:4] == [("de", "de 2"), ("en", "en 0")]
 
 
-def test_a_glob_of_all_names_meets_the_marker(lake: Path):
-    recipe = parse_recipe(yaml.safe_dump({"input": [{"path": f"{lake}/books/*"}]}))
-    with pytest.raises(InputError, match="_SUCCESS"):
-        find_files(recipe.input)
+def test_a_glob_leaves_out_hidden_names(lake: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(lake / "books")
+    (lake / "books" / "_metadata.json").write_bytes(records_of(["named"]))
+    book, attempt = f"part-00000-{UUID}.json.gz", f"_temporary/0/_temporary/attempt_1/part-00009-{UUID}.json"
+    for pattern, names in {
+        "*": [book],
+        "**/*": [book],
+        f"file://{lake}/books/*": [book],  # fsspec's `*` matches names that begin with a dot
+        "_meta*": ["_metadata.json"],
+        "../bo*/_temporary/*/_temporary/*/*": [attempt],
+    }.items():
+        files = find_files([Input(path=pattern)])
+        assert [file.path.removeprefix("file://") for file in files] == [f"{lake}/books/{name}" for name in names]
+    hidden = r"\. A glob leaves out .* begin with _ or \. \(\./\._SUCCESS\.crc, \./_SUCCESS\). To read a file, name it$"
+    for pattern, message in {
+        "./*S*": hidden,
+        f"file://{lake}/books/[_]S*": r"books/_SUCCESS\). To",
+        "x*": r"books\)$",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            find_files([Input(path=pattern)])

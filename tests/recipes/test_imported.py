@@ -421,6 +421,31 @@ def main(args, limit=3):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "is_read"),
+    [
+        ('"a", limit=9', '"a/"', False),
+        ('"a"', '"./a/b", text_key="t"', False),
+        ('"a", glob_pattern="*.json"', '"a", glob_pattern="x.json"', False),
+        ('"a/b"', '"a"', False),
+        ('"a", glob_pattern="*.jsonl"', '"a", glob_pattern="*.csv"', True),
+        ('"a"', '"ab"', True),
+    ],
+)
+def test_files_that_two_readers_have_are_read_once(first: str, second: str, is_read: bool):
+    found = imported(
+        f"""
+Executor(pipeline=[JsonlReader({first}), RegexFilter("x"), JsonlWriter("out")])
+Executor(pipeline=[JsonlReader("out/en"), JsonlReader({second})])
+Executor(pipeline=[HuggingFaceDatasetReader("b", {{"split": "c"}}), HuggingFaceDatasetReader("b", {{"split": "d"}})])
+""",
+        "script.py",
+    )
+    told = "JsonlReader (line 3): JsonlReader (line 2) reads some of its files, and a run reads a file once. Edit input"
+    assert found.not_translated == ([] if is_read else [told])
+    assert len(recipe_of(found)["input"]) == 3 + is_read
+
+
 def test_a_pipeline_that_is_no_list_is_found_or_named():
     steps = "[GopherQualityFilter(), *common]"
     script = f"""

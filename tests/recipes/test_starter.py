@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
 import pyarrow as pa
@@ -17,6 +18,7 @@ import yaml
 from curation.cli import main
 from curation.errors import InputError
 from curation.library.frames import apply
+from curation.reading.formats import base
 from curation.reading.inputs import Input
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.recipes.starter import COMMENTS, EXAMPLE, starting_recipe
@@ -184,12 +186,16 @@ def test_a_mixed_folder_has_an_input_per_format_and_its_recipe_runs(capsys: pyte
     assert f"{STORY} café déjà" in texts and STORY in texts and "hello" in texts
 
 
-def test_folders_of_one_format_are_one_input_whatever_their_compression():
+def test_folders_of_one_format_are_one_input_whatever_their_compression(here: Path):
     Path("data/sub").mkdir(parents=True)
     Path("data/a.jsonl").write_text(f'{{"story": "{STORY}"}}\n')
     Path("data/sub/b.jsonl.gz").write_bytes(gzip.compress(f'{{"story": "{STORY}"}}\n'.encode()))
     Path("data/README").write_text("x")
-    assert input_of("data") == [{"path": "data", "text_column": "story"}]
+    with patch.object(base, "open_stream", wraps=base.open_stream) as opened:
+        assert input_of("data") == [{"path": "data", "text_column": "story"}]
+    assert [call.args[0] for call in opened.call_args_list] == [
+        str(here / "data" / name) for name in ("a.jsonl", "sub/b.jsonl.gz")
+    ]
     assert input_of("data/*") == [{"path": "data/a.jsonl", "text_column": "story"}]  # a run refuses README here
     assert survey([Input(path="data")]).unused == {"data/README": "unknown format"}
 
@@ -357,6 +363,15 @@ def test_a_few_texts_with_tags_add_no_stage(pages: int):
     text = starting_recipe(survey([Input(path="pages.jsonl")]), "recipe.yaml")
     assert convert_recipe(yaml.safe_load(text)).stages == load_recipe("default").stages
     assert ("  # 4 of 9 probed texts have tags of HTML\n" in text) == bool(pages) == ("tags of HTML" in text)
+
+
+@pytest.mark.parametrize(("text", "share"), [("Привет, мир", "90%"), ("Un café au village, déjà ouvert", "")])
+def test_a_comment_tells_of_text_for_which_gpt2_needs_many_tokens(text: str, share: str):
+    Path("texts.jsonl").write_bytes(records_of([text]))
+    told = re.findall(
+        r"# (\d+%) of the bytes .* not ASCII.*\ntokenizer:", starting_recipe(survey([Input(path="texts.jsonl")]), "x")
+    )
+    assert told == [share] * bool(share)
 
 
 def test_unreadable_files_of_one_suffix_do_not_hide_the_others():

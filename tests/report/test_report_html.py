@@ -113,7 +113,9 @@ def test_hostile_names_are_inert(report: dict[str, Any]):
 
 
 def test_the_page_shows_rules_samples_pairs_and_groups(report: dict[str, Any]):
-    page = as_html(report)
+    told = "DIR is the folder of this page"
+    page = as_html(report | {"warnings": ["See curate show DIR --reason marks"]})
+    assert told in page and told not in as_html(report | {"warnings": ["none"]})
     assert report["texts"]["pairs"] and len(report["texts"]["groups"]) == 2
     rule = report["stages"][0]["rules"][0]
     assert f"{rule['below'] + rule['above']:,} beyond it" in page and ">55</text>" in page

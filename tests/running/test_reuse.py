@@ -6,9 +6,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import copytree
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +18,17 @@ import pytest
 
 from curation.errors import InputError
 from curation.phases import scores as slice_scores
+from curation.phases.scores import ScoresFiles
 from curation.planning.disk import bytes_per_document
 from curation.recipes.recipe import Recipe
 from curation.run_folder import scores
 from curation.run_folder.partitions import TableFile
-from curation.run_folder.scores import StoredScores, keys_of, open_scores, sorted_rows
+from curation.run_folder.scores import StoredScores, keys_of, open_scores, sorted_rows, suffix_of
 from curation.running import phases
 from curation.running.reused import open_reused
 from curation.running.run import run
 from curation.stages.rows import embed
+from curation.system.files import numbered_path
 from curation.system.progress import Progress
 from tests.models.tiny_files import WORDS, write_static
 from tests.runs import recipe_of, records_of
@@ -63,6 +67,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     (folder / "in.jsonl").write_bytes(records_of([*texts, *texts[:20], "", "?"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slice_scores, "FILE_BYTES", 1500)  # several files
+        patch.setattr(slice_scores, "FILES_AT_ONCE", 3)
         patch.setattr(slice_scores, "BATCH_BYTES", 500)
         found = Place(folder, str(write_static(folder / "tiny")))
         write_static(folder / "tiny-2", embeddings=np.ones((len(WORDS), 4), np.float32))
@@ -91,9 +96,13 @@ def only_new_texts(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     return read
 
 
-def test_a_run_with_reuse_has_the_same_bytes_and_reads_new_texts_alone(place: Place, monkeypatch: pytest.MonkeyPatch):
+def test_an_array_with_reuse_has_the_same_bytes_and_reads_only_new_texts(place: Place, monkeypatch: pytest.MonkeyPatch):
     read = only_new_texts(monkeypatch)
-    report = place.run("new", bound=2, reuse=place.fresh, slice_bytes=600, workers=2)
+    options = {"reuse": place.fresh, "slice_bytes": 600, "workers": 1, "lease_seconds": 30}
+    with ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(place.run, "new", 2, array_task=f"{number}/2", **options) for number in (1, 2)]
+        report, other = (task.result() for task in tasks)
+    assert report == other
     expected = files_of(place.old)
     assert files_of(place.folder / "new") == expected and sum("scores/" in name for name in expected) == 8
     count = report["stages"][1]["documents_in"]
@@ -131,15 +140,21 @@ def test_hashes_are_found_in_any_files(tmp_path: Path, bits: int):
     hashes[5] = 0
     stored = hashes[:200]
     schema = pa.schema([pa.field("hash", pa.binary(16), nullable=False), ("value", pa.int64())])
-    groups = {-1: np.arange(200) % 3, 0: np.zeros(200)}.get(bits, stored[:, 0] >> np.uint64(62))
-    paths = []
-    for group in range({-1: 3, 0: 1, 2: 4}[bits]):
-        at = np.flatnonzero(groups == group)
-        paths.append(tmp_path / f"{group}.arrow")
-        with TableFile(paths[-1], schema) as file:
-            for part in (at[:30], at[30:]) if bits < 0 else (at,):
+    paths = [numbered_path(tmp_path, number, suffix_of(4)) for number in range(3)]
+    for number, path in enumerate(paths):
+        at = np.arange(number, 200, 3)
+        with TableFile(path, schema) as file:
+            for part in (at[:30], at[30:]):
                 keys = pa.array(keys_of(stored[part]).astype("V16").tolist(), pa.binary(16))
                 file.write(sorted_rows(pa.table([keys, pa.array(part)], schema=schema)))
+    if bits >= 0:
+        written: dict[str, str] = {}
+        with patch.object(slice_scores, "open_partition", wraps=slice_scores.open_partition) as opened:
+            for first in range(0, 1 << bits, 3):  # files 0 to 2, and 3
+                last = min(first + 3, 1 << bits)
+                written |= slice_scores.write_scores(tmp_path, ScoresFiles(4, 1, bits, first, last), tmp_path, 3)
+        paths = [tmp_path / name for name in written]
+        assert opened.call_count == 3 * (1 + bits // 2) and len(paths) == 1 << bits
     order = chance.permutation(300)
     places, batches = StoredScores(paths, bits).look_up(hashes[order])
     values = np.concatenate([batch.column("value").to_numpy() for batch in batches])

@@ -33,8 +33,13 @@ def test_batches_end_when_another_one_has_failed(tmp_path: Path, is_long: bool):
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, silence_logs=False
     ) as cluster:
+        if is_long:
+            from tornado import web
+
+            cluster.scheduler.http_application.add_application(web.Application())  # as bokeh's dashboard
         with pytest.raises(ValueError, match="task 5 fails"), connect(cluster) as session:
             session.run(partial(work, tmp_path, is_long), range(TASKS))
+        assert session.dashboard == (cluster.dashboard_link if is_long else "")
         worker = cluster.workers[0]
         until = time.monotonic() + 20
         while worker.state.executing and time.monotonic() < until:

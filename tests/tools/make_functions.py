@@ -146,7 +146,7 @@ def _docstring(stage: type[Stage], function: Function, second: str) -> str:
     blocks = [block for block in rest.split("\n\n") if not block.startswith("Raises ")]
     raises = [block for block in text.split("\n\n") if block.startswith("Raises ")]
     more = " ".join(raises[0].split()).removeprefix("Raises ").removesuffix(".") if raises else ""
-    if issubclass(stage, CorpusStage):
+    if issubclass(stage, CorpusStage) and "On a Dask frame" not in rest:
         blocks.insert(0, "On a Dask frame the call reads all text, as `curation.apply` describes.")
     errors = textwrap.fill(ERRORS.format(more=f" {more}," if more else ""), WIDTH - 4)
     whole = "\n\n".join([returns, _parameters(stage, function, second), *map(_example, blocks), errors])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from curation.errors import InputError, near_or_nothing
 from curation.reading.documents import Documents, shown_names
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
-from curation.reading.streams import DamageError, open_stream, read_chunk
+from curation.reading.streams import Chunk, DamageError, open_stream, read_chunk
 from curation.reading.urls import is_remote, shown
 
 # Usual names of a text column, the most frequent first.
@@ -225,12 +226,23 @@ def find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] = 
     return column
 
 
-def head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
-    """Return the first bytes of a file. Raises InputError where they are damaged."""
+def start_of(file: SourceFile, size: int = PROBED_BYTES) -> Chunk:
+    """Return the first bytes of a file. Those of the last local file are kept: `curate init` asks several times."""
     if not file.compression and file.bytes != UNKNOWN_SIZE:
         size = min(size, file.bytes)  # allocating a megabyte takes longer than reading a small file
-    with open_stream(file.path, file.compression) as stream:
-        found = read_chunk(stream, size)
+    read = _read_start.__wrapped__ if is_remote(file.path) else _read_start
+    return read(file.path, file.compression, size, file.bytes, file.modified_ns)
+
+
+@lru_cache(maxsize=1)
+def _read_start(path: str, compression: str, size: int, *_version: int) -> Chunk:
+    with open_stream(path, compression) as stream:
+        return read_chunk(stream, size)
+
+
+def head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
+    """Return the first bytes of a file. Raises InputError where they are damaged."""
+    found = start_of(file, size)
     if found.damage and not found.data:
         raise InputError(
             f"nothing in {shown(file.path)} can be read: it is no {file.compression} file, or damaged or cut off at "

@@ -27,9 +27,9 @@ from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
-from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, with_some_column
+from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, start_of, with_some_column
 from curation.reading.source_files import QUOTE, FileRange, SourceFile
-from curation.reading.streams import DamageError, read_chunk
+from curation.reading.streams import DamageError
 from curation.reading.urls import shown
 
 MARKS = ",;\t|"  # delimiters that `detect` tries
@@ -349,8 +349,7 @@ class Delimited(ColumnFormat):
         """
         if file.delimiter or file.quote != QUOTE:
             return {}
-        with open_planned(file) as stream:
-            head = read_chunk(stream, DETECTED_BYTES).data
+        head = start_of(file, DETECTED_BYTES).data
         pairs = product(sorted(MARKS, key=lambda mark: mark != self.delimiter), QUOTES)
         delimiter, quote = max(pairs, key=lambda pair: _share_of_rows(msgspec.structs.replace(
             file, delimiter=pair[0], quote=pair[1], max_document_bytes=DETECTED_BYTES), head))  # fmt: skip

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from curation.errors import RecipeError
+from curation.reading.inputs import is_hub
 from curation.recipes.imported import curator, datajuicer, datatrove, dolma
 from curation.recipes.imported.entries import WHEN, Entry, NotTranslated, Part, Settings, Translator
 from curation.recipes.imported.scripts import pipelines_of
@@ -161,11 +164,32 @@ def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[Found], list[s
         except NotTranslated as error:
             missing.append(_line(entry, str(error)))
             continue
+        if earlier := next((each.entry for each in found if _reads_again(each.part, part)), None):
+            place = f"{earlier.name} ({earlier.place})"
+            missing.append(_line(entry, f"{place} reads some of its files, and a run reads a file once. Edit input"))
+            continue
         found.append(Found(entry, part, settings.given()))
         differences += [_line(entry, part.differs)] if part.differs else []
         if unasked := settings.unasked(tool.VOID):
             missing.append(_line(entry, f"not translated of it: {', '.join(unasked)}"))
     return found, differences, missing
+
+
+def _reads_again(earlier: Part, later: Part) -> bool:
+    """Whether two readers with different settings have files in common, by their paths."""
+    return any(
+        first != second
+        and not is_hub(first["path"])
+        and _has_common(*(os.path.normpath(each["path"]) for each in (first, second)))
+        for first in earlier.inputs
+        for second in later.inputs
+    )
+
+
+def _has_common(first: str, second: str) -> bool:
+    return any(
+        fnmatchcase(one, other) or one.startswith(f"{other}/") for one, other in ((first, second), (second, first))
+    )
 
 
 def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator]) -> Part:

@@ -58,7 +58,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the clas
 def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
     """The steps of all pipelines of a script, one after the other.
 
-    A reader of what an earlier step wrote is left out, and so is a reader of the input that an earlier one reads.
+    A reader in a folder that an earlier step wrote is left out, and so is a reader with the settings of an earlier one.
     """
     written: list[str] = []
     read: list[dict[str, Any]] = []
@@ -66,13 +66,13 @@ def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
         for step in pipeline:
             entry = as_entry(step, PARAMETERS)
             folder = entry.settings.get("data_folder")
-            if entry.name in READERS and isinstance(folder, str) and folder.rstrip("/") in written:
+            if entry.name in READERS and isinstance(folder, str) and f"{folder}/".startswith(tuple(written)):
                 continue
             if entry.name in READERS and entry.settings in read:
                 continue
             read += [dict(entry.settings)] if entry.name in READERS else []
             folder = entry.settings.get("output_folder")
-            written += [folder.rstrip("/")] if entry.name in WRITERS and isinstance(folder, str) else []
+            written += [f"{folder.rstrip('/')}/"] if entry.name in WRITERS and isinstance(folder, str) else []
             yield entry
 
 
