@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly, and about
-rules that remove far more of one language than of others.
+"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly, about rules
+that remove far more of one language than of others, and about bounds on columns without numbers.
 
 Inputs are counted. The others are counted in a sample: up to 200 removed documents for each reason, and 2,000 kept
 ones, each with the weight of the documents that it represents. This costs a run about 0.3 s, whatever its size.
@@ -26,6 +26,7 @@ from curation.errors import InputError
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
+from curation.rules.columns import written_numbers
 from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule
@@ -297,6 +298,31 @@ def _is_wrapped(text: str) -> bool:
     longest = max(widths, default=0)
     wide = sum(width >= MIN_WIDTH * longest for width in widths)
     return len(inner) >= MIN_WRAPPED and longest <= WRAPPED_WIDTH and 3 * wide >= 2 * len(inner)
+
+
+# Bounds on strings
+
+
+def bounded_columns(stages: Mapping[str, Stage]) -> dict[str, Reason]:
+    """Return the columns with `min` or `max` in a filter, except those that stages write: name -> stage and reason."""
+    found: dict[str, Reason] = {}
+    for name, stage in stages.items():
+        for rule in expand_rules(stage.rules) if isinstance(stage, Filter) else ():
+            found |= {str(part.column): (name, rule.name) for part in rule.parts if part.bounds_numbers}
+    written = {column for stage in stages.values() for column in stage.writes()}
+    return {column: reason for column, reason in found.items() if column not in written}
+
+
+def warn_of_strings(sample: Sequence[SampledDocument], columns: Mapping[str, Reason]) -> Iterator[str]:
+    """The warnings about those of the `bounded_columns` in which no sampled value is a number."""
+    for column, (stage, reason) in columns.items():
+        values = [value for document in sample if (value := document.values.get(column)) is not None]
+        if values and np.isnan(written_numbers(pa.chunked_array([values], pa.large_string()))).all():
+            yield (
+                f"{stage} ({reason}): 0 of {len(values):,} sampled values of column {column!r} are numbers, "
+                f"such as {min(values)!r}; min and max keep numbers only. For strings write in: [VALUE], or matches: "
+                "PATTERN with min_count: 1, such as '^202[4-9]'"
+            )
 
 
 # Scripts and languages

@@ -119,6 +119,23 @@ def test_removals_that_the_recipe_asks_for_are_no_warning(tmp_path: Path, stages
     assert warnings_of(tmp_path, inputs, stages, columns=["lang"]) == []
 
 
+def test_bounds_on_a_column_of_strings(tmp_path: Path):
+    """A date is no number, so no document is kept. A column with one number is no warning."""
+    path = tmp_path / "dated.jsonl"
+    path.write_bytes(records_of(["one", "two"], published="2024-03-01", score="high") + records_of(["3"], score="0.5"))
+    rules = [{"any": [{"column": "published", "min": 2024}, {"measure": "words", "min": 9}]}, {"score": {"min": 0.9}}]
+    stages = [{"kind": "filter", "name": "dates", "rules": rules}]
+    recipe = recipe_of({"path": str(path), "columns": ["published", "score"]}, stages=stages, output=NO_TOKENS)
+    found = run(recipe, tmp_path / "out", engine="cpu", progress=False).report["warnings"]
+    [line] = [line for line in found if "numbers" in line]
+    assert line == (
+        "dates (published_or_words): 0 of 2 sampled values of column 'published' are numbers, such as '2024-03-01'; "
+        "min and max keep numbers only. For strings write in: [VALUE], or matches: PATTERN with min_count: 1, such as "
+        "'^202[4-9]'"
+    )
+    assert estimate(recipe).warnings == [line]
+
+
 def test_a_small_group_or_one_with_a_tenth_of_the_share_is_no_warning(tmp_path: Path):
     assert warnings_of(tmp_path, [written(tmp_path / "few.jsonl", "de", count=9)]) == []
     texts = [*texts_of("de", 30), *("the of and that " + text for text in texts_of("de", 34)[30:])]
