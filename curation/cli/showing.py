@@ -186,11 +186,10 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
     if "error" in row:
         return f"--- {row['file']}, line {row['line']} (input {row['source']}): {row['error']}"
     parts = [f"--- {row['id']} ({row['source']})"]
-    value = "cosine" if run.compares_vectors(row.get("stage", "")) else "value"
     if "reason" in row:
         broken = row.get("bound")
         bound = "" if broken is None else f", bound {broken:g}"
-        number = "" if row["value"] is None else f", {value} {row['value']:.6g}"
+        number = "" if row["value"] is None else f", {_subject(run, row)} {row['value']:.6g}"
         parts.append(f"{row['stage']}: {row['reason']}{number}{bound}")
     if row.get("duplicate_of") is not None:
         jaccard = row.get("jaccard")
@@ -198,6 +197,17 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
     if row.get("link") is not None:
         parts.append(f"joined through {row['link']}, Jaccard {row['link_jaccard']:.4f}")
     return "; ".join(parts)
+
+
+def _subject(run: FinishedRun, row: dict[str, Any]) -> str:
+    """The name of the value of a removed document: the measure or ratio, unless the reason names it already."""
+    from curation.rules.groups import bounds_measures
+
+    if run.compares_vectors(row["stage"]):
+        return "cosine"
+    rules = [rule for rule in run.rules(row["stage"]) if rule.name == row["reason"] and bounds_measures(rule)]
+    subjects = {rule.keys[-1] for rule in rules} - {row["reason"]}
+    return subjects.pop() if len(subjects) == 1 else "value"
 
 
 def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator[str]:

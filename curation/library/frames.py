@@ -43,6 +43,7 @@ from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.corpus.written_columns import WrittenColumns, columns_folder
 from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
 from curation.stages.outcome import BYTES, Corpus, Cuts, Decision, Drops, key_column
+from curation.stages.rows.language import Language
 from curation.system.files import unsynced_folder
 from curation.system.progress import notebook_progress
 from curation.system.steps import Count, shown_by, watching
@@ -204,9 +205,10 @@ def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
     columns = [names.get(column, column) for column in frame.columns]
     for column in stage.reads():
         if column not in columns:
+            first = "Call curation.language first, add" if column in Language().writes() else "Add"
             raise InputError(
                 f"{stage_label(stage)} reads the column {column!r}, which the frame lacks; besides its text "
-                f"{text_column!r} it has {list(frame.columns)}. Add the column, or change the settings of the stage"
+                f"{text_column!r} it has {list(frame.columns)}. {first} the column, or change the settings of the stage"
             )
         if columns.count(column) > 1:
             check_once(list(frame.columns), column)

@@ -96,7 +96,7 @@ def read(
     if slice_bytes < 0:
         raise EngineError(f"slice_bytes must be 0 (chosen for this machine) or more, not {slice_bytes}")
     slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(module).batch_bytes(read_processors()))
-    slices = plan_slices([probe(file) for file in find_files(entries)], slice_bytes)
+    slices = plan_slices([probe(file, "Set text_column") for file in find_files(entries)], slice_bytes)
     tallies = [delayed(_tally, pure=False)(input_slice, slice_bytes) for input_slice in slices]
     offsets = delayed(_offsets, pure=False)(tallies, errors)
     names = list(dict.fromkeys(column for entry in entries for column in entry.columns))

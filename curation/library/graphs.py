@@ -48,7 +48,7 @@ def pagerank(
 
     Scores add up to 1, and are computed until all together change by at most 0.000001. Several links between two nodes
     add their weights. A link of a node to itself does not count, and with `by` neither does a value without a host. The
-    order of rows changes nothing. Needs NetworkX and SciPy: pip install '.[graphs]'.
+    order of rows changes nothing. Needs NetworkX and SciPy: pip install networkx scipy.
 
         >>> import curation, pandas
         >>> links = pandas.DataFrame({"source": ["a", "b", "c"], "target": ["c", "c", "a"]})
@@ -126,7 +126,7 @@ def _computed(
         import networkx
         import scipy.sparse  # noqa: F401  # of `networkx.pagerank`
     except ImportError:
-        raise EngineError(f"{name} needs NetworkX and SciPy: pip install '.[graphs]'") from None
+        raise EngineError(f"{name} needs NetworkX and SciPy: pip install networkx scipy") from None
     settings["networkx"] = networkx.__version__
     _check_memory(name, edges)
     graph = networkx.DiGraph() if name == "pagerank" else networkx.Graph()

@@ -30,7 +30,6 @@ from curation.models.vectors import UNITS, units_of
 from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, shown
 from curation.reading.changes import check_unchanged
-from curation.reading.formats.base import SET
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
@@ -276,7 +275,7 @@ class _Items:
         self.columns: dict[str, list[Any]] = {name: [] for name in ("test", "file", "item", "id", "words")}
         self.texts: list[str] = []
         hashes, sizes = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-        for file in [_probed(file) for file in find_files(inputs)]:
+        for file in [probe(file, REMEDY) for file in find_files(inputs)]:
             before = len(hashes)
             for batch, counts in self._read(engine, file):
                 hashes.append(batch)
@@ -319,14 +318,6 @@ class _Items:
 def read_items(test: Any) -> _Items:
     """Return the evaluation items of inputs as in a recipe."""
     return _Items(test, ShingleSettings(COMPARISONS["exact"], 1, False))
-
-
-def _probed(file: SourceFile) -> SourceFile:
-    """Return the probed test file. The remedies of readers are those for training texts: InputError with its own."""
-    try:
-        return probe(file)
-    except InputError as error:
-        raise InputError(str(error).replace(SET["text_column"], REMEDY)) from None
 
 
 class _Corpus(NamedTuple):

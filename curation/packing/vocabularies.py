@@ -24,6 +24,7 @@ from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_
 from curation.packing.unicode_differences import split_of
 from curation.system.packages import package_version
 from curation.system.path_advice import advice
+from curation.system.terminal import print_once
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
 
@@ -240,6 +241,7 @@ def _load_from_hub(repository: str) -> Vocabulary:
     try:
         from huggingface_hub import hf_hub_download
 
+        print_once("huggingface_hub")
         path = Path(hf_hub_download(repository, "tokenizer.json"))
     except (ImportError, OSError, ValueError) as error:  # huggingface_hub's errors are OSErrors or ValueErrors
         raise TokenizerError(

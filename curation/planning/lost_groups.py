@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly, and about
-rules that remove far more of one language than of others.
+"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly, about rules
+that remove far more of one language than of others, and about bounds on columns without numbers.
 
 Inputs are counted. The others are counted in a sample: up to 200 removed documents for each reason, and 2,000 kept
 ones, each with the weight of the documents that it represents. This costs a run about 0.3 s, whatever its size.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import east_asian_width
@@ -26,12 +26,14 @@ from curation.errors import InputError
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
+from curation.rules.columns import written_numbers
 from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule
 from curation.stages import Filter, Stage
 from curation.stages.rows.language import MIN_PROBABILITY, REASONS, Language
 from curation.stages.shares.mix import Mix
+from curation.stages.shares.select import Select
 
 GROUP_SAMPLES, GROUP_CHARACTERS = 200, 500  # per reason, and of their texts, to count languages
 MAX_VALUE = 100  # characters of a value of a carried column; longer ones name no group
@@ -48,6 +50,7 @@ MIN_LETTERS = 20  # of a document with a script or language
 MAX_WARNINGS = 5
 NO_SCRIPTS = 3  # Unknown, Common, Inherited: the first of SCRIPTS
 Reason = tuple[str, str]  # stage, reason
+ASKED: Reason = "", ""  # in place of the reason of a document that the recipe asks to remove
 
 
 class SampledDocument(NamedTuple):
@@ -68,10 +71,14 @@ class SampledDocument(NamedTuple):
 
 
 class Group(msgspec.Struct):
-    """The documents of a group: kept, removed by each reason, and the sampled ones among them (0: all are counted)."""
+    """The documents of a group: kept, removed by each reason, and the sampled ones among them (0: all are counted).
+
+    asked  those that the recipe asks to remove; no other number has them
+    """
 
     kept: float = 0
     removed: Counter[Reason] = msgspec.field(default_factory=Counter)
+    asked: float = 0
     sampled: int = 0
     squares: float = 0  # of the weights of the sampled ones, summed
 
@@ -103,11 +110,11 @@ def warn_of_lost_groups(
     stages   name -> stage of the recipe
     is_plan  there is no run yet that `curate show` could show
     """
-    chosen = {name for name, stage in stages.items() if isinstance(stage, Mix)}  # removes what its weights say
-    inputs = {name: _without(group, chosen) for name, group in inputs.items()}
+    asked = _asked(stages)
+    inputs = {name: _without(group, asked) for name, group in inputs.items()}
     if inputs and not any(group.removed.total() >= MIN_DOCUMENTS for group in inputs.values()):
         return []
-    rest = [document for document in sample if document.lost is None or document.lost[0] not in chosen]
+    rest = [each._replace(lost=ASKED) if each.lost and asked & {each.lost, each.lost[0]} else each for each in sample]
     weight = _kept_weight(rest)
     exact = inputs or _groups(rest, [document.source for document in rest])
     found = [("input", name, group) for name, group in _lost(exact, 1 if inputs else weight)]
@@ -117,8 +124,6 @@ def warn_of_lost_groups(
         found += [(column, name, group) for name, group in lost]
         names = {name for name, _ in lost}
         rest = [document for document in rest if document.values.get(column) not in names]
-    wanted = _wanted_languages(stages)
-    rest = [document for document in rest if document.lost not in wanted]
     scripts = scripts_of([document.text for document in rest])
     lost = _lost(_groups(rest, scripts), weight)
     found += [("script", name, group) for name, group in lost]
@@ -141,20 +146,31 @@ def warn_of_lost_groups(
     return lines
 
 
-def _without(group: Group, stages: Collection[str]) -> Group:
-    removed = {key: number for key, number in group.removed.items() if key[0] not in stages}
-    return Group(group.kept, Counter(removed), group.sampled)
+def _without(group: Group, asked: Set[Reason | str]) -> Group:
+    removed = {key: number for key, number in group.removed.items() if not asked & {key, key[0]}}
+    return Group(group.kept, Counter(removed), group.removed.total() - sum(removed.values()), group.sampled)
 
 
-def _wanted_languages(stages: Mapping[str, Stage]) -> set[Reason]:
-    """The reasons by which the recipe chooses languages: `keep` of `language`, and rules on its column."""
+def _asked(stages: Mapping[str, Stage]) -> set[Reason | str]:
+    """The reasons, and names of stages, by which the recipe names what it removes: `mix` and numbers of documents,
+    `keep` of `language`, rules on its column, and lists of values."""
     columns = {stage.column for stage in stages.values() if isinstance(stage, Language)}
-    chosen = {(name, REASONS[0]) for name, stage in stages.items() if isinstance(stage, Language)}
+    asked: set[Reason | str] = set()
     for name, stage in stages.items():
-        if isinstance(stage, Filter):
-            rules = [rule for rule in expand_rules(stage.rules) if not isinstance(rule, GroupedRule) or rule.chooses]
-            chosen |= {(name, rule.name) for rule in rules if columns & {*rule.columns}}
-    return chosen
+        if isinstance(stage, Mix) or (isinstance(stage, Select) and (stage.max_documents or stage.max_bytes)):
+            asked.add(name)
+        elif isinstance(stage, Language):
+            asked.add((name, REASONS[0]))
+        elif isinstance(stage, Filter):
+            asked |= {(name, rule.name) for rule in expand_rules(stage.rules) if _names_values(rule, columns)}
+    return asked
+
+
+def _names_values(rule: Rule, columns: Set[str]) -> bool:
+    """Whether a rule chooses values of a column: it lists them, or the column is one of `columns`."""
+    if isinstance(rule, GroupedRule):
+        return rule.chooses
+    return rule.in_ is not None or rule.not_in is not None or bool(columns & {*rule.columns})
 
 
 def _groups(sample: Iterable[SampledDocument], names: Iterable[str | None]) -> dict[str, Group]:
@@ -162,6 +178,9 @@ def _groups(sample: Iterable[SampledDocument], names: Iterable[str | None]) -> d
     for document, name in zip(sample, names, strict=True):
         if name is not None:
             group = groups.setdefault(name, Group())
+            if document.lost == ASKED:
+                group.asked += document.weight
+                continue
             group.sampled += 1
             group.squares += document.weight**2
             if document.lost is None:
@@ -184,7 +203,8 @@ def _lost(groups: Mapping[str, Group], kept_weight: float) -> list[tuple[str, Gr
         others = (kept - group.kept) / max(documents - group.documents, 1)
         is_large = group.documents >= MIN_DOCUMENTS and (not group.sampled or group.sampled >= MIN_DOCUMENTS)
         is_expected = group.documents * others >= MIN_EXPECTED * kept_weight
-        if is_large and is_expected and group.kept < MAX_SHARE * others * group.documents:
+        is_asked = group.asked > group.removed.total()
+        if is_large and is_expected and not is_asked and group.kept < MAX_SHARE * others * group.documents:
             found.append((name, group))
     return found
 
@@ -278,6 +298,31 @@ def _is_wrapped(text: str) -> bool:
     longest = max(widths, default=0)
     wide = sum(width >= MIN_WIDTH * longest for width in widths)
     return len(inner) >= MIN_WRAPPED and longest <= WRAPPED_WIDTH and 3 * wide >= 2 * len(inner)
+
+
+# Bounds on strings
+
+
+def bounded_columns(stages: Mapping[str, Stage]) -> dict[str, Reason]:
+    """Return the columns with `min` or `max` in a filter, except those that stages write: name -> stage and reason."""
+    found: dict[str, Reason] = {}
+    for name, stage in stages.items():
+        for rule in expand_rules(stage.rules) if isinstance(stage, Filter) else ():
+            found |= {str(part.column): (name, rule.name) for part in rule.parts if part.bounds_numbers}
+    written = {column for stage in stages.values() for column in stage.writes()}
+    return {column: reason for column, reason in found.items() if column not in written}
+
+
+def warn_of_strings(sample: Sequence[SampledDocument], columns: Mapping[str, Reason]) -> Iterator[str]:
+    """The warnings about those of the `bounded_columns` in which no sampled value is a number."""
+    for column, (stage, reason) in columns.items():
+        values = [value for document in sample if (value := document.values.get(column)) is not None]
+        if values and np.isnan(written_numbers(pa.chunked_array([values], pa.large_string()))).all():
+            yield (
+                f"{stage} ({reason}): 0 of {len(values):,} sampled values of column {column!r} are numbers, "
+                f"such as {min(values)!r}; min and max keep numbers only. For strings write in: [VALUE], or matches: "
+                "PATTERN with min_count: 1, such as '^202[4-9]'"
+            )
 
 
 # Scripts and languages

@@ -24,7 +24,13 @@ from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
 from curation.parquet import write_table
 from curation.planning.limits import limited_shares
-from curation.planning.lost_groups import SampledDocument, starts_of, warn_of_lost_groups
+from curation.planning.lost_groups import (
+    SampledDocument,
+    bounded_columns,
+    starts_of,
+    warn_of_lost_groups,
+    warn_of_strings,
+)
 from curation.planning.null_columns import null_column
 from curation.planning.segments import Segment, cut_segments
 from curation.reading.excerpts import Excerpt, draw_excerpts
@@ -200,7 +206,8 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         ]
         _apply(_Chain(recipe, engine, tokenizer, stages, segments, shares), _chunks(kinds, excerpts), survey)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
-    lost = warn_of_lost_groups(survey.documents_seen, {}, names, is_plan=True)
+    seen = survey.documents_seen
+    lost = [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
     survey.warnings = [*recipe_warnings(recipe), *_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
     return survey
 

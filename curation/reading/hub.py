@@ -20,6 +20,7 @@ from curation.reading.documents import is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.inputs import HUB_MARK, HubInput, hub_label
 from curation.reading.urls import scrubbed
+from curation.system.terminal import print_once
 
 BATCH_ROWS = 200  # per batch of the stream; a place is the end of a batch
 HTTP_ERRORS = {
@@ -112,6 +113,7 @@ def _load(entry: HubInput, label: str, revision: str) -> tuple[Any, list[tuple[s
     except ImportError as error:
         raise InputError(f"{label} needs Hugging Face datasets ({error}); pip install 'datasets>=3'") from None
 
+    print_once("datasets", "huggingface_hub")
     name = entry.path.removeprefix(HUB_MARK)
     options: dict[str, Any] = {"data_files": entry.data_files} if entry.data_files else {}
     try:

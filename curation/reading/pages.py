@@ -69,8 +69,8 @@ def extractor(extract: Extract) -> Callable[..., tuple[str, bool]]:
         from resiliparse.parse.encoding import detect_encoding  # noqa: F401  # of `page_encodings`
     except ImportError:
         raise InputError(
-            "reading WARC and HTML needs Resiliparse: pip install '.[warc]'. Without it, read WET files, or HTML with "
-            "its tags: format: text"
+            "reading WARC and HTML needs Resiliparse: pip install resiliparse. Without it, read WET files, or HTML "
+            "with its tags: format: text"
         ) from None
     main_text: Callable[[str], str]
     if extract.by == RESILIPARSE:
@@ -119,7 +119,7 @@ def _needed(extract: Extract) -> Iterator[None]:
     except ImportError as error:
         raise InputError(
             f"extract: {extract.by} needs a package that cannot be imported ({error}). Run: pip install "
-            f"'.[{extract.by}]'. Or leave extract out, for Resiliparse"
+            f"{extract.by} lxml_html_clean. Or leave extract out, for Resiliparse"
         ) from None
 
 

@@ -177,8 +177,9 @@ def _new_subject(rules: list[Any], key: str, where: str) -> dict[str, Any]:
     return subject
 
 
-def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, Rule]:
-    """(number of the entry of `rules`, rule in it) that a key names; ValueError for none or several."""
+def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, str]:
+    """(number of the entry of `rules`, name of the rule in its override) that a key names; ValueError for none or
+    several. The name is the reason, or the key if other rules of the entry have this reason."""
     places = [(number, rule) for number, entry in enumerate(rules) for rule in _expanded(entry)]
     known = [rule for _, rule in places]
     fits = fitting(known, key, "in_" if condition == "in" else condition)
@@ -188,24 +189,25 @@ def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, Rule]:
     if len(entries) > 1 or (len(fits) > 1 and not of_different_groups([known[fit] for fit in fits])):
         raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
     number, rule = places[fits[0]]
+    same = [place for place, each in enumerate(places) if each[0] == number and each[1].name == rule.name]
     if isinstance(rules[number], dict) and "rules" in rules[number]:
         raise ValueError(f"{key!r} differs per {rules[number]['per']}; change the rules of each value in the recipe")
-    return number, rule
+    return number, rule.name if same == fits else key
 
 
 def _change(rules: list[Any], key: str, condition: str, bound: Any) -> None:
-    number, rule = _fit(rules, key, condition)
+    number, name = _fit(rules, key, condition)
     if _is_set(rules[number]):
-        before = _override(rules[number]).get(rule.name)
-        _set_override(rules, number, rule.name, {**(before if isinstance(before, dict) else {}), condition: bound})
+        before = _override(rules[number]).get(name)
+        _set_override(rules, number, name, {**(before if isinstance(before, dict) else {}), condition: bound})
     else:
         rules[number][condition] = bound
 
 
 def _remove_rule(rules: list[Any], key: str, where: str) -> None:
-    number, rule = _fit(rules, key)
+    number, name = _fit(rules, key)
     if _is_set(rules[number]):
-        _set_override(rules, number, rule.name, OFF)
+        _set_override(rules, number, name, OFF)
     else:
         del rules[number]
     if not any(map(_expanded, rules)):

@@ -30,7 +30,7 @@ HTML = [  # patterns of a stage before `rewrite`
     {"matches": r"</?[A-Za-z][^<>]*>", "by": ""},
 ]
 MAX_SHOWN = 4  # columns
-MAX_SHOWN_UNUSED = 20
+MAX_SHOWN_UNUSED = 20  # reasons, and paths of each
 MANY_FOREIGN = 0.3  # share of bytes: up to 6 % in manuals in French and Spanish, 72 to 81 % in Chinese and Russian
 
 HEAD = """\
@@ -145,11 +145,16 @@ def _lengths(suggested: SuggestedInput) -> str:
 
 
 def _listed(paths: Mapping[str, str], title: str) -> Iterator[str]:
-    """Comments on files that no input reads, or reads in part."""
+    """Comments on files that no input reads, or reads in part: each reason once, with its files."""
     if not paths:
         return
     yield f"# {title}: {counted(len(paths), 'path')}"
-    for path, reason in list(paths.items())[:MAX_SHOWN_UNUSED]:
-        yield f"#   {on_one_line(path)}: {on_one_line(reason)}"
-    if len(paths) > MAX_SHOWN_UNUSED:
-        yield f"#   and {len(paths) - MAX_SHOWN_UNUSED:,} more"
+    groups: dict[str, list[str]] = {}
+    for path, reason in paths.items():
+        groups.setdefault(reason, []).append(path)
+    for reason, group in list(groups.items())[:MAX_SHOWN_UNUSED]:
+        names = ", ".join(map(on_one_line, group[:MAX_SHOWN_UNUSED]))
+        more = len(group) - MAX_SHOWN_UNUSED
+        yield f"#   {names}{f' and {more:,} more' if more > 0 else ''}: {on_one_line(reason)}"
+    if len(groups) > MAX_SHOWN_UNUSED:
+        yield f"#   and {len(groups) - MAX_SHOWN_UNUSED:,} more reasons"

@@ -28,6 +28,8 @@ from curation.reading.urls import is_remote
 
 PROBED_FILES = 50  # per suffix
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
+# Of ids, the most frequent first. `id` is the default of an input.
+IDS = ("doc_id", "docid", "document_id", "uuid", "guid", "record_id", "page_id", "_id", "ID")
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
 MIN_TEXT_BYTES = 40
@@ -65,6 +67,7 @@ class Facts(NamedTuple):
     bytes     UTF-8 bytes of these texts
     foreign   those of characters beyond ASCII
     fault     what a run will not read of the file
+    ids       column of ids under another name than `id`; "" for none
     """
 
     column: str = ""
@@ -78,11 +81,13 @@ class Facts(NamedTuple):
     bytes: int = 0
     foreign: int = 0
     fault: str = ""
+    ids: str = ""
 
     @property
     def settings(self) -> dict[str, str]:
         """The settings of an input."""
-        return ({"text_column": self.column} if self.column else {}) | dict(self.reading)
+        columns = {"text_column": self.column, "id_column": self.ids}
+        return {name: column for name, column in columns.items() if column} | dict(self.reading)
 
     @property
     def is_doubtful(self) -> bool:
@@ -228,10 +233,9 @@ def _needs(facts: Facts) -> tuple[object, ...]:
 
 
 def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, str]:
-    """The settings of an input: no text column if its files have different ones, which a run finds by their names."""
+    """The settings of an input in which its files agree. A run finds text columns that differ by their names."""
     known = [facts[file.path].settings for file in files if file.path in facts]
-    columns = {settings.get("text_column", "") for settings in known}
-    return {name: value for name, value in known[0].items() if name != "text_column" or len(columns) == 1}
+    return {name: value for name, value in known[0].items() if all(other.get(name) == value for other in known)}
 
 
 def _pattern(asked: str, group: Sequence[SourceFile]) -> str:
@@ -428,9 +432,11 @@ def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ..
         texts = [start.decode(file.encoding, "replace")] if kind.name == "text" else []
         return _with_markup(Facts("", False, form), texts)
     columns = kind.sample_columns(file)
+    ids = "" if file.id_column in columns else _ids_of(columns, file)
     if file.text_column:
         column = kind.probe(file).text_column
-        return _with_markup(Facts(column, False, form), columns.get(column, ()))
+        return _with_markup(Facts(column, False, form, ids=ids), columns.get(column, ()))
+    file = msgspec.structs.replace(file, id_column=ids or file.id_column)
     lengths = _mean_bytes(columns, file)
     numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
     others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
@@ -441,7 +447,16 @@ def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ..
             raise error from None
         usual = ""
     column = likeliest(dict(others), usual) or usual
-    return _with_markup(Facts(column, column == usual, form, others, numbers), columns.get(column, ()))
+    return _with_markup(Facts(column, column == usual, form, others, numbers, ids=ids), columns.get(column, ()))
+
+
+def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
+    """The first column with a name of ids whose values are strings or integers, and all differ; "" for none."""
+
+    def are_ids(values: Sequence[Any]) -> bool:
+        return all(type(value) in (str, int) for value in values) and len({*values}) == len(values) > 0
+
+    return next((name for name in IDS if name != file.text_column and are_ids(columns.get(name, ()))), "")
 
 
 def _with_markup(facts: Facts, values: Sequence[Any]) -> Facts:

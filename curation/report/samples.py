@@ -31,8 +31,10 @@ from curation.planning.lost_groups import (
     MIN_DOCUMENTS,
     Group,
     SampledDocument,
+    bounded_columns,
     starts_of,
     warn_of_lost_groups,
+    warn_of_strings,
 )
 from curation.report.clusters import POINTS, cluster_map
 from curation.report.marks import Span, aligned_words, excerpt, removing_spans
@@ -144,12 +146,13 @@ class Sampler(NamedTuple):
 
     def warn_of_lost_groups(self, counts: Sequence[StageCount], inputs: Mapping[str, Group]) -> list[str]:
         """Return the warnings of `lost_groups`. `inputs` has the counts of each input."""
-        removed = sum(count.removed for count in counts)
-        if removed < MIN_DOCUMENTS or not any(group.kept for group in inputs.values()):
-            return []
-        recipe = self.context.plan.recipe
+        recipe, removed = self.context.plan.recipe, sum(count.removed for count in counts)
         stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))
-        return warn_of_lost_groups([*self._sampled(counts)], inputs, stages)
+        columns = bounded_columns(stages) if removed else {}
+        has_groups = removed >= MIN_DOCUMENTS and any(group.kept for group in inputs.values())
+        sample = [*self._sampled(counts)] if has_groups or columns else []
+        lost = warn_of_lost_groups(sample, inputs, stages) if has_groups else []
+        return [*warn_of_strings(sample, columns), *lost]
 
     def _sampled(self, counts: Sequence[StageCount]) -> Iterator[SampledDocument]:
         """The sample of `lost_groups`: removed and kept documents."""

@@ -477,7 +477,7 @@ def _only_fit(rules: Sequence[Rule], key: str, condition: str, name: str) -> int
     if not fits:
         raise ValueError(f"override: {name} has no rule {key!r}{nearest(key, keys_of(rules))}")
     if len(fits) > 1:
-        raise ValueError(f"override: {key!r} may be {reasons_of(rules, fits)}; use one of these reasons")
+        raise ValueError(f"override: {key!r} may be {reasons_of(rules, fits)}; use one of these")
     return fits[0]
 
 
@@ -495,8 +495,9 @@ def keys_of(rules: Iterable[Rule]) -> list[str]:
 
 
 def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
-    """Return the reasons of the rules at `numbers`, for messages."""
-    return " or ".join(dict.fromkeys(rules[number].name for number in numbers))
+    """Return the reasons of the rules at `numbers`, for messages; their other keys if they have one."""
+    keys = [*dict.fromkeys(rules[number].name for number in numbers)]
+    return " or ".join(keys if len(keys) > 1 else dict.fromkeys(rules[number].keys[-1] for number in numbers))
 
 
 __all__ = [

@@ -320,6 +320,12 @@ class Rule(
         return bool(self.measure or self.ratio)
 
     @property
+    def bounds_numbers(self) -> bool:
+        """Whether the rule bounds the numbers in a column."""
+        others = (self.matches, self.listed, self.in_, self.not_in)
+        return self.column is not None and all(condition is None for condition in others)
+
+    @property
     def is_share(self) -> bool:
         """Whether the values of the rule are shares: from 0 to 1, or seldom above, as for overlapping n-grams."""
         return bool(self.ratio) and highest_ratio(*self.ratio) < math.inf

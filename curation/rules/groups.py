@@ -399,6 +399,11 @@ def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple
         counts: dict[bytes, int] = {}
         entries = rules[value]
         for rule in (each for one in ([entries] if isinstance(entries, str) else entries) for each in rules_of(one)):
+            if isinstance(rule, GroupedRule):
+                raise ValueError(
+                    f"the rules of {value!r} are single rules and sets, not a set with rules for each language. Write "
+                    "that set alone, with changes: {set: fineweb2, other: keep, override: {en: {words: {min: 30}}}}"
+                )
             same = _key_of(rule)
             counts[same] = counts.get(same, 0) + 1
             found.setdefault(b"%d %b" % (counts[same], same), {})[number] = rule

@@ -115,6 +115,13 @@ def log_as_json() -> None:
             handler.setFormatter(_Event())
 
 
+def print_once(*libraries: str) -> None:
+    """Remove the handlers with which libraries print their messages, if `protect_streams` prints all messages."""
+    if any(isinstance(handler.formatter, _Printable | _Event) for handler in logging.getLogger().handlers):
+        for name in libraries:
+            logging.getLogger(name).handlers.clear()
+
+
 class _Lossy:
     """A stream that ignores errors of writing: the reader has left, the terminal is closed, the disk is full."""
 

@@ -170,7 +170,7 @@ MISTAKES = {
         "one column, 'id;text'",
         "separated by ';'",
         "expected ','",
-        """Set delimiter: ";" of the input (--set 'input.s.delimiter=";"'); "," if it is one column""",
+        """Set delimiter: ";" of the input (for a command: --set 'input.s.delimiter=";"'); "," if it is one column""",
     ),
     "tabs in a CSV": data("s.csv", "id\ttext\n1\ta b\n", r"separated by '\t'", r'Set delimiter: "\t"'),
     "commas in a TSV": data("s.tsv", "id,text\n1,a b\n", "separated by ','", 'Set delimiter: ","'),

@@ -59,7 +59,7 @@ def test_a_removed_document_is_shown_with_its_reason_bound_and_marked_part(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     out = shown(capsys, finished, "--stage", "rules")
-    assert "--- d0 (a); rules: short, value 3, bound 5\na short\\x1b[2J text\n" in out
+    assert "--- d0 (a); rules: short, words 3, bound 5\na short\\x1b[2J text\n" in out
     assert "--- d1 (a); rules: lorem, value 2, bound 0\none [[lorem]] two [[lorem]] three four\n" in out
     assert "[[- a b]]\n[[- c d]]\n[[- e f]]" in out
     assert out.endswith("3 documents, seed 0\n") and "\x1b" not in out
@@ -113,7 +113,7 @@ def test_programs_get_one_object_per_document(finished: Path, capsys: pytest.Cap
 
 def test_a_run_without_texts_still_shows_reasons(finished: Path, capsys: pytest.CaptureFixture[str]):
     ids = finished.parent / "ids"
-    assert "short, value 3\n(the run stored no texts" in shown(capsys, ids, "--reason", "short")
+    assert "short, words 3\n(the run stored no texts" in shown(capsys, ids, "--reason", "short")
     for words in (("--what", "pairs"), ("--where", "words: {min: 3}")):
         assert main(["show", str(ids), *words]) == 2
         assert "has no texts of removed documents. Run its recipe again" in capsys.readouterr().err

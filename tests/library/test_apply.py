@@ -234,6 +234,10 @@ WRONG: dict[str, tuple[Any, Any, dict[str, Any], type[Exception], str]] = {
     "numbers": (SCORES, curation.ExactDedup(), {"text_column": "score"}, InputError, "'score' must hold strings"),
     "twice": (TWICE, curation.ExactDedup(), {"text_column": "body"}, InputError, "the frame has 2 columns 'body'"),
     "reads": (SCORES[["text"]], AboveScore(), {}, InputError, r"reads the column 'score', which .* it has \['text'\]"),
+    "reads language": (
+        SCORES, curation.Filter(rules="gopher_multilingual"), {}, InputError,
+        r"the column 'language', which .*\. Call curation\.language first, add the column, or change the settings",
+    ),
     "reads text": (
         pd.DataFrame({"score": ["a"]}), AboveScore(name="mine"), {"text_column": "score"}, InputError,
         r"the stage mine \(.*AboveScore\) reads the column 'score', which the frame lacks; besides its text",

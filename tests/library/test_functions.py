@@ -314,6 +314,9 @@ def test_wrong_paths_and_columns_are_said_at_once(tmp_path: Path, corpus: Path):
         curation.read(tmp_path / "none.jsonl", engine="cpu")
     with pytest.raises(InputError, match=r"no field 'body' in the first \d+ records?\. They have \['text'\]"):
         curation.read(corpus, text_column="body", engine="cpu")
+    (tmp_path / "reviews.csv").write_text("n,label\n1,x\n")
+    with pytest.raises(InputError, match=r"it has \['n', 'label'\]\. Set text_column; the first row must hold"):
+        curation.read(tmp_path / "reviews.csv", engine="cpu")
     with pytest.raises(InputError, match=r"0\.jsonl is given twice"):
         curation.read([corpus / "0.jsonl", corpus / "0.jsonl"], engine="cpu")
 

@@ -4,6 +4,7 @@
 import hashlib
 import io
 import json
+import logging
 import pickle
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing import encoder_pool, tokenization, vocabularies
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+from curation.system import terminal
 from tests.corpus import real_documents
 from tests.packing.byte_pairs import gpt2_files, tokenizer_json
 from tests.packing.samples import train_tokenizer
@@ -611,10 +613,24 @@ def test_a_download_that_fails_says_where_the_file_goes(monkeypatch):
 def test_a_hub_that_cannot_be_reached_says_so(monkeypatch):
     import huggingface_hub
 
+    library, shown = logging.getLogger("huggingface_hub"), io.StringIO()
+    ours, theirs = logging.StreamHandler(shown), logging.StreamHandler(shown)
+    ours.setFormatter(terminal._Printable())
+
     def fail(repository, file):
+        library.warning("Retrying")
         raise OSError(f"offline: {repository}/{file}")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    monkeypatch.setattr(library, "handlers", [theirs])  # the first use of the library added one
+    with pytest.raises(TokenizerError):
+        load_tokenizer("hub:org/name")
+    assert library.handlers == [theirs]  # a program that imports us keeps them
+    monkeypatch.setattr(logging.getLogger(), "handlers", [ours])
+    shown.truncate(0)
+    with pytest.raises(TokenizerError):
+        load_tokenizer("hub:org/name")
+    assert shown.getvalue().lstrip("\0") == "warning: Retrying\n"
     for name in ("hub:org/name", "org/name"):
         with pytest.raises(TokenizerError, match=r"offline: org/name/tokenizer\.json.*set tokenizer.name to its path"):
             load_tokenizer(name)

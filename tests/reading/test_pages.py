@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[CurationError], str]] = {
     "package": (
         loaded(by="trafilatura"),
         InputError,
-        r"trafilatura needs a package .* pip install '\.\[trafilatura\]'",
+        r"trafilatura needs a package .* pip install trafilatura lxml_html_clean\. ",
     ),
 }
 

@@ -94,6 +94,17 @@ def test_usual_names_and_given_ones_win(here: Path):
     assert input_of("d.jsonl") == [{"path": "d.jsonl", "text_column": "plot"}]  # a short description is no text
     Path("d.jsonl").unlink()
     assert input_of("c.jsonl", text_column="story") == [{"path": "c.jsonl", "text_column": "story"}]
+    Path("c.jsonl").write_text(
+        "".join(f'{{"text": "{STORY}", "ID": 1, "doc_id": {n}, "uuid": "u{n}"}}\n' for n in (7, 8))
+    )
+    ids = {"path": "c.jsonl", "text_column": "text", "id_column": "doc_id"}
+    assert input_of("c.jsonl") == input_of("c.jsonl", text_column="text") == [ids]
+    with Path("c.jsonl").open("a") as file:
+        file.write(f'{{"text": "{STORY}", "doc_id": 7, "uuid": null}}\n')
+    assert input_of("c.jsonl") == [{"path": "c.jsonl", "text_column": "text"}]  # none has a different value each time
+    Path("c.jsonl").write_text(f'{{"text": "{STORY}", "id": 1, "doc_id": 2}}\n')
+    assert input_of("c.jsonl") == [{"path": "c.jsonl", "text_column": "text"}]
+    Path("c.jsonl").write_text(f'{{"content": "short", "story": "{STORY}"}}\n')
     assert input_of(".") == [{"path": "."}]  # files of two columns: each is looked at when it is read
 
 
@@ -381,6 +392,11 @@ def test_unreadable_files_of_one_suffix_do_not_hide_the_others():
     Path("data/a.jsonl").write_text(f'{{"story": "{STORY}"}}\n')
     surveyed = survey([Input(path="data")])
     assert [found.settings["path"] for found in surveyed.inputs] == ["data/a.jsonl"] and len(surveyed.unused) == 60
+    unused = {f"{n}.html": "without a package" for n in range(23)} | {"b.pdf": "unknown format"}
+    lines = starting_recipe(Survey([], unused), "recipe.yaml").splitlines()
+    start = lines.index("# Not read: 24 paths")
+    assert re.fullmatch(r"#   0.html, .*, 19.html and 3 more: without a package", lines[start + 1])
+    assert lines[start + 2] == "#   b.pdf: unknown format" and lines[start + 3].startswith("# files, folders")
 
 
 def test_short_columns_of_files_that_nobody_named_are_no_text():

@@ -104,12 +104,35 @@ LABELLED = {"kind": "language", "column": "label"}
     [
         [{"kind": "language", "keep": ["en"]}],
         [LABELLED, {"kind": "filter", "rules": [{"column": "label", "in": ["en"]}]}],
-        [LABELLED],
+        [{"kind": "filter", "rules": [{"column": "lang", "in": ["en"]}]}],
+        [{"kind": "filter", "rules": [{"per": "lang", "rules": {"en": "keep", "other": "remove"}}]}],
+        [{"kind": "exact_dedup"}, {"kind": "select", "max_documents": 1, "per": "source"}],
     ],
-    ids=["language", "column", "labels only"],
+    ids=["language", "column", "list", "other: remove", "number"],
 )
-def test_languages_that_the_recipe_chooses_are_no_warning(tmp_path: Path, stages: list[Any]):
-    assert warnings_of(tmp_path, [written(tmp_path / "mixed.jsonl", "de", "zh")], stages) == []
+def test_removals_that_the_recipe_asks_for_are_no_warning(tmp_path: Path, stages: list[Any]):
+    """Neither of an input nor of a column of languages: 12 of its 30 German documents are copies."""
+    german = (texts_of("de", 18) * 2)[:30]
+    (tmp_path / "de.jsonl").write_bytes(records_of(german, lang="de"))
+    inputs = [written(tmp_path / "mixed.jsonl", "zh", lang="en"), {"path": str(tmp_path / "de.jsonl")}]
+    assert warnings_of(tmp_path, inputs, stages, columns=["lang"]) == []
+
+
+def test_bounds_on_a_column_of_strings(tmp_path: Path):
+    """A date is no number, so no document is kept. A column with one number is no warning."""
+    path = tmp_path / "dated.jsonl"
+    path.write_bytes(records_of(["one", "two"], published="2024-03-01", score="high") + records_of(["3"], score="0.5"))
+    rules = [{"any": [{"column": "published", "min": 2024}, {"measure": "words", "min": 9}]}, {"score": {"min": 0.9}}]
+    stages = [{"kind": "filter", "name": "dates", "rules": rules}]
+    recipe = recipe_of({"path": str(path), "columns": ["published", "score"]}, stages=stages, output=NO_TOKENS)
+    found = run(recipe, tmp_path / "out", engine="cpu", progress=False).report["warnings"]
+    [line] = [line for line in found if "numbers" in line]
+    assert line == (
+        "dates (published_or_words): 0 of 2 sampled values of column 'published' are numbers, such as '2024-03-01'; "
+        "min and max keep numbers only. For strings write in: [VALUE], or matches: PATTERN with min_count: 1, such as "
+        "'^202[4-9]'"
+    )
+    assert estimate(recipe).warnings == [line]
 
 
 def test_a_small_group_or_one_with_a_tenth_of_the_share_is_no_warning(tmp_path: Path):

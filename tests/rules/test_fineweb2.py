@@ -173,14 +173,16 @@ def test_bounds_are_changed_for_all_or_one_language(override: dict[str, Any], bo
 
 def test_a_mapping_and_settings_change_bounds_too():
     text = "stages: [{filter: {rules: {fineweb2: {other: remove, words: {min: 20}, deu_Latn: {words: {min: 10}}}}}}]"
-    recipe = parse_recipe(text, settings=["stages.filter.too_many_hash_signs.max=0.3"])
+    names = ["too_many_hash_signs", "duplicate_line_characters/line_characters"]  # English has two of this reason
+    recipe = parse_recipe(text, settings=[f"stages.filter.{name}.max=0.3" for name in names])
     (rule,) = recipe.stages[0].rules
     assert (rule.other, set(rule.override), set(rule.group_override)) == (
-        "remove", {"words", "too_many_hash_signs"}, {"deu_Latn"},
+        "remove", {"words", *names}, {"deu_Latn"},
     )  # fmt: skip
-    rules = {rule.name: rule for rule in expand_rules([rule])}
-    assert next(iter(rules)) == "other_language"
-    assert rules["too_many_hash_signs"].high[languages()["rus_Cyrl"]] == 0.3
+    rules = {rule.keys[-1]: rule for rule in expand_rules([rule])}
+    assert next(iter(rules.values())).name == "other_language"
+    for name in ("hash_signs/words", names[1]):
+        assert rules[name].high[[languages()["rus_Cyrl"], languages()["eng_Latn"]]].tolist() == [0.3, 0.3]
     both = expand_rules([Rule(set="fineweb2", override={"too_few_punctuated_lines": {"min": 0.5}})])
     changed = [rule for rule in both if rule.name == "too_few_punctuated_lines"]
     assert [np.unique(rule.low[rule.member]).tolist() for rule in changed] == [[0.5], [0.5]]
@@ -192,6 +194,9 @@ WRONG = {
     "{set: fineweb2, override: {deu_Latn: {wrods: {min: 5}}}}": ("fineweb2 of deu_Latn has no rule 'wrods'; did you",),
     "{set: fineweb2, override: {deu_Latn: {words: {mim: 5}}}}": ("unknown field `mim`", "group_override"),
     "{set: fineweb2, override: {deu_Latn: {top_2gram: {max: -1}}}}": ("override of deu_Latn: max: -1 removes every",),
+    "{set: fineweb2, override: {duplicate_line_characters: off}}": (
+        "may be duplicate_line_characters/characters or duplicate_line_characters/line_characters; use one of these",
+    ),
     "{set: gopher, other: keep}": (
         "other has no meaning with gopher: only the rules of fineweb2 and gopher_multilingual have groups",
     ),

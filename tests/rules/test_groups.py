@@ -111,6 +111,7 @@ WRONG = {
     "{per: language, rules: {no: gopher}}": ("False is no text. Quote it", "stages[0].rules[0].rules"),
     "{per: language, rules: {de: {words: {mim: 5}}}}": ("unknown field `mim`",),
     "{per: language, rules: {de: [{per: x, rules: {a: gopher}}]}}": ("single rules and sets, not rules per column",),
+    "{per: language, rules: {de: gopher, other: fineweb2}}": ("'other' are single rules", "Write that set alone"),
     "{any: [{words: {min: 1}}, {per: language, rules: {a: gopher}}]}": ("any takes single rules",),
 }
 

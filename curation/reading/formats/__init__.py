@@ -4,8 +4,9 @@ the name of a format. A format knows planned files, but neither inputs, recipes 
 
 from __future__ import annotations
 
+from curation.errors import InputError
 from curation.reading.formats.archives import Warc, Wet
-from curation.reading.formats.base import TEXT_COLUMNS, Format
+from curation.reading.formats.base import SET, TEXT_COLUMNS, Format
 from curation.reading.formats.delimited import Csv, Tsv
 from curation.reading.formats.html import Html
 from curation.reading.formats.jsonl import JsonLines
@@ -49,9 +50,13 @@ def by_suffix(suffix: str) -> str:
     return next((name for name, kind in FORMATS.items() if suffix in kind.suffixes), "")
 
 
-def probe(file: SourceFile) -> SourceFile:
-    """Return the file with its text column set. Raises InputError for a file without a required column."""
-    return format_of(file).probe(file)
+def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
+    """Return the file with its text column set. Raises InputError for a file without a required column, with `remedy`
+    in place of the advice for recipes and commands."""
+    try:
+        return format_of(file).probe(file)
+    except InputError as error:
+        raise InputError(str(error).replace(SET["text_column"], remedy)) from None
 
 
 __all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "probe"]

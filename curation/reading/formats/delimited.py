@@ -318,8 +318,9 @@ class Delimited(ColumnFormat):
             named, own = orjson.dumps(mark).decode(), orjson.dumps(expected).decode()
             raise InputError(
                 f"the header of {shown(file.path)} is one column, {names[0]!r}: its fields seem to be separated by "
-                f"{mark!r}, expected {expected!r}. Set delimiter: {named} of the input (--set "
-                f"'input.{file.source}.delimiter={named}'); {own} if it is one column. curate init detects delimiters"
+                f"{mark!r}, expected {expected!r}. Set delimiter: {named} of the input (for a "
+                f"command: --set 'input.{file.source}.delimiter={named}'); {own} if it is one column. curate init "
+                "detects delimiters"
             )
 
     def column_advice(self, names: Sequence[str], file: SourceFile) -> str:

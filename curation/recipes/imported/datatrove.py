@@ -115,7 +115,8 @@ def _hub(settings: Settings) -> Part:
 def _trafilatura(settings: Settings) -> Part:
     settings.ignore(*settings.values)
     return Part(
-        of_inputs={"extract": "trafilatura"}, differs="for WARC files, by input.extract; pip install '.[trafilatura]'"
+        of_inputs={"extract": "trafilatura"},
+        differs="for WARC files, by input.extract; pip install trafilatura lxml_html_clean",
     )
 
 
