@@ -135,11 +135,14 @@ def classify_document(
 
     The label is the wanted one of `settings`, or else the likeliest.
 
-    max_characters   code points to look at, from the start; 0 means all
+    max_characters   code points to look at, from the first token; 0 means all
     scratch          int64, `Classifier.scratch_items` long
     """
-    stop = prefix_end(data, start, end, max_characters)
-    count = add_document(data, start, stop, settings, slots, word_bytes, word_ends, index, rows, scratch)
+    first = start
+    while first < end and ft.is_space(byte_at(data, first)):
+        first += 1
+    stop = prefix_end(data, first, end, max_characters)
+    count = add_document(data, first, stop, settings, slots, word_bytes, word_ends, index, rows, scratch)
     if count == 0:
         return np.int64(-1), np.int64(0)
     for k in range(settings[ft.DIMENSIONS]):

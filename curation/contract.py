@@ -187,7 +187,7 @@ class Engine(Protocol):
         ...
 
     def classify(self, text: Text, model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the most probable label of the first `max_characters` code points (0: all).
+        """Return the most probable label of the first `max_characters` code points (0: all) from the first token.
 
         The first array indexes `model.labels` (int32), with -1 if the model knows nothing in the text. The second is
         the probability in millionths (int64). Line ends count as spaces. Results are those of fastText except for the

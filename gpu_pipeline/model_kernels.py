@@ -64,25 +64,33 @@ def mark_tokens(data, blocks, origin, has_nul, solid, breaks):
         k += cuda.gridsize(1)
 
 
+@cuda.jit(device=True)
+def place_of_item(number, first, last, origin, starts, ranks):
+    """The first byte of an item that starts in the bytes from `first` to `last`."""
+    low, high = (first - origin) >> 5, ((last - origin) >> 5) + 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if ranks[at(middle)] <= number:
+            low = middle
+        else:
+            high = middle
+    bits = starts[at(low)]
+    for _ in range(number - ranks[at(low)]):
+        bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
+    return origin + 32 * low + lowest_bit(bits)
+
+
 @cuda.jit(cache=True)
-def find_prefixes(offsets, origin, starts, ranks, firsts, max_characters, ends):
-    """One thread per document: `ends` becomes the end of its first `max_characters` characters, if it has more. The
-    items are characters; document k has those from firsts[k]."""
+def find_prefixes(offsets, origin, starts, ranks, firsts, tokens, token_ranks, first_tokens, max_characters, ends):
+    """One thread per document: `ends` becomes the end of the first `max_characters` characters from its first token,
+    if it has more. Document k has the characters from firsts[k] and the tokens from first_tokens[k]."""
     row = cuda.grid(1)
-    if row < ends.size and ends[row] - offsets[row] > max_characters:
-        wanted = firsts[row] + max_characters
+    if row < ends.size and ends[row] - offsets[row] > max_characters and first_tokens[row] < first_tokens[row + 1]:
+        first, last = offsets[row], offsets[row + 1]
+        spaces = place_of_item(first_tokens[row], first, last, origin, tokens, token_ranks) - first  # of a byte each
+        wanted = firsts[row] + spaces + max_characters
         if wanted < firsts[row + 1]:
-            low, high = (offsets[row] - origin) >> 5, ((offsets[row + 1] - origin) >> 5) + 1
-            while high - low > 1:
-                middle = (low + high) >> 1
-                if ranks[at(middle)] <= wanted:
-                    low = middle
-                else:
-                    high = middle
-            bits = starts[at(low)]
-            for _ in range(wanted - ranks[at(low)]):
-                bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
-            ends[row] = origin + 32 * low + lowest_bit(bits)
+            ends[row] = place_of_item(wanted, first, last, origin, starts, ranks)
 
 
 # fastText
@@ -447,7 +455,7 @@ def _signatures():
     dictionary = i64, i32, u8, i64
     return {
         mark_tokens: (u8, u64, number, flag, u8, u8),
-        find_prefixes: (i64, number, u32, i64, i64, number, i64),
+        find_prefixes: (i64, number, u32, i64, i64, u32, i64, i64, number, i64),
         look_up_tokens: (
             u8, number, u32, u64, i64, i64, i64, *pieces, number, *dictionary, i64, i32, u32, i32, mask, scratch, i64,
         ),
@@ -488,10 +496,13 @@ def find_tokens(data, blocks, offsets, has_nul: bool, breaks=None) -> kernels.It
 
 
 def prefix_ends(data, blocks, offsets, ends, max_characters: int, properties):
-    """The ends of the first `max_characters` characters of each document, where that is before `ends`; 0 means all."""
+    """The ends of the first `max_characters` characters from the first token of each document, where that is before
+    `ends`; 0 means all."""
     if max_characters and bool((ends - offsets[:-1] > max_characters).any()):
         items = kernels.find_items(data, blocks, offsets, True, properties)
-        arguments = offsets, items.origin, items.starts, items.ranks, items.row_starts, max_characters, ends
+        tokens = find_tokens(data, blocks, offsets, True)
+        of_tokens = tokens.starts, tokens.ranks, tokens.row_starts
+        arguments = offsets, items.origin, items.starts, items.ranks, items.row_starts, *of_tokens, max_characters, ends
         kernels.launch(find_prefixes, ends.size, *arguments)
     return ends
 

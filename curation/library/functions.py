@@ -166,10 +166,13 @@ def _frame_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([("doc", pa.int64()), *((name, pa.large_string()) for name in names)])
 
 
+@takes(Filter)
 def explain(
     frame: AnyFrame,
     rules: str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]],
     *,
+    tokenizer: str = "",
+    words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return all rows with their measures and the verdict of `rules`.

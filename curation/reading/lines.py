@@ -8,6 +8,7 @@ not part of the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ MISSING = object()
 NOTHING = np.empty(0, np.uint8)
 BLANKS = b" \t\r\n"
 LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
+NO_JSON = re.compile("NaN|Infinity")  # numbers that `json.dumps` of Python writes
 
 
 LineParser = Callable[[np.ndarray, int, int, SourceFile, int, int], Documents]  # as `parse_lines`
@@ -321,7 +323,9 @@ def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
     try:
         record = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON: {error}") from None
+        number = NO_JSON.match(error.doc, error.pos)
+        reason = f"{number[0]} is no JSON value: line 1 column {error.colno}. Write null instead" if number else error
+        raise ValueError(f"not valid JSON: {reason}") from None
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {_type_name(record)}")
     text = look_up(record, file.text_column)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`explain`, `plot` and the details of duplicates; measures that a frame has are not computed again."""
 
+import inspect
 import sys
 import time
 from pathlib import Path
@@ -56,6 +57,16 @@ def test_explain_has_measures_and_the_verdict_of_every_row(frame: pd.DataFrame):
         assert row["value"] == rule.values(measured)[0] and row["bound"] in rule.bounds
         assert not rule.bounds[0] <= row["value"] <= rule.bounds[1]
     assert explained.loc[explained["kept"], ["value", "bound"]].isna().all(axis=None)
+
+
+def test_explain_takes_the_settings_of_filter():
+    frame, rule = pd.DataFrame({"text": ["東京の夏は暑い。", "one"]}), curation.Rule(measure="words", min=2)
+    explained = curation.explain(frame, rule, words="scripts")
+    assert explained["kept"].tolist() == [True, False]
+    assert curation.filter(frame, rule, words="scripts").index.tolist() == [0]
+    assert curation.explain(frame, curation.Filter(rules=[rule], words="scripts")).equals(explained)
+    keywords = [[*inspect.signature(function).parameters] for function in (curation.explain, curation.filter)]
+    assert keywords[0] == keywords[1]
 
 
 def test_explain_has_the_count_of_every_pattern_on_kept_rows_too():
@@ -227,6 +238,8 @@ def test_a_chart_without_altair_names_the_package(monkeypatch: pytest.MonkeyPatc
         (lambda frame: curation.explain(frame, {"measure": "wordz", "min": 1}), RecipeError, "did you mean words"),
         (lambda frame: curation.explain(frame, "gophr"), RecipeError, "no rule set named 'gophr'; did you mean gopher"),
         (lambda frame: curation.explain(frame, []), RecipeError, "rules is empty"),
+        (lambda frame: curation.explain(frame, "gopher", words="script"), RecipeError, "did you mean scripts"),
+        (lambda frame: curation.explain(frame, "gopher", word="scripts"), RecipeError, "'word'; did you mean words"),
         (lambda frame: curation.plot(frame, [SHORT]), RecipeError, "no column 'words' in the measures.*Compute it"),
         (lambda frame: curation.plot({"wordz": [1]}, [SHORT]), RecipeError, "no column 'words'.*did you mean wordz"),
         (lambda frame: curation.exact_dedup(frame[["id"]], details=True), InputError, "column 'text' not found"),

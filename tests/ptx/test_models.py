@@ -33,7 +33,7 @@ RARE = [" </s> ", " __label__l1 ", " __label__x ", "x" * 5000, "é" * 700, " " *
 
 
 def texts_of(chance: random.Random, count: int) -> list[str | None]:
-    texts: list[str | None] = [None, "", "</s>", "__label__x", " \n ", "the"]
+    texts: list[str | None] = [None, "", "</s>", "__label__x", " \n ", "the", "\n" * 70 + "the é of 漢字 " * 60]
     for _ in range(count):
         pieces = [*PIECES, *RARE] if chance.random() < 0.2 else PIECES
         texts.append("".join(chance.choices(pieces, k=chance.choice((3, 30, 300)))))

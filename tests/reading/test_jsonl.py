@@ -266,6 +266,14 @@ def test_what_is_no_document_is_rejected_with_orjsons_words(tmp_path: Path, line
     assert read(file) == Found([], [(0, 1, 1, str(error.value))], 1, 2)
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_only_python_writes_are_named(tmp_path: Path, number: str):
+    file = written(tmp_path / "a.jsonl", f'{{"n": [{number}], "text": "NaN"}}'.encode())
+    reason = rf"^not valid JSON: {number.strip('-')} is no JSON value: line 1 column \d+\. Write null instead$"
+    with pytest.raises(ValueError, match=reason):
+        parse_record(Path(file.path).read_bytes(), file)
+
+
 def test_usual_lines_need_no_orjson():
     assert parse_one(b'{"id": "x", "text": "a\\n\xc3\xa9", "n": [1, {"k": null}]}') == (
         jsonl.PLAIN,

@@ -45,7 +45,8 @@ class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
                     `onnx/model.onnx`) that gives `logits`
     label           label of the model, without `__label__`; required, except for a regressor, which has one output
     column          name of the new column in `documents/`: float64, null for a text without anything the model knows
-    max_characters  number of characters (code points) classified, from the start; 0: all; line ends count as spaces
+    max_characters  number of characters (code points) classified, from the start; 0: all. For fastText, line ends count
+                    as spaces, and ASCII white space and NUL at the start do not count
     windows         transformers only: parts of a text that the model reads, from its start; 0: the whole text
     pooling         transformers only: `mean` (by tokens) or `max` of the windows, or only the `first` window
 

