@@ -623,6 +623,10 @@ def test_a_hub_that_cannot_be_reached_says_so(monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
     monkeypatch.setattr(library, "handlers", [theirs])  # the first use of the library added one
+    for name, value in (("propagate", True), ("disabled", False), ("level", logging.WARNING)):  # as in a new process
+        monkeypatch.setattr(library, name, value)
+    monkeypatch.setattr(library, "_cache", {})
+    monkeypatch.setattr(library.manager, "disable", logging.NOTSET)
     with pytest.raises(TokenizerError):
         load_tokenizer("hub:org/name")
     assert library.handlers == [theirs]  # a program that imports us keeps them
