@@ -11,6 +11,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa
 
 AT_ONCE = 1 << 16  # items of a batch
+TRIES = 5  # of a header, which NumPy parses as Python: in 3.11, threads that parse at once may get a SystemError
 SHOWN = 200  # characters of an error of NumPy, which may have paragraphs
 MAX_GROWTH = 100  # of a compressed .npz file, to protect the memory; its numbers rarely shrink to a tenth
 ARRAY_FAULTS = (  # of NumPy and of `zipfile` for damaged files; RuntimeError is for encrypted ones
@@ -97,6 +99,13 @@ def read_pieces(path: Path, starts: np.ndarray, lengths: np.ndarray, out: np.nda
 
 def load_mapped(path: Path) -> np.ndarray:
     """Return the array of a `.npy` file through a memory map, read-only. IntegrityError for another file."""
+    for _ in range(TRIES - 1):
+        with suppress(SystemError):
+            return _load_mapped(path)
+    return _load_mapped(path)
+
+
+def _load_mapped(path: Path) -> np.ndarray:
     try:
         with open(path, "rb") as file:
             np.lib.format.read_magic(file)

@@ -185,3 +185,17 @@ gpu_pipeline.measure
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "EngineError: gpu_pipeline.measure needs cu" in found.stderr and "pip install -e '.[cu12]'" in found.stderr
+
+
+def test_threads_that_parse_headers_at_once_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Python 3.11: AST constructor recursion depth mismatch."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    load, failures = np.load, iter([SystemError("mismatch")] * 2)
+
+    def fail(*arguments: object, **settings: object) -> np.ndarray:
+        for error in failures:
+            raise error
+        return load(*arguments, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(np, "load", fail)
+    assert load_mapped(tmp_path / "a.npy").tolist() == [0, 1, 2]
