@@ -12,9 +12,10 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import wraps
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from curation.records import TEXT, position_type
 
 if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa
+
+Loaded = TypeVar("Loaded")
 
 AT_ONCE = 1 << 16  # items of a batch
 TRIES = 5  # of a header, which NumPy parses as Python: in 3.11, threads that parse at once may get a SystemError
@@ -97,15 +100,22 @@ def read_pieces(path: Path, starts: np.ndarray, lengths: np.ndarray, out: np.nda
                 raise IntegrityError(f"{path} is too short: another program has written to it. Start over with --force")
 
 
+def _retried(load: Callable[[Path], Loaded]) -> Callable[[Path], Loaded]:
+    """Call a function again after a SystemError, up to TRIES times in all."""
+
+    @wraps(load)
+    def loaded(path: Path) -> Loaded:
+        for _ in range(TRIES - 1):
+            with suppress(SystemError):
+                return load(path)
+        return load(path)
+
+    return loaded
+
+
+@_retried
 def load_mapped(path: Path) -> np.ndarray:
     """Return the array of a `.npy` file through a memory map, read-only. IntegrityError for another file."""
-    for _ in range(TRIES - 1):
-        with suppress(SystemError):
-            return _load_mapped(path)
-    return _load_mapped(path)
-
-
-def _load_mapped(path: Path) -> np.ndarray:
     try:
         with open(path, "rb") as file:
             np.lib.format.read_magic(file)
@@ -115,6 +125,7 @@ def _load_mapped(path: Path) -> np.ndarray:
         raise IntegrityError(f"{path} is damaged, or no .npy file: {_line(error)}. Make it again") from None
 
 
+@_retried
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a `.npz` file. IntegrityError for another file, and for an array that is larger than the
     bytes that the file has for it: NumPy would allocate what the header announces."""
