@@ -7,6 +7,8 @@ kind, or several small files. Results do not depend on the slices.
 
 from __future__ import annotations
 
+import codecs
+
 import msgspec
 
 from curation.reading.extract_settings import Extract
@@ -15,7 +17,22 @@ from curation.reading.urls import is_remote, shown
 
 QUOTE = '"'
 UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
+# Byte order marks of other encodings. Those of UTF-32 come first: in UTF-16, the first one would be followed by a NUL.
+MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+MARK_BYTES = 4  # of the longest one
 RESERVED = ("doc", "row", "id", "source", "text", "bytes")  # columns of the outputs
+
+
+def encoding_by_mark(start: bytes, encoding: str = "utf-8") -> str:
+    """Return the encoding of a file that begins with `start`: that of its byte order mark, or else `encoding`.
+
+    A mark has no effect where `encoding` is another one than UTF-8, the default.
+    """
+    marked = codecs.lookup(encoding).name in UTF8
+    return next((name for mark, name in MARKS if start.startswith(mark)), encoding) if marked else encoding
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):

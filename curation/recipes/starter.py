@@ -117,7 +117,7 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
         named = ", ".join([*numbers[:MAX_SHOWN], "..."] if len(numbers) > MAX_SHOWN else numbers)
         yield f"columns with numbers: {named}; carry one with columns: {flow(columns)} for rules, select or mix"
     encoding = suggested.settings.get("encoding", "")
-    if encoding and not encoding.startswith("utf-16"):
+    if encoding and not encoding.startswith(("utf-16", "utf-32")):
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
     if suggested.tagged:
         yield f"{suggested.tagged:,} of {counted(suggested.texts, 'probed text')} have tags of HTML"

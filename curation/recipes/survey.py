@@ -22,7 +22,7 @@ from curation.reading.formats import FORMATS, format_of
 from curation.reading.formats.base import PROBED_BYTES, start_of
 from curation.reading.inputs import COMPRESSIONS, LIST_MARK, AnyInput, FilesInput
 from curation.reading.paths import HIDDEN, find_files, glob_paths, is_run, split_suffix
-from curation.reading.source_files import SourceFile
+from curation.reading.source_files import SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk
 from curation.reading.urls import is_remote
 
@@ -44,7 +44,6 @@ CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\b\x1b"})
 MAX_CONTROLS = 0.01  # share of the bytes of a text
 UNKNOWN = "unknown format"
 SAME = "other files of its suffix cannot be read"
-MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 # Of scripts other than Latin, as charset-normalizer names them. Their letters are most bytes of a text; in French or
 # Polish a tenth is not ASCII, which it takes for any of them.
 OTHER_ENCODINGS = ["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256"]
@@ -419,7 +418,7 @@ def _start_of(file: SourceFile) -> Chunk:
     if not kind.is_compressible:
         return Chunk(b"", "")
     start = start_of(file)
-    is_text = "encoding" in kind.options and not file.encoding.startswith("utf-16")
+    is_text = "encoding" in kind.options and not file.encoding.startswith(("utf-16", "utf-32"))
     if is_text and len(start.data) - len(start.data.translate(None, CONTROLS)) > MAX_CONTROLS * len(start.data):
         raise InputError(f"{file.path} looks like binary data, expected text. Convert it, or leave it out")
     return start
@@ -496,13 +495,13 @@ def likeliest(lengths: dict[str, float], usual: str = "") -> str:
 
 
 def encoding_of(file: SourceFile) -> str:
-    """Return the likely encoding of a text file that is not UTF-8: utf-16, cp1252, latin-1 or one of OTHER_ENCODINGS;
-    "" for UTF-8.
+    """Return the likely encoding of a text file that is not UTF-8: utf-16, utf-32, cp1252, latin-1 or one of
+    OTHER_ENCODINGS; "" for UTF-8.
 
     The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
     """
     head = start_of(file).data
-    if encoding := next((name for mark, name in MARKS.items() if head.startswith(mark)), ""):
+    if (encoding := encoding_by_mark(head)) != "utf-8":
         return encoding
     for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):  # without a mark: every second byte of ASCII is 0
         if 2 * head[first::2].count(0) > len(head[first::2]):

@@ -352,6 +352,34 @@ def test_csv_with_a_byte_order_mark_before_a_quoted_header(tmp_path: Path):
         assert (found["id"], found["text"]) == (["a1"], ["hello"]), encoding
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_byte_order_mark_names_the_encoding(tmp_path: Path, encoding: str):
+    """Also where the mark arrives byte by byte, and in files that are shorter than the longest mark."""
+    for name, content, texts in (
+        ("a.txt", "Größe 漢字 😀", ["Größe 漢字 😀"]),
+        ("a.md", "", []),
+        ("a.csv", "id,text\n1,Größe\n", ["Größe"]),
+        ("a.tsv", "id\ttext\n1\tGröße\n", ["Größe"]),
+    ):
+        data = f"\ufeff{content}".encode(encoding)
+        (tmp_path / name).write_bytes(data)
+        (tmp_path / f"{name}.gz").write_bytes(b"".join(gzip.compress(bytes([byte])) for byte in data))
+        for path in (tmp_path / name, tmp_path / f"{name}.gz"):
+            assert read(path, batch_bytes=1)["text"] == texts, path
+    (tmp_path / "a.jsonl").write_bytes('\ufeff{"text": "a"}\n'.encode(encoding))
+    if encoding != "utf-8":
+        with pytest.raises(
+            InputError, match=f"its content is {encoding[:6].upper()}. Convert it, .* -f {encoding[:6].upper()} "
+        ):
+            probe(*find_files([Input(path=str(tmp_path / "a.jsonl"))]))
+
+
+def test_an_encoding_that_is_set_goes_before_a_byte_order_mark(tmp_path: Path):
+    for name, content, text in (("a.txt", b"\xff\xfea", "ÿþa"), ("a.csv", b"\xff\xfe,text\n1,\xe9\n", "é")):
+        (tmp_path / name).write_bytes(content)
+        assert read(tmp_path / name, encoding="latin-1")["text"] == [text]
+
+
 UNCLOSED = "a quoted field that begins in this row does not end where a delimiter or the row ends"
 TOO_LARGE = "larger than max_document_bytes (1000)"
 

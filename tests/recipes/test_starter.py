@@ -220,6 +220,7 @@ def test_folders_of_one_format_are_one_input_whatever_their_compression(here: Pa
         ("naïve café\n".encode("latin-1"), "latin-1"),
         ("a \u201cquote\u201d\n".encode("cp1252"), "cp1252"),
         ("naïve café\n".encode("utf-16"), "utf-16"),
+        ("naïve café\n".encode("utf-32"), "utf-32"),
         ("naive cafe\n".encode("utf-16-le"), "utf-16-le"),
         ("漢字かな\n".encode(), ""),
         ("这是一个用于测试的中文文本，里面有常见的汉字和标点符号。\n".encode("gb18030"), "gb18030"),

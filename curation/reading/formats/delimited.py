@@ -28,7 +28,7 @@ from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
 from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, start_of, with_some_column
-from curation.reading.source_files import QUOTE, FileRange, SourceFile
+from curation.reading.source_files import MARK_BYTES, QUOTE, FileRange, SourceFile, encoding_by_mark
 from curation.reading.streams import DamageError
 from curation.reading.urls import shown
 
@@ -75,7 +75,9 @@ class _Rows:
 
     def __init__(self, stream: Any, file: SourceFile, delimiter: str = ",") -> None:
         csv.field_size_limit(MAX_FIELD)
-        self.text = io.TextIOWrapper(io.BufferedReader(_Source(stream)), file.encoding, MALFORMED, newline="")
+        source = _Source(stream)
+        encoding = encoding_by_mark(source.start(MARK_BYTES), file.encoding)
+        self.text = io.TextIOWrapper(io.BufferedReader(source), encoding, MALFORMED, newline="")
         self.limit = file.max_document_bytes
         self.max_chars = self.limit + OTHER_CHARS  # of a row
         self.quote = file.quote
@@ -203,12 +205,20 @@ class _Source(io.RawIOBase):
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
+        self.head = b""  # bytes that were read from the stream, and are not yet read from here
+
+    def start(self, size: int) -> bytes:
+        """Return the first bytes, which are read again later; fewer than `size` where the stream ends."""
+        while len(self.head) < size and (data := self.stream.read(size - len(self.head))):
+            self.head += data
+        return self.head
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self.stream.read(len(buffer))
+        data = self.head[: len(buffer)] or self.stream.read(len(buffer))
+        self.head = self.head[len(data) :]
         buffer[: len(data)] = data
         return len(data)
 

@@ -23,20 +23,24 @@ from curation.reading.formats.base import (
     head,
     with_some_column,
 )
-from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.source_files import MARKS, FileRange, SourceFile
 from curation.reading.urls import is_remote, shown
 
 MAX_PIECE_TEXT = 16 << 20
 SIGNATURES = {  # first bytes that no text has
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "a ZIP archive",
-    b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
+    **{mark: name.upper() for mark, name in MARKS},
+    b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
 }  # fmt: skip
 REMEDIES = {
     "gzip": "Rename the file, such as x.jsonl.gz", "zstd": "Rename the file, such as x.jsonl.zst",
     "bzip2": "Rename the file, such as x.jsonl.bz2", "xz": "Rename the file, such as x.jsonl.xz",
     "a ZIP archive": "Unpack it, and name the files in it", "a PDF document": "Convert it to text, and name the text",
     "Parquet": "Rename the file, or set format: parquet", "Arrow": "Rename the file, or set format: arrow",
-    "UTF-16": "Convert it, since JSON Lines are UTF-8: iconv -f UTF-16 -t UTF-8 in.jsonl > out.jsonl",
+    **{
+        name: f"Convert it, since JSON Lines are UTF-8: iconv -f {name} -t UTF-8 in.jsonl > out.jsonl"
+        for name in ("UTF-16", "UTF-32")
+    },
 }  # fmt: skip
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 

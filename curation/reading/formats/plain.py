@@ -2,13 +2,14 @@
 """Plain text: a file is one document, or is split at a separator. Only white space is no document.
 
 Other encodings are converted to UTF-8 first, so separators and sizes mean the same in all of them. A byte order mark at
-the start of a file is not part of the text.
+the start of a file names its encoding, and is not part of the text.
 """
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
+from itertools import chain
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from curation.contract import Rejected
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
 from curation.reading.formats.base import Format
-from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.source_files import MARK_BYTES, UTF8, FileRange, SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk, read_chunks
 from curation.reading.urls import shown
 
@@ -25,7 +26,10 @@ TOO_LARGE = None  # in place of the text of a document above max_document_bytes
 
 def _as_utf8(chunks: Iterator[Chunk], encoding: str) -> Iterator[Chunk]:
     """Convert chunks to UTF-8. Malformed bytes become malformed UTF-8, which `strings` repairs and counts."""
-    if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+    chunks = _after_start(chunks, MARK_BYTES)
+    first = next(chunks)
+    encoding, chunks = encoding_by_mark(first.data, encoding), chain([first], chunks)
+    if codecs.lookup(encoding).name in UTF8:
         yield from chunks
         return
     decoder = codecs.getincrementaldecoder(encoding)(MALFORMED)
@@ -38,14 +42,19 @@ def _as_utf8(chunks: Iterator[Chunk], encoding: str) -> Iterator[Chunk]:
 
 
 def _without_mark(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    head = b""
-    for data, damage in chunks:
-        head += data
-        if damage or len(head) >= len(codecs.BOM_UTF8):
-            yield Chunk(head.removeprefix(codecs.BOM_UTF8), damage)
-            yield from chunks
-            return
-    yield Chunk(head.removeprefix(codecs.BOM_UTF8), "")
+    chunks = _after_start(chunks, len(codecs.BOM_UTF8))
+    first = next(chunks)
+    yield first._replace(data=first.data.removeprefix(codecs.BOM_UTF8))
+    yield from chunks
+
+
+def _after_start(chunks: Iterator[Chunk], size: int) -> Iterator[Chunk]:
+    """Yield chunks, the first of which has at least `size` bytes of a file that has as many."""
+    head, damage = b"", ""
+    while len(head) < size and not damage and (chunk := next(chunks, None)):
+        head, damage = head + chunk.data, chunk.damage
+    yield Chunk(head, damage)
+    yield from chunks
 
 
 def _cut(chunks: Iterator[Chunk], separator: bytes, limit: int) -> Iterator[tuple[list[bytes | None], str]]:
