@@ -80,19 +80,18 @@ def _call(options: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", InputWarning)
-            warnings.showwarning = partial(_show_warning, options.console, warnings.showwarning)
+            warnings.showwarning = partial(_show_warning, options.console)
             return int(options.command.function(options))
     except Exception:
         interrupts.check()  # a library may have replaced the exception of a signal
         raise
 
 
-def _show_warning(console: Console, show: Any, message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Print a warning about inputs as other warnings of commands; `show` prints those of libraries."""
-    if issubclass(category, InputWarning):
-        console.warn(message)
-    else:
-        show(message, category, *place)
+def _show_warning(
+    console: Console, message: Warning | str, category: type[Warning], file: str, line: int, *_: Any
+) -> None:
+    """Print a warning as other warnings of commands; those of libraries with their place and class."""
+    console.warn(message if issubclass(category, InputWarning) else f"{file}:{line}: {category.__name__}: {message}")
 
 
 def _fail(console: Console, text: str, code: int) -> int:

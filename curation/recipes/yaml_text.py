@@ -70,11 +70,6 @@ def flow(value: Any) -> str:
     return str(yaml.dump(value, Dumper=Dumper, **settings)).strip().removesuffix("\n...")
 
 
-def on_one_line(text: str) -> str:
-    """Text with control characters escaped: names of files and columns may have line ends."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
 def _expanded_size(value: object, known: dict[int, int]) -> int:
     """The number of values with aliases expanded; RecursionError for a value that contains itself."""
     if not isinstance(value, dict | list):
