@@ -68,7 +68,7 @@ def _configs(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 def _paths(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each folder with tables, and the path or pattern of its files."""
-    present = dict(file.groups() for file in map(FILE.fullmatch, content["outputs"]) if file)
+    present = {file[1]: file[2] for file in map(FILE.fullmatch, content["outputs"]) if file}
     for folder in (name for name in TABLES if name in present):
         name = present[folder]
         yield folder, f"{folder}/*.{export_format(name)}" if name.startswith("part-") else f"{folder}/{name}"
