@@ -176,6 +176,8 @@ def protect_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
+    if sys.stderr:  # with a descriptor of its own, `without_panics` may hold descriptor 2
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115  for the life of the process
         if hasattr(stream, "reconfigure"):
