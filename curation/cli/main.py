@@ -22,7 +22,7 @@ from curation.cli.parsing import HELP, help_text, is_family, parse
 from curation.errors import CurationError, InputWarning
 from curation.system import interrupts
 from curation.system.os_errors import FILLING, PASSING, explain
-from curation.system.terminal import print_line, protect_streams
+from curation.system.terminal import print_line, protect_streams, warning_line
 
 DESCRIPTION = "Raw text to training data: curated, deduplicated, tokenised, packed."
 EXIT_CODES = (
@@ -87,11 +87,9 @@ def _call(options: argparse.Namespace) -> int:
         raise
 
 
-def _show_warning(
-    console: Console, message: Warning | str, category: type[Warning], file: str, line: int, *_: Any
-) -> None:
+def _show_warning(console: Console, message: Warning | str, category: type[Warning], *place: Any) -> None:
     """Print a warning as other warnings of commands; those of libraries with their place and class."""
-    console.warn(message if issubclass(category, InputWarning) else f"{file}:{line}: {category.__name__}: {message}")
+    console.warn(message if issubclass(category, InputWarning) else warning_line(message, category, *place))
 
 
 def _fail(console: Console, text: str, code: int) -> int:

@@ -161,8 +161,8 @@ def remove_temporary(path: Path) -> None:
 def local_output(path: str | os.PathLike[str]) -> Path:
     """Return the path of an output, `~` replaced by the home folder.
 
-    Raises OutputError for an empty path, a URL, a name that is not UTF-8, and a new name with an unreplaced `$VARIABLE`,
-    an unknown `~user` or a backslash.
+    Raises OutputError for an empty path, a URL, a name that is not UTF-8, and a new name with an unreplaced
+    `$VARIABLE`, an unknown `~user` or a backslash.
     """
     given = os.path.expanduser(os.fspath(path))
     if not given:

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -169,7 +170,7 @@ def protect_streams() -> None:
     """Make the standard streams of this process safe for a run: no error of writing to them ends it.
 
     Closed streams are opened on /dev/null. Otherwise the next file would get their descriptors, and with them
-    everything that libraries print. Log messages and tracebacks are escaped by `printable`.
+    everything that libraries print. Log messages, warnings and tracebacks are escaped by `printable`.
     """
     for number in range(3):
         try:
@@ -187,6 +188,12 @@ def protect_streams() -> None:
     handler.setFormatter(_Printable())
     logging.getLogger().addHandler(handler)
     sys.excepthook = threading.excepthook = _print_traceback
+    warnings.showwarning = lambda *warning: print_error(printable_line(warning_line(*warning)))
+
+
+def warning_line(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> str:
+    """Return a warning of a library with its place and class."""
+    return f"{file}:{line}: {category.__name__}: {message}"
 
 
 def _print_traceback(error: Any, *place: Any) -> None:

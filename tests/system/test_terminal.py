@@ -5,6 +5,7 @@ import io
 import subprocess
 import sys
 import unicodedata
+import warnings
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from curation.cli import main
 from curation.cli.console import Console
 from curation.cli.main import _show_warning
+from curation.system.cluster import process_pool
 from curation.system.terminal import UNSAFE, fitted, printable, printable_line
 from tests.runs import records_of
 
@@ -36,7 +38,7 @@ thread = threading.Thread(target=fail)
 thread.start()
 thread.join()
 logging.getLogger("library").warning("%s", name)
-warnings.warn(name.replace("\\x1b", ""))  # commands print those of libraries themselves
+warnings.warn(name)
 print(name.replace("\\x1b", ""))
 fail()
 """
@@ -133,3 +135,12 @@ def test_what_python_and_libraries_print_is_escaped():
     assert ended.returncode == 1 and ended.stderr.count("\\u202e") >= 4
     assert_safe(ended.stdout)
     assert_safe(ended.stderr)
+
+
+@pytest.mark.slow("what worker processes print is escaped")
+def test_what_worker_processes_print_is_escaped(capfd: pytest.CaptureFixture[str]):
+    with process_pool(1) as pool:
+        pool.submit(warnings.warn, f"{ESCAPES}{HIDDEN}").result()
+    shown = capfd.readouterr().err
+    assert_safe(shown)
+    assert "\\x1b" in shown and "\\u202e" in shown
