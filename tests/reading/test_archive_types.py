@@ -18,6 +18,7 @@ from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.unknown_types import MAX_CHARACTERS, MAX_TYPES, TYPES, add_types, types_warning
 from curation.running.run import run
+from tests.needs import needs
 from tests.runs import data_digests, kept_rows, recipe_of, rejected_rows, report_of
 
 NO_TYPE = "the record has no WARC-Type"
@@ -83,7 +84,7 @@ def test_every_flipped_bit_of_a_type_is_seen(tmp_path: Path):
 
 
 def test_pages_have_the_types_of_archives(tmp_path: Path):
-    pytest.importorskip("resiliparse")
+    needs("resiliparse")
     path = tmp_path / "a.warc"
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>A page of some words.</p>"
     kinds = (b"WARC-Type: Response\r\n", b"WARC-Type: responsf\r\n", b"", b"WARC-Type: request\r\n")
