@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
     from curation.reading.locations import Location
     from curation.reading.source_files import Slice
+    from curation.records import Unknown
 
 Frame = Any
 Text = Any
@@ -45,6 +46,7 @@ class Batch(NamedTuple):
     lines     number of physical lines, with blank ones
     repaired  number of documents in which U+FFFD replaced malformed UTF-8
     locations of records that do not follow the one before them (`curation.reading.locations`)
+    unknown   records of an unknown type, which are skipped and have no row
     """
 
     frame: Frame
@@ -53,6 +55,7 @@ class Batch(NamedTuple):
     lines: int
     repaired: int = 0
     locations: Sequence[Location] = ()
+    unknown: Sequence[Unknown] = ()
 
 
 class UnitFrame(NamedTuple):

@@ -30,3 +30,10 @@ class Rejected(NamedTuple):
     offset: int
     error: str
     file_index: int = 0
+
+
+class Unknown(NamedTuple):
+    """A record that is skipped, because no reader knows its type. `row` is that of the next document."""
+
+    row: int
+    kind: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from curation.system.terminal import as_json_line, log_as_json, print_error, print_line, write_event
+from curation.system.terminal import as_json_line, log_as_json, print_error, print_line, printable_line, write_event
 
 if TYPE_CHECKING:
     from curation.system.progress import Progress
@@ -31,13 +31,13 @@ class Console:
 
         return Lines() if self.lines else choose_progress()
 
-    def info(self, text: object) -> None:
-        """Print text for people, on standard output."""
-        print_line(text)
+    def info(self, *lines: object) -> None:
+        """Print lines for people, on standard output."""
+        print_line("\n".join(map(printable_line, lines)))
 
     def warn(self, text: object) -> None:
         """Print a warning on standard error."""
-        print_error(f"warning: {text}")
+        print_error(printable_line(f"warning: {text}"))
 
     def fail(self, text: object, code: int) -> None:
         """Print the error that ends a command with exit code `code`, on standard error."""
@@ -45,7 +45,7 @@ class Console:
 
     def error_line(self, text: object, code: int) -> str:
         """Return the line that `fail` prints."""
-        return f"curate: {text}"
+        return printable_line(f"curate: {text}")
 
     def stopping(self, text: str) -> str:
         """Return the line that answers a signal."""
@@ -66,7 +66,7 @@ class Quiet(Console):
 
         return Progress()
 
-    def info(self, text: object) -> None:
+    def info(self, *lines: object) -> None:
         return
 
 

@@ -63,7 +63,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
         print_funnel(report, options.verbose)
         if options.output:
             for line in _end_lines(report, folder, options.verbose):
-                console.info(fitted(printable_line(line), sys.stdout))
+                console.info(*fitted(printable_line(line), sys.stdout).split("\n"))
         if finished.address:
             console.info(f"copied to {finished.address}; curate verify {finished.address} checks it")
         return

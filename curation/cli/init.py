@@ -72,7 +72,6 @@ def init(options: argparse.Namespace) -> int:
     from curation.reading.inputs import list_inputs
     from curation.recipes.starter import describe, starting_recipe
     from curation.recipes.survey import survey
-    from curation.system.terminal import printable_line
 
     path = path_of_output(options)
     surveyed = survey(list_inputs(inputs_in(options)), options.output)
@@ -92,7 +91,7 @@ def init(options: argparse.Namespace) -> int:
         settings = ", ".join(f"{name} {value}" for name, value in suggested.settings.items() if name != "path")
         console.info(f"  {suggested.settings['path']}{f' ({settings})' if settings else ''}")
         for line in describe(suggested):
-            console.info(f"    {printable_line(line)}")  # names of columns may have line ends
+            console.info(f"    {line}")
     if surveyed.unused:
         named, more = ", ".join(list(surveyed.unused)[:MAX_SHOWN_UNUSED]), len(surveyed.unused) - MAX_SHOWN_UNUSED
         console.info(f"not read: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")
@@ -101,7 +100,7 @@ def init(options: argparse.Namespace) -> int:
         console.info(f"read in part: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")
     if not inputs:
         console.info("Edit its input, or name your files: curate init PATH --force")
-    console.info(f"Next: curate plan {options.output}\n      curate run {options.output} -o out")
+    console.info(f"Next: curate plan {options.output}", f"      curate run {options.output} -o out")
     return int(
         console.result("init", output=str(path), inputs=len(inputs), unused=surveyed.unused, faults=surveyed.faults)
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, whole_number
-from curation.system.terminal import print_line, stdout_is_lost
+from curation.system.terminal import print_line, printable_line, stdout_is_lost
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
@@ -33,7 +33,7 @@ def inspect(options: argparse.Namespace) -> int:
 
     if options.path.endswith(".parquet"):
         for name, text in texts_of(options.path, options.documents):
-            print_line(f"--- {name}\n{text}\n")
+            print_line(f"--- {printable_line(name)}\n{text}\n")
         return 0
     found = open_tokens(options.path)
     tokenizer, note = (
@@ -41,7 +41,7 @@ def inspect(options: argparse.Namespace) -> int:
         if options.tokenizer
         else check_tokenizer(found.tokenizer, found.manifest)
     )
-    print_line(f"{found.path}: {found.size}")
+    print_line(printable_line(f"{found.path}: {found.size}"))
     if note:
         print_line(f"ids instead of text: {note}; give --tokenizer NAME to show text")
     for number in range(min(options.documents, len(found.rows))):

@@ -22,7 +22,7 @@ from curation.cli.parsing import HELP, help_text, is_family, parse
 from curation.errors import CurationError, InputWarning
 from curation.system import interrupts
 from curation.system.os_errors import FILLING, PASSING, explain
-from curation.system.terminal import print_line, protect_streams
+from curation.system.terminal import print_line, protect_streams, warning_line
 
 DESCRIPTION = "Raw text to training data: curated, deduplicated, tokenised, packed."
 EXIT_CODES = (
@@ -80,19 +80,16 @@ def _call(options: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", InputWarning)
-            warnings.showwarning = partial(_show_warning, options.console, warnings.showwarning)
+            warnings.showwarning = partial(_show_warning, options.console)
             return int(options.command.function(options))
     except Exception:
         interrupts.check()  # a library may have replaced the exception of a signal
         raise
 
 
-def _show_warning(console: Console, show: Any, message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Print a warning about inputs as other warnings of commands; `show` prints those of libraries."""
-    if issubclass(category, InputWarning):
-        console.warn(message)
-    else:
-        show(message, category, *place)
+def _show_warning(console: Console, message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Print a warning as other warnings of commands; those of libraries with their place and class."""
+    console.warn(message if issubclass(category, InputWarning) else warning_line(message, category, *place))
 
 
 def _fail(console: Console, text: str, code: int) -> int:

@@ -15,6 +15,7 @@ NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")  # a value, by the rule of argparse
 NAME_WIDTH = 18
 HELP = ("-h", "--help")
 REQUIRED = "the following arguments are required"  # a message of argparse
+EMPTY = "expected a value, not an empty text. Is a variable of your script not set?"
 
 
 class UsageError(CurationError):
@@ -79,6 +80,13 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"{self.command.name} has no option {flag}; did you mean -{flag}?")
             if flag not in known and (flag.startswith("--") or flag[:2] not in known):
                 raise UsageError(f"{self.command.name} has no option {flag}{_near_or_help(flag, known, self.prog)}")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse a value that is empty. It would count as not given: a script has a variable that is not set."""
+        if "" in arg_strings:
+            name = "" if action.option_strings else f"{action.metavar or action.dest}: "
+            raise argparse.ArgumentError(action, f"{name}{EMPTY}")
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of argparse's messages `argument --workers: ...` and `argument shell: ...`."""

@@ -13,7 +13,7 @@ from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, input
 from curation.cli.parsing import Command, Parser, number_of_seconds
 from curation.system import interrupts
 from curation.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
-from curation.system.terminal import aligned, printable_line
+from curation.system.terminal import aligned
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
@@ -68,7 +68,7 @@ def plan(options: argparse.Namespace) -> int:
     if options.full and console.is_for_people:
         return _print_settings(recipe, console)
     found = estimate(recipe, options.output, progress=console.progress())
-    console.info("\n".join(map(printable_line, plan_lines(found))))
+    console.info(*plan_lines(found))
     for warning in found.warnings:
         console.warn(warning)
     return int(console.result("plan", **msgspec.to_builtins(found)))
@@ -93,7 +93,7 @@ def _plan_by_measures(recipe: Recipe, options: argparse.Namespace) -> int:
         ]
         lines += [f"  {line}" for line in aligned(rows)]
         lines.append(f"that run removed {effect.before:,} there; judged in {1000 * effect.seconds:.0f} ms")
-        console.info("\n".join(map(printable_line, lines)))
+        console.info(*lines)
     return int(console.result("plan", measures=options.measures, filters=[effect._asdict() for effect in effects]))
 
 
@@ -106,10 +106,10 @@ def _print_settings(recipe: Recipe, console: Console) -> int:
     from curation.recipes.recipe import as_builtins
 
     files, _ = check_inputs(recipe)
-    console.info(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True).removesuffix("\n"))
-    console.info("# the chain")
+    settings = str(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True))
+    console.info(*settings.removesuffix("\n").split("\n"), "# the chain")
     for number, (name, stage) in enumerate(zip(recipe.stage_names, recipe.stages, strict=True), 1):
-        console.info("\n".join([f"# {number}. {name}", *(f"#      {line}" for line in stage.explain())]))
+        console.info(f"# {number}. {name}", *(f"#      {line}" for line in stage.explain()))
     console.info(f"# {counted(len(files), 'file')}, {size_of(files):,} bytes")
     return 0
 
@@ -137,9 +137,9 @@ def demo(options: argparse.Namespace) -> int:
     if code := conclude(finished, out, options, corpus=str(corpus)):
         return code
     options.console.info(
-        f"Next: curate inspect {out}/tokens/documentation_00000_text_document\n"
-        f"      curate init your/folder -o recipe.yaml\n"
-        f"      curate run recipe.yaml -o DIR"
+        f"Next: curate inspect {out}/tokens/documentation_00000_text_document",
+        "      curate init your/folder -o recipe.yaml",
+        "      curate run recipe.yaml -o DIR",
     )
     return 0
 

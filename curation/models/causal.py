@@ -28,6 +28,7 @@ from curation.models.encoders import (
     torch_device,
 )
 from curation.models.networks import TOKENS, explained, load_network
+from curation.system.panics import without_panics
 from curation.system.steps import note_share
 
 MOST_CONTEXT = 1024  # tokens of a window, by default; fewer if the model has fewer positions
@@ -114,6 +115,7 @@ class Causal:
         with explained(files.folder):  # values of a configuration may fit the weights, but not each other
             self.log_probabilities([np.zeros(2, np.int32)], 1, min(LENGTHS[0], files.max_tokens))
 
+    @without_panics()
     def windows(self, document: int, text: str, size: int, step: int) -> list[_Window]:
         """Return the windows of a text; none for a text with nothing to predict."""
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids

@@ -22,8 +22,10 @@ import numpy as np
 from curation.errors import EngineError, InputError
 from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, EncoderFiles, encoder_digests, open_encoder
 from curation.models.networks import SCORES, VECTORS, explained, load_network
+from curation.models.tokenizer_files import parse_tokenizer
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
+from curation.system.panics import without_panics
 
 if TYPE_CHECKING:
     import torch
@@ -185,12 +187,11 @@ class Encoder:
 
 def read_tokenizer(folder: Path) -> Any:
     """Return the tokenizer of a folder, without its truncation and padding. InputError for a file that is none."""
-    from tokenizers import Tokenizer
-
     path = folder / TOKENIZER
     try:
-        tokenizer = Tokenizer.from_file(str(path))
-        tokenizer.encode("a")
+        tokenizer, _ = parse_tokenizer(path.read_bytes())
+        with without_panics():
+            tokenizer.encode("a")
     except Exception as error:  # the package raises no narrower class
         raise InputError(f"{path} cannot be read as a tokenizer: {error}") from None
     tokenizer.no_truncation()

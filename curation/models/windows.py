@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from curation.errors import InputError, counted
+from curation.system.panics import without_panics
 from curation.system.steps import note_share
 
 PIECE = 2048  # characters that are tokenised at once, if a cut is found in them
@@ -52,6 +53,7 @@ def special_ids(tokenizer: Any) -> tuple[list[int], list[int]]:
     return encoding.ids[: text[0]], encoding.ids[text[-1] + 1 :]
 
 
+@without_panics()
 def cut_windows(
     tokenizer: Any, texts: Sequence[str | None], max_tokens: int, count: int, special: tuple[list[int], list[int]]
 ) -> Windows:

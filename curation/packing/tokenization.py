@@ -36,6 +36,7 @@ from curation.packing.unicode_differences import (
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
 from curation.system.html_table import Shown
 from curation.system.packages import package_version
+from curation.system.panics import PanicError, without_panics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -217,7 +218,8 @@ class Tokenizer(Shown):
         if not self.fast:
             return self._encode_with_reference(texts, range(len(texts)))
         try:
-            ids, counts = self._pool.encode(texts)
+            with without_panics():
+                ids, counts = self._pool.encode(texts)
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -251,14 +253,19 @@ class Tokenizer(Shown):
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""
-        return self._source.decode([int(i) for i in ids])
+        try:
+            return self._source.decode([int(i) for i in ids])
+        except PanicError as error:
+            raise TokenizerError(
+                f"tokenizer {self.name!r} cannot decode ids: {error}. Correct its file, or use another tokenizer"
+            ) from None
 
     def piece(self, token: int) -> str:
         """Return the text of a token. Special tokens, unknown text and the bytes of SentencePiece have their names, as
         in `<0x0A>`. Bytes that are not UTF-8 become U+FFFD."""
         name = self._source.piece(token)
         is_named = name is not None and (name in ("<unk>", "[UNK]") or name.startswith("<0x"))
-        return str(name) if is_named or name in self.special_tokens else self._source.decode([token])
+        return str(name) if is_named or name in self.special_tokens else self.decode([token])
 
     def _find_special_ids(self) -> tuple[list[int], list[int]]:
         bos = [self._require_token(self.bos, "prepend_bos", "a begin-of-sequence")] if self.spec.prepend_bos else []
@@ -323,7 +330,8 @@ class Tokenizer(Shown):
         """Return "" if gigatoken gives the reference's ids for all probes, else the reason."""
         probes = [*PROBES, *(f"a{text}b {text} " for text in self.special_tokens[:8])]
         try:
-            encoded = self._pool.encode(_large_strings(probes))
+            with without_panics():
+                encoded = self._pool.encode(_large_strings(probes))
         except BaseException as error:
             if not is_failure(error):
                 raise

@@ -20,9 +20,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from curation.errors import TokenizerError, near_or_nothing
+from curation.models.tokenizer_files import parse_tokenizer
 from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
 from curation.packing.unicode_differences import split_of
 from curation.system.packages import package_version
+from curation.system.panics import without_panics
 from curation.system.path_advice import advice
 from curation.system.terminal import print_once
 
@@ -74,10 +76,9 @@ class Vocabulary(NamedTuple):
 def is_failure(error: BaseException) -> bool:
     """Return whether an error comes from a tokenizer's library, not from the process (memory, interrupt).
 
-    `tokenizers` raises plain Exception. A panic in Rust is a BaseException of pyo3.
+    `tokenizers` raises plain Exception.
     """
-    own = isinstance(error, Exception) and not isinstance(error, MemoryError)
-    return own or type(error).__name__ == "PanicException"
+    return isinstance(error, Exception) and not isinstance(error, MemoryError)
 
 
 def load_vocabulary(name: str) -> Vocabulary:
@@ -256,17 +257,17 @@ def _load_from_hub(repository: str) -> Vocabulary:
 
 
 def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary:
-    import tokenizers
-
     data = path.read_bytes()
     try:
-        tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-        normalizer = json.loads(data).get("normalizer")
-    except BaseException as error:
+        tokenizer, content = parse_tokenizer(data)
+        with without_panics():
+            _check_growth(path, content.get("normalizer"))
+    except TokenizerError:
+        raise
+    except Exception as error:
         if not is_failure(error):
             raise
         raise TokenizerError(f"expected a Hugging Face tokenizer.json in {path}: {error}. Correct its path.") from error
-    _check_growth(path, normalizer)
     if getattr(tokenizer.model, "dropout", None):
         raise TokenizerError(
             f"the model of {path} has dropout {tokenizer.model.dropout:g}: each run would draw other ids. Set dropout "
@@ -287,9 +288,11 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         special_tokens=[added[i].content for i in sorted(added) if added[i].special],
         digest=hashlib.sha256(data).hexdigest(),
         versions={"tokenizers": package_version("tokenizers")},
-        encode=lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)],
-        decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
-        build_fast=lambda: _gigatoken_from_json(data),
+        encode=without_panics()(
+            lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        ),
+        decode=without_panics()(lambda ids: tokenizer.decode(ids, skip_special_tokens=False)),
+        build_fast=without_panics()(lambda: _gigatoken_from_json(data)),
         byte_pairs=lambda: huggingface_pairs(data),
         piece=tokenizer.id_to_token,
         split=lambda: split_of(json.loads(data)),
@@ -418,7 +421,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         versions={"sentencepiece": package_version("sentencepiece")},
         encode=lambda texts: model.encode(texts, out_type=int, num_threads=1),
         decode=model.decode,
-        build_fast=lambda: _gigatoken_from_json(_sentencepiece_json(data)),
+        build_fast=without_panics()(lambda: _gigatoken_from_json(_sentencepiece_json(data))),
         piece=model.id_to_piece,
         split=lambda: split_of(json.loads(_sentencepiece_json(data))),
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from curation.errors import IntegrityError
 from curation.reading.source_files import Slice
+from curation.reading.unknown_types import add_types
 from curation.rules.grammar import Rule
 from curation.rules.group_tallies import tallies_of_groups
 from curation.rules.tallies import Tally
@@ -33,6 +34,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     bytes_kept: int = 0  # of the texts in the partition
     bytes_read: int = 0
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
+    unknown: dict[str, int] = {}  # records of unknown types, which have no position (`curation.reading.unknown_types`)
     measured: int = 0  # rows for `measures/`
     locations: int = 0  # stored ones, of records that do not follow the one before them, in `.locations.npy`
     filled: list[str] = []  # carried columns with a value in some document
@@ -162,6 +164,7 @@ class SliceTotals:
 def _add(total: SliceRecord, record: SliceRecord) -> None:
     for name in SUMMED:
         setattr(total, name, getattr(total, name) + getattr(record, name))
+    add_types(total.unknown, record.unknown.items())
     for number, stage in enumerate(record.stages):
         if number == len(total.stages):
             total.stages.append(StageCount(kind=stage.kind, name=stage.name))

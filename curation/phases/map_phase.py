@@ -30,6 +30,7 @@ from curation.reading import schema_of
 from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
+from curation.reading.unknown_types import add_types
 from curation.rules.decide import Verdict
 from curation.run_folder.partitions import (
     REMOVED_SCHEMA,
@@ -197,6 +198,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         record.bytes_read += int(sizes.sum())
         record.rejected += len(batch.rejected)
         record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
+        add_types(record.unknown, ((found.kind, 1) for found in batch.unknown))
         record.filled += [
             name for name in task.slice.columns if name not in record.filled and batch.frame[name].count()
         ]

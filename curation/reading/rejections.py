@@ -13,6 +13,7 @@ from curation.errors import InputError, InputWarning, counted
 from curation.reading.documents import Documents
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
+from curation.reading.unknown_types import add_types, types_warning
 from curation.reading.urls import shown
 
 MAX_PLACES = 3  # that a message names, of each kind
@@ -35,6 +36,7 @@ class Tally(NamedTuple):
     lines         lines of the slice
     damaged       number of files that were not read to their end
     places        the first rejected records, and the first ones that name damage
+    unknown       records of unknown types by their type
     """
 
     file: str
@@ -44,6 +46,7 @@ class Tally(NamedTuple):
     rejected: int = 0
     damaged: int = 0
     places: tuple[Place, ...] = ()
+    unknown: tuple[tuple[str, int], ...] = ()
 
 
 def add(tally: Tally | None, input_slice: Slice, batch: Documents | Batch) -> Tally:
@@ -56,17 +59,21 @@ def add(tally: Tally | None, input_slice: Slice, batch: Documents | Batch) -> Ta
         if len([place for place in places if is_damage(place.error) == is_damage(entry.error)]) < MAX_PLACES:
             name = shown(input_slice.ranges[entry.file_index].file.path)
             places.append(Place(name, entry.line, entry.offset >= 0, entry.error))
+    unknown = dict(tally.unknown)
+    add_types(unknown, ((record.kind, 1) for record in batch.unknown))
     return tally._replace(
         records=tally.records + batch.rows - damaged,
         lines=tally.lines + batch.lines,
         rejected=tally.rejected + len(batch.rejected) - damaged,
         damaged=tally.damaged + damaged,
         places=tuple(places),
+        unknown=tuple(unknown.items()),
     )
 
 
 def report(tallies: Iterable[Tally], errors: str = "warn") -> None:
     """Warn of the records that are no documents, of all slices in their order; InputError if `errors` is "raise".
+    Records of unknown types are no error.
 
     A worker of a Dask cluster sends the warning to its clients.
     """
@@ -81,13 +88,14 @@ def report(tallies: Iterable[Tally], errors: str = "warn") -> None:
     if damaged:
         lost = f"{counted(damaged, 'file')} not read to the end: the documents after the damage are lost"
         parts.append(f"{lost}{_listed(places, damaged, True)}")
-    if not parts:
-        return
-    message = ". ".join(parts)
-    if errors == "raise":
-        raise InputError(f"{message}. {REMEDY}")
-    cluster = sys.modules.get("distributed")
-    (cluster or warnings).warn(message, InputWarning, stacklevel=3)
+    if parts and errors == "raise":
+        raise InputError(f"{'. '.join(parts)}. {REMEDY}")
+    unknown: dict[str, int] = {}
+    for tally in tallies:
+        add_types(unknown, tally.unknown)
+    messages = [". ".join(parts)] * bool(parts) + [types_warning(unknown)] * bool(unknown)
+    for message in messages:
+        (sys.modules.get("distributed") or warnings).warn(message, InputWarning, stacklevel=3)
 
 
 def _numbered(tallies: Iterable[Tally]) -> list[Place]:

@@ -83,8 +83,10 @@ def _between(engine: Engine, batch: Batch, row: int, limits: Slice) -> tuple[Bat
     rows = engine.to_arrow(batch.frame[[ROW]]).column(0).to_numpy()
     frame = engine.filter_rows(batch.frame, (rows >= limits.skip) & (rows < stop))
     rejected = [entry for entry in batch.rejected if limits.skip <= entry.row < stop]
+    unknown = [record for record in batch.unknown if not 0 <= limits.stop <= record.row]
     skipped = min(max(limits.skip - row, 0), stop - row)
-    return batch._replace(frame=frame, rejected=rejected, rows=stop - row), Passed(skipped=skipped)
+    batch = batch._replace(frame=frame, rejected=rejected, rows=stop - row, unknown=unknown)
+    return batch, Passed(skipped=skipped)
 
 
 def _split(engine: Engine, batch: Batch, passed: Passed, parts: Parts) -> Iterator[tuple[Batch, Passed]]:

@@ -25,7 +25,7 @@ def read_documents(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     size = 0
     for documents in _file_batches(input_slice, batch_bytes):
         batches.append(documents)
-        size += documents.table.nbytes + HELD_BYTES * len(documents.rejected)
+        size += documents.table.nbytes + HELD_BYTES * (len(documents.rejected) + len(documents.unknown))
         if size >= batch_bytes:
             yield _joined(batches)
             batches, size = [], 0
@@ -52,7 +52,8 @@ def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
         start = [Location(0, 0, 0)] if len(input_slice.ranges) > len(group) == 1 else []
         for documents in kind.read(group[0], batch_bytes) if len(group) == 1 else kind.read_group(group, batch_bytes):
             rows += documents.rows
-            documents, start = documents._replace(locations=[*start, *documents.locations]), []
+            if documents.rows:
+                documents, start = documents._replace(locations=[*start, *documents.locations]), []
             yield _shifted(documents, first, number) if number else documents
         first += rows
         number += len(group)
@@ -69,6 +70,7 @@ def _joined(batches: Sequence[Documents]) -> Documents:
         lines=sum(documents.lines for documents in batches),
         repaired=sum(documents.repaired for documents in batches),
         locations=[location for documents in batches for location in documents.locations],
+        unknown=[record for documents in batches for record in documents.unknown],
     )
 
 
@@ -78,5 +80,9 @@ def _shifted(documents: Documents, first: int, number: int) -> Documents:
     rejected = [
         entry._replace(row=entry.row + first, file_index=entry.file_index + number) for entry in documents.rejected
     ]
-    locations = shifted(documents.locations, first, number)
-    return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected, locations=locations)
+    return documents._replace(
+        table=documents.table.set_column(0, ROW, rows),
+        rejected=rejected,
+        locations=shifted(documents.locations, first, number),
+        unknown=[record._replace(row=record.row + first) for record in documents.unknown],
+    )

@@ -24,6 +24,7 @@ from curation.reading.split_settings import MARKED, SEPARATOR, Split
 
 HASH = pa.scalar("#", pa.large_string())
 SPLIT_BYTES = 4 << 20  # of text that is split at once
+NOTHING: dict[str, Any] = {"lines": 0, "repaired": 0, "locations": (), "unknown": ()}  # of all parts but the first
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 TokenSizes = Callable[[pa.LargeStringArray], tuple[np.ndarray, np.ndarray]]
 
@@ -119,7 +120,10 @@ class Parts:
         beyond those of the records. Locations stay those of records. The frame of `batch` is an Arrow table."""
         table = batch.frame
         end = self.records + batch.rows
-        rejected, others = list(batch.rejected), batch._replace(rejected=[], rows=0, lines=0, repaired=0, locations=())
+        rejected, others = (
+            list(batch.rejected),
+            batch._replace(rejected=[], rows=0, lines=0, repaired=0, locations=(), unknown=()),
+        )
         groups = [*self._groups(table)]
         for number, group in enumerate(groups):
             stop = int(groups[number + 1].column(ROW)[0].as_py()) if number + 1 < len(groups) else end
@@ -134,7 +138,7 @@ class Parts:
                     part = part._replace(rejected=moved, rows=self.positions - first)
                     added = part.rows - count
                 if piece == number == 0:
-                    part = part._replace(lines=batch.lines, repaired=batch.repaired, locations=batch.locations)
+                    part = part._replace(**{name: getattr(batch, name) for name in NOTHING})
                 yield part, added
                 del part
             self.records = stop

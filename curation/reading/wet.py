@@ -20,6 +20,7 @@ NEXT_RECORD = b"\n" + RECORD
 RECORD_END = b"\r\n\r\n"
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 LINE_ENDS = re.compile(rb"[\r\n]*")
+FOLDED = re.compile(rb"\r?\n[ \t]+")  # a field value goes on in the next line
 MAX_LINE_ENDS = 8  # bytes of line ends that are searched after a record
 MAX_HEADER_BYTES = 64 << 10
 RECORD_FIELDS = {"warc-type", "content-length"}
@@ -184,12 +185,15 @@ def _holds_record(data: bytearray, start: int, stop: int) -> bool:
 
 
 def _parse_headers(raw: bytes) -> dict[str, str]:
-    pairs = (line.partition(b":") for line in raw.splitlines()[1:])
-    return {
-        field.decode(): value.strip().decode("utf-8", "replace")
-        for name, colon, value in pairs
-        if colon and (field := name.strip().lower()) in KEPT_FIELDS
-    }
+    """Return the KEPT_FIELDS. Two types that differ are one that no reader knows."""
+    headers: dict[str, str] = {}
+    for line in FOLDED.sub(b" ", raw).splitlines()[1:]:
+        name, colon, content = line.partition(b":")
+        if colon and (field := name.strip().lower()) in KEPT_FIELDS:
+            value = content.strip().decode("utf-8", "replace")
+            first = headers.get("warc-type", value) if field == b"warc-type" else value
+            headers[field.decode()] = value if first == value else f"{first}, {value}"
+    return headers
 
 
 def _content_length(headers: dict[str, str]) -> int:

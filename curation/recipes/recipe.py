@@ -511,5 +511,5 @@ def _may_be_recipe(path: Path) -> bool:
     try:
         small = path.stat().st_size <= MAX_AMBIGUOUS_BYTES
         return small and isinstance(yaml.compose(path.read_bytes(), yaml.SafeLoader), yaml.MappingNode)
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         return False

@@ -19,8 +19,9 @@ from curation.reading.paths import split_suffix
 from curation.reading.source_files import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
 from curation.recipes.survey import SuggestedInput, Survey
-from curation.recipes.yaml_text import flow, on_one_line
+from curation.recipes.yaml_text import flow
 from curation.stages import FuzzyDedup
+from curation.system.terminal import printable_line
 
 EXAMPLE = "data/*.jsonl.gz"
 HTML = [  # patterns of a stage before `rewrite`
@@ -59,13 +60,13 @@ def starting_recipe(survey: Survey, name: str) -> str:
     name     file name of the recipe, for the commands in its comments
     """
     content = yaml.safe_load(shipped_recipes()[DEFAULT_RECIPE])
-    lines = [HEAD.format(name=name)]
+    lines = [HEAD.format(name=printable_line(name))]
     lines += [*_listed(survey.unused, "Not read"), *_listed(survey.faults, "Read in part")]
     lines += [f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
         found = _format_of(suggested)
         carried = {"columns": [found.address]} if found and found.address else {}
-        lines += [*(f"  # {on_one_line(line)}" for line in describe(suggested))]
+        lines += [*(f"  # {printable_line(line)}" for line in describe(suggested))]
         lines += [f"  - {flow(suggested.settings | carried)}"]
     lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
     lines += _html_stage(survey, content["stages"])
@@ -153,8 +154,8 @@ def _listed(paths: Mapping[str, str], title: str) -> Iterator[str]:
     for path, reason in paths.items():
         groups.setdefault(reason, []).append(path)
     for reason, group in list(groups.items())[:MAX_SHOWN_UNUSED]:
-        names = ", ".join(map(on_one_line, group[:MAX_SHOWN_UNUSED]))
+        names = ", ".join(map(printable_line, group[:MAX_SHOWN_UNUSED]))
         more = len(group) - MAX_SHOWN_UNUSED
-        yield f"#   {names}{f' and {more:,} more' if more > 0 else ''}: {on_one_line(reason)}"
+        yield f"#   {names}{f' and {more:,} more' if more > 0 else ''}: {printable_line(reason)}"
     if len(groups) > MAX_SHOWN_UNUSED:
         yield f"#   and {len(groups) - MAX_SHOWN_UNUSED:,} more reasons"

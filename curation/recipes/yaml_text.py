@@ -21,7 +21,9 @@ ADVICE = {  # part of a problem that PyYAML names -> remedy
     "end of stream": ". A bracket or a quote is not closed",
     "mapping values are not allowed here": ". Quote text that contains a colon, and put each key on its own line",
     "could not find expected ':'": ". Put a colon and a space after each key",
-    "could not determine a constructor": ". Remove the tag: a value is text, a number, a list or a mapping",
+    "could not determine a constructor": ". Quote the text = or <<",
+    "tag ": ". Remove the tag: a value is text, a number, a list or a mapping. Quote text that begins with !",
+    "merges": ". Write the values out",
     "duplicate key": ". Remove one of the two",
     "undefined alias": ". Quote text that begins with *",
     "special characters are not allowed": ". Save the recipe as UTF-8 text",
@@ -70,11 +72,6 @@ def flow(value: Any) -> str:
     return str(yaml.dump(value, Dumper=Dumper, **settings)).strip().removesuffix("\n...")
 
 
-def on_one_line(text: str) -> str:
-    """Text with control characters escaped: names of files and columns may have line ends."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
 def _expanded_size(value: object, known: dict[int, int]) -> int:
     """The number of values with aliases expanded; RecursionError for a value that contains itself."""
     if not isinstance(value, dict | list):
@@ -96,17 +93,34 @@ def _yaml_problem(error: Any) -> str:
 
 
 def _strict_loader() -> Any:
-    """PyYAML's safe loader that refuses duplicate keys, and raises YAMLError for values that Python cannot hold
-    (`2001-13-45`, a number of 5,000 digits)."""
+    """PyYAML's safe loader that refuses duplicate keys, tags, more than MAX_VALUES merged values, and values that
+    Python cannot hold (`2001-13-45`, a number of 5,000 digits)."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML carries no types
+        merged = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if tag := getattr(event, "tag", None):
+                name = tag.replace("tag:yaml.org,2002:", "!!")[:SHOWN_CHARACTERS]
+                raise yaml.composer.ComposerError(None, None, f"tag {name!r} is not allowed", event.start_mark)
+            return super().compose_node(parent, index)
+
+        def flatten_mapping(self, node: Any) -> None:
+            before = len(node.value)
+            super().flatten_mapping(node)
+            self.merged += len(node.value) - before
+            if self.merged > MAX_VALUES:
+                problem = f"merges (<<) make more than {MAX_VALUES:,} values"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             try:
                 constructed = super().construct_object(node, deep)
                 if isinstance(constructed, int):
                     float(constructed)  # OverflowError for an integer too long for messages
-            except (ValueError, ArithmeticError, LookupError, AttributeError):  # all that PyYAML's constructors raise
+            except (ValueError, ArithmeticError):
                 kind, value = node.tag.rpartition(":")[2], str(node.value)
                 value = value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}..."
                 problem = f"{value!r} is not a valid {kind}; quote it if it is text"

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from curation.packing.ordering import SPLIT, split_names
+from curation.recipes.exports import PATTERN, export_format
 from curation.run_folder.folder import CARD_BEGINS
 from curation.run_folder.report_schema import CARD, CLEANED, RAW
 from curation.system.files import commit
+from curation.system.terminal import printable_line
 
 TABLES = ("documents", "removed", "measures", CLEANED, RAW)  # folders
 READERS = {"jsonl": "json", "csv": "csv"}  # of `datasets`. Its configurations of one folder are all Parquet
 MAX_INPUTS = 50
 PUSHED_BEGINS = "---\n# `curate push` writes this file. The next push replaces it."
-MARKUP = re.compile(r"([\\`*_\[\]<>|#~])")
+FILE = re.compile(rf"({'|'.join(TABLES)})/({PATTERN})")
+BACKTICK, PIPE = r"\x60", r"\x7c"
 
 
 def write_card(folder: Path, content: dict[str, Any], columns: Sequence[str]) -> dict[str, str]:
@@ -42,10 +45,10 @@ def as_card(content: dict[str, Any], columns: Sequence[str], repo: str = "") -> 
     and neither the report nor the rest of a run."""
     configs = list(_configs(content))
     lines = [PUSHED_BEGINS if repo else CARD_BEGINS, *_front_matter(configs), "---", ""]
-    lines += [f"# {_shown(content['recipe']['name'] or 'run')}", ""]
+    lines += [f"# {_code(content['recipe']['name'] or 'run')}", ""]
     lines += [*_counts(content), *_inputs(content)]
     if any(folder == "documents" for folder, _ in _paths(content)):
-        lines += [f"Columns of `documents/`: {', '.join(map(_shown, columns))}.", ""]
+        lines += [f"Columns of `documents/`: {', '.join(map(_code, columns))}.", ""]
     if not repo:
         lines += ["`report.html` has the funnel, samples and sources. `curate verify DIR` checks every file.", ""]
     others = [(folder, path) for folder, path in _paths(content) if not path.endswith(".parquet")]
@@ -65,10 +68,10 @@ def _configs(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 def _paths(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each folder with tables, and the path or pattern of its files."""
-    present = dict(name.split("/", 1) for name in content["outputs"] if name.startswith(TABLES))
+    present = {file[1]: file[2] for file in map(FILE.fullmatch, content["outputs"]) if file}
     for folder in (name for name in TABLES if name in present):
         name = present[folder]
-        yield folder, f"{folder}/*.{name.rpartition('.')[2]}" if name.startswith("part-") else f"{folder}/{name}"
+        yield folder, f"{folder}/*.{export_format(name)}" if name.startswith("part-") else f"{folder}/{name}"
 
 
 def _front_matter(configs: Sequence[tuple[str, str, str]]) -> Iterator[str]:
@@ -94,14 +97,14 @@ def _counts(content: dict[str, Any]) -> Iterator[str]:
     yield f"| rejected | {documents['rejected']:,} | |"
     yield ""
     if tokens:
-        yield from (f"{tokens['count']:,} tokens by {_shown(tokens['tokenizer']['name'])}.", "")
+        yield from (f"{tokens['count']:,} tokens by {_code(tokens['tokenizer']['name'])}.", "")
 
 
 def _inputs(content: dict[str, Any]) -> Iterator[str]:
     yield from ("| input | documents kept | bytes of text | licence |", "|---|---:|---:|---|")
     for source in content["sources"][:MAX_INPUTS]:
         counts = f"{source['documents_kept']:,} | {source['bytes_kept']:,}"
-        yield f"| {_shown(source['name'])} | {counts} | {_shown(source.get('licence', ''))} |"
+        yield f"| {_code(source['name'])} | {counts} | {_code(source['licence']) if source.get('licence') else ''} |"
     if others := len(content["sources"]) - MAX_INPUTS:
         yield from ["", f"{others:,} more inputs are in `report.json`."] * (others > 0)
     yield ""
@@ -130,6 +133,7 @@ def _examples(configs: Sequence[tuple[str, str, str]], others: Sequence[tuple[st
     yield from ("```", "")
 
 
-def _shown(text: str) -> str:
-    """Text of others on one line, without the meaning that its characters have in Markdown."""
-    return MARKUP.sub(r"\\\1", " ".join("".join(c if c.isprintable() else " " for c in text).split()))
+def _code(text: str) -> str:
+    """Text of others as code, where GitHub's Markdown has no links, references, HTML or emoji. What would end the code,
+    or the cell of a table, is an escape as on a terminal."""
+    return f"`{printable_line(text).replace('`', BACKTICK).replace('|', PIPE) or ' '}`"

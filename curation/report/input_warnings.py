@@ -19,6 +19,7 @@ from curation.reading import shown
 from curation.reading.formats import format_of
 from curation.reading.inputs import AnyInput, entries_by_name
 from curation.reading.source_files import Slice
+from curation.reading.unknown_types import add_types, types_warning
 from curation.stages.outcome import StageCount
 
 MAX_REJECTED_SHARE = 0.1  # of all records
@@ -40,7 +41,8 @@ def warn_of_inputs(
     documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
     rejected: Path,
 ) -> list[str]:  # fmt: skip
-    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text.
+    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text, records
+    of unknown types.
 
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
@@ -55,7 +57,7 @@ def warn_of_inputs(
     warnings += _damaged(pairs)
     for name in entries_by_name(entries):
         own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
-        warnings += [*_empty_columns(name, own), *_repaired(name, own)]
+        warnings += [*_empty_columns(name, own), *_repaired(name, own), *_unknown_types(name, own)]
     return warnings
 
 
@@ -144,6 +146,14 @@ def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
             return f"; set encoding: of the input, such as latin-1 (--set input.{source}.encoding=latin-1)"
         return "; convert the input to UTF-8, which its format requires"
     return next(hint for mark, hint in HINTS if mark in error)
+
+
+def _unknown_types(name: str, own: Sequence[Read]) -> Iterator[str]:
+    types: dict[str, int] = {}
+    for _, record in own:
+        add_types(types, record.unknown.items())
+    if types:
+        yield f"input {name!r}: {types_warning(types)}"
 
 
 def _have_encodings(slices: Iterable[Slice]) -> bool:

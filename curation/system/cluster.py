@@ -29,6 +29,7 @@ from curation.system.interrupts import Interrupted, announce, cancelled_by, chec
 from curation.system.pools import ThreadedProcesses, threaded_processes
 from curation.system.sessions import TaskSession
 from curation.system.steps import Every
+from curation.system.terminal import protect_streams
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
@@ -118,6 +119,7 @@ def pool_of_processes(threads: Sequence[int]) -> Iterator[ThreadedProcesses]:
 def _begin_worker(watched: multiprocessing.connection.Connection) -> None:
     """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
     writing into a folder that another run may have locked."""
+    protect_streams()
     announce(str, lambda code: "")  # the parent speaks
     for number in TERMINAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

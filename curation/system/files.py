@@ -161,10 +161,12 @@ def remove_temporary(path: Path) -> None:
 def local_output(path: str | os.PathLike[str]) -> Path:
     """Return the path of an output, `~` replaced by the home folder.
 
-    Raises OutputError for a URL, for a name that is not UTF-8, and for a new name with an unreplaced `$VARIABLE`, an
-    unknown `~user` or a backslash.
+    Raises OutputError for an empty path, a URL, a name that is not UTF-8, and a new name with an unreplaced
+    `$VARIABLE`, an unknown `~user` or a backslash.
     """
     given = os.path.expanduser(os.fspath(path))
+    if not given:
+        raise OutputError("the path of the output is empty. Give a folder, such as out")
     if URL.match(given):
         scheme = given.partition(":")[0]
         advice = f"Give /{given.partition(':')[2].lstrip('/')}" if scheme == "file" else "Give a local folder"

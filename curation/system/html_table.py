@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
@@ -12,7 +11,6 @@ from curation.system.terminal import printable_line
 
 MAX_ROWS = 100
 MAX_CHARACTERS = 200  # of a value
-OVERRIDES = re.compile("[\\u202a-\\u202e\\u2066-\\u2069]")  # of the direction of text
 CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
 
 
@@ -45,7 +43,7 @@ class Shown:
 
     def __repr__(self) -> str:
         facts = (f"{name} {_number(value)}" for name, value in self._facts().items())
-        return f"<{type(self).__name__}: {', '.join(facts)}>"
+        return printable_line(f"<{type(self).__name__}: {', '.join(facts)}>")
 
     def _repr_html_(self) -> str:
         return html_table(type(self).__name__, (), self._facts().items())
@@ -65,4 +63,4 @@ def _cell(value: object) -> str:
 def _text(value: object) -> str:
     text = str(value)
     text = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
-    return escape(OVERRIDES.sub(lambda match: match[0].encode("unicode_escape").decode(), printable_line(text)))
+    return escape(printable_line(text))

@@ -15,6 +15,7 @@ import math
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -225,5 +226,8 @@ def _call(function: Callable[[], Value], seconds: float) -> Value | None:
 
 def _print(line: str) -> None:
     if line:
+        descriptor = 2
+        with suppress(AttributeError, OSError, ValueError):  # a stream without a descriptor
+            descriptor = sys.stderr.fileno()
         with suppress(OSError):  # standard error is closed
-            os.write(2, f"{line}\n".encode(errors="backslashreplace"))
+            os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))

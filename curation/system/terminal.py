@@ -2,6 +2,7 @@
 """Terminal output: text without control characters, on streams whose loss does not end a run.
 
 Names, reasons and texts come from untrusted files. An ESC in them could clear the screen, set its title, or type.
+A bidi control could change the order of a line, and an invisible character could make two names look equal.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import logging
 import os
 import re
 import sys
+import threading
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -30,12 +33,17 @@ EVENTS = {
     "error": ("text", "exit_code"),
     "result": ("command", "exit_code"),
 }  # fmt: skip
-UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all control characters but tab and newline
+# Bidi controls, line and paragraph separators, invisible characters and noncharacters. ZERO WIDTH SPACE, NON-JOINER and
+# JOINER (U+200B to U+200D) stay: Khmer and Thai, Persian and Hindi, and emoji are written with them.
+HIDDEN = r"\u061c\u180e\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
+UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{HIDDEN}]")  # with all controls but tab and newline
 UNSAFE_IN_LINE = re.compile(rf"[\t\n]|{UNSAFE.pattern}")
+UNSAFE_OF_LIBRARIES = re.compile(rf"(?![\b\r\x1b]){UNSAFE.pattern}")  # whose progress bars move the cursor
 
 
 def printable(text: object) -> str:
-    """Return the text with control characters (but tab and newline) and lone surrogates as `\\x1b`, `\\udc80`."""
+    """Return the text with control characters (but tab and newline), lone surrogates, bidi controls and invisible
+    characters as escapes: `\\x1b`, `\\udc80`, `\\u202e`."""
     return UNSAFE.sub(_escaped, str(text))
 
 
@@ -123,7 +131,10 @@ def print_once(*libraries: str) -> None:
 
 
 class _Lossy:
-    """A stream that ignores errors of writing: the reader has left, the terminal is closed, the disk is full."""
+    """A stream that ignores errors of writing: the reader has left, the terminal is closed, the disk is full.
+
+    It escapes what libraries write too.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -131,7 +142,7 @@ class _Lossy:
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(text)
+            self._stream.write(UNSAFE_OF_LIBRARIES.sub(_escaped, text))
         except OSError:
             self._discard_output()
         return len(text)
@@ -159,13 +170,15 @@ def protect_streams() -> None:
     """Make the standard streams of this process safe for a run: no error of writing to them ends it.
 
     Closed streams are opened on /dev/null. Otherwise the next file would get their descriptors, and with them
-    everything that libraries print.
+    everything that libraries print. Log messages, warnings and tracebacks are escaped by `printable`.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
+    if sys.stderr:  # with a descriptor of its own, `without_panics` may hold descriptor 2
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115  for the life of the process
         if hasattr(stream, "reconfigure"):
@@ -174,13 +187,30 @@ def protect_streams() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable())
     logging.getLogger().addHandler(handler)
+    sys.excepthook = threading.excepthook = _print_traceback
+    warnings.showwarning = lambda *warning: print_error(printable_line(warning_line(*warning)))
+
+
+def warning_line(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> str:
+    """Return a warning of a library with its place and class."""
+    return f"{file}:{line}: {category.__name__}: {message}"
+
+
+def _print_traceback(error: Any, *place: Any) -> None:
+    """Print a traceback: of what `sys.excepthook` gets, or of what `threading.excepthook` gets."""
+    import traceback
+
+    kind, *rest = (error, *place) if place else (error.exc_type, error.exc_value, error.exc_traceback)
+    if kind is not SystemExit:
+        print_error("".join(traceback.format_exception(kind, *rest)).removesuffix("\n"))
 
 
 class _Printable(logging.Formatter):
     """Log messages of this and other packages as text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(f"{record.levelname.lower()}: {super().format(record)}")
+        shown = printable if record.exc_info or record.stack_info else printable_line  # a traceback has lines
+        return shown(f"{record.levelname.lower()}: {super().format(record)}")
 
 
 class _Event(logging.Formatter):

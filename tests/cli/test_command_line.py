@@ -17,7 +17,7 @@ import yaml
 from curation.cli import main, overlap
 from curation.cli.groups import GROUPS
 from curation.cli.options import SHARED
-from curation.cli.parsing import Parser
+from curation.cli.parsing import EMPTY, Parser
 from curation.stages.corpus import similarity
 from tests.cli.test_cli import CURATE, curate, failed
 from tests.models.tiny_files import write_static
@@ -186,6 +186,25 @@ def test_options_have_a_help_and_no_second_meaning(command: Any):
         assert action.help, action
         shared = [flags for flags, _ in SHARED.values() if {*flags} & {*action.option_strings}]
         assert shared in ([], [tuple(action.option_strings)])
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+def test_an_empty_value_is_one_message(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    """Of any option and argument: it must not count as not given."""
+    monkeypatch.chdir(tmp_path)
+    actions = [action for action in Parser(command).actions if action.nargs != 0]
+    flags = [action.option_strings[0] for action in actions if action.option_strings]
+    needed = [
+        word for action in actions if action.required for flag in action.option_strings[:1] for word in (flag, "1")
+    ]
+    places = sum(2 if action.nargs == 2 else 1 for action in actions if not action.option_strings)
+    lines = [([flag, ""], f" {flag}") for flag in flags] + [([f"{flag}="], f" {flag}") for flag in flags]
+    for words, name in lines + ([([*needed, *[""] * places], ": ")] if places else []):
+        assert main([*command.name.split(), *words]) == 2, words
+        message = capsys.readouterr().err
+        assert message.startswith(f"curate: {command.name}{name}") and message.count("\n") == 1, words
+        assert message.endswith(EMPTY + "\n"), words
+    assert not files_below(tmp_path)
 
 
 def test_a_recipe_may_stand_behind_the_options(corpus: Path, capsys: pytest.CaptureFixture[str]):

@@ -12,7 +12,10 @@ import pytest
 from curation.demo import collect_documents
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("**/*.md")),
+]
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
 QUOTED = re.compile(r"`([^`\s]+)`")
@@ -73,6 +76,17 @@ def test_published_features_name_tests_that_exist():
     rows = re.findall(r"^\| .+ \| `(\w+/\w+\.py)::(\w+)` \|$", (ROOT / "docs/published_pipelines.md").read_text(), re.M)
     missing = [name for file, name in rows if f"\ndef {name}(" not in (ROOT / "tests" / file).read_text("utf-8")]
     assert missing == [] and len(rows) > 50
+
+
+def test_each_promise_of_security_names_tests_that_exist():
+    promises = (ROOT / "SECURITY.md").read_text("utf-8").partition("## Limits")[0]
+    rows = [line.strip("|").split("|") for line in promises.splitlines() if line.startswith("| ")][1:]
+    named = {row[0].strip(): re.findall(r"`(tests/[^`]+)`", row[-1]) for row in rows}
+    files = [(promise, ROOT / file) for promise, tests in named.items() for file in tests]
+    missing = [
+        (promise, file) for promise, file in files if not file.is_file() or "\ndef test_" not in file.read_text()
+    ]
+    assert missing == [] and len(rows) >= 8 and all(map(len, named.values()))
 
 
 def test_decisions_are_listed():

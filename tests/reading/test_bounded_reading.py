@@ -54,6 +54,9 @@ MANY = {
     "empty rows.csv": b"id,text\n" + b",\n" * 6_000,
     "no content.wet": RECORD % (b"conversion", b"", 0, b"") * 4_000,
     "other headers.wet": RECORD % (b"conversion", b"X: " + b"y" * 5000 + b"\r\n", 0, b"") * 600,
+    "many types.wet": b"".join(
+        RECORD % (b"type-%d" % k if k % 500 else b"conversion", b"", 0, b"") for k in range(20_000)
+    ),
     "many headers.wet": RECORD % (b"conversion", b"".join(b"%x:\r\n" % k for k in range(3000)), 0, b"") * 30,
     "long addresses.wet": RECORD % (b"conversion", b"WARC-Target-URI: " + b"y" * 5000 + b"\r\n", 0, b"") * 600,
     "separators.txt": b"a|" * 6_000,

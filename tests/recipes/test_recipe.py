@@ -3,6 +3,7 @@
 
 import copy
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -11,8 +12,9 @@ import yaml
 
 from curation.errors import RecipeError
 from curation.reading.inputs import Input
-from curation.recipes import renamed
+from curation.recipes import renamed, yaml_text
 from curation.recipes.changes import changed_keys
+from curation.recipes.imported.config import import_config
 from curation.recipes.recipe import (
     DEFAULT_RECIPE,
     Output,
@@ -24,8 +26,10 @@ from curation.recipes.recipe import (
     shipped_recipes,
 )
 from curation.recipes.renamed import Key, renamed_keys, with_new_names
+from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import Rule
 from curation.stages import ExactDedup, Filter, Rewrite
+from curation.synthesis.task import load_task
 
 WHOLE = """
 name: news
@@ -193,10 +197,6 @@ def test_renamed_keys_are_named_where_they_are_and_moved_in_reports(monkeypatch:
 # What YAML takes for a number, a date or a truth value, and Python does not.
 NO_VALUES = {
     "name: 2001-13-45": "'2001-13-45' is not a valid timestamp",
-    "name: !!timestamp today": "'today' is not a valid timestamp",
-    "name: !!bool maybe": "'maybe' is not a valid bool",
-    "name: !!int ''": "'' is not a valid int",
-    "name: !!float x": "'x' is not a valid float",
     "name: " + "9" * 5000: f"'{'9' * 40}...' is not a valid int",
     "seed: -" + "9" * 5000: f"'-{'9' * 39}...' is not a valid int",
     "budget: {max_bytes: 0x" + "f" * 5000 + "}": f"'0x{'f' * 38}...' is not a valid int",
@@ -220,6 +220,44 @@ def test_what_is_no_yaml(text: str):
         parse_recipe(text, "mine.yaml")
 
 
+TAGS = {
+    "name: !!binary aGVsbG8=": "'!!binary' is not allowed (line 1, column 7)",
+    "stages: []\ninput: !!set {a, b}": "'!!set' is not allowed (line 2, column 8)",
+    "seed: !!int '3'": "'!!int' is not",
+    "name: !!timestamp 2001-01-01": "'!!timestamp' is not",
+    "!!omap [a: 1]": "'!!omap' is not",
+    "? !!str stages\n: []": "'!!str' is not",
+    "stages: [!!merge <<]": "'!!merge' is not",
+    "name: !!python/name:os.system x": "'!!python/name:os.system' is not",
+    "name: !<tag:yaml.org,2002:binary> x": "'!!binary' is not",
+    "%TAG ! tag:x.example,2000:\n---\nname: !y 1": "'tag:x.example,2000:y' is not",
+    "name: !local x": "'!local' is not",
+    "name: ! x": "'!' is not",
+    "name: !u!x 1": "handle '!u!'",
+    "name: !" + "x" * 5000: "'!" + "x" * 39 + "' is not",
+}
+
+
+@pytest.mark.parametrize("text", TAGS)
+def test_tags_are_refused(text: str):
+    with pytest.raises(RecipeError) as error:
+        parse_recipe(text, "mine.yaml")
+    message = str(error.value)
+    assert message.startswith("mine.yaml is not valid YAML: ") and TAGS[text] in message and len(message) < 250
+    assert message.endswith(
+        ". Remove the tag: a value is text, a number, a list or a mapping. Quote text that begins with !"
+    )
+
+
+@pytest.mark.parametrize("read", [
+    load_recipe, load_task, import_config, lambda path: load_recipe("default", settings=[f"name={path.read_text()}"]),
+], ids=["recipe", "task", "import-config", "--set"])  # fmt: skip
+def test_tags_are_refused_wherever_yaml_is_read(tmp_path: Path, read: Callable[[Path], object]):
+    (tmp_path / "mine.yaml").write_text("!!binary aGVsbG8=")
+    with pytest.raises(RecipeError, match="tag '!!binary' is not allowed"):
+        read(tmp_path / "mine.yaml")
+
+
 NINE_TIMES = "".join(
     f"{name}: &{name} [{', '.join([before] * 9)}]\n"
     for before, name in zip(("x", "*a", "*b", "*c", "*d", "*e", "*f"), "abcdefg", strict=True)
@@ -241,6 +279,20 @@ NO_RECIPES = {
 def test_what_cannot_be_a_recipe_ends_in_one_message(text: str):
     with pytest.raises(RecipeError, match=NO_RECIPES[text]):
         parse_recipe(text)
+
+
+def test_text_that_is_nested_too_deeply_is_no_recipe(tmp_path: Path):
+    (tmp_path / "mine.txt").write_text("[" * 3000)
+    with pytest.raises(RecipeError, match="looks like data: give it with --input"):
+        load_recipe(tmp_path / "mine.txt")
+
+
+def test_merged_values_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    chain = "".join(f"a{k}: &a{k} {{<<: *a{k - 1}, x{k}: {k}}}\n" for k in range(1, 9))
+    assert parse_yaml(f"a0: &a0 {{x: 0}}\n{chain}", "mine.yaml")["a8"] == {"x": 0, **{f"x{k}": k for k in range(1, 9)}}
+    monkeypatch.setattr(yaml_text, "MAX_VALUES", 20)
+    with pytest.raises(RecipeError, match=r"merges \(<<\) make more than 20 values \(line 8, column 5\)\. Write the"):
+        parse_yaml(f"a0: &a0 {{x: 0}}\n{chain}", "mine.yaml")
 
 
 @pytest.mark.parametrize("text", NO_VALUES)

@@ -434,8 +434,8 @@ def test_columns_with_numbers_and_reserved_or_odd_names(capsys: pytest.CaptureFi
 
 def test_names_of_files_and_columns_cannot_end_a_comment():
     Path("data").mkdir()
-    Path("data/a\nstages: [].bin").write_text("x")
+    Path("data/a\nstages: []\x85\u2028\ufffe.bin").write_text("x")
     Path("data/a.jsonl").write_text(f'{{"text": "{STORY}", "n\\nstages: []": 5, "t\\nstages: []": "{STORY}"}}\n')
-    text = starting_recipe(survey([Input(path="data")]), "recipe.yaml")
-    assert "#   data/a\\nstages: [].bin: unknown format" in text
+    text = starting_recipe(survey([Input(path="data")]), "recipe\nstages: [].yaml")
+    assert "#   data/a\\nstages: []\\x85\\u2028\\ufffe.bin: unknown format" in text
     assert convert_recipe(yaml.safe_load(text)).stages == load_recipe("default").stages

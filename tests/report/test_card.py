@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`README.md` of a run: what it says for which outputs, whatever names the run has."""
 
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cmarkgfm import github_flavored_markdown_to_html
+from cmarkgfm.cmark import Options
 
 from curation.finished.verify import verify
 from curation.report.card import as_card
 from curation.running.run import run
+from curation.system.terminal import printable_line
 from tests.runs import made_texts, recipe_of, records_of, report_of
 
 SPLITS = {"train": 0.5, "valid": 0.3, "test": 0.2}
@@ -73,23 +77,68 @@ def test_counts():
     card = as_card(content(DOCUMENTS), ["doc", "text"])
     for line in (
         "The recipe kept 1,234 documents.", "| read | 2,000 | 99,999 |", "| removed | 760 | |", "| rejected | 6 | |",
-        "4,321 tokens by gpt2.", "| web | 1,234 | 56,789 | CC-BY-SA-4.0 |", "Columns of `documents/`: doc, text.",
+        "4,321 tokens by `gpt2`.", "| `web` | 1,234 | 56,789 | `CC-BY-SA-4.0` |",
+        "Columns of `documents/`: `doc`, `text`.",
     ):  # fmt: skip
         assert line in card.splitlines()
     many = [{"name": f"input-{k}", "documents_kept": 1, "bytes_kept": 1} for k in range(53)]
     card = as_card(content(DOCUMENTS, tokens={}, sources=many), ["doc"])
-    assert "input-49 " in card.replace("|", "") and "input-50" not in card and "3 more inputs are in `report" in card
+    assert "`input-49`" in card and "input-50" not in card and "3 more inputs are in `report" in card
     assert "tokens by" not in card
 
 
-def test_names_of_others_have_no_meaning_in_the_page():
-    recipe = {"name": "a\n---\n# <b>`x`</b> [l](u)|\u202e", "output": {"splits": {}, "documents": True}}
-    sources = [{"name": "web|1", "documents_kept": 1, "bytes_kept": 1, "licence": "x\n| y | z"}]
-    card = as_card(content(DOCUMENTS, recipe=recipe, sources=sources), ["do|c"])
-    assert configs_of(card) == configs_of(as_card(content(DOCUMENTS), []))
-    lines = card.splitlines()
-    assert lines[lines.index("---", 1) + 2] == r"# a --- \# \<b\>\`x\`\</b\> \[l\](u)\|"
-    assert r"| web\|1 | 1 | 1 | x \| y \| z |" in lines and r"Columns of `documents/`: do\|c." in lines
+HOSTILE = (
+    "https://name.example/login", "www.name.example", "mail@name.example and mailto:mail@name.example", "&copy;",
+    "&#64;", "@me", "#123 GH-1 owner/repo#1 0123456789abcdef0123456789abcdef01234567", "[^1]\n\n[^1]: note", "$x$",
+    "$$y$$ $`z`$", ":smile:", "<!-- x", "<details open><summary>x</summary>", "<script>alert(1)</script>", "[l](http://name.example)",
+    "![i](http://name.example/i.png)", "<http://name.example>", "a\n---\n# b", "a | b\n|---|---|", "\\", "a\\|b", "`",
+    "```", "a ``b`` c`", " ` ", "~~~", "**b** __i__ ~~s~~", "- [x] task", "> q", "1. one", "\tcode", "[l]: http://name.example",
+    "\u202e\u2028\x1b[2J", "---", "a" * 9000,
+)  # fmt: skip
+GITHUB = Options.CMARK_OPT_FOOTNOTES | Options.CMARK_OPT_UNSAFE  # raw HTML would be seen
+
+
+class Rendered(HTMLParser):
+    """A card as GitHub renders it: its elements with their attributes and the text outside of code; and the code."""
+
+    def __init__(self, card: str) -> None:
+        super().__init__()
+        self.page, self.codes, self.is_code = list[Any](), list[str](), False
+        self.feed(github_flavored_markdown_to_html(card.split("---\n", 2)[2], GITHUB))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.page.append((tag, attrs))
+        self.is_code = tag == "code"
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_code = False
+
+    def handle_data(self, data: str) -> None:
+        (self.codes if self.is_code else self.page).append(data)
+
+    def handle_comment(self, data: str) -> None:
+        self.page.append(data)
+
+
+def card_of(name: str, repo: str) -> str:
+    recipe = {"name": name, "output": {"splits": {}, "documents": True}}
+    sources = [{"name": name, "documents_kept": 1, "bytes_kept": 1, "licence": name}] * 2
+    tokens = {"count": 1, "tokenizer": {"name": name}}
+    outputs = [*DOCUMENTS, f"documents/{name}", f"raw/{name}\n.csv", f"raw/a.{name}\n"]
+    return as_card(content(outputs, recipe=recipe, sources=sources, tokens=tokens), ["doc", name, name], repo)
+
+
+@pytest.mark.parametrize("repo", ["", "owner/name"])
+def test_names_of_others_are_nothing_but_code(repo: str):
+    plain = Rendered(card_of("plain", repo))
+    for name in HOSTILE:
+        card = card_of(name, repo)
+        assert configs_of(card) == configs_of(as_card(content(DOCUMENTS), [], repo)), name
+        found = Rendered(card)
+        assert found.page == plain.page, name
+        shown = printable_line(name).replace("`", r"\x60").replace("|", r"\x7c")
+        codes = [shown if code == "plain" else code for code in plain.codes]
+        assert [code.strip() for code in found.codes] == [code.strip() for code in codes], name
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -102,4 +151,4 @@ def test_the_card_of_a_run_does_not_depend_on_slices(tmp_path: Path, kept: bool)
         run(recipe, tmp_path / name, engine="cpu", slice_bytes=size, workers=1)
         cards.append((tmp_path / name / "README.md").read_bytes())
         assert verify(tmp_path / name) == [] and "README.md" in report_of(tmp_path / name)["outputs"]
-    assert cards[0] == cards[1] and b"# made\n" in cards[0]
+    assert cards[0] == cards[1] and b"# `made`\n" in cards[0]

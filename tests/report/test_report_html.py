@@ -20,10 +20,12 @@ from curation.report.measured_sample import packed
 from curation.report.page import rendering
 from curation.report.page.live import SCRIPT
 from curation.running.run import run
+from curation.system.terminal import UNSAFE
 from tests.report.pages import CHROMIUM, chromium, without_scripts
 from tests.runs import made_texts, recipe_of, records_of, report_of
 
-HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e\"'&" + "W" * 3000
+HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e\u2028\"'&"
+HOSTILE += "\" onload=\"alert(1)' onload='alert(1)` onload=`alert(1) </title></svg>]]>--><!--{{ name }}" + "W" * 3000
 TAGS = {
     "a", "b", "body", "br", "code", "dd", "details", "div", "dl", "dt", "h1", "h2", "h3", "head", "html", "line",
     "mark", "meta", "nav", "p", "path", "polygon", "pre", "rect", "section", "span", "style", "summary", "svg", "table",
@@ -35,6 +37,7 @@ ATTRIBUTES = {
     "open", "points", "preserveaspectratio", "role", "style", "text-anchor", "viewbox", "width", "x", "x1", "x2", "y",
     "y1", "y2",
 }  # fmt: skip
+NAMING = {"reasons", "splits", "versions"}  # their keys are names
 WIDTHS = (390, 800, 1600)
 STAGES = [
     {"kind": "filter", "rules": [{"measure": "words", "min": 5, "max": 55, "reason": "short"},
@@ -90,11 +93,13 @@ class Reader(HTMLParser):
 
 
 def made_hostile(value: Any) -> Any:
-    """The report with every string that comes from outside replaced."""
+    """The report with every string that comes from outside replaced, those that are keys too."""
     if isinstance(value, dict):
-        named = ("exact_duplicate", "short")
         numbers = {"data": value.get("data"), "shown": value.get("shown")} if "drawn" in value else {}
-        return {HOSTILE if key in named else key: made_hostile(entry) for key, entry in value.items()} | numbers
+        hostile = {key: made_hostile(entry) for key, entry in value.items()} | numbers
+        for name in NAMING & hostile.keys():
+            hostile[name] = {f"{key}{HOSTILE}": entry for key, entry in hostile[name].items()}
+        return hostile
     if isinstance(value, list):
         return [made_hostile(entry) for entry in value]
     return HOSTILE if isinstance(value, str) else value
@@ -105,10 +110,11 @@ def test_hostile_names_are_inert(report: dict[str, Any]):
     page = without_scripts(whole)
     found = Reader(page)
     assert found.tags <= TAGS and found.attributes <= ATTRIBUTES and found.open == []
-    assert "<script" not in page and "\x1b" not in page and html.escape("<script>alert(1)") in page
+    assert "<script" not in page and html.escape("<script>alert(1)") in page and "\\u202e\\u2028" in page
+    assert not UNSAFE.search(whole)
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    assert f'http-equiv="Content-Security-Policy" content="{policy}">' in page and "\x1b" not in whole
+    assert f'http-equiv="Content-Security-Policy" content="{policy}">' in page
     assert {*re.findall(r'href="([^"]*)"', page)} <= {f"#{name}" for name in re.findall(r'id="([a-z]+)"', page)}
 
 

@@ -267,6 +267,7 @@ def test_a_mixture_that_cannot_be_so_large_is_smaller_and_says_so():
     ("settings", "told"),
     [
         ({"weights": {}}, "weights is empty"),
+        ({"weights": {"a": 1}, "tokenizer": ""}, "tokenizer is empty"),
         ({"temperature": 2}, "give weights or temperature, not both"),
         ({"weights": {}, "temperature": -1}, "temperature must be above 0, not -1"),
         ({"weights": {}, "temperature": float("inf")}, "temperature must be finite, not inf"),

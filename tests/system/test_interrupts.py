@@ -19,12 +19,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from curation.cli import main
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from curation.system import interrupts
 from curation.system.files import TEMPORARY
-from curation.system.terminal import printable, printable_line
 from tests.runs import data_digests, files_below, made_texts, recipe_of, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -480,36 +478,3 @@ def test_a_run_does_not_depend_on_its_streams(name: str, corpus: Path, tmp_path:
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
     assert data_digests(tmp_path / "out") == whole
-
-
-def test_no_control_character_reaches_a_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-):
-    escape = "\x1b]0;owned\x07\x1b[2J\x9b31m"
-    texts = [f"{escape} some words of a text {number}" for number in range(3)] + ["short"]
-    (tmp_path / f"a{escape}.jsonl").write_bytes(records_of(texts) + b"no record\n" * 9)
-    (tmp_path / "evil.yaml").write_text(
-        'name: "n\\e[2J"\nstages: [{kind: filter, name: "s\\e[2J", '
-        'rules: [{measure: words, min: 2, reason: "r\\e[2J\\x9b1m"}]}]\n'
-    )
-    commands = (
-        ["run", "evil.yaml", "-i", f"a{escape}.jsonl", "-o", "out", "--engine", "cpu"],
-        ["run", "evil.yaml", "-i", f"a{escape}.jsonl", "-o", "out", "--engine", "cpu"],
-        ["run", "evil.yaml", "-i", f"missing{escape}.jsonl", "-o", "out"],
-        ["plan", "evil.yaml", "-i", f"a{escape}.jsonl"],
-        ["inspect", "out/tokens/a-0-owned-2J-31m_00000_text_document"],
-        ["verify", "out"],
-        ["recipes", "show", f"x{escape}"],
-    )
-    monkeypatch.chdir(tmp_path)
-    for command in commands:
-        main(command)
-        shown = "".join(capfd.readouterr())
-        assert shown and "Traceback" not in shown
-        assert not [character for character in shown if character < " " and character not in "\t\n"], command
-        assert "\x9b" not in shown and "\x7f" not in shown, command
-
-
-def test_what_is_printed_of_control_characters():
-    assert printable("a\x1b[1m\tb\n\x9b\udc80é") == "a\\x1b[1m\tb\n\\x9b\\udc80é"
-    assert printable_line("a\tb\nc") == "a\\tb\\nc"

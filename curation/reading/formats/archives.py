@@ -22,7 +22,9 @@ from curation.reading.links import links_of
 from curation.reading.page_encodings import charset_of
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunks
+from curation.reading.unknown_types import MAX_CHARACTERS, TYPES
 from curation.reading.wet import Record, read_records
+from curation.records import Unknown
 from curation.system.interrupts import check as check_interrupts
 
 
@@ -36,7 +38,7 @@ class Entry(NamedTuple):
     repaired: bool  # malformed bytes became U+FFFD before the text was known
 
 
-RECORD_ID = "warc-record-id"
+TYPE, RECORD_ID = "warc-type", "warc-record-id"
 URL, LINKS = "warc-target-uri", "links"
 FIELDS = {"url": URL, "date": "warc-date", "warc_id": RECORD_ID}
 
@@ -44,25 +46,31 @@ TextOf = Callable[[Record], tuple[bytes, bool, dict[str, str]]]  # with `repaire
 
 
 def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: TextOf) -> Iterator[Documents]:
-    """Yield the records of one type as documents. Each damaged stretch of the file counts as one rejected record."""
+    """Yield the records of one type as documents. Each damaged stretch of the file, and each record without a type,
+    counts as one rejected record. Types are compared without case, as the literals of ISO 28500 are."""
     row = size = 0
     entries: list[Entry] = []
+    unknown: list[Unknown] = []
     with open_planned(file) as stream:
         for record in read_records(read_chunks(stream, batch_bytes), file.max_document_bytes):
-            if record.headers.get("warc-type") != kind and not record.damage:
-                continue
-            entry = _with_text(record, text_of, file)
-            entries.append(entry)
-            size += HELD_BYTES + len(entry.text) + sum(map(len, entry.headers.values()))
+            found = record.headers.get(TYPE, "").lower()
+            if record.damage or found in ("", kind):
+                entry = _with_text(record, text_of, file)
+                entries.append(entry)
+                size += HELD_BYTES + len(entry.text) + sum(map(len, entry.headers.values()))
+            elif found not in TYPES:
+                unknown.append(Unknown(row + len(entries), found[:MAX_CHARACTERS]))
+                size += HELD_BYTES
             if size >= batch_bytes:
-                yield _as_documents(entries, file, row)
-                row, size, entries = row + len(entries), 0, []
-    if entries:
-        yield _as_documents(entries, file, row)
+                yield _as_documents(entries, file, row, unknown)
+                row, size, entries, unknown = row + len(entries), 0, [], []
+    if entries or unknown:
+        yield _as_documents(entries, file, row, unknown)
 
 
 def _with_text(record: Record, text_of: TextOf, file: SourceFile) -> Entry:
-    error = record.damage or (too_large(file.max_document_bytes) if record.too_large else "")
+    error = record.damage or ("" if record.headers.get(TYPE) else "the record has no WARC-Type")
+    error = error or (too_large(file.max_document_bytes) if record.too_large else "")
     text, repaired, fields = b"", False, dict[str, str]()
     try:
         if not error:
@@ -72,7 +80,7 @@ def _with_text(record: Record, text_of: TextOf, file: SourceFile) -> Entry:
     return Entry(record.offset, record.headers | fields, text, error, repaired)
 
 
-def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents:
+def _as_documents(entries: list[Entry], file: SourceFile, row: int, unknown: list[Unknown]) -> Documents:
     numbered = list(enumerate(entries, row))
     rejected = [Rejected(k, k, entry.offset, entry.error) for k, entry in numbered if entry.error]
     text, repaired = strings([entry.text for entry in entries if not entry.error])
@@ -84,7 +92,8 @@ def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents
         *([_value(entry, FIELDS.get(name, name)) for entry in headers] for name in file.carried.values()),
     ]
     table = pa.table(columns, schema=schema_of(file.carried))
-    return Documents(table, rejected, len(entries), len(entries), repaired + sum(entry.repaired for entry in entries))
+    repaired += sum(entry.repaired for entry in entries)
+    return Documents(table, rejected, len(entries), len(entries), repaired, unknown=unknown)
 
 
 def _value(headers: dict[str, str], field: str) -> str | None:

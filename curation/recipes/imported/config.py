@@ -15,9 +15,10 @@ from curation.recipes.imported import curator, datajuicer, datatrove, dolma
 from curation.recipes.imported.entries import WHEN, Entry, NotTranslated, Part, Settings, Translator
 from curation.recipes.imported.scripts import pipelines_of
 from curation.recipes.recipe import convert_recipe, parse_recipe
-from curation.recipes.yaml_text import flow, on_one_line, parse_yaml
+from curation.recipes.yaml_text import flow, parse_yaml
 from curation.system.os_errors import explain
 from curation.system.path_advice import advice
+from curation.system.terminal import printable_line
 
 MAX_BYTES = 4_000_000
 SCRIPT, STRUCTURED = ".py", (".yaml", ".yml", ".json")
@@ -81,9 +82,9 @@ def import_config(path: str, name: str = "recipe.yaml") -> Imported:
             f"{'; '.join(missing[:MAX_REASONS]) or 'it has no entries'}{more}. `curate init` writes a first recipe"
         )
     head = [
-        f"{len(found):,} of {len(entries):,} entries of {on_one_line(Path(path).name)} ({tool.NAME}).",
+        f"{len(found):,} of {len(entries):,} entries of {printable_line(Path(path).name)} ({tool.NAME}).",
         *remark,
-        f"`curate import-config` wrote this recipe. Check it: curate plan {on_one_line(name)}",
+        f"`curate import-config` wrote this recipe. Check it: curate plan {printable_line(name)}",
     ]
     body = [*_recipe_lines(found, Path(name).stem), *_notes(differences, missing)]
     text = "\n".join([*(f"# {line}" for line in head), *body]) + "\n"
@@ -145,7 +146,7 @@ def _tool_of(content: Any, path: str) -> Any:
     for key, tool in KEYS.items():
         if content.get(key):
             return tool
-    names = ", ".join(on_one_line(str(key)[:MAX_SHOWN]) for key in list(content)[:MAX_NAMED]) or "nothing"
+    names = ", ".join(printable_line(str(key)[:MAX_SHOWN]) for key in list(content)[:MAX_NAMED]) or "nothing"
     raise RecipeError(f"{path} has {names} at its top, none of {', '.join(KEYS)}. Expected {EXPECTED}")
 
 
@@ -336,12 +337,12 @@ def _renamed(steps: tuple[Any, ...], taken: set[str]) -> list[Any]:
 
 def _comment(entry: Entry, given: str) -> str:
     place = f"{entry.place} " if entry.place and entry.place != entry.name else ""
-    return on_one_line(f"{place}{entry.name}{f': {given}' if given else ''}")
+    return printable_line(f"{place}{entry.name}{f': {given}' if given else ''}")
 
 
 def _line(entry: Entry, note: str) -> str:
     place = f" ({entry.place})" if entry.place and entry.place != entry.name else ""
-    return on_one_line(f"{entry.name[:MAX_SHOWN]}{place}: {note}")
+    return printable_line(f"{entry.name[:MAX_SHOWN]}{place}: {note}")
 
 
 def _notes(differences: list[str], missing: list[str]) -> Iterator[str]:

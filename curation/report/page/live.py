@@ -15,6 +15,8 @@ from typing import Any
 
 import orjson
 
+from curation.system.terminal import UNSAFE, printable
+
 SCRIPT = Path(__file__).with_name("live.js").read_text("utf-8")
 SCRIPT_DIGEST = b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 DATA_BYTES = 1_750_000  # of all filters; the first ones have sliders
@@ -42,7 +44,8 @@ class Sliders:
             self.filters[entry["stage"]] = len(encoded)
             self.rules[entry["stage"]] = {_key(entry, rule): place for place, rule in enumerate(entry["rules"])}
             encoded.append(found)
-        self.data = f"[{b','.join(encoded).decode()}]".replace("<", "\\u003c")
+        data = f"[{b','.join(encoded).decode()}]".replace("<", "\\u003c")
+        self.data = UNSAFE.sub(lambda found: f"\\{printable(found[0])}", data)  # the script shows `\u202e` as text
 
     def place(self, stage: str, rule: Mapping[str, Any], column: int = -1, group: int = -1) -> int | None:
         """Return the place of a rule of `report.json` among those of its filter; None without sliders."""

@@ -102,6 +102,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
                 )
         if self.by in ("", TEXT, ID):
             raise ValueError(f"by must be source, or a column whose values repeat, not {self.by!r}")
+        if not self.tokenizer:
+            raise ValueError("tokenizer is empty; name one, such as gpt2")
         for field in ("documents", "tokens", "seed", "max_epochs"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field} must be 0 or more, not {getattr(self, field)}")

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads tokenizer.json by the package `tokenizers`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from curation.system.panics import without_panics
+
+
+@without_panics()
+def parse_tokenizer(data: bytes) -> tuple[Any, Any]:
+    """Return the tokenizer of the bytes of a tokenizer.json, and their content.
+
+    Raises what the package raises, mostly plain Exception, and PanicError.
+    """
+    from tokenizers import Tokenizer
+
+    content = json.loads(data)
+    if isinstance(content, dict) and isinstance(model := content.get("model"), dict):
+        _check_merges(model)
+    return Tokenizer.from_str(data.decode()), content
+
+
+def _check_merges(model: dict[str, Any]) -> None:
+    """Raise ValueError for a merge whose second part lacks the prefix of parts inside a word.
+
+    The package cuts as many bytes as the prefix has. That may be half a character, which ends the process.
+    """
+    prefix = model.get("continuing_subword_prefix") or ""
+    for merge in model.get("merges") or () if prefix else ():
+        second = merge.partition(" ")[2] if isinstance(merge, str) else merge[1]
+        if not second.startswith(prefix):
+            raise ValueError(f"the second part of the merge {merge!r} must begin with {prefix!r}")
