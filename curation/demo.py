@@ -59,7 +59,7 @@ def prepare_corpus(folder: Path) -> tuple[Path, str]:
         return path, f"{path} already exists"
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; give another --output, which must be a folder")
-    if folder.exists() and any(entry != _unfinished(path) for entry in folder.iterdir()):
+    if folder.exists() and not all(entry == _unfinished(path) and _is_own_file(entry) for entry in folder.iterdir()):
         raise OutputError(f"{folder} is not empty and has no {CORPUS} of a demo; give another --output")
     folder.mkdir(parents=True, exist_ok=True)
     documents, size = write_corpus(path)
@@ -68,6 +68,10 @@ def prepare_corpus(folder: Path) -> tuple[Path, str]:
 
 def _unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".unfinished")
+
+
+def _is_own_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def write_corpus(path: str | os.PathLike[str]) -> tuple[int, int]:

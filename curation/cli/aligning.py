@@ -62,13 +62,12 @@ def align(options: argparse.Namespace) -> int:
 
 def _output(options: argparse.Namespace) -> Path:
     from curation.errors import OutputError
-    from curation.system.files import local_output
+    from curation.system.files import check_new, local_output
 
     target = local_output(options.output)
     if target.suffix not in SUFFIXES:
         raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
-    if target.is_dir() or (target.exists() and not options.force):
-        raise OutputError(f"{target} exists already. Give another --output, or --force to replace it")
+    check_new(target, options.force)
     return target
 
 

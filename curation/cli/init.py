@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -40,16 +39,14 @@ def share_output(parser: Parser, metavar: str) -> None:
 def path_of_output(options: argparse.Namespace) -> Path:
     """Return where a command writes its recipe. Raises UsageError for another suffix, OutputError for a file that is
     there."""
-    from curation.errors import OutputError
-    from curation.system.files import local_output
+    from curation.system.files import check_new, local_output
 
     path = local_output(options.output)
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"{options.command.name} --output {options.output} is not a recipe; expected a name ending in .yaml or .yml"
         )
-    if path.exists() and not options.force:
-        raise OutputError(f"{path} already exists. Give another --output, or --force")
+    check_new(path, options.force)
     return path
 
 
@@ -68,10 +65,11 @@ def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxy
 
 
 def init(options: argparse.Namespace) -> int:
-    from curation.errors import OutputError, counted
+    from curation.errors import counted
     from curation.reading.inputs import list_inputs
     from curation.recipes.starter import describe, starting_recipe
     from curation.recipes.survey import survey
+    from curation.system.files import check_new
 
     path = path_of_output(options)
     surveyed = survey(list_inputs(inputs_in(options)), options.output)
@@ -83,8 +81,7 @@ def init(options: argparse.Namespace) -> int:
         if suggested.listed
     }
     for name in texts:
-        if os.path.exists(name) and not options.force:
-            raise OutputError(f"{name} already exists. Give another --output, or --force")
+        check_new(Path(name), options.force)
     write_recipe(path, text, texts)
     console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
     for suggested in inputs[:MAX_SHOWN_INPUTS]:

@@ -13,6 +13,7 @@ from curation.report.marks import excerpt, removing_spans
 from curation.report.page.rendering import rendered
 
 CHARACTERS = 600  # of an example
+HEADING = b"<h1>Two runs compared</h1>"  # of every such page
 
 
 def comparison_page(found: Comparison, a: FinishedRun, b: FinishedRun) -> str:

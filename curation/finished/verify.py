@@ -27,7 +27,7 @@ from curation.reading.paths import is_run
 from curation.reading.urls import is_remote, shown
 from curation.report.report import HTML, digest
 from curation.run_folder.documents import part_files
-from curation.run_folder.folder import REPORT, WORK, plan_path
+from curation.run_folder.folder import REPORT, WORK, has_mark, is_cache, plan_path
 from curation.run_folder.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.stages.outcome import StageCount
 from curation.system.files import as_json, file_sha256
@@ -73,9 +73,11 @@ def verify(folder: str | Path) -> list[str]:
     if not Path(folder).is_dir():
         raise OutputError(no_run(folder))
     folder = Path(folder)
-    if (folder / REPORT).is_symlink():
-        return [_link(REPORT)]
     path = folder / REPORT
+    if path.is_symlink():
+        return [_link(REPORT)]
+    if path.exists() and not path.is_file():  # a pipe has no end
+        return [f"{REPORT} is no regular file"]
     content, fault = report_in(path.read_bytes() if path.exists() else None, str(path))
     if content is None:
         if fault:
@@ -167,8 +169,9 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
             problems += [] if links_on_path else [f"{_shown(name)} {fault}"]
         elif sha256 and file_sha256(folder / name) != sha256:  # reports up to 0.2.0 lack the digest of report.html
             problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one in report.json")
-    foreign = sorted(modes.keys() - expected.keys() - {REPORT} - links)
-    return problems + [f"{_shown(name)} is not part of the run" for name in foreign if not _is_cache(name, content)]
+    others = sorted(modes.keys() - expected.keys() - {REPORT} - links)
+    foreign = [name for name in others if not is_cache(name, content["outputs"])]
+    return problems + [f"{_shown(name)} is not part of the run" for name in foreign]
 
 
 def _size(path: Path) -> int:
@@ -209,17 +212,11 @@ def _may_work(folder: Path, content: dict[str, Any]) -> bool:
 
     The next run of the recipe deletes the leftover. The checks read nothing in it.
     """
-    return content["recipe"]["output"]["keep_work"] or plan_path(folder).is_file()
+    return content["recipe"]["output"]["keep_work"] or has_mark(folder)
 
 
 def _cannot_list(error: OSError) -> None:
     raise error
-
-
-def _is_cache(name: str, content: dict[str, Any]) -> bool:
-    """Whether the file is an index that Megatron or NeMo writes when it trains on a pair."""
-    prefix, separator, _ = name.partition("/cache/")
-    return name.startswith(f"{INDEX_FOLDER}/") or (bool(separator) and f"{prefix}.idx" in content["outputs"])
 
 
 def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:

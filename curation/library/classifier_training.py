@@ -26,7 +26,7 @@ from curation.library.scoring_metrics import CalibrationBin, LabelMetrics, calib
 from curation.models.fasttext import END_OF_TEXT, LABEL_PREFIX, load_classifier
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.system.files import as_json, commit_all, file_sha256, local_output, sweep_dead
+from curation.system.files import as_json, check_new, commit_all, file_sha256, local_output, sweep_dead
 from curation.system.html_table import html_table
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, each, watching
@@ -201,8 +201,7 @@ def _check(
         raise OutputError(f"the output is {path}, expected {kind} with the suffix {suffix}")
     report_path = path.with_suffix(".json")
     for file in (path, report_path):
-        if file.is_dir() or (file.exists() and not force):
-            raise OutputError(f"{file} exists already. Give another --output, or --force to replace it")
+        check_new(file, force)
     return path, report_path
 
 

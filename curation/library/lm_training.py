@@ -25,7 +25,7 @@ from curation.kernels.language_model import hash_span
 from curation.library.external_sort import BATCH_ROWS, Sorter
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.system.files import commit, local_output, sweep_dead
+from curation.system.files import check_new, commit, local_output, sweep_dead
 from curation.system.steps import each, watching
 
 BATCH_BYTES = 4 << 20
@@ -137,8 +137,7 @@ def _check_output(output: str | os.PathLike[str], force: bool) -> Path:
     path = local_output(output).expanduser()
     if path.suffix != SUFFIX:
         raise OutputError(f"the output is {path}, expected a model with the suffix {SUFFIX}")
-    if path.is_dir() or (path.exists() and not force):
-        raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
+    check_new(path, force)
     return path
 
 

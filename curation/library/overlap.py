@@ -36,7 +36,7 @@ from curation.reading.source_files import SourceFile
 from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
 from curation.stages.words import check_words
-from curation.system.files import as_json, commit, local_output
+from curation.system.files import as_json, check_new, commit, local_output
 from curation.system.html_table import html_table
 from curation.system.steps import Count, each, watching
 
@@ -158,8 +158,7 @@ def check_output(path: str | os.PathLike[str], force: bool) -> Path:
     target = local_output(path)
     if target.suffix not in SUFFIXES:
         raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
-    if target.is_dir() or (target.exists() and not force):
-        raise OutputError(f"{target} exists already. Give another --output, or --force to replace it")
+    check_new(target, force)
     return target
 
 

@@ -38,6 +38,7 @@ from curation.errors import IntegrityError, OutputError
 from curation.system.files import (
     GrowingDigest,
     begin_sync,
+    check_new,
     file_sha256,
     sweep_dead,
     sync_folder,
@@ -148,8 +149,8 @@ class PairWriter:
         self.dtype = np.dtype(dtype)
         self.documents = self.empty_documents = self.tokens = self._synced_bytes = 0
         _dtype_code(self.dtype)
-        if not force:
-            self._refuse_overwrite()
+        for suffix in (".bin", ".idx"):
+            check_new(suffixed(self.prefix, suffix), force)
         folder = self.prefix.with_name(f"_tmp.{self.prefix.name}")
         with ExitStack() as opened:
             sweep_dead(folder)  # left by a killed run
@@ -227,11 +228,6 @@ class PairWriter:
             sha256_idx=file_sha256(suffixed(self.prefix, ".idx")),
         )
 
-    def _refuse_overwrite(self) -> None:
-        for path in (suffixed(self.prefix, ".bin"), suffixed(self.prefix, ".idx")):
-            if path.exists():
-                raise OutputError(f"{path} exists already. Give another folder, or force the replacement.")
-
     def _add_lengths(self, lengths: np.ndarray, num_bytes: int) -> None:
         lengths = np.asarray(lengths)
         kept = lengths[lengths != 0]
@@ -265,8 +261,8 @@ class PairWriter:
     def _rename(self) -> None:
         folder = self.prefix.parent
         fence()
-        suffixed(self.prefix, ".idx").unlink(missing_ok=True)
         remove_stale_cache(self.prefix)
+        suffixed(self.prefix, ".idx").unlink(missing_ok=True)
         sync_folder(folder)
         os.replace(self._folder / "bin", suffixed(self.prefix, ".bin"))
         sync_folder(folder)
@@ -278,11 +274,13 @@ def remove_stale_cache(prefix: str | Path) -> bool:
     """Remove Megatron's index cache of a pair, the folder `<prefix>/cache`. Return whether it existed.
 
     Megatron's cache key is the path, not the content: training on a replaced pair would use the old samples. A cache in
-    another place (`--data-cache-path`, `path_to_cache`) is not removed.
+    another place (`--data-cache-path`, `path_to_cache`) is not removed. OutputError for a cache behind a link.
     """
     cache = Path(prefix) / "cache"
     if not cache.is_dir():
         return False
+    if link := next((path for path in (cache.parent, cache) if path.is_symlink()), None):
+        raise OutputError(f"{link} is a link to Megatron's cache of a pair that is replaced. Delete link and cache")
     shutil.rmtree(cache)
     if not os.listdir(prefix):
         os.rmdir(prefix)

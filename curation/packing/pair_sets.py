@@ -21,9 +21,10 @@ import msgspec
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing.joining import list_pairs
 from curation.packing.megatron import PairInfo, remove_stale_cache, suffixed
-from curation.system.files import make_folder, sweep_dead, sync_folder, write_json
+from curation.system.files import check_new, make_folder, sweep_dead, sync_folder, write_json
 
 FOLDER = "_repack."
+PAIRS, LENGTHS = "pairs", ".lengths"  # in this folder
 NUMBERED = re.compile(r"(.+)_\d{5}_text_document")
 
 
@@ -91,6 +92,10 @@ def publish(pairs: Sequence[PairInfo], folder: Path, stem: Path) -> list[PairInf
     moves = [(Path(pair.prefix), stem.with_name(Path(pair.prefix).name)) for pair in pairs]
     old = [*list_pairs(stem), *(stem.with_name(name) for name in named_unfinished(stem))]
     replaced = list(dict.fromkeys([*old, *(target for _, target in moves)]))
+    for prefix in replaced:
+        for suffix in (".bin", ".idx"):
+            check_new(suffixed(prefix, suffix), force=True)
+        remove_stale_cache(prefix)
     sweep_dead(_marker(stem))
     write_json(_marker(stem), msgspec.to_builtins(_Unfinished(folder.name, [prefix.name for prefix in replaced])))
     _delete(replaced)
@@ -109,8 +114,6 @@ def _delete(prefixes: Sequence[Path]) -> None:
     for suffix in (".idx", ".bin"):
         for prefix in prefixes:
             suffixed(prefix, suffix).unlink(missing_ok=True)
-    for prefix in prefixes:
-        remove_stale_cache(prefix)
 
 
 def _marker(stem: Path) -> Path:
@@ -119,10 +122,10 @@ def _marker(stem: Path) -> Path:
 
 def _read_marker(stem: Path) -> _Unfinished | None:
     path = _marker(stem)
+    if not path.is_file():
+        return None
     try:
         unfinished = msgspec.json.decode(path.read_bytes(), type=_Unfinished)
-    except FileNotFoundError:
-        return None
     except msgspec.MsgspecError as error:
         raise IntegrityError(f"{path} does not name the pairs of an unfinished set: {error}. Delete it") from None
     return msgspec.structs.replace(unfinished, pairs=[name for name in unfinished.pairs if _is_pair(stem, name)])
@@ -135,13 +138,14 @@ def _is_pair(stem: Path, name: str) -> bool:
 
 
 def _delete_if_unlocked(folder: Path) -> None:
-    """Delete a folder that no process has locked."""
+    """Delete a folder that no process has locked, if it has nothing but what `repack` writes."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:  # a file, a link, or deleted meanwhile
         return
     try:
-        if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        is_left = all(name == PAIRS or name.endswith(LENGTHS) for name in os.listdir(descriptor))
+        if is_left and _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(descriptor)

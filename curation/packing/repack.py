@@ -17,7 +17,7 @@ from curation.errors import InputError, OutputError, TokenizerError
 from curation.packing.indexed import IndexedReader, bare_prefix, check_pair
 from curation.packing.joining import is_of_stem, join_parts, refuse_existing
 from curation.packing.megatron import PairInfo, in_batches, suffixed
-from curation.packing.pair_sets import named_unfinished, publish, unpublished
+from curation.packing.pair_sets import LENGTHS, PAIRS, named_unfinished, publish, unpublished
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.system.files import local_output, make_folder, read_json
 from curation.system.steps import each
@@ -50,12 +50,12 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     _check_splits(inputs)
     dtype = _common_dtype(inputs)
     with unpublished(stem) as folder:
-        token_parts = [(suffixed(prefix, ".bin"), folder / f"{n}.lengths") for n, prefix in enumerate(inputs)]
+        token_parts = [(suffixed(prefix, ".bin"), folder / f"{n}{LENGTHS}") for n, prefix in enumerate(inputs)]
         for prefix, (_, path) in each([*zip(inputs, token_parts, strict=True)], "reading lengths", "pair"):
             with open(path, "wb") as file:
                 file.writelines(batch.astype("<i4") for batch in in_batches(IndexedReader(prefix).lengths))
-        make_folder(folder / "pairs")
-        pairs = join_parts(token_parts, folder / "pairs" / stem.name, dtype, max_bytes)
+        make_folder(folder / PAIRS)
+        pairs = join_parts(token_parts, folder / PAIRS / stem.name, dtype, max_bytes)
         if not force:
             refuse_existing(stem, named_unfinished(stem))  # another process may have written pairs meanwhile
         return publish(pairs, folder, stem)

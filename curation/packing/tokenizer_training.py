@@ -18,7 +18,7 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.system.files import as_json, commit_all, local_output, sweep_dead
+from curation.system.files import as_json, check_new, commit_all, local_output, sweep_dead
 from curation.system.steps import Count, watching
 
 SPECIAL = ("<bos>", "<eos>", "<pad>", "<unk>", "<mask>")
@@ -121,8 +121,7 @@ def _train_sentencepiece(
     path: Path, inputs: list[AnyInput], kind: str, vocabulary: int, special: Sequence[str], force: bool
 ) -> Trained:
     """Train and write a SentencePiece model."""
-    if path.is_dir() or (path.exists() and not force):
-        raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
+    check_new(path, force)
     texts = _Texts(inputs)
     sweep_dead(path)
     with commit_all(path) as (written,):
@@ -172,8 +171,7 @@ def _check_output(path: Path, config: Path, force: bool) -> None:
             "it tokenizer.json or tokenizer.model"
         )
     for file in (path, config):
-        if file.is_dir() or (file.exists() and not force):
-            raise OutputError(f"{file} exists already. Give another --output, or --force to replace it")
+        check_new(file, force)
 
 
 class _Texts:

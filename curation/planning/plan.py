@@ -34,14 +34,13 @@ from curation.planning.stored_plan import (
     read_stored_plan,
     store_plan,
 )
-from curation.planning.stream_inputs import FOLDER as COLLECTED
 from curation.reading.inputs import entries_by_name, input_names, is_hub
 from curation.reading.paths import find_files
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import RESERVED, Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
-from curation.run_folder.folder import WORK, check_inputs, check_names, plan_path
+from curation.run_folder.folder import COLLECTED, WORK, check_inputs, check_names, plan_path
 from curation.stages.base import added_columns
 from curation.stages.checks import check_announced, stage_errors
 from curation.stages.own_code import check_class, files_of, stage_for_job

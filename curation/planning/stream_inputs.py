@@ -27,9 +27,9 @@ from curation.reading.sampling import chosen
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import scrubbed, shown
 from curation.recipes.recipe import Recipe
+from curation.run_folder.folder import COLLECTED
 from curation.system.files import commit, numbered_path, read_json, remove, write_json
 from curation.system.interrupts import check as check_interrupts
-from curation.system.leases import ARRAY
 from curation.system.progress import Progress
 from curation.system.steps import Count
 
@@ -38,7 +38,6 @@ MAX_FILE_ROWS = 100_000
 MAX_TRIES = 4  # in a row, without a new batch
 FIRST_WAIT_SECONDS = 1.0
 DESCRIPTION = "source.json"
-FOLDER = "collected"
 
 
 class SavedTable(msgspec.Struct, kw_only=True):
@@ -61,14 +60,6 @@ class Collected(NamedTuple):
     skipped: int
 
 
-def clear_work(work: Path) -> None:
-    """Delete everything in a work folder without a plan except collected files, from which the next try resumes, and
-    leases, by which other processes take part."""
-    for path in work.iterdir() if work.is_dir() else ():
-        if path.name not in (FOLDER, ARRAY):
-            remove(path)
-
-
 def collect(
     recipe: Recipe, files: Sequence[SourceFile], engine: Engine, work: Path, progress: Progress
 ) -> list[SourceFile]:
@@ -86,7 +77,7 @@ def collect(
             result.append(file)
             continue
         remaining = _remaining(entry, recipe.budget, documents, size)
-        collected = _Source(entry, file, remaining, seed, work / FOLDER / file.source).collect(engine, progress)
+        collected = _Source(entry, file, remaining, seed, work / COLLECTED / file.source).collect(engine, progress)
         documents, size = documents + collected.documents, size + collected.bytes
         result += collected.files
         if entry.skip and not collected.documents + collected.skipped:

@@ -139,8 +139,9 @@ def is_run(folder: str) -> bool:
     """Return whether a folder is the output of a run, finished or not."""
     if os.path.isfile(os.path.join(folder, *RUN_PLAN)):
         return True
+    path = Path(folder, RUN_REPORT)
     try:
-        report = read_json(Path(folder, RUN_REPORT))
+        report = read_json(path) if path.is_file() else None  # a pipe has no end
     except (OSError, IntegrityError):
         return False
     return isinstance(report, dict) and report.keys() >= RUN_KEYS

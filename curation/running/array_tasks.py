@@ -15,6 +15,7 @@ resumes the run. The others end when the report is written.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import time
@@ -34,7 +35,18 @@ from curation.errors import CurationError, EngineError, IntegrityError, OutputEr
 from curation.planning.arguments import Call, find_resources
 from curation.planning.plan import make_plan
 from curation.planning.stored_plan import Plan
-from curation.run_folder.folder import WORK, find_finished, locked, plan_path
+from curation.run_folder.folder import (
+    REPORT,
+    WORK,
+    check_empty,
+    check_entries,
+    check_work,
+    find_finished,
+    has_mark,
+    locked,
+    mark_work,
+    plan_path,
+)
 from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import read_json, remove, write_json
 from curation.system.interrupts import check as check_interrupts
@@ -44,6 +56,7 @@ from curation.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published, decode
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
+LEVELS = 2  # of folders in which each process looks for links; the driver looks for them in all
 MAX_LOSSES = 5  # files that the file system loses between two phases, before this process ends
 
 
@@ -85,8 +98,14 @@ def run_array_task(call: Call, task: ArrayTask, drive: Drive) -> tuple[Report, b
     `drive` runs the part of the driver.
     """
     with locked(call.folder, call.progress, shared=True):
+        check_entries(call.folder, levels=math.inf if exists(call.folder / REPORT) else LEVELS)
+        is_new = not has_mark(call.folder)
         if report := find_finished(call.folder):
             return report, False
+        if is_new:
+            check_empty(call.folder, force=False)
+        check_work(call.folder)
+        mark_work(call.folder)
         member = Member(call, task, drive)
         holder = f"{task}, process {os.getpid()} on {os.uname().nodename}"
         with Leases(member.folder, holder, task.expire_seconds) as member.leases:

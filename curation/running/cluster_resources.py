@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from curation.planning.arguments import MAX_SLICE_BYTES, Call
 from curation.planning.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
 from curation.planning.warm_up import recipe_groups, warm_up_groups
-from curation.run_folder.folder import WORK
+from curation.run_folder.folder import WORK, mark_work
 from curation.system.cluster_workers import Cluster, Worker, open_cluster
-from curation.system.files import make_folder
 
 TOO_LITTLE = "that may be too little: start its worker with fewer --nthreads, or with more --memory-limit"
 
@@ -24,11 +23,10 @@ def prepare_cluster(call: Call) -> Resources | None:
     """
     if ":" not in call.scheduler:
         return None
-    work = call.folder / WORK
-    make_folder(work)
+    mark_work(call.folder)
     with open_cluster(call.scheduler) as cluster:
         cluster.check_versions()
-        cluster.check_folder(call.folder, work)
+        cluster.check_folder(call.folder, call.folder / WORK)
         resources = find_cluster_resources(call, cluster)
         threads = max(worker.threads for worker in cluster.workers)
         cluster.on_each_host(warm_up_groups, recipe_groups(call.recipe, call.choice.name), threads)

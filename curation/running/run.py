@@ -18,7 +18,7 @@ from typing import Any
 from curation.engine import choose_engine, suit_engine
 from curation.errors import counted
 from curation.finished.moved_paths import rewrite_moved_paths
-from curation.finished.object_copy import ObjectCopy, prepare_copy
+from curation.finished.object_copy import RUN, ObjectCopy, prepare_copy
 from curation.finished.run_result import RunResult
 from curation.packing.tokenization import Tokenizer
 from curation.planning.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
@@ -28,7 +28,7 @@ from curation.planning.limits import limit_slices
 from curation.planning.memory import Resources, explain_memory_errors, read_processors
 from curation.planning.plan import make_plan, preflight
 from curation.planning.stored_plan import Plan, Stored
-from curation.planning.stream_inputs import clear_work, collect
+from curation.planning.stream_inputs import collect
 from curation.planning.warm_up import warm_up_recipe
 from curation.reading import probe
 from curation.reading.inputs import is_hub
@@ -36,12 +36,24 @@ from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
 from curation.report.report import output_notes, tokenizer_notes, write_report
-from curation.run_folder.folder import WORK, check_empty, discard, find_finished, locked, plan_path, sweep
+from curation.run_folder.folder import (
+    WORK,
+    check_empty,
+    check_entries,
+    check_work,
+    clear_work,
+    discard,
+    find_finished,
+    locked,
+    plan_path,
+    remove_work,
+    sweep,
+)
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phases import run_phases
 from curation.running.reused import open_reused
-from curation.system.files import local_output, read_json, remove, write_json
+from curation.system.files import local_output, read_json, write_json
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
 from curation.system.progress import Progress, choose_progress
@@ -128,12 +140,14 @@ def run(
 
 def _run_alone(call: Call) -> RunResult:
     with locked(call.folder, call.progress):
+        check_entries(call.folder)
         if not call.force and (report := find_finished(call.folder)):
             return repeat_result(call, report)
         return RunResult(drive(call), False, call.folder)
 
 
 def _run_and_copy(call: Call, copy: ObjectCopy) -> RunResult:
+    check_entries(copy.folder, (RUN,), levels=1)
     call.progress.log(f"work folder: {copy.folder}; the finished run is copied to {copy.url}")
     with copy.claimed(call.recipe.name, call.checked.identity.digest):
         if copy.finished is not None:
@@ -158,6 +172,11 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
 
 def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     recipe, folder, progress = call.recipe, call.folder, call.progress
+    if array:
+        check_entries(folder)
+    check_work(folder)
+    if call.force or not plan_path(folder).exists():
+        check_empty(folder, call.force)  # before the mark of a run is written there
     if not call.force_disk:
         check_disk(recipe, call.checked.files, call.checked.tokenizer, call.engine, folder, progress)
     cluster = prepare_cluster(call)
@@ -200,7 +219,7 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     sweep(folder)  # dead workers of a cluster leave temporary files
     write_report(folder, content)
     if not recipe.output.keep_work:
-        remove(folder / WORK)
+        remove_work(folder)
     return content
 
 
@@ -211,7 +230,7 @@ def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
     if rewrite_moved_paths(folder, report):
         call.progress.log(f"the folder has moved: rewrote tokens/_meta/ with paths in {folder}")
     if not call.recipe.output.keep_work:
-        remove(folder / WORK)
+        remove_work(folder)
     return RunResult(report, True, folder)
 
 
@@ -226,12 +245,12 @@ def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> t
     local_files, resources = files, cluster or find(len(files))
     with explain_memory_errors(resources):
         if force or not plan_path(folder).exists():
-            check_empty(folder, force)
             checking = each(files, "checking inputs", "file")
             local_files = [file if is_hub(file.path) else probe(file) for file in checking]
             if force:  # only after every check of the new run
                 discard(folder)
-            clear_work(folder / WORK)
+            else:
+                clear_work(folder)
             local_files = collect(recipe, local_files, call.engine, folder / WORK, call.progress)
             local_files = [probe(file) if file.label else file for file in local_files]
             resources = cluster or find(len(local_files))  # probing and collecting have loaded libraries

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from curation.errors import InputWarning, OutputError, counted
 from curation.reading.urls import shown
-from curation.run_folder.folder import locked, sweep
+from curation.run_folder.folder import check_entries, locked, sweep
 from curation.synthesis.answers import OUTCOMES, Answers
 from curation.synthesis.asking import Asker
 from curation.synthesis.self_instruct import SelfInstructWork
@@ -21,7 +21,7 @@ from curation.synthesis.task import AnyTask, Score, Template, load_task
 from curation.synthesis.work import MISSING, WRITTEN, ScoreWork, TemplateWork, Work
 from curation.system.files import as_json, commit, local_output, read_json, write_json
 
-TASK, ANSWERS, DOCUMENTS, REPORT = "task.json", "answers.jsonl", "documents.jsonl", "report.json"
+FILES = TASK, ANSWERS, DOCUMENTS, REPORT = "task.json", "answers.jsonl", "documents.jsonl", "report.json"
 
 
 class Generated(NamedTuple):
@@ -81,7 +81,7 @@ def generate(
     found, folder = load_task(task, input, settings), local_output(output)
     with locked(folder):
         _check_folder(folder, found.identity)
-        sweep(folder)
+        sweep(folder, FILES)
         items: Counter[str] = Counter()
         documents = 0
         with (
@@ -116,6 +116,9 @@ def _work_of(task: AnyTask, answers: Answers) -> Work:
 
 def _check_folder(folder: Path, identity: dict[str, Any]) -> None:
     """Store the task of a new folder; OutputError for a folder of another task, or one that has other files."""
+    check_entries(folder, FILES)
+    if (path := folder / ANSWERS).exists() and path.stat().st_nlink > 1:
+        raise OutputError(f"{path} has another name (a hard link), and answers are appended. Replace it by a copy")
     stored = read_json(folder / TASK)
     if stored is None:
         if names := sorted(entry.name for entry in folder.iterdir()):

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +34,7 @@ from curation.system.path_advice import unreplaced
 from curation.system.shared_files import read_whole
 
 TEMPORARY = ".tmp"
+_TEMPORARY_NAME = re.compile(rf".+-\d+-\d+{re.escape(TEMPORARY)}", re.DOTALL)
 FOLDER_FILES = 10_000  # numbers of files in a folder
 REMOVALS = 100  # of a folder into which other processes write, 10 ms apart
 LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
@@ -58,6 +59,8 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     The temporary names are unique to the host, process and thread. So tasks of a failed run that still write, on any
     host of a cluster, do not disturb the next run.
     """
+    for path in paths:
+        _check_replaceable(path)
     temporaries = [path.with_name(f"{path.name}.{_writer()}{TEMPORARY}") for path in paths]
     folder = paths[0].parent
     make_folder(folder)
@@ -129,6 +132,11 @@ def _writer() -> str:
     return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
 
 
+def is_temporary(name: str) -> bool:
+    """Return whether `commit` or `temporary_folder`, on any host, gives such a name to what is not complete."""
+    return _TEMPORARY_NAME.fullmatch(name) is not None
+
+
 def _remove_temporaries() -> None:
     """Delete the files of open `commit` blocks, when a signal ends the process inside them."""
     for temporary in [*_open_temporaries]:
@@ -178,6 +186,26 @@ def local_output(path: str | os.PathLike[str]) -> Path:
     if (reason := unreplaced(given)) and not os.path.lexists(given):
         raise OutputError(f"output {given}: {reason}; if that is its name, create the folder first")
     return Path(given)
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Raise OutputError if a path is taken where a command writes a file: by anything, or with `force` by anything but
+    a file."""
+    if not force and os.path.lexists(path):
+        raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
+    _check_replaceable(path)
+
+
+def _check_replaceable(path: Path) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            raise OutputError(f"{path} is {kind_of(mode)}, expected a file or nothing. Delete it, or name another file")
+
+
+def kind_of(mode: int) -> str:
+    """Return what the mode of `os.lstat` is, for messages: "a link", "a folder" or "a pipe or a device"."""
+    return "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
 
 
 def check_name(folder: Path, name: str, what: str) -> None:
@@ -285,8 +313,7 @@ def known_sha256(path: str | Path) -> str:
     except OSError as error:
         raise InputError(f"cannot open {path}: {fault_of(error)}") from None
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
-        raise InputError(f"{path} is {kind}, expected a file")
+        raise InputError(f"{path} is {kind_of(status.st_mode)}, expected a file")
     return _digest_of(str(path), status.st_size, status.st_mtime_ns)
 
 

@@ -117,7 +117,7 @@ WRONG = [
         "completion: unknown shell 'tcsh'; expected one of bash, zsh, fish; see curate completion --help",
     ),
     ("init none.jsonl", "input none.jsonl does not exist"),
-    ("init made.jsonl -o short.yaml", "short.yaml already exists. Give another --output, or --force"),
+    ("init made.jsonl -o short.yaml", "short.yaml exists already. Give another --output, or --force"),
     ("init made.jsonl -o out", "init --output out is not a recipe; expected a name ending in .yaml"),
     ("init made.jsonl --text-column body", "no field 'body'"),
     ("init numbers.jsonl", "none of the columns text, content"),

@@ -125,6 +125,7 @@ def test_a_page_has_all_of_it_escaped_with_the_part_that_broke_the_rule(runs: tu
     with patch.object(results, "read_json", wraps=results.read_json) as read:
         assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
     assert read.call_count == 2
+    assert main(["compare", *map(str, runs), "--html", str(page)]) == 0  # a page is replaced, no other file
     text, found = page.read_text(), curation.compare_runs(*runs, examples=30)
     assert "\x1b" not in text and "length\\x1b" in text and "script" not in text
     assert text.count('<div class="sample">') == len(found.examples) > 10
@@ -143,11 +144,12 @@ def test_a_page_has_all_of_it_escaped_with_the_part_that_broke_the_rule(runs: tu
     [
         ("page.parquet", "compare --html: expected a name that ends in .html, not page.parquet"),
         (".", "compare --html: expected a name that ends in .html, not ."),
+        ("{runs[0]}/report.html", r"compare --html: \S+/report.html exists already and is no comparison"),
         ("s3://bucket/page.html", r"the output is a URL \(s3://\), expected a local path"),
     ],
 )
 def test_a_page_that_cannot_be_written(
     name: str, message: str, runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ):
-    assert main(["compare", *map(str, runs), "--html", name]) in (1, 2)
+    assert main(["compare", *map(str, runs), "--html", name.format(runs=runs)]) in (1, 2)
     assert re.search(message, capsys.readouterr().err)

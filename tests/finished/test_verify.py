@@ -140,7 +140,7 @@ def test_a_folder_beside_the_report_is_named_once(copy: Path):
 def test_a_work_folder_is_a_strangers_unless_a_run_has_left_it(copy: Path, tmp_path: Path):
     (copy / "_work" / "segment-0").mkdir(parents=True)
     assert verify(copy) == ["_work is not part of the run"]
-    (copy / "_work" / "plan.json").write_bytes(b"{}")  # a kill before the deletion
+    (copy / "_work" / "plan.json").write_bytes(b'{"version":"0.3.0"}')  # a kill before the deletion
     assert verify(copy) == []
     shutil.rmtree(copy / "_work")
     (copy / "_work").write_bytes(b"")

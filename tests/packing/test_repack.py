@@ -47,6 +47,34 @@ def test_split_and_merge_give_back_the_bytes(tmp_path):
     assert sorted(os.listdir(tmp_path / "c")) == ["merged_00000_text_document.bin", "merged_00000_text_document.idx"]
 
 
+@pytest.mark.parametrize("place", ["bin", "idx", "", "/cache"])
+def test_a_pair_behind_a_link_is_not_replaced(tmp_path, place):
+    """Neither the link nor what it leads to, such as Megatron's cache of the old pair."""
+    whole = write_pair(tmp_path / "a/whole_00000_text_document", DOCUMENTS)
+    target = tmp_path / "b" / "new_00000_text_document"
+    link = Path(f"{target}.{place}") if place in ("bin", "idx") else Path(f"{target}{place}")
+    link.parent.mkdir(parents=True)
+    mine = tmp_path / "mine"
+    (mine / "cache").mkdir(parents=True)
+    (mine / "cache" / "thesis.txt").write_text("years of work")
+    link.symlink_to(mine)
+    with pytest.raises(OutputError, match=rf"{link} is a link"):
+        repack([whole], tmp_path / "b" / "new", 10**9, force=True)
+    assert link.is_symlink() and (mine / "cache" / "thesis.txt").read_text() == "years of work"
+    assert [path.name for path in (tmp_path / "b").iterdir()] == [Path(link.relative_to(tmp_path / "b")).parts[0]]
+
+
+def test_only_folders_of_killed_calls_are_deleted(tmp_path):
+    whole = write_pair(tmp_path / "a/whole_00000_text_document", DOCUMENTS)
+    left, mine = tmp_path / "b" / "_repack.abcdefgh", tmp_path / "b" / "_repack.notes"
+    (left / "pairs").mkdir(parents=True)
+    (left / "0.lengths").touch()
+    mine.mkdir()
+    (mine / "thesis.txt").touch()
+    repack([whole], tmp_path / "b" / "new", 10**9)
+    assert not left.exists() and (mine / "thesis.txt").exists()
+
+
 def test_merging_keeps_the_given_order(tmp_path):
     prefixes = [write_pair(tmp_path / f"in/{k}_text_document", [[k] * 3]) for k in (10, 2, 1)]
     (merged,) = repack(prefixes, tmp_path / "out", 10**9)

@@ -50,7 +50,7 @@ def test_threads_do_not_write_into_each_others_files(tmp_path):
 def write_swept(folder: Path) -> None:
     with token_files(RECIPE, cpu_fallback, folder, 0) as files:
         files.write(column(ONE))
-        sweep(folder)
+        sweep(folder, [path.name.split(".")[0] for path in folder.iterdir()])
         files.write(column(TWO))
 
 

@@ -349,7 +349,7 @@ def test_broken_files_are_named_and_spoil_no_group(capsys: pytest.CaptureFixture
     report = report_of(Path("out"))["documents"]
     assert report["rejected"] == 3 and report["kept"] > 5
     Path("recipe.yaml").unlink()
-    assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list already exists" in capsys.readouterr().err
+    assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list exists already" in capsys.readouterr().err
 
 
 PAGE = "<div><h2>Head</h2><p class='x'>One &amp; two.</p><p>a &lt; b</p><ul><li>x<li>y</ul><script>f()</script></div>"

@@ -80,6 +80,52 @@ def test_every_command_refuses_urls(
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
+WRITERS = (
+    "init a.jsonl --force -o x.yaml",
+    "import-config a.jsonl --force -o x.yaml",
+    "align a.jsonl a.jsonl --force -o x.jsonl",
+    "check-overlap --train a.jsonl --test a.jsonl --force -o x.json",
+    "train tokenizer a.jsonl --force -o x.json",
+    "train tokenizer a.jsonl --force -o x.model",
+    "train classifier --label a a.jsonl --label b a.jsonl --force -o x.bin",
+    "train lm a.jsonl --force -o x.arpa",
+    "compare a b --html x.html",
+)
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_no_command_replaces_anything_but_a_file(
+    command: str, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Nor does a command without `--force` replace a link whose file is missing."""
+    mine, taken = tmp_path / "mine.txt", tmp_path / command.split()[-1]
+    mine.write_text("years of work")
+    makers: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("a link", lambda: taken.symlink_to(mine)),
+        ("a link", lambda: taken.symlink_to("nothing")),
+        ("a pipe or a device", lambda: os.mkfifo(taken)),
+    )
+    for kind, make in makers:
+        make()
+        before = os.lstat(taken)
+        for words in dict.fromkeys((command, command.replace("--force ", ""))):
+            assert main([*words.split(), "--quiet"] if "compare" not in words else words.split()) in (1, 2)
+            [line] = capsys.readouterr().err.splitlines()
+            assert taken.name in line and (kind in line or ("exists already" in line and "--force" not in words)), line
+        assert os.lstat(taken) == before and mine.read_text() == "years of work"
+        assert sorted(os.listdir(tmp_path)) == sorted(["a.jsonl", "mine.txt", taken.name])
+        taken.unlink()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("mine.txt", path)], ids=["pipe", "link"])
+def test_a_demo_writes_through_no_link(make: Callable[[str], object], texts: Path, capsys: pytest.CaptureFixture[str]):
+    os.mkdir("demo")
+    make("demo/corpus.jsonl.unfinished")
+    assert main(["demo", "--quiet"]) == 2
+    assert "demo is not empty and has no corpus.jsonl of a demo" in capsys.readouterr().err
+    assert os.listdir("demo") == ["corpus.jsonl.unfinished"]
+
+
 def test_names_that_are_too_long_are_refused_before_the_run(texts: Path, tmp_path: Path):
     name = "n" * 240
     with pytest.raises(OutputError, match=r"cannot be written to .*/tokens: its .* \d+ bytes, .* allows 255\. Shorten"):

@@ -494,10 +494,10 @@ def test_a_run_goes_on_with_other_workers_and_slices(tmp_path: Path, corpus: Pat
     with pytest.raises(OSError, match="interrupted here"):
         cpu(recipe_of(corpus), tmp_path / "out", slice_bytes=8000, workers=2)
     monkeypatch.undo()
-    stale = tmp_path / "out" / "_work" / "segment-0" / "000000.arrow.99.tmp"
+    stale = tmp_path / "out" / "_work" / "segment-0" / "000000.arrow.host-9-9.tmp"
     stale.write_bytes(b"half")
     (tmp_path / "out" / "documents").mkdir(exist_ok=True)
-    (tmp_path / "out" / "documents" / "part-00000.parquet.99.tmp").write_bytes(b"half")
+    (tmp_path / "out" / "documents" / "part-00000.parquet.host-9-9.tmp").write_bytes(b"half")
     monkeypatch.setattr("curation.running.phases.run_slice", fail)  # all slices are done
     cpu(recipe_of(corpus), tmp_path / "out", slice_bytes=50_000, workers=1)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")

@@ -112,7 +112,7 @@ def test_a_readme_of_a_person_is_never_replaced(tmp_path: Path, corpus: Path):
 def test_force_deletes_what_a_killed_run_has_left_half_written(tmp_path: Path, corpus: Path):
     run(recipe_of(corpus), tmp_path / "out", engine="cpu")
     (tmp_path / "out" / "report.json").unlink()
-    for name in ("rejected.jsonl.4711.tmp", "report.html.host-1-2.tmp", "sample_dataset.pt.1.tmp"):
+    for name in ("rejected.jsonl.a-b-47-11.tmp", "report.html.host-1-2.tmp", "sample_dataset.pt.host-1-1.tmp"):
         (tmp_path / "out" / name).touch()
     assert run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True).report["documents"]["read"] == 60
     assert verify(tmp_path / "out") == []

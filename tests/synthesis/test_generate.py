@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 
 import curation
 from curation.cli import main
+from curation.errors import OutputError
 from curation.reading import texts
 from curation.synthesis import answers, asking, endpoint
 from curation.synthesis.endpoint import FailedError
@@ -295,6 +297,26 @@ def test_wrong_tasks(task: Any, message: str, tmp_path: Path):
     with pytest.raises((curation.RecipeError, curation.InputError)) as raised:
         curation.generate(task, tmp_path / "out")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "documents.jsonl", "report.json", "task.json"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "hard link"])
+def test_no_answer_is_written_through_a_link(use: Any, tmp_path: Path, name: str, kind: str):
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    use(lambda prompt: prompt)
+    curation.generate(TASK | {"documents": 2}, out)
+    (out / name).rename(mine)
+    if kind == "pipe":
+        os.mkfifo(out / name)
+    else:
+        (out / name).symlink_to(mine) if kind == "link" else os.link(mine, out / name)
+    before = mine.read_bytes()
+    if kind == "hard link" and name != "answers.jsonl":  # replaced, not written
+        curation.generate(TASK | {"documents": 3}, out)
+    else:
+        with pytest.raises(OutputError, match=rf"{name} (is a link|is a pipe|has another name)"):
+            curation.generate(TASK | {"documents": 3}, out)
+    assert mine.read_bytes() == before
 
 
 def test_wrong_folders_and_inputs(use: Any, tmp_path: Path):

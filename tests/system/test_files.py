@@ -3,11 +3,13 @@
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from curation.errors import OutputError
 from curation.run_folder import folder as run_folder
 from curation.running.run import run
 from curation.system import files
@@ -95,8 +97,20 @@ def test_temporary_names_are_of_one_thread_of_one_process_of_one_host(tmp_path: 
                 names.append(path.name)
     assert len(set(names)) == 3 and all(os.uname().nodename in name for name in names)
     (tmp_path / names[0]).touch()
-    run_folder.sweep(tmp_path)
+    run_folder.sweep(tmp_path, ["a"])
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("mine", path)])
+def test_only_files_are_replaced(tmp_path: Path, make: Callable[[Path], object]):
+    """Before the block, which may take hours. A file keeps its other names and their content."""
+    (tmp_path / "mine").write_text("years of work")
+    make(tmp_path / "a")
+    os.link(tmp_path / "mine", tmp_path / "b")
+    with pytest.raises(OutputError, match=r"a is a (pipe or a device|folder|link), expected a file or nothing"):
+        files.write_json(tmp_path / "a", {})
+    files.write_json(tmp_path / "b", {})
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "mine"] and (tmp_path / "mine").read_text() == "years of work"
 
 
 def test_the_end_of_an_old_run_lasts_before_its_files_go(
@@ -110,4 +124,4 @@ def test_the_end_of_an_old_run_lasts_before_its_files_go(
     monkeypatch.setattr(run_folder, "sync_folder", lambda folder: order.append(f"sync {folder.name}"))
     run_folder.discard(out)
     assert order[:4] == [out / "report.json", "sync out", out / "_work" / "plan.json", "sync _work"]
-    assert len(order) > 7 and not list(out.iterdir())
+    assert len(order) > 7 and [path.name for path in out.rglob("*")] == ["_work", "made-by-curate-run"]
