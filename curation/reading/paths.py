@@ -28,7 +28,7 @@ from curation.reading.inputs import (
     input_names,
 )
 from curation.reading.source_files import COMPRESSIONS, QUOTE, UTF8, ReadOptions, SourceFile
-from curation.reading.streams import open_raw, open_stream
+from curation.reading.streams import is_of_system, open_raw, open_stream
 from curation.reading.urls import is_remote, path_of, shown
 from curation.system.files import read_json
 from curation.system.os_errors import fault_of
@@ -320,6 +320,8 @@ def _listed(entry: FilesInput) -> list[str]:
         try:
             lines = stream.read().decode("utf-8-sig", "replace").splitlines()
         except (EOFError, OSError) as error:
+            if is_of_system(error):
+                raise
             raise InputError(f"list of inputs {shown(path)} is damaged or cut off: {error}") from None
     paths = [entry.base + line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not paths:

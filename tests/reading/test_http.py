@@ -2,17 +2,20 @@
 """Inputs behind HTTP: what a server may do, and what ends in one message that names the file."""
 
 import asyncio
+import bz2
 import errno
 import gzip
+import hashlib
 import os
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -383,17 +386,51 @@ def test_a_finished_run_of_a_version_that_knew_no_versions_of_urls(server: Files
     ).already_complete
 
 
-TABLE = pa.table({"text": TEXTS})
+RANDOM = [hashlib.sha256(b"%d" % k).hexdigest() for k in range(5000)]  # 200 KB and more, however compressed
+LATE = 50_000
+NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.jsonl.bz2", "a.csv", "a.parquet", "file.arrow", "stream.arrow"]
 
 
-def packed(name: str, folder: Path) -> bytes:
-    path = folder / name
-    if name.endswith(".parquet"):
-        pq.write_table(TABLE, path, row_group_size=100)
+def packed(name: str, folder: Path, texts: Sequence[str] = TEXTS) -> bytes:
+    path, table = folder / name, pa.table({"text": texts})
+    if ".jsonl" in name:
+        pack = {"gz": gzip.compress, "zst": lambda data: pa.compress(data, "zstd", asbytes=True), "bz2": bz2.compress}
+        return pack.get(name.rpartition(".")[2], bytes)(records_of(texts))
+    if name.endswith(".csv"):
+        pa.csv.write_csv(table, path)
+    elif name.endswith(".parquet"):
+        pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
     else:
-        with (pa.ipc.new_file if name.startswith("file") else pa.ipc.new_stream)(path, TABLE.schema) as writer:
-            writer.write_table(TABLE, max_chunksize=100)
+        with (pa.ipc.new_file if name.startswith("file") else pa.ipc.new_stream)(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=100)
     return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_format_has_the_message_of_the_reader(name: str, server: Files, tmp_path: Path):
+    data = packed(name, tmp_path, RANDOM)
+    server.answer = lambda _: Answer(data, etag=FIRST)
+    assert texts_of(server, name) == RANDOM
+    server.answer = lambda request: Answer(data, etag=SECOND if request.start > LATE else FIRST)
+    with pytest.raises(InputError, match=rf"/{name} {CHANGED}"):
+        texts_of(server, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_format_has_the_fault_of_this_machine(
+    name: str, server: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data, request = packed(name, tmp_path, RANDOM), HttpFile._request
+
+    async def fail(file: HttpFile, method: str, headers: dict[str, str]) -> Any:
+        if int(headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0]) > LATE:
+            raise OSError(errno.EMFILE, "fault")
+        return await request(file, method, headers)
+
+    server.answer = lambda _: Answer(data, etag=FIRST)
+    monkeypatch.setattr(HttpFile, "_request", fail)
+    with pytest.raises(OSError, match=rf"Too many open files: 'http://.*/{name}'"):
+        texts_of(server, name)
 
 
 @pytest.mark.parametrize("has_length", [True, False])
