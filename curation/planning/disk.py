@@ -12,6 +12,7 @@ bytes per byte of text (or as named), from a survey of the inputs:
                     records of removed documents        80 + the id, per document read; the text that row stages remove
                     segment-0/*.read.bin, with `raw`    8 per document read
                     segment-N/stage-N-cuts/*.npy        CUT_SHARE of the text for each stage that cuts
+                    collected/_copies/*                 the stored bytes of files that are copied from their servers
     documents       *.parquet                           the sample, compressed: 0.38 to 0.45 on English text
     tokens          *.bin, *.idx                        2 or 4 per token, 20 per document
     other forms     *.npy, *.pt                         bytes of the form's dtype per token, 16 per document
@@ -52,6 +53,7 @@ from curation.errors import OutputError
 from curation.packing.forms import MEGATRON
 from curation.packing.tokenization import Tokenizer
 from curation.planning.memory import shown_bytes
+from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import cut_segments
 from curation.planning.survey import ASSUMED_PARQUET, Survey, kept_share, survey_inputs
 from curation.reading.formats import format_of
@@ -127,7 +129,8 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
     written = max(kept_share(recipe, survey), 1.0)  # of the documents after the row stages
     kept_documents, kept_bytes = written * survey.kept_documents, written * survey.kept_bytes
     parts = {
-        "_work": sum(survey.segments)
+        "_work": survey.copied_bytes
+        + sum(survey.segments)
         + (ROW_BYTES + values_bytes(recipe.stages) + READ_BYTES * bool(output.raw) + id_bytes) * documents,
         "documents": written * survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
@@ -188,13 +191,13 @@ def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
     """
     if any(isinstance(stage, Mix) and (stage.documents or stage.tokens) for stage in recipe.stages):
         return math.inf
-    text = 0.0
+    text, copied = 0.0, copied_bytes(files)
     for file in files:
         text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], format_of(file).max_expansion)
     output, copies = recipe.output, max((entry.copies for entry in recipe.input), default=1)
     forms = len(output.formats) + bool(output.formats) + bool(output.raw) + bool(output.cleaned) + output.index
     per_byte = MAX_PER_SEGMENT * len(cut_segments(recipe.stages)) + copies * (MAX_PER_COPY + MAX_PER_FORM * forms)
-    return text * (per_byte + max([0.0, *_scratch(recipe, 0, 1.0)])) + FIXED_BYTES
+    return text * (per_byte + max([0.0, *_scratch(recipe, 0, 1.0)])) + copied + FIXED_BYTES
 
 
 def check_disk(

@@ -16,6 +16,7 @@ from curation.errors import IntegrityError, OutputError
 from curation.packing.tokenization import Tokenizer
 from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
+from curation.reading.urls import is_remote
 from curation.recipes.changes import changed_keys, completed
 from curation.recipes.recipe import Recipe, as_builtins
 from curation.stages import Stage
@@ -53,7 +54,8 @@ def identity_of(
     recipe: Recipe, files: Sequence[SourceFile], stage_files: dict[str, dict[str, str]], tokenizer: Tokenizer | None
 ) -> Identity:
     """Return the identity of a run. Its files are without passwords and signed queries."""
-    shown_files = [file.without_secrets() for file in files]
+    replace = msgspec.structs.replace  # results do not depend on whether a server sends parts
+    shown_files = [replace(file.without_secrets(), is_whole=False) if is_remote(file.path) else file for file in files]
     known = tokenizer.identity if tokenizer else {}
     return Identity(as_builtins(recipe), shown_files, stage_files, known, revisions_of(recipe))
 

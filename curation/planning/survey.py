@@ -32,6 +32,7 @@ from curation.planning.lost_groups import (
     warn_of_strings,
 )
 from curation.planning.null_columns import null_column
+from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import Segment, cut_segments
 from curation.reading.excerpts import Excerpt, draw_excerpts
 from curation.reading.formats import format_of
@@ -132,6 +133,7 @@ class Survey(msgspec.Struct, kw_only=True):
     id_bytes           bytes of an id, on average
     tokens             tokens of the output; 0 without a tokenizer
     seconds            processor time: "read", "stages", "keys", "write", "tokenize"
+    copied_bytes       stored bytes of URLs that are copied before they are read
     not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
     warnings           columns and groups that the sample lacks, and groups of documents that row stages remove
     documents_seen     the sampled documents, which tell these groups
@@ -151,6 +153,7 @@ class Survey(msgspec.Struct, kw_only=True):
     id_bytes: float = 0
     tokens: float = 0
     seconds: dict[str, float]
+    copied_bytes: int = 0
     not_counted: list[str] = []
     warnings: list[str] = []
     documents_seen: list[SampledDocument] = []
@@ -190,6 +193,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         ],
         segments=[0.0] * len(segments),
         seconds=dict.fromkeys(("read", "stages", "keys", "write", "tokenize"), 0.0),
+        copied_bytes=copied_bytes(files),
         not_counted=list(dict.fromkeys(file.label or shown(file.path) for file in files if file.bytes < 0)),
     )
     for excerpt in excerpts:

@@ -18,7 +18,8 @@ import os
 from typing import Any, NoReturn
 
 from curation.errors import InputError
-from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.answers import UNKNOWN_SIZE
+from curation.reading.remote import MIXED
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import is_remote, shown
@@ -36,6 +37,8 @@ def edges_of(file: SourceFile, start: int, stop: int) -> str:
 def check_unchanged(input_slice: Slice) -> None:
     """Raise InputError if a file of a slice has changed since planning. Call it after the slice has been read."""
     for file_range in input_slice.ranges:
+        if file_range.file.copy:
+            continue  # made in one go, and in the folder of the run
         if is_remote(file_range.file.path):
             _check_remote(file_range.file)
         else:
@@ -45,7 +48,7 @@ def check_unchanged(input_slice: Slice) -> None:
 def open_planned(file: SourceFile) -> Any:
     """Open the decompressed bytes of a file, up to its planned size. Reads raise InputError if the file is shorter."""
     if file.compression or file.bytes == UNKNOWN_SIZE:
-        return open_stream(file.path, file.compression)
+        return open_stream(file.path, file.compression, file.planned)
     return _Planned(file)
 
 
@@ -54,7 +57,7 @@ class _Planned(io.RawIOBase):
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
-        self._raw = open_raw(file.path)
+        self._raw = open_raw(file.path, file.planned)
         self._position = 0
 
     def readable(self) -> bool:
@@ -82,10 +85,7 @@ class _Planned(io.RawIOBase):
 
 
 def _changed(file: SourceFile, how: str) -> NoReturn:
-    raise InputError(
-        f"{file.label or shown(file.path)} has changed while it was read: {how}. Documents could be lost, or come from "
-        "two states of the file. Wait until the file is complete, then rerun with a new --output, or with --force"
-    )
+    raise InputError(f"{file.label or shown(file.path)} has changed while it was read: {how}. {MIXED}")
 
 
 def _check_local(file_range: FileRange) -> None:

@@ -142,17 +142,17 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
 def _head(file: SourceFile, min_bytes: int) -> Iterator[tuple[SourceFile, int]]:
     """Yield the beginning of a file as a file, and the stored bytes that can be read of it.
 
-    A head of compressed bytes is held in memory; nothing is written.
+    A head of compressed bytes, or of a URL, is held in memory; nothing is written.
     """
     size = min(file.bytes, max(HEAD_BYTES[file.compression], min_bytes))
     if format_of(file).is_one_document(file) and not file.compression:
         size = min(file.bytes, MAX_DOCUMENT_BYTES)
-    if size == file.bytes or not file.compression:
+    if size == file.bytes or not (file.compression or is_remote(file.path)):
         yield msgspec.structs.replace(file, bytes=size), size
         return
     descriptor = os.memfd_create("head")
     try:
-        with open_raw(file.path) as raw:
+        with open_raw(file.path, file.planned) as raw:
             head = read_chunk(raw, size).data
         os.write(descriptor, head)
         path = f"/proc/self/fd/{descriptor}"

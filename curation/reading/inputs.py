@@ -22,7 +22,6 @@ from curation.reading.split_settings import Split
 from curation.reading.urls import shown
 from curation.records import LARGEST_STRING
 
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 AUTO = "auto"  # the format by suffix
 LIST_MARK = "@"
 HUB_MARK = "hf:"

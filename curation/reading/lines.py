@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
+from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
 from curation.reading.locations import locations_after, locations_of_files
-from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_after, read_chunk
 

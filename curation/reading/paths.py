@@ -9,7 +9,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -17,10 +16,10 @@ from pathlib import Path
 import msgspec
 
 from curation.errors import InputError, IntegrityError, counted
-from curation.reading.formats import FORMATS, STREAMED, by_suffix
+from curation.reading.formats import FORMATS, STREAMED, by_suffix, is_copied
+from curation.reading.globs import HIDDEN, glob_paths, hidden_hint, remote_matches, with_existing_folder
 from curation.reading.inputs import (
     AUTO,
-    COMPRESSIONS,
     LIST_MARK,
     AnyInput,
     FilesInput,
@@ -28,10 +27,9 @@ from curation.reading.inputs import (
     hub_label,
     input_names,
 )
-from curation.reading.remote import cause_of, refuse_remote
-from curation.reading.source_files import QUOTE, UTF8, ReadOptions, SourceFile
-from curation.reading.streams import open_raw, open_stream
-from curation.reading.urls import check_url, is_remote, scrubbed, shown
+from curation.reading.source_files import COMPRESSIONS, QUOTE, UTF8, ReadOptions, SourceFile
+from curation.reading.streams import is_of_system, open_raw, open_stream
+from curation.reading.urls import is_remote, path_of, shown
 from curation.system.files import read_json
 from curation.system.os_errors import fault_of
 from curation.system.path_advice import advice, unreplaced
@@ -42,9 +40,9 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 DOCUMENTS = (".pdf", ".doc", ".docx", ".odt", ".rtf", ".epub", ".xml", ".xlsx")
 MAX_SUFFIXES = 5  # that a message names
 MAX_LISTED = 1000  # names of a folder that a message looks at
+UNNOTICED_BYTES = 1 << 20  # a smaller file is read by one task anyway
 MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, far above the size of real files
 STDIN = "-"
-HIDDEN = ("_", ".")  # first characters of names that folders and globs leave out, as Spark, Dask and Arrow do
 # Files and keys that identify the output folder of a run.
 RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
@@ -65,7 +63,23 @@ def find_files(entries: Sequence[AnyInput], leave_out: str | os.PathLike[str] = 
     paths = [(path, number) for number, entry in enumerate(entries) for path in _paths(entry, left_out)]
     _check_once([path for path, _ in paths])
     names = input_names(entries)
-    return [_source_file(path, entries[number], names[number]) for path, number in paths]
+    files = [_source_file(path, entries[number], names[number]) for path, number in paths]
+    _warn_of_whole(files)
+    return files
+
+
+def _warn_of_whole(files: Sequence[SourceFile]) -> None:
+    """Warn of files that are read slower, or need more disk, than those of other servers."""
+    whole = [file for file in files if file.is_whole]
+    copied = [file for file in whole if is_copied(file)]
+    slow = [file for file in whole if file not in copied and file.bytes > UNNOTICED_BYTES]
+    for found, how in ((slow, "one task reads it, from its beginning"), (copied, "it is copied to local disk first")):
+        if found:
+            size = sum(max(file.bytes, 0) for file in found)
+            others = f" and {counted(len(found) - 1, 'other file')}" if found[1:] else ""
+            log.warning(
+                "The server sends no parts of %s%s: %s (%s bytes)", shown(found[0].path), others, how, f"{size:,}"
+            )
 
 
 def _paths(entry: AnyInput, left_out: str) -> list[str]:
@@ -84,7 +98,7 @@ def split_suffix(path: str) -> tuple[str, str]:
 
 def _suffixes_of(path: str) -> tuple[str, str]:
     """Return `split_suffix` of a path, without the query of a URL."""
-    return split_suffix(path.split("?")[0] if is_remote(path) else path)
+    return split_suffix(path_of(path) if is_remote(path) else path)
 
 
 def _files_below(folder: str, unknown: list[str] | None = None) -> Iterable[str]:
@@ -154,7 +168,7 @@ def _cannot_list(error: OSError) -> None:
 def _matches(path: str, leave_out: str) -> list[str]:
     """Return the files of a path in a recipe, sorted. An existing file with wildcards in its name is no glob."""
     if is_remote(path):
-        return _remote_matches(path)
+        return remote_matches(path)
     path = os.path.expanduser(path)
     if os.path.isfile(path):
         return [path]
@@ -190,30 +204,15 @@ def _matches(path: str, leave_out: str) -> list[str]:
         if os.path.islink(path):
             raise InputError(f"input {path} is a link to {os.readlink(path)}, which does not exist. Replace the link")
         raise InputError(f"input {path} does not exist (working directory: {os.getcwd()}){advice(path)}")
-    _check_listed(path)
+    _check_listed(with_existing_folder(path))
     matches = [match for match in glob_paths(path) if _is_readable_kind(match)]
     files = _without(leave_out, matches, path)
     if not files:
         skipped = leave_out if matches else ""
         hidden = filter(os.path.isfile, glob.glob(path, recursive=True, include_hidden=True))
-        hint = _skipped_hint(skipped) or _hidden_hint(hidden) or _pattern_hint(path)
+        hint = _skipped_hint(skipped) or hidden_hint(hidden) or _pattern_hint(path)
         raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){hint}")
     return files
-
-
-def glob_paths(pattern: str) -> list[str]:
-    """Return the matches of a glob, sorted, without hidden names."""
-    return _visible(glob.glob(pattern, recursive=True), pattern)
-
-
-def _visible(matches: Iterable[str], pattern: str) -> list[str]:
-    """Return matches sorted. Names that begin with `_` or `.` need a part of the pattern that begins so."""
-    asked = [part for part in pattern.split("/") if part.startswith(HIDDEN)]
-
-    def is_asked(name: str) -> bool:
-        return not name.startswith(HIDDEN) or any(fnmatchcase(name, part) for part in asked)
-
-    return sorted(match for match in matches if all(map(is_asked, match.split("/"))))
 
 
 def _check_listed(pattern: str) -> None:
@@ -251,15 +250,6 @@ def _skipped_hint(folder: str) -> str:
     if not folder:
         return ""
     return f". Output folders of runs are skipped; path: {os.path.join(folder, 'documents')} reads one"
-
-
-def _hidden_hint(paths: Iterable[str]) -> str:
-    """The hint for a glob whose only matches are hidden; "" without one."""
-    first = sorted(paths)[: MAX_SUFFIXES + 1]
-    if not first:
-        return ""
-    names = ", ".join([*first[:MAX_SUFFIXES], *("..." for _ in first[MAX_SUFFIXES:])])
-    return f". A glob leaves out files and folders whose names begin with _ or . ({names}). To read a file, name it"
 
 
 def _pattern_hint(pattern: str) -> str:
@@ -319,26 +309,6 @@ def _fixed_part(path: str) -> str:
     return path
 
 
-def _remote_matches(url: str) -> list[str]:
-    """Return the URL itself, or the sorted matches of a glob in it."""
-    if not glob.has_magic(url.split("?")[0]):
-        return [url]
-    import fsspec
-
-    check_url(url)
-    try:
-        system, pattern = fsspec.core.url_to_fs(url)
-        matches = system.glob(pattern)
-        urls = [system.unstrip_protocol(match) for match in _visible(matches, pattern)]
-    except Exception as raised:  # file systems raise errors of their own libraries
-        error = cause_of(raised)
-        refuse_remote(url, error)
-        raise InputError(f"{shown(url)} cannot be listed: {scrubbed(error, url) or type(error).__name__}") from None
-    if not urls:
-        raise InputError(f"no file matches {shown(url)}{_hidden_hint(matches)}")
-    return urls
-
-
 def _listed(entry: FilesInput) -> list[str]:
     """Return the paths of an input: its own, or those of its list."""
     if not entry.path.startswith(LIST_MARK):
@@ -351,6 +321,8 @@ def _listed(entry: FilesInput) -> list[str]:
         try:
             lines = stream.read().decode("utf-8-sig", "replace").splitlines()
         except (EOFError, OSError) as error:
+            if is_of_system(error):
+                raise
             raise InputError(f"list of inputs {shown(path)} is damaged or cut off: {error}") from None
     paths = [entry.base + line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not paths:
@@ -379,8 +351,10 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
     if not is_remote(path):
         return _described(where, entry, name, format_, compression, _status(path))
     with open_raw(path) as file:
+        kind = FORMATS[format_]
+        is_whole = kind.reads_parts and not (compression or file.sends_ranges(kind.needs_parts))
         described = _described(where, entry, name, format_, compression, (file.size, 0))
-        return msgspec.structs.replace(described, version=file.version)
+        return msgspec.structs.replace(described, version=file.version, is_whole=is_whole)
 
 
 def _check_read(entry: FilesInput, path: str, format_: str) -> None:

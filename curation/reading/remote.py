@@ -1,83 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files behind URLs, by fsspec: with retries, and with a version to recognise changes.
-
-fsspec's HTTP file system does not retry reads; s3fs and gcsfs retry requests themselves, 5 and 6 times. Retries here
-reopen the file at its position.
-"""
+"""Files behind URLs: with retries at the same byte, and with a version to recognise changes."""
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import io
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 from curation.errors import InputError
-from curation.reading.urls import check_url, scrubbed, shown
+from curation.reading.answers import OTHER_VERSION, UNKNOWN_SIZE, AnswerError, ChangedError, State
+from curation.reading.urls import LITERAL, check_url, is_http, scrubbed, shown
+from curation.system.os_errors import FILLING
 from curation.system.steps import note_read
 
-STEP = 1 << 20
 TRIES = 5
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
-CONNECT_SECONDS, READ_SECONDS = 30, 60  # until an HTTP server counts as silent; fsspec limits the whole file to 300 s
-UNKNOWN_SIZE = -1
 NOT_FOUND, DENIED, LATER = 404, (401, 403), (408, 425, 429)  # HTTP status
-# Fields of `info` that identify a version, the most reliable first: S3, GCS, HTTP, Azure, local and in memory.
-VERSIONS = (
-    "VersionId", "generation", "blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",
-    "last_modified", "updated", "mtime", "modify", "modificationTime", "created",
-)  # fmt: skip
+LOCAL = (*FILLING, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS)  # faults of this machine
 PACKAGES = {  # protocol -> package of its file system
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "hf": "huggingface_hub",
     "http": "'fsspec[http]'", "https": "'fsspec[http]'", "sftp": "paramiko", "ssh": "paramiko",
 }  # fmt: skip
-WEAK = "W/"  # a weak ETag, which different bytes may share (RFC 9110, section 8.8.1)
-VERSION_DIGITS = 16
+MIXED = (
+    "Documents could be lost, or come from two states of the file. Wait until the file is complete, then rerun with a "
+    "new --output, or with --force"
+)
 Answer = TypeVar("Answer")
 
 
-class ShortAnswerError(OSError):
-    """A server ended a file before its announced length."""
-
-
 class RemoteFile(io.RawIOBase):
-    """A remote file that is reopened at its position when a read fails.
+    """A remote file. After a failed read, it is opened again and read on from the same byte.
 
     size      in bytes; -1 where the server does not report it. Such a file is read to its end, and a position in it is
               reached by reading.
     version   digest that changes with the file; "" where the server reports nothing to identify a version
 
-    Raises InputError where the server refuses the file, or after TRIES failed tries.
+    planned   (size, version) at an earlier time; -1 and "" where they are not known
+
+    Raises InputError where the server refuses the file, where its answers are of two states of the file, also after
+    they were asked for again, and after TRIES failed tries.
     """
 
-    file: Any = None  # `close` asks for it where `check_url` refused the path
+    _source: Any = None  # `close` asks for it where `check_url` refused the path
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, planned: tuple[int, str] = (UNKNOWN_SIZE, "")) -> None:
         check_url(path)
         self.path = path
         self.position = 0
-        self.size, self.version = 0, ""
-        size = self._try(lambda: getattr(self._open(), "size", None))
-        self.size = UNKNOWN_SIZE if size is None else int(size)
+        self._state, self._planned_version = State(planned[0]), planned[1]
+        self._is_contradicted = False
+        self._block, self._block_start = b"", 0  # the bytes that were fetched last
+        said = self._try(lambda: self._opened().said)
+        self.size, self.version = said.size, said.version
+        self._end = sys.maxsize if said.size == UNKNOWN_SIZE else said.size
 
-    def _open(self) -> Any:
-        if self.file is None:
-            import fsspec
+    def sends_ranges(self, is_sure: bool = False) -> bool:
+        """Return whether the server sends parts of the file. `is_sure`: ask for one, whatever it announces."""
+        return self._try(lambda: bool(self._opened().sends_ranges(is_sure)))
 
-            opened = fsspec.open(self.path, "rb", **_options(self.path))
-            opened.fs.invalidate_cache()  # a cached listing may be outdated
-            self.version = version_of(opened.fs.info(opened.path))
-            file = opened.open()
-            if self.size == UNKNOWN_SIZE:
-                remaining = self.position
-                while remaining and (block := file.read(min(remaining, STEP))):
-                    remaining -= len(block)
-            else:
-                file.seek(self.position)
-            self.file = file
-        return self.file
+    def _opened(self) -> Any:
+        if self._source is None:
+            source = _open_source(self.path, self._state, self._is_contradicted)
+            if "" not in (versions := (self._planned_version, source.said.version)) and versions[0] != versions[1]:
+                raise ChangedError(OTHER_VERSION)
+            self._source = source
+        return self._source
 
     def _try(self, action: Callable[[], Answer]) -> Answer:
         wait = FIRST_WAIT_SECONDS
@@ -85,20 +76,32 @@ class RemoteFile(io.RawIOBase):
         while True:
             try:
                 return action()
-            except InputError:
+            except (InputError, MemoryError):
                 raise
             except Exception as raised:  # file systems raise errors of their own libraries
+                refuse_local(self.path, raised)
                 error = cause_of(raised)
                 refuse_remote(self.path, error)
-                self.file = None
+                self._is_contradicted |= isinstance(error, AnswerError)
+                self._drop()
                 if attempt == TRIES:
-                    what = " ".join(filter(None, [type(error).__name__, str(_status(error) or "")]))
-                    what = str(error) if isinstance(error, ShortAnswerError) else what
-                    advice = "Check the address and the network, then run again"
-                    raise InputError(f"{shown(self.path)}: {what} in {attempt} tries. {advice}") from None
+                    self._give_up(error)
             time.sleep(wait)
             wait *= 2
             attempt += 1
+
+    def _give_up(self, error: BaseException) -> NoReturn:
+        if isinstance(error, ChangedError):
+            raise InputError(f"{shown(self.path)} has changed while it was read: {error}. {MIXED}") from None
+        what = str(error) if isinstance(error, AnswerError) else type(error).__name__
+        advice = "Check the address and the network, then run again"
+        raise InputError(f"{shown(self.path)}: {what}, in {TRIES} tries. {advice}") from None
+
+    def _drop(self) -> None:
+        if self._source is not None:
+            self._state = self._source.state
+            self._source.close()
+            self._source = None
 
     def readable(self) -> bool:
         return True
@@ -109,53 +112,57 @@ class RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_END and self.size == UNKNOWN_SIZE:
             raise InputError(f"{shown(self.path)}: the server does not report its length; download it first")
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence] + offset
-        if self.file is not None and start != self.position:
-            if self.size == UNKNOWN_SIZE:
-                self.file = None
-            else:
-                self.file.seek(start)
-        self.position = start
-        return start
+        self.position = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence] + offset
+        return self.position
 
     def tell(self) -> int:
         return self.position
 
     def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
+        self._drop()
         super().close()
 
-    def _read(self, size: int) -> bytes:
-        data: bytes = self._open().read(size)
-        if size and not data and self.position < self.size:
-            raise ShortAnswerError(f"the server sends {self.position:,} of the {self.size:,} bytes that it announced")
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, except at the end of the file."""
+        view, done = memoryview(buffer), 0
+        while done < len(view) and (data := self._next(len(view) - done)):
+            view[done : done + len(data)] = data
+            done += len(data)
+            self.position += len(data)
+        note_read(done)
+        return done
+
+    def _next(self, size: int) -> memoryview:
+        """Return the next bytes, at most `size`; none at the end of the file."""
+        at = self.position - self._block_start
+        if not 0 <= at < len(self._block):
+            self._block = b""  # before the next one is made
+            self._block, self._block_start, at = self._try(lambda: self._fetch(size)), self.position, 0
+        return memoryview(self._block)[at : at + size]
+
+    def _fetch(self, size: int) -> bytes:
+        source, start = self._opened(), self.position
+        stop = min(start + max(size, source.block_bytes), self._end)
+        data: bytes = source.fetch(start, stop) if start < stop else b""
+        if not data and start < self.size:
+            raise AnswerError(f"the server sends {start:,} of the {self.size:,} bytes that it announced")
+        if not data:
+            self._end = start
         return data
 
-    def readinto(self, buffer: Any) -> int:
-        data = self._try(lambda: self._read(len(buffer)))
-        buffer[: len(data)] = data
-        self.position += len(data)
-        note_read(len(data))
-        return len(data)
 
+def _open_source(url: str, known: State, is_contradicted: bool) -> Any:
+    plain = url.removeprefix(LITERAL)
+    if is_http(plain):
+        from curation.reading.http import HttpFile
 
-def _options(url: str) -> dict[str, Any]:
-    """Return options for fsspec. For HTTP they limit the silence of the server, not the time for the whole file."""
-    if not url.startswith(("http://", "https://")):
-        return {}
-    import aiohttp
+        return HttpFile(plain, known, is_contradicted)
+    from curation.reading.stores import OtherFile, S3File, open_store
 
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
-    return {"client_kwargs": {"timeout": timeout}}
-
-
-def version_of(info: Mapping[str, Any]) -> str:
-    """Return a digest (hex) of the first of VERSIONS in a file system's `info`; "" where it has none."""
-    known = (str(info[name]) for name in VERSIONS if info.get(name) not in (None, ""))
-    known_version = next((value for value in known if not value.startswith(WEAK)), "")
-    return hashlib.sha256(known_version.encode()).hexdigest()[:VERSION_DIGITS] if known_version else ""
+    files, path = open_store(url)
+    if plain.startswith(("s3://", "s3a://")) and hasattr(files, "_call_s3"):
+        return S3File(files, path, known, plain != url)
+    return OtherFile(files, path, known)
 
 
 def cause_of(error: BaseException) -> BaseException:
@@ -171,21 +178,30 @@ def _status(error: BaseException) -> int:
     return status if isinstance(status, int) else 0
 
 
+def refuse_local(url: str, error: BaseException) -> None:
+    """Raise OSError for a fault of this machine, such as a full disk, wherever it is among the causes of an error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in LOCAL:
+            raise OSError(cause.errno, os.strerror(cause.errno), shown(url)) from None
+        cause = cause.__cause__ or cause.__context__
+
+
 def refuse_remote(url: str, error: BaseException) -> None:
     """Raise InputError for an error of a file system that a retry cannot change."""
     status = _status(error)
     if status in DENIED:
         raise InputError(f"{shown(url)} may not be read: the server answers {status}") from None
-    if 300 <= status < 500 and status not in (NOT_FOUND, *LATER):
+    if 200 <= status < 500 and status not in (NOT_FOUND, *LATER):
         raise InputError(f"{shown(url)} cannot be read: the server answers {status}") from None
+    if isinstance(error, FileNotFoundError) or status == NOT_FOUND:
+        raise InputError(f"{shown(url)} does not exist") from None
     match error:
-        case FileNotFoundError():
-            raise InputError(f"{shown(url)} does not exist") from None
         case PermissionError():
             raise InputError(f"{shown(url)} may not be read: {scrubbed(error, url)}") from None
         case ImportError():
             package = PACKAGES.get(url.partition("://")[0].rpartition("::")[2], "")
             remedy = f". pip install {package}" if package else ""
             raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}{remedy}") from None
-        case ValueError():  # unknown protocol, host or port
-            raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url)}") from None
+        case ValueError():  # unknown protocol, host or port. The remedies of a library are for its callers
+            raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url).partition('. ')[0]}") from None

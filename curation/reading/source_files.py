@@ -15,6 +15,7 @@ from curation.reading.extract_settings import Extract
 from curation.reading.split_settings import SEPARATOR, Split
 from curation.reading.urls import is_remote, shown
 
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 QUOTE = '"'
 UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
 # Byte order marks of other encodings. Those of UTF-32 come first: in UTF-16, the first one would be followed by a NUL.
@@ -95,7 +96,9 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     modified_ns   modification time in ns; 0 for URLs
     label         name of the data set that the file was made from; "" for other files
     commit        commit of the hub at which that data set was read
-    version       version of a URL, a digest of its server's answer (`curation.reading.remote.version_of`)
+    version       version of a URL, a digest of its server's answer (`curation.reading.answers.version_of`)
+    is_whole      whether a server sends the file only from its beginning to its end, and no part of it
+    copy          local copy that is read in place of the URL; "" for none
 
     Plans store only fields without their default: there may be hundreds of thousands of files.
     """
@@ -115,6 +118,13 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
     commit: str = ""
     version: str = ""
+    is_whole: bool = False
+    copy: str = ""
+
+    @property
+    def planned(self) -> tuple[int, str]:
+        """Size and version, by which a URL is recognised when it is opened."""
+        return self.bytes, self.version
 
     @property
     def extraction(self) -> Extract:

@@ -14,6 +14,7 @@ import numpy as np
 from isal import igzip_lib
 
 from curation.errors import InputError
+from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.remote import RemoteFile
 from curation.reading.urls import is_remote
 from curation.system.os_errors import fault_of
@@ -51,26 +52,30 @@ class _LocalFile(io.FileIO):
         return count
 
 
-def open_raw(path: str) -> Any:
-    """Open a local file or URL as a seekable stream of its stored bytes. Raises InputError where that fails."""
+def open_raw(path: str, planned: tuple[int, str] = (UNKNOWN_SIZE, "")) -> Any:
+    """Open a local file or URL as a seekable stream of its stored bytes. Raises InputError where that fails.
+
+    planned   size and version of a URL at an earlier time
+    """
     if is_remote(path):
-        return RemoteFile(path)
+        return RemoteFile(path, planned)
     try:
         return _LocalFile(path, "rb")
     except OSError as error:
         raise InputError(f"cannot open {path}: {fault_of(error)}") from None
 
 
-def open_stream(path: str, compression: str) -> Any:
+def open_stream(path: str, compression: str, planned: tuple[int, str] = (UNKNOWN_SIZE, "")) -> Any:
     """Open a file as a stream of its decompressed bytes.
 
     compression   "gzip", "zstd", "bzip2", "xz", or "" for a file that is not compressed, whose stream is seekable
+    planned       size and version of a URL at an earlier time
 
     Raises InputError where the file cannot be opened. Reads raise DamageError at the first damage.
     """
+    raw = open_raw(path, planned)
     if compression == "zstd":
-        return _ZstdStream(path)
-    raw = open_raw(path)
+        return _ZstdStream(raw)
     return _MemberStream(raw, DECOMPRESSORS[compression]) if compression else raw
 
 
@@ -167,10 +172,10 @@ class _MemberStream(_Decompressed):
 class _ZstdStream(_Decompressed):
     """All frames of a zstd file, by Arrow. The zstandard package takes a truncated frame for the end of the file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, raw: Any) -> None:
         import pyarrow as pa
 
-        self._stream = pa.CompressedInputStream(pa.PythonFile(open_raw(path), "r"), "zstd")
+        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
 
     def _decode(self) -> bytes:
         try:

@@ -9,11 +9,13 @@ from curation.errors import InputError
 
 CHAIN = re.compile(r"::(?![^\[]*\])")  # between URLs, but not in an IPv6 address
 AUTHORITY_END = re.compile(r"[/?#]")
-QUERY = re.compile(r"[?#]")
+QUERY, QUERY_ALONE = re.compile(r"[?#]"), re.compile(r"\?")
 SECRETS_IN_TEXT = re.compile(r"""//[^\s'"]*@|\?[^\s'"]+""")
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 HTTP = ("http", "https")
 HIDDEN = "***"
+LITERAL = "literal::"  # before the URL of an object whose key is taken as it is, even with `?`, `#` or `::`
+KEY_MARKS = ("?", "#", "::")  # have a meaning in other URLs
 
 
 def is_remote(path: str) -> bool:
@@ -29,6 +31,11 @@ def shown(path: str) -> str:
     """
     if not is_remote(path):
         return path
+    if path.startswith(LITERAL):
+        scheme, _, rest = path.removeprefix(LITERAL).partition("://")
+        host, slash, key = rest.partition("/")
+        rest = f"{host.rpartition('@')[2]}{slash}{key}" if "@" in host else _without_user(scheme, rest)
+        return f"{LITERAL}{scheme}://{rest}"
     links = CHAIN.split(path)
     if not _is_chain(links):
         return f"{path.partition('://')[0]}://{HIDDEN}"
@@ -46,10 +53,14 @@ def _without_secrets(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
+    return f"{scheme}://{QUERY.split(_without_user(scheme, rest), maxsplit=1)[0]}"
+
+
+def _without_user(scheme: str, rest: str) -> str:
     authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
     if "@" in authority or _has_raw_marks(scheme, authority, rest):
-        rest = rest.rpartition("@")[2]  # the last "@": a password may hold "/", "?" or "#"
-    return f"{scheme}://{QUERY.split(rest, maxsplit=1)[0]}"
+        return rest.rpartition("@")[2]  # the last "@": a password may hold "/", "?" or "#"
+    return rest
 
 
 def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
@@ -62,9 +73,19 @@ def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
     return bool(colon) and not is_port and "@" in rest[len(authority) :]
 
 
+def is_http(url: str) -> bool:
+    """Return whether a URL is one of HTTP, and no chain of URLs."""
+    return url.startswith(("http://", "https://"))
+
+
+def path_of(url: str) -> str:
+    """Return a URL without its query, and for HTTP without its fragment, which servers do not see."""
+    return url if url.startswith(LITERAL) else (QUERY if is_http(url) else QUERY_ALONE).split(url, maxsplit=1)[0]
+
+
 def check_url(url: str) -> None:
     """Raise InputError for a URL whose parts cannot be separated."""
-    links = CHAIN.split(url)
+    links = [url.removeprefix(LITERAL)] if url.startswith(LITERAL) else CHAIN.split(url)
     if not _is_chain(links):
         raise InputError(f"{shown(url)}: `::` separates URLs; write %3A%3A in a password or a query")
     for link in links:

@@ -20,9 +20,10 @@ from charset_normalizer import from_bytes
 from curation.errors import InputError
 from curation.reading.formats import FORMATS, format_of
 from curation.reading.formats.base import PROBED_BYTES, start_of
-from curation.reading.inputs import COMPRESSIONS, LIST_MARK, AnyInput, FilesInput
-from curation.reading.paths import HIDDEN, find_files, glob_paths, is_run, split_suffix
-from curation.reading.source_files import SourceFile, encoding_by_mark
+from curation.reading.globs import HIDDEN, glob_paths
+from curation.reading.inputs import LIST_MARK, AnyInput, FilesInput
+from curation.reading.paths import find_files, is_run, split_suffix
+from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk
 from curation.reading.urls import is_remote
 

@@ -27,10 +27,12 @@ from curation.planning.identity import check_same, identity_in
 from curation.planning.limits import limit_slices
 from curation.planning.memory import Resources, explain_memory_errors, read_processors
 from curation.planning.plan import make_plan, preflight
+from curation.planning.remote_copies import copy_inputs
 from curation.planning.stored_plan import Plan, Stored
 from curation.planning.stream_inputs import collect
 from curation.planning.warm_up import warm_up_recipe
 from curation.reading import probe
+from curation.reading.formats import is_copied
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
@@ -246,13 +248,14 @@ def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> t
     with explain_memory_errors(resources):
         if force or not plan_path(folder).exists():
             checking = each(files, "checking inputs", "file")
-            local_files = [file if is_hub(file.path) else probe(file) for file in checking]
+            local_files = [file if is_hub(file.path) or is_copied(file) else probe(file) for file in checking]
             if force:  # only after every check of the new run
                 discard(folder)
             else:
                 clear_work(folder)
             local_files = collect(recipe, local_files, call.engine, folder / WORK, call.progress)
-            local_files = [probe(file) if file.label else file for file in local_files]
+            local_files = copy_inputs(local_files, folder / WORK)
+            local_files = [probe(file) if file.label or file.copy else file for file in local_files]
             resources = cluster or find(len(local_files))  # probing and collecting have loaded libraries
         if not array:  # others write to the folder of an array
             sweep(folder)

@@ -29,6 +29,9 @@ SHOWN = {
     "ftp://u:se::cret@h/x": "ftp://***",
     "ftp://u:1234/5@h/x": "ftp://h/x",
     "https://u:p@w@h/a@1?b@c": "https://c",
+    "literal::s3://bucket/a?b#c::d.jsonl": "literal::s3://bucket/a?b#c::d.jsonl",
+    "literal::ftp://user:pw@host/a@b?c.jsonl": "literal::ftp://host/a@b?c.jsonl",
+    "literal::ftp://user:p/w@host/a.jsonl": "literal::ftp://host/a.jsonl",
     "/data/a?b@c.jsonl": "/data/a?b@c.jsonl",
     "s3://bucket/key=1/a.jsonl": "s3://bucket/key=1/a.jsonl",
 }

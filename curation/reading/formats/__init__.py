@@ -50,6 +50,11 @@ def by_suffix(suffix: str) -> str:
     return next((name for name, kind in FORMATS.items() if suffix in kind.suffixes), "")
 
 
+def is_copied(file: SourceFile) -> bool:
+    """Return whether a run copies a remote file before it reads it, as its server sends no parts of it."""
+    return file.is_whole and format_of(file).needs_parts
+
+
 def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
     """Return the file with its text column set. Raises InputError for a file without a required column, with `remedy`
     in place of the advice for recipes and commands."""
@@ -59,4 +64,4 @@ def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
         raise InputError(str(error).replace(SET["text_column"], remedy)) from None
 
 
-__all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "probe"]
+__all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "is_copied", "probe"]

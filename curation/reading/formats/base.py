@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from curation.errors import InputError, near_or_nothing
+from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.documents import Documents, shown_names
-from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import Chunk, DamageError, open_stream, read_chunk
 from curation.reading.urls import is_remote, shown
@@ -52,6 +52,8 @@ class Format:
     has_columns       whether one of several columns has the text
     tells_encoding    whether a file names its encoding, so that `curate init` need not guess it
     is_compressible   whether the file may be compressed as a whole
+    reads_parts       whether parts of an uncompressed file are read alone, if its server sends them
+    needs_parts       whether nothing can be read without them, so that a file is copied from a server without parts
     may_grow          whether uncompressed files are read up to their planned size, and may have more bytes by then
     expansion         bytes of text per stored byte, assumed; `max_expansion` is a bound
     address           the one of `fields` that `curate init` carries: where a page came from; "" for none
@@ -68,6 +70,8 @@ class Format:
     has_columns: ClassVar[bool] = False
     tells_encoding: ClassVar[bool] = False
     is_compressible: ClassVar[bool] = True
+    reads_parts: ClassVar[bool] = False
+    needs_parts: ClassVar[bool] = False
     may_grow: ClassVar[bool] = True
     expansion: ClassVar[float] = 1.0
     max_expansion: ClassVar[float] = 1.0

@@ -29,7 +29,7 @@ from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
 from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, start_of, with_some_column
 from curation.reading.source_files import MARK_BYTES, QUOTE, FileRange, SourceFile, encoding_by_mark
-from curation.reading.streams import DamageError
+from curation.reading.streams import DamageError, is_of_system
 from curation.reading.urls import shown
 
 MARKS = ",;\t|"  # delimiters that `detect` tries
@@ -307,6 +307,8 @@ class Delimited(ColumnFormat):
             try:
                 first = next(iter(_Rows(stream, file, self.delimiter)), Row(0, []))
             except (OSError, EOFError, UnicodeError) as error:
+                if is_of_system(error):
+                    raise
                 raise InputError(f"{shown(file.path)} has no readable header: {error}") from None
         if first.error:
             raise InputError(f"{shown(file.path)} has no readable header: {first.error}")

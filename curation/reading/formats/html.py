@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.reading import pages
+from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.changes import open_planned
 from curation.reading.documents import Documents, schema_of, too_large
 from curation.reading.formats.base import Format
-from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunk
 from curation.reading.urls import shown

@@ -51,6 +51,7 @@ class JsonLines(ColumnFormat):
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson", ".json")
     start = rb"{"
+    reads_parts = True
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         return lines.read_jsonl(file_range, batch_bytes)
@@ -68,7 +69,7 @@ class JsonLines(ColumnFormat):
         return not file.compression and file.bytes > 0
 
     def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
-        if not self.is_divisible(file):
+        if file.is_whole or not self.is_divisible(file):
             return super().spans(file, size, later_bytes)
         spans: list[tuple[int, int]] = []
         start = 0

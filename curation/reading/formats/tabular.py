@@ -16,10 +16,12 @@ from curation.arrays import as_one_array
 from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.models.vectors import as_json, is_list
+from curation.reading.answers import UNKNOWN_SIZE
+from curation.reading.copies import local_path
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
 from curation.reading.formats.base import PROBED_RECORDS, ColumnFormat, Piece
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
-from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.remote import refuse_local
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import DamageError, is_of_system, open_raw, open_stream
 from curation.reading.urls import is_remote, shown
@@ -95,14 +97,16 @@ def _damage(file: SourceFile, row: int, line: int, error: str) -> Documents:
 
 def open_parquet(file: SourceFile) -> pq.ParquetFile:
     """Open a Parquet file. Raises InputError where it is none."""
+    path = local_path(file)
     try:
-        if is_remote(file.path):
-            return pq.ParquetFile(pa.PythonFile(open_raw(file.path), "r"))
+        if is_remote(path):
+            return pq.ParquetFile(pa.PythonFile(open_raw(file.path, file.planned), "r"))
         # Not memory-mapped: truncating a mapped file kills the process. A buffer for all row groups is no faster.
-        return pq.ParquetFile(file.path, pre_buffer=False)
+        return pq.ParquetFile(path, pre_buffer=False)
     except MemoryError:  # Arrow's is an ArrowException too
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        refuse_local(file.path, error)
         what = str(error).partition(". Either the file")[0]
         raise InputError(
             f"{shown(file.path)} is not a readable Parquet file: {what}. Download it again, or set format: of the input"
@@ -166,21 +170,23 @@ def _rows_per_batch(opened: pq.ParquetFile, groups: range, batch_bytes: int) -> 
 def _opened_arrow(file: SourceFile) -> Iterator[tuple[Any, list[str], Source]]:
     """Open Arrow IPC: yield its reader (indexed for the file form), its column names, and its source.
 
-    A file form that is compressed or of unknown size is read as a stream. Raises InputError for other files.
+    A file form that can only be read from its beginning is read as a stream. Raises InputError for other files.
     """
     with _source(file) as source:
         try:
-            opened = _open_arrow(source, not file.compression and file.bytes != UNKNOWN_SIZE)
+            is_seekable = not (file.compression or file.is_whole or file.bytes == UNKNOWN_SIZE)
+            opened = _open_arrow(source, is_seekable)
             names = opened.schema.names
         except MemoryError:  # Arrow's is an ArrowException too
             raise
         except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
+            refuse_local(file.path, error)
             raise InputError(f"{shown(file.path)} is not readable Arrow IPC: {error}") from None
         yield opened, names, source
 
 
 def _source(file: SourceFile) -> Source:
-    return Source(open_stream(file.path, file.compression), STREAM_BYTES)
+    return Source(open_stream(file.path, file.compression, file.planned), STREAM_BYTES)
 
 
 def _open_arrow(source: Source, seekable: bool) -> Any:
@@ -258,6 +264,7 @@ def _check_offsets(column: pa.Array) -> None:
 
 
 class _Table(ColumnFormat):
+    reads_parts = True
     may_grow = False
     max_expansion = 8.0
 
@@ -298,6 +305,7 @@ class Parquet(_Table):
     suffixes = (".parquet", ".pq")
     start = rb"PAR1"
     is_compressible = False
+    needs_parts = True
     expansion = 2.5
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:

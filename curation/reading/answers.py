@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the answers of a server say of a file: all that are read must be parts of one state of it.
+
+An answer describes itself by its place in the file, the length of the file, its ETag and its time. Only contradictions
+count: a server may leave out any of these, and it may send less than it was asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+# Limits of requests. A transfer may take any time, as long as bytes of the file arrive.
+SILENT_SECONDS = 60  # without a byte of the file
+ANSWER_SECONDS = 60  # from a request to the end of the headers of its answer, with all redirects
+LIST_SECONDS = 3600  # for all requests of a listing
+UNKNOWN_SIZE = -1
+# Fields that identify a version, the most reliable first: S3, GCS, HTTP, Azure, local and in memory.
+VERSIONS = (
+    "VersionId", "generation", "blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",
+    "last_modified", "updated", "mtime", "modify", "modificationTime", "created",
+)  # fmt: skip
+WEAK = "W/"  # a weak ETag, which different bytes may share (RFC 9110, section 8.8.1)
+VERSION_DIGITS = 16
+NUMBER = re.compile(r"[0-9]{1,18}")
+CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+
+
+OTHER_VERSION = "the server reports another version"
+
+
+class AnswerError(OSError):
+    """An answer that cannot be used. It is asked for again; the text is for the message after the last try.
+
+    status   HTTP status that a try cannot change, or 0
+    """
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class ChangedError(AnswerError):
+    """An answer of another state of the file than that of the answers before it."""
+
+
+class State(NamedTuple):
+    """What an answer says of the whole file; UNKNOWN_SIZE and "" where it says nothing.
+
+    etag, modified  its strong ETag, and the time of its last change
+    version         digest by `version_of`
+    """
+
+    size: int = UNKNOWN_SIZE
+    etag: str = ""
+    modified: str = ""
+    version: str = ""
+
+
+def strong(etag: str | None) -> str:
+    """Return an ETag; "" for a weak one, or none."""
+    return etag if etag and not etag.startswith(WEAK) else ""
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return a digest (hex) of the first of VERSIONS in a description of a file; "" where it has none."""
+    known = (str(info[name]) for name in VERSIONS if info.get(name) not in (None, ""))
+    known_version = next(filter(strong, known), "")
+    return hashlib.sha256(known_version.encode()).hexdigest()[:VERSION_DIGITS] if known_version else ""
+
+
+def same_state(before: State, now: State) -> State:
+    """Return what two answers say of a file together. ChangedError where they contradict each other."""
+    if before.size != now.size and UNKNOWN_SIZE not in (before.size, now.size):
+        raise ChangedError(f"the server reports {now.size:,} bytes, before it reported {before.size:,}")
+    was, has = next(filter(all, [(before.etag, now.etag), (before.modified, now.modified)]), ("", ""))
+    if was != has:
+        raise ChangedError(OTHER_VERSION)
+    size = now.size if before.size == UNKNOWN_SIZE else before.size
+    return State(size, before.etag or now.etag, before.modified or now.modified, before.version or now.version)
+
+
+def check_part(content_range: str, start: int, stop: int, length: int = UNKNOWN_SIZE) -> int:
+    """Return the size of the file by an answer to a request for the bytes from `start` to `stop` (exclusive).
+
+    content_range   its header; "" where it has none
+    length          of the answer
+
+    AnswerError where it says that it has other bytes. UNKNOWN_SIZE where it does not say the size.
+    """
+    found = CONTENT_RANGE.fullmatch(content_range)
+    if found:
+        first, last = int(found[1]), int(found[2])
+        is_asked_for = first == start and length in (UNKNOWN_SIZE, last + 1 - first)
+    else:
+        is_asked_for = not content_range and length <= stop - start
+    if not is_asked_for:
+        sent = f"{length:,} bytes" if length != UNKNOWN_SIZE else "an answer"
+        described = f"Content-Range: {content_range}" if content_range else "no Content-Range"
+        raise AnswerError(f"asked for bytes={start}-{stop - 1}, the server sends {sent} with {described}")
+    return int(found[3]) if found and found[3] != "*" else UNKNOWN_SIZE
