@@ -37,6 +37,7 @@ from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.stages.corpus.index_tasks import Band, files_folder, index_files, noted_files
 from curation.stages.corpus.similarity import Similarity
+from curation.system.damage import damaged, reading
 from curation.system.files import commit, make_folder, remove, sync_folder, write_json
 from curation.system.steps import each
 
@@ -133,6 +134,21 @@ def missing_index(folder: str | Path, stage: str, within: str = "") -> str:
     return f"{found}; give {FOLDER}/ of a run with {stage} and output: {{index: true}}"
 
 
+class Numbers:
+    """The document numbers in a file of an index of `documents` documents."""
+
+    def __init__(self, path: Path, documents: int) -> None:
+        self.path, self.documents = path, documents
+        self._stored = map_file(path, position_type(documents))
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """Return the numbers at some places, int64. IntegrityError for one that no document has."""
+        numbers = self._stored[places].astype(np.int64)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.documents:
+            raise damaged(self.path, f"it has numbers that none of {self.documents:,} documents has")
+        return numbers
+
+
 class SavedIndex:
     """An index on disk. RecipeError if it is missing or has another format, IntegrityError if it is damaged or a file
     has the wrong size."""
@@ -184,9 +200,9 @@ class SavedIndex:
         """Return the keys of a band, uint64, ascending."""
         return map_file(self.folder / _keys_file(band), np.uint64)
 
-    def numbers(self, band: int) -> np.ndarray:
+    def numbers(self, band: int) -> Numbers:
         """Return the document number of each key of a band."""
-        return map_file(self.folder / _documents_file(band), position_type(self.documents))
+        return Numbers(self.folder / _documents_file(band), self.documents)
 
     def starts(self) -> np.ndarray:
         """Return the first document of each batch of ids, then the number of documents; int64."""
@@ -200,11 +216,13 @@ class SavedIndex:
 
     def ids_by_batch(self, numbers: np.ndarray) -> Iterator[pa.LargeStringArray]:
         """Yield the ids of the documents `numbers`, ascending and unique, one array per batch with any of them."""
-        with pa.memory_map(str(self.folder / IDS)) as source:
+        path = self.folder / IDS
+        with reading(path), pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)
             for batch in np.unique(numbers // IDS_AT_ONCE).tolist():
                 low, high = np.searchsorted(numbers, [batch * IDS_AT_ONCE, (batch + 1) * IDS_AT_ONCE])
                 ids = reader.get_batch(batch).column(ID)
+                ids.validate(full=True)
                 yield ids.take(pa.array(numbers[low:high] - batch * IDS_AT_ONCE))
 
 
@@ -317,7 +335,7 @@ def _pairs(
         excess |= count > MAX_COMPARED
         count = np.minimum(count, MAX_COMPARED)
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        old = index.numbers(band)[np.repeat(low, count) + place].astype(np.int64)
+        old = index.numbers(band).take(np.repeat(low, count) + place)
         codes.append(np.repeat(np.arange(len(positions)), count) * index.documents + old)
     code, shared = np.unique(np.concatenate(codes), return_counts=True)
     pairs = _Pairs(code // max(index.documents, 1), code % max(index.documents, 1), shared)
