@@ -112,11 +112,10 @@ def need_documents(run: FinishedRun, purpose: str) -> None:
 def open_finished(folder: str | Path) -> FinishedRun:
     """Return the finished run in a folder. OutputError if there is none, or if it is of another version; IntegrityError
     if its report has changed."""
-    folder = Path(folder)
-    content = read_report(folder) if folder.is_dir() else None
+    content = read_report(Path(folder)) if Path(folder).is_dir() else None
     if content is None:
         raise OutputError(no_run(folder))
-    return FinishedRun(folder, content | {"recipe": with_new_names(content["recipe"])})
+    return FinishedRun(Path(folder), content | {"recipe": with_new_names(content["recipe"])})
 
 
 class Choice(NamedTuple):

@@ -99,8 +99,8 @@ class IndexedReader(Shown):
         num_tokens = sum(int(batch.sum(dtype=np.int64)) for batch in in_batches(self.lengths))
         if num_tokens * self.dtype.itemsize != self.num_bytes:
             raise IntegrityError(
-                f"{bin_path} has {self.num_bytes} bytes, its index {self.prefix.name}.idx counts {num_tokens} tokens of "
-                f"{self.dtype.itemsize} bytes = {num_tokens * self.dtype.itemsize}. One file is damaged or from "
+                f"{bin_path} has {self.num_bytes} bytes, its index {self.prefix.name}.idx counts {num_tokens} tokens "
+                f"of {self.dtype.itemsize} bytes = {num_tokens * self.dtype.itemsize}. One file is damaged or from "
                 "another run: export the pair again."
             )
 

@@ -134,21 +134,6 @@ def missing_index(folder: str | Path, stage: str, within: str = "") -> str:
     return f"{found}; give {FOLDER}/ of a run with {stage} and output: {{index: true}}"
 
 
-class Numbers:
-    """The document numbers in a file of an index of `documents` documents."""
-
-    def __init__(self, path: Path, documents: int) -> None:
-        self.path, self.documents = path, documents
-        self._stored = map_file(path, position_type(documents))
-
-    def take(self, places: np.ndarray) -> np.ndarray:
-        """Return the numbers at some places, int64. IntegrityError for one that no document has."""
-        numbers = self._stored[places].astype(np.int64)
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.documents:
-            raise damaged(self.path, f"it has numbers that none of {self.documents:,} documents has")
-        return numbers
-
-
 class SavedIndex:
     """An index on disk. RecipeError if it is missing or has another format, IntegrityError if it is damaged or a file
     has the wrong size."""
@@ -200,9 +185,16 @@ class SavedIndex:
         """Return the keys of a band, uint64, ascending."""
         return map_file(self.folder / _keys_file(band), np.uint64)
 
-    def numbers(self, band: int) -> Numbers:
+    def numbers(self, band: int) -> np.ndarray:
         """Return the document number of each key of a band."""
-        return Numbers(self.folder / _documents_file(band), self.documents)
+        return map_file(self.folder / _documents_file(band), position_type(self.documents))
+
+    def checked(self, numbers: np.ndarray, name: str) -> np.ndarray:
+        """Return numbers of documents from the file `name`, as int64. IntegrityError for one that no document has."""
+        numbers = numbers.astype(np.int64)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.documents:
+            raise damaged(self.folder / name, f"it has numbers that none of {self.documents:,} documents has")
+        return numbers
 
     def starts(self) -> np.ndarray:
         """Return the first document of each batch of ids, then the number of documents; int64."""
@@ -335,7 +327,7 @@ def _pairs(
         excess |= count > MAX_COMPARED
         count = np.minimum(count, MAX_COMPARED)
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        old = index.numbers(band).take(np.repeat(low, count) + place)
+        old = index.checked(index.numbers(band)[np.repeat(low, count) + place], _documents_file(band))
         codes.append(np.repeat(np.arange(len(positions)), count) * index.documents + old)
     code, shared = np.unique(np.concatenate(codes), return_counts=True)
     pairs = _Pairs(code // max(index.documents, 1), code % max(index.documents, 1), shared)

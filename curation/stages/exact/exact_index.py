@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from curation.arrays import batches_of, map_file, positions_of
+from curation.contract import position_type
 from curation.errors import RecipeError
 from curation.stages.corpus.index_tasks import Band
-from curation.stages.corpus.saved_index import DESCRIPTION, Matches, Numbers, SavedIndex, missing_index
+from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
 from curation.stages.outcome import Corpus
 
 FOLDER = "exact"
@@ -36,7 +37,7 @@ def open_exact_index(folder: str) -> SavedIndex:
 def find_equal(part: Corpus, index: SavedIndex) -> Matches:
     """Return the documents of `part` whose hash is in the index, with the value 1."""
     high, low = (map_file(index.folder / name, np.uint64) for name in (HIGH, LOW))
-    documents = Numbers(index.folder / DOCUMENTS, index.documents)
+    documents = map_file(index.folder / DOCUMENTS, position_type(index.documents))
     found = []
     for batch in batches_of(len(part.rows)):
         positions = np.arange(batch.start, batch.stop)
@@ -45,7 +46,7 @@ def find_equal(part: Corpus, index: SavedIndex) -> Matches:
         place = np.full(len(order), -1, np.int64)
         place[order] = _places(high, low, keys[0][order], keys[1][order])
         equal = positions_of(place >= 0)
-        found.append((batch.start + equal, documents.take(place[equal])))
+        found.append((batch.start + equal, index.checked(documents[place[equal]], DOCUMENTS)))
     position = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in found)])
     number = np.concatenate([np.zeros(0, np.int64), *(numbers for _, numbers in found)])
     details = {"documents": index.documents, "equal": len(position)}
