@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from curation.packing.forms.chunks import StoredChunks, pad
-from curation.packing.forms.stored import open_form, read_manifest
+from curation.packing.forms.stored import open_form, written_manifest
 from curation.packing.ordering import seeded_order
 from curation.system.files import commit, file_sha256
 
@@ -44,7 +44,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def write_sample(settings: Sample, folder: Path, seed: int) -> dict[str, str]:
     """Write the sample from `chunks/` of a run and return path -> SHA-256, {} for a run without chunks."""
-    if not (manifest := read_manifest(folder / "chunks")) or not manifest["splits"]:
+    if not written_manifest(folder / "chunks")["splits"]:
         return {}
     manifest, content = open_form(folder / "chunks", "chunks", "train")
     chunks = _first_chunks(folder / "chunks", content["files"], settings.batches * settings.batch_size, seed)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -145,7 +146,8 @@ def _read_now(folder: Path, content: StoredPlan, files: Sequence[SourceFile]) ->
     collected = folder / WORK / COLLECTED
     paths = [file.path for file in files if not is_hub(file.path)]
     own = [number for number, file in enumerate(content.read) if not file.label]
-    foreign = [file.path for file in content.read if file.label and collected not in Path(file.path).parents]
+    labelled = (Path(os.path.normpath(file.path)) for file in content.read if file.label)
+    foreign = [path for path in labelled if collected not in path.parents]
     if foreign or [content.read[number].path for number in own] != [shown(path) for path in paths]:
         raise IntegrityError(f"{plan_path(folder)} names files that are not inputs of the run. Start over with --force")
     real = dict(zip(own, paths, strict=True))

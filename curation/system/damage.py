@@ -21,7 +21,7 @@ from pathlib import Path
 from curation.errors import CurationError, IntegrityError
 
 SHOWN = 200  # characters of an error of a library, which may have paragraphs
-REPORT = "report.json"
+REPORT, WORK, PLAN = "report.json", "_work", "plan.json"
 # Errors of NumPy, `zipfile`, `json`, PyTorch and Arrow for damaged files; RuntimeError is of PyTorch, and of encrypted
 # and deeply nested files.
 FAULTS = (
@@ -67,9 +67,10 @@ def damaged(path: str | os.PathLike[str], fault: object) -> IntegrityError:
 def remedy(path: str | os.PathLike[str]) -> str:
     """Return what to do about a damaged file: of a finished run, of an unfinished one, or of no run."""
     for folder in Path(path).parents:
-        if folder.name == "_work":
+        is_finished = os.path.lexists(folder / REPORT)
+        if folder.name == WORK or (not is_finished and (folder / WORK / PLAN).is_file()):
             return "Start over with --force"
-        if os.path.lexists(folder / REPORT):
+        if is_finished:
             return (
                 f"`curate verify {folder}` names every changed file. Put this one back, or run the recipe again with a "
                 "new --output or --force"

@@ -14,7 +14,7 @@ from curation.errors import InputError
 from curation.packing.forms import FORMS
 from curation.packing.forms.base import Count
 from curation.packing.forms.shards import MANIFEST
-from curation.system.damage import reading, remedy
+from curation.system.damage import damaged, reading, remedy
 from curation.system.files import read_json
 
 
@@ -53,6 +53,13 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if manifest is not None:
         with reading(path):
             _check(manifest)
+    return manifest
+
+
+def written_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a form that this run has written. IntegrityError for a damaged one, or for none."""
+    if (manifest := read_manifest(folder)) is None:
+        raise damaged(folder / MANIFEST, "it is missing")
     return manifest
 
 
