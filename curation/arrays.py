@@ -6,10 +6,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -21,6 +18,7 @@ import numpy as np
 
 from curation.errors import InputError, IntegrityError
 from curation.records import TEXT, position_type
+from curation.system.damage import reading
 
 if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa
@@ -29,12 +27,7 @@ Loaded = TypeVar("Loaded")
 
 AT_ONCE = 1 << 16  # items of a batch
 TRIES = 5  # of a header, which NumPy parses as Python: in 3.11, threads that parse at once may get a SystemError
-SHOWN = 200  # characters of an error of NumPy, which may have paragraphs
 MAX_GROWTH = 100  # of a compressed .npz file, to protect the memory; its numbers rarely shrink to a tenth
-ARRAY_FAULTS = (  # of NumPy and of `zipfile` for damaged files; RuntimeError is for encrypted ones
-    EOFError, KeyError, OverflowError, RuntimeError, SyntaxError, TypeError, ValueError, struct.error,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))  # splitmix64
 
 
@@ -116,20 +109,18 @@ def _retried(load: Callable[[Path], Loaded]) -> Callable[[Path], Loaded]:
 @_retried
 def load_mapped(path: Path) -> np.ndarray:
     """Return the array of a `.npy` file through a memory map, read-only. IntegrityError for another file."""
-    try:
+    with reading(path):
         with open(path, "rb") as file:
             np.lib.format.read_magic(file)
             shape, _, _ = np.lib.format.read_array_header_1_0(file)
         return np.asarray(np.load(path, mmap_mode="r" if 0 not in shape else None))
-    except ARRAY_FAULTS as error:
-        raise IntegrityError(f"{path} is damaged, or no .npy file: {_line(error)}. Make it again") from None
 
 
 @_retried
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a `.npz` file. IntegrityError for another file, and for an array that is larger than the
     bytes that the file has for it: NumPy would allocate what the header announces."""
-    try:
+    with reading(path):
         with zipfile.ZipFile(path) as members:
             for entry in members.infolist():
                 if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -144,8 +135,6 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
                         raise ValueError(f"{entry.filename} announces {size:,} bytes and can have {held:,}")
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except ARRAY_FAULTS as error:
-        raise IntegrityError(f"{path} is damaged, or no .npz file: {_line(error)}. Make it again") from None
 
 
 def given_arrays(path: Path, names: Sequence[str], setting: str, remedy: str) -> list[np.ndarray]:
@@ -159,10 +148,6 @@ def given_arrays(path: Path, names: Sequence[str], setting: str, remedy: str) ->
         raise InputError(f"{setting}: {path} cannot be read ({error.strerror or error}). {remedy}") from None
     except (IntegrityError, KeyError):
         raise InputError(f"{setting}: {path} is not a file of {names[0]}, or is damaged. {remedy}") from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:SHOWN].rstrip(".")
 
 
 def save_array(path: Path, values: np.ndarray) -> None:

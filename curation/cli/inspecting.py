@@ -28,6 +28,7 @@ def _add_inspect(parser: Parser) -> None:
 def inspect(options: argparse.Namespace) -> int:
     from curation.errors import counted
     from curation.finished.decoding import open_tokens, texts_of
+    from curation.packing.indexed import check_ids
     from curation.packing.repack import check_tokenizer
     from curation.packing.tokenization import load_tokenizer
 
@@ -48,6 +49,8 @@ def inspect(options: argparse.Namespace) -> int:
         if stdout_is_lost():  # `curate inspect ... | head`
             break
         ids = found.rows[number]
+        if tokenizer:
+            check_ids(found.file, ids, tokenizer.vocabulary)
         print_line(f"\n--- {found.noun} {number}: {counted(len(ids), 'token')}")
         print_line(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:SHOWN_IDS].tolist())))
     return 0

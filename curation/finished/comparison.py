@@ -8,22 +8,20 @@ if the other run has as many with it. Memory: about 80 bytes per document, for h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
 from curation.errors import OutputError, counted
 from curation.finished.results import FinishedRun, need_documents, open_finished
-from curation.parquet import read_row_group
 from curation.recipes.changes import completed
-from curation.run_folder.documents import part_files
+from curation.run_folder.tables import Part, read_tables
 from curation.system.html_table import html_table
 
 EXAMPLES = 5
@@ -212,20 +210,13 @@ def _removed_bytes(run: FinishedRun) -> dict[tuple[str, str], int] | None:
     if not run.keeps_removed_text:
         return None
     totals: dict[tuple[str, str], int] = {}
-    for rows in _row_groups(run, "removed", ["stage", "reason", TEXT]):
+    for rows in read_tables(run.parts("removed"), ["stage", "reason", TEXT]):
         sizes = pc.fill_null(pc.binary_length(rows.column(TEXT)), 0)
         table = pa.table({"stage": rows.column("stage"), "reason": rows.column("reason"), "bytes": sizes})
         for entry in table.group_by(["stage", "reason"]).aggregate([("bytes", "sum")]).to_pylist():
             key = entry["stage"], entry["reason"]
             totals[key] = totals.get(key, 0) + entry["bytes_sum"]
     return totals
-
-
-def _row_groups(run: FinishedRun, folder: str, columns: list[str]) -> Iterator[pa.Table]:
-    for path in part_files(run.folder / folder):
-        file = pq.ParquetFile(path)
-        for group in range(file.num_row_groups):
-            yield read_row_group(file, group, columns)
 
 
 class _Documents(NamedTuple):
@@ -243,7 +234,7 @@ def _documents(run: FinishedRun, engine: Engine) -> _Documents:
     """The kept and removed documents, those of an equal key in the order of the input. Copies count once."""
     parts = [_Documents(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, bool))]
     for folder in ("documents", "removed"):
-        for rows in _row_groups(run, folder, ["source", ID, "doc"]):
+        for rows in read_tables(run.parts(folder), ["source", ID, "doc"]):
             doc = rows.column("doc").to_numpy()
             parts.append(_Documents(_hash(rows, engine), doc, np.full(len(doc), folder == "documents")))
     found = _Documents(*map(np.concatenate, zip(*parts, strict=True)))
@@ -289,13 +280,12 @@ def _examples(
 def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -> dict[int, dict[str, Any]]:
     """Number of a document -> its row, of the first copy."""
     found: dict[int, dict[str, Any]] = {}
-    for path in part_files(run.folder / folder) if len(docs) else ():
-        file = pq.ParquetFile(path)
-        for group in range(file.num_row_groups):
-            own = file.read_row_group(group, columns=["doc"]).column("doc").to_numpy()
+    for part in map(Part, run.parts(folder) if len(docs) else ()):
+        for group in part.groups:
+            own = part.read(group, ["doc"]).column("doc").to_numpy()
             at = np.flatnonzero(np.isin(own, docs))
             if len(at):
-                rows = read_row_group(file, group, columns).take(pa.array(at)).to_pylist()
+                rows = part.read(group, columns).take(pa.array(at)).to_pylist()
                 found = dict(zip(own[at].tolist(), rows, strict=True)) | found
     return found
 

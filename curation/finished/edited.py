@@ -22,7 +22,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.arrays import seeded_hashes
 from curation.contract import ID, ROW, TEXT
@@ -30,7 +29,7 @@ from curation.engine import load_engine
 from curation.errors import InputError, OutputError
 from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import TokenizerSpec
-from curation.parquet import file_schema, in_file_types, read_row_group
+from curation.parquet import in_file_types
 from curation.reading import probe, read_documents
 from curation.reading.documents import HELD_BYTES, Documents
 from curation.reading.formats import format_of
@@ -39,7 +38,7 @@ from curation.reading.sampling import read_sampled
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.split_settings import SEPARATOR
 from curation.reading.urls import is_remote, shown
-from curation.run_folder.documents import part_files
+from curation.run_folder.tables import Part, part_paths
 
 BEFORE = "text_before"
 COLUMNS = ("doc", ID, "source", TEXT)
@@ -98,7 +97,7 @@ def edited_documents(
     files = msgspec.convert(report["files"], list[SourceFile])
     for file in files:
         _check_file(file, folder)
-    kept = _Kept(folder / "documents", None if satisfying else COLUMNS)
+    kept = _Kept(part_paths(folder, report["outputs"], "documents"), None if satisfying else COLUMNS)
     found, size = SCHEMA.empty_table(), 0
     for batch in _in_turns(_streams(report, files, seed)):
         rows = _edited(kept.rows(batch.start, batch.stop), batch)
@@ -245,16 +244,14 @@ class _Kept:
     columns   columns to read; None: all
     """
 
-    def __init__(self, folder: Path, columns: Sequence[str] | None) -> None:
+    def __init__(self, paths: Sequence[Path], columns: Sequence[str] | None) -> None:
         self._groups: list[tuple[int, int, Path, int]] = []  # least and largest doc, file, row group
-        for path in part_files(folder):
-            metadata = pq.read_metadata(path)
-            for group in range(metadata.num_row_groups):
-                doc = metadata.row_group(group).column(0).statistics
-                least, largest = (doc.min, doc.max) if doc and doc.has_min_max else (0, sys.maxsize)
-                self._groups.append((least, largest, path, group))
+        self._schema = Part(paths[0]).schema
+        for part in map(Part, paths):
+            part.check({field.name: field.type for field in self._schema})
+            bounds = (part.bounds(group) or (0, sys.maxsize) for group in part.groups)
+            self._groups += [(*known, part.path, group) for group, known in enumerate(bounds)]
         self._columns = columns
-        self._schema = file_schema(pq.read_schema(part_files(folder)[0]))
         self._read = lru_cache(CACHED_GROUPS)(self._read_group)
 
     def rows(self, start: int, stop: int) -> pa.Table:
@@ -270,7 +267,7 @@ class _Kept:
         return rows.take(pa.array(unique))
 
     def _read_group(self, path: Path, group: int) -> pa.Table:
-        return read_row_group(pq.ParquetFile(path), group, self._columns)
+        return Part(path).read(group, self._columns or self._schema.names)
 
 
 def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.arrays import as_large_strings, batches_by_size, text_buffers
 from curation.contract import ID, TEXT
 from curation.finished.results import FinishedRun
 from curation.kernels.spans import fill_spans, new_anchors, spans_of_mask
-from curation.run_folder.documents import part_files
+from curation.run_folder.tables import Part
 from curation.stages.exact.span_cuts import shrunk
 from curation.stages.exact.unit_keys import buffers_of
 
@@ -72,7 +71,7 @@ def first_copies(run: FinishedRun, rows: pa.Table, what: str) -> list[list[First
         texts = [(text or "").encode()[:MAX_TEXT_BYTES] for text in table.column(column).to_pylist()]
         length = settings["length"]
         shown = [_shown(*pair, length) for pair in zip(table.column("doc").to_pylist(), texts, strict=True)]
-        ids = _search(run.folder / "documents", shown, length)
+        ids = _search(run.parts("documents"), shown, length)
         for place, text, own in zip(chosen, texts, shown, strict=True):
             name_of = [*ids, rows.column(ID)[place].as_py()]
             found[place] = _spans(text, own, name_of, settings)
@@ -86,12 +85,12 @@ def _shown(doc: int, text: bytes, length: int) -> _Shown:
     return _Shown(doc, data, values, places, np.full(windows, -1), np.zeros(windows, np.int64))
 
 
-def _search(folder: Path, shown: Sequence[_Shown], length: int) -> list[str]:
+def _search(files: Sequence[Path], shown: Sequence[_Shown], length: int) -> list[str]:
     """Fill in the first copies, and return the ids of their documents. The number after the last one means the text
     itself."""
     ids: list[str] = []
     values = np.unique(np.concatenate([np.zeros(0, np.uint64), *(own.values for own in shown)]))
-    for doc, id_, data, found, places in _kept_anchors(folder, shown, values, length):
+    for doc, id_, data, found, places in _kept_anchors(files, shown, values, length):
         number = len(ids)
         for own in shown:
             if own.doc > doc:
@@ -133,12 +132,12 @@ def _match(own: _Shown, place: int, data: np.ndarray, anchor: int, number: int, 
 
 
 def _kept_anchors(
-    folder: Path, shown: Sequence[_Shown], values: np.ndarray, length: int
+    files: Sequence[Path], shown: Sequence[_Shown], values: np.ndarray, length: int
 ) -> Iterator[tuple[int, str, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the kept documents before the last shown one that have one of the `values` of anchors: `doc`, id, bytes,
     and the values and places of these anchors."""
     last, size = max((own.doc for own in shown), default=0), 0
-    for rows in _row_groups(folder, last):
+    for rows in _row_groups(files, last):
         texts = as_large_strings(rows.column(TEXT))
         data, offsets = text_buffers(texts)
         for batch in batches_by_size(offsets[1:] - offsets[0], BATCH_BYTES):
@@ -156,17 +155,14 @@ def _kept_anchors(
                 return
 
 
-def _row_groups(folder: Path, last: int) -> Iterator[pa.Table]:
+def _row_groups(files: Sequence[Path], last: int) -> Iterator[pa.Table]:
     """Yield `doc`, id and text of the row groups of `documents/` with a `doc` below `last`, ascending."""
     groups = []
-    for number, path in enumerate(part_files(folder)):
-        metadata = pq.read_metadata(path)
-        for group in range(metadata.num_row_groups):
-            doc = metadata.row_group(group).column(0).statistics
-            groups.append((doc.min if doc and doc.has_min_max else 0, number, path, group))
+    for number, part in enumerate(map(Part, files)):
+        groups += [((part.bounds(group) or (0, 0))[0], number, part.path, group) for group in part.groups]
     for first, _, path, group in sorted(groups):
         if first < last:
-            yield pq.ParquetFile(path).read_row_group(group, columns=["doc", ID, TEXT])
+            yield Part(path).read(group, ["doc", ID, TEXT])
 
 
 def _spans(text: bytes, own: _Shown, ids: Sequence[str], settings: dict[str, Any]) -> list[FirstCopy]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from curation.errors import IntegrityError, OutputError, counted
+from curation.finished.results import open_finished
 from curation.finished.verify import no_run, verify
 from curation.packing.forms import FORMS
 from curation.packing.samples import SAMPLE_FILES
@@ -21,10 +20,9 @@ from curation.reading.hub import broken_connection, on_one_line, status_of
 from curation.reading.urls import is_remote, scrubbed
 from curation.report.card import PUSHED_BEGINS, as_card
 from curation.report.report import HTML
-from curation.run_folder.documents import part_files
 from curation.run_folder.folder import CARD_BEGINS, REPORT
 from curation.run_folder.report_schema import CARD
-from curation.system.files import read_json
+from curation.run_folder.tables import Part
 
 INSTALL = "pip install huggingface_hub"
 KIND = "dataset"
@@ -78,7 +76,8 @@ def checked_content(folder: str, what: str, repo: str) -> Content:
     if problems := verify(folder):
         more = f" ({counted(len(problems) - 1, 'more problem')})" if problems[1:] else ""
         raise IntegrityError(f"{problems[0]}{more}. Nothing was sent. `curate verify {folder}` lists all problems")
-    root, content = Path(folder), read_json(Path(folder) / REPORT)
+    run = open_finished(folder)
+    root, content = run
     outputs = content["outputs"] | {REPORT: "", HTML: ""}
     chosen = [name for name in outputs if _is_wanted(name, what)]
     if not chosen:
@@ -87,8 +86,8 @@ def checked_content(folder: str, what: str, repo: str) -> Content:
     sizes = {name: (root / name).stat().st_size for name in chosen}
     card = b""
     if what != "all":
-        parts = part_files(root / "documents")
-        columns = pq.read_schema(parts[0]).names if parts else []
+        parts = run.parts("documents")
+        columns = Part(parts[0]).schema.names if parts else []
         sent = content | {"outputs": {name: content["outputs"][name] for name in chosen}}
         card = as_card(sent, columns, repo).encode()
         sizes |= {CARD: len(card)}

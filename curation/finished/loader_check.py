@@ -18,11 +18,13 @@ from curation.errors import InputError, IntegrityError
 from curation.packing.blends import META
 from curation.packing.forms import FORMS, MEGATRON, TokenShards
 from curation.packing.forms.chunks import pad
-from curation.packing.forms.shards import MANIFEST, has_torch, open_array, open_form
+from curation.packing.forms.shards import MANIFEST, has_torch, open_ids
 from curation.packing.forms.shards import log as opening
+from curation.packing.forms.stored import open_form, read_manifest
 from curation.packing.forms.writing import shards
-from curation.packing.indexed import IndexedReader
-from curation.system.files import read_json
+from curation.packing.indexed import IndexedReader, check_pair
+from curation.packing.repack import read_manifest as read_pairs
+from curation.system.damage import damaged
 
 IDS, TRAIN = "input_ids", "train"
 
@@ -41,7 +43,8 @@ def check_loader(
     folder: str | Path, *, batches: int = 3, batch_size: int = 8, length: int = 1024,
     say: Callable[[str], object] = lambda line: None,
 ) -> list[LoadedForm]:  # fmt: skip
-    """Read the first batches of each form and split of a run, and check their shapes and ids.
+    """Read the first batches of each form and split of a run, and check their shapes and ids. `.bin/.idx` pairs are
+    checked whole, as `merge` does.
 
     folder      folder of a finished run, or of one of its forms
     batches     batches to read of each form. Default: 3
@@ -74,12 +77,22 @@ def check_loader(
 def _forms_of(folder: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
     """Yield (form, its folder, vocabulary, splits) of a run, or of the folder of one form."""
     for path in (folder, *(folder / name for name in FORMS)):
-        manifest = read_json(path / MANIFEST) or {}
-        if manifest.get("form") in FORMS:
+        if manifest := read_manifest(path):
             yield manifest["form"], path, manifest["vocabulary"], [*manifest["splits"]]
-    if manifest := read_json(folder / META / MANIFEST):
+    if manifest := read_pairs(folder / META):
+        _check_pairs(folder, manifest)
         splits = dict.fromkeys(pair.get("split", TRAIN) for pair in manifest["pairs"])
         yield MEGATRON, folder, manifest["tokens"]["vocabulary"], [*splits]
+
+
+def _check_pairs(folder: Path, manifest: dict[str, Any]) -> None:
+    """Read all of every pair: loaders see the ids of the first batches alone, and not the fields of the index."""
+    named = {pair["prefix"] for pair in manifest["pairs"]}
+    present = {path.stem for path in (folder / META).parent.glob("*.idx")}
+    if foreign := sorted(present - named):
+        raise damaged(folder / META / MANIFEST, f"it does not name the pair {foreign[0]}")
+    for name in sorted(named):
+        check_pair((folder / META).parent / name, manifest["tokens"]["vocabulary"])
 
 
 def _load(
@@ -140,13 +153,13 @@ def _stored(name: str, path: Path, split: str, length: int) -> Iterator[tuple[in
     form, dtype = msgspec.convert(manifest["settings"], FORMS[name]), np.dtype(manifest["dtype"]).newbyteorder("<")
     for file, count in shards(FORMS[name], content).items():
         if name == TokenShards.name:
-            yield count // length, partial(_windows_of_file, path / file, dtype, length)
+            yield count // length, partial(_windows_of_file, path / file, dtype, count, length)
         else:
-            yield count, partial(form.open_shard, path / file, dtype)
+            yield count, partial(form.open_shard, path / file, dtype, count)
 
 
-def _windows_of_file(path: Path, dtype: np.dtype, length: int) -> Iterable[np.ndarray]:
-    return _windows(open_array(path, dtype), length)
+def _windows_of_file(path: Path, dtype: np.dtype, count: int, length: int) -> Iterable[np.ndarray]:
+    return _windows(open_ids(path, dtype, count), length)
 
 
 def _windows(tokens: np.ndarray, length: int) -> Iterable[np.ndarray]:
@@ -155,7 +168,7 @@ def _windows(tokens: np.ndarray, length: int) -> Iterable[np.ndarray]:
 
 
 def _prefixes(path: Path, split: str) -> list[Path]:
-    pairs = read_json(path / META / MANIFEST)["pairs"]
+    pairs = read_pairs(path / META)["pairs"]
     return [(path / META).parent / pair["prefix"] for pair in pairs if pair.get("split", TRAIN) == split]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from curation.run_folder.documents import part_files
+from curation.finished.results import open_finished
+from curation.run_folder.tables import Part, read_tables
 
 RANKS = (1, 25, 50, 75, 99)
 COLUMNS_AT_ONCE = 2  # kept in memory: rules in a row often share a denominator
@@ -25,23 +25,23 @@ class MeasuredDocuments(Mapping[str, np.ndarray]):
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the folder of the run."""
-        self.files = part_files(folder / "documents")
-        self.rows = sum(pq.read_metadata(path).num_rows for path in self.files)
+        self.files = open_finished(folder).parts("documents")
+        self.rows = sum(Part(path).rows for path in self.files)
         self._loaded = lru_cache(COLUMNS_AT_ONCE)(self._load)
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._loaded(name)
 
     def _load(self, name: str) -> np.ndarray:
-        tables = [pq.read_table(path, columns=[name]) for path in self.files]
+        tables = read_tables(self.files, [name], {name: pa.int64()})
         return np.concatenate([np.zeros(0, np.int64), *(table.column(name).to_numpy() for table in tables)])
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of other values."""
-        return pa.concat_tables(pq.read_table(path, columns=[name]) for path in self.files).column(name)
+        return pa.concat_tables(read_tables(self.files, [name])).column(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(pq.read_schema(self.files[0]).names if self.files else ())
+        return iter(Part(self.files[0]).schema.names if self.files else ())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.errors import OutputError, RecipeError, nearest
 from curation.finished.results import FinishedRun, open_finished
@@ -21,7 +20,7 @@ from curation.recipes.recipe import Recipe
 from curation.rules.decide import BLOCK_ROWS
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, Groups, groups_in
-from curation.run_folder.documents import part_files
+from curation.run_folder.tables import Part, read_tables
 from curation.stages import RowStage
 from curation.stages.measured_rules import measured_rules, names_of
 
@@ -60,7 +59,7 @@ def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
     filter, with more filters than the run had, or with a rule on a measure that was not kept.
     """
     run = open_finished(folder)
-    files = part_files(run.folder / FOLDER)
+    files = run.parts(FOLDER)
     if not files:
         raise OutputError(f"{folder} has no measures/. Run its recipe again with output: {{measures: true}}")
     filters = [
@@ -177,7 +176,7 @@ def load_measures(
     """Return what rules need of the documents that reached a filter: measures, name -> float64; and the columns by
     which the rules distinguish groups. `kept` has the measures of the rules that the run had there."""
     names, groups = names_of(rules), list(dict.fromkeys(each.column for each in groups_in(rules)))
-    stored = pq.read_schema(files[0]).names
+    stored = Part(files[0]).schema.names
     computed = [name for name in kept if name in stored]
     for rule in rules:
         for name in rule.measures:
@@ -192,10 +191,10 @@ def load_measures(
                 f"rules per {column} need the column {column}, which the run in {run.folder} did not keep. Run "
                 f"its recipe again with rules per {column} and a new --output"
             )
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    columns = {name: [np.zeros(0)] for name in names}
     chunks: dict[str, list[pa.Array]] = {column: [] for column in groups}
-    for path in files:
-        table = pq.read_table(path, columns=list(dict.fromkeys(["stage", *groups, *names])))
+    types = dict.fromkeys(groups, pa.string()) | dict.fromkeys(names, pa.int64())
+    for table in read_tables(files, list(dict.fromkeys(["stage", *groups, *names])), types):
         if len(run.report["stages"]) > 1:
             table = table.filter(pc.equal(table.column("stage"), stage))
         for name in names:

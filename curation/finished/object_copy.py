@@ -29,7 +29,8 @@ import orjson
 from curation.errors import IntegrityError, OutputError, counted
 from curation.finished.object_store import ObjectStore, is_object_url
 from curation.reading.urls import shown
-from curation.report.report import HTML, digest
+from curation.report.report import HTML
+from curation.run_folder.finished_report import digest
 from curation.run_folder.folder import REPORT, locked
 from curation.run_folder.report_schema import wrong_in_report
 from curation.system.files import as_json, commit, file_sha256, local_output, make_folder, read_json, write_json

@@ -7,7 +7,6 @@ after the other. The texts of chosen rows are read last, so memory depends on a 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
@@ -16,30 +15,28 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.arrays import seeded_hashes
 from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
-from curation.errors import IntegrityError, OutputError, RecipeError, nearest
+from curation.errors import OutputError, RecipeError, nearest
 from curation.finished.edited import edited_documents
 from curation.finished.split_checks import has_documents
 from curation.finished.verify import no_run
-from curation.parquet import file_schema, read_row_group
 from curation.recipes.recipe import convert_recipe
 from curation.recipes.renamed import with_new_names
 from curation.recipes.yaml_text import parse_yaml
-from curation.report.report import digest
 from curation.report.similarity import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 from curation.rules.decide import Rule, expand_rules
-from curation.run_folder.documents import part_files
+from curation.run_folder.finished_report import read_report
 from curation.run_folder.folder import REPORT
-from curation.run_folder.report_schema import wrong_in_report
+from curation.run_folder.tables import WITH_TEXT, Part, part_paths
 from curation.stages import Filter, Lines
-from curation.system.files import read_json
+from curation.system.damage import reading
 
 KINDS = ("kept", "removed", "rejected", "pairs", "edited")
 SAMPLE = 10
@@ -94,6 +91,10 @@ class FinishedRun(NamedTuple):
         settings = self.report["recipe"]["stages"][names.index(stage)] if stage in names else {}
         return settings if settings.get("kind") == kind else {}
 
+    def parts(self, table: str) -> list[Path]:
+        """Return the files of `documents`, `removed` or `measures`, in their order."""
+        return part_paths(self.folder, self.report["outputs"], table)
+
     def compares_vectors(self, stage: str) -> bool:
         """Return whether the values of what a stage removed are cosines."""
         return bool(self.settings(stage, VECTOR_STAGE))
@@ -109,19 +110,12 @@ def need_documents(run: FinishedRun, purpose: str) -> None:
 
 
 def open_finished(folder: str | Path) -> FinishedRun:
-    """Return the finished run in a folder. OutputError if there is none, or if it is of another version."""
-    content = read_json(Path(folder) / REPORT) if Path(folder).is_dir() else None
+    """Return the finished run in a folder. OutputError if there is none, or if it is of another version; IntegrityError
+    if its report has changed."""
+    content = read_report(Path(folder)) if Path(folder).is_dir() else None
     if content is None:
         raise OutputError(no_run(folder))
-    folder = Path(folder)
-    if fault := wrong_in_report(content):
-        version = content.get("versions", {}) if isinstance(content, dict) else {}
-        made = version.get("gpu-pipeline") if isinstance(version, dict) else None
-        by = f" It was written by version {made}." if isinstance(made, str) else ""
-        raise OutputError(f"{folder}: {fault}.{by} Run the recipe again with a new --output")
-    if content.get("digest") != digest(content):
-        raise IntegrityError(f"{folder}/{REPORT} has changed: its content does not match its digest. See curate verify")
-    return FinishedRun(folder, content | {"recipe": with_new_names(content["recipe"])})
+    return FinishedRun(Path(folder), content | {"recipe": with_new_names(content["recipe"])})
 
 
 class Choice(NamedTuple):
@@ -205,8 +199,8 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
     """The rule that a column has a value in the files of a folder. OutputError if they lack the column."""
-    files = part_files(run.folder / name)
-    schema = file_schema(pq.read_schema(files[0])) if files else pa.schema([])
+    files = run.parts(name)
+    schema = Part(files[0]).schema if files else pa.schema([])
     if column not in schema.names:
         raise OutputError(f"{name}/ of {run.folder} has no column {column!r}{nearest(column, schema.names)}")
     is_text = pa.types.is_string(schema.field(column).type)
@@ -233,35 +227,35 @@ def _filter_of(rules: Any, where: str) -> Filter:
 
 def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed: int, engine: Engine) -> pa.Table:
     """The chosen rows of `documents/` or `removed/`."""
-    files = part_files(run.folder / FOLDERS[what])
+    files = run.parts(FOLDERS[what])
+    columns = WITH_TEXT if FOLDERS[what] == "removed" and run.keeps_removed_text else {}
 
     def found() -> Iterator[tuple[int, int, int, int]]:
         """Yield the place of each row in a seeded order, its file, its row group, and its position there."""
         for number, path in enumerate(files):
-            file = pq.ParquetFile(path)
-            for group in range(file.num_row_groups):
-                doc, at = _chosen_in(file, group, what, choice, engine)
+            part = Part(path, columns)
+            for group in part.groups:
+                doc, at = _chosen_in(part, group, what, choice, engine)
                 for order, row in zip(seeded_hashes(doc, seed).tolist(), at.tolist(), strict=True):
                     yield order, number, group, row
 
     chosen = found() if sample is None else nsmallest(sample, found())
-    tables = [file_schema(pq.read_schema(files[0])).empty_table()] if files else []
+    tables = [Part(files[0]).schema.empty_table()] if files else []
     for (number, group), places in groupby(sorted(place[1:] for place in chosen), itemgetter(0, 1)):
-        rows = pa.array([row for *_, row in places])
-        tables.append(read_row_group(pq.ParquetFile(files[number]), group).take(rows))
+        part, rows = Part(files[number]), pa.array([row for *_, row in places])
+        part.check({field.name: field.type for field in tables[0].schema})
+        tables.append(part.read(group, tables[0].column_names).take(rows))
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _chosen_in(
-    file: pq.ParquetFile, group: int, what: str, choice: Choice, engine: Engine
-) -> tuple[np.ndarray, np.ndarray]:
+def _chosen_in(part: Part, group: int, what: str, choice: Choice, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """`doc` of the chosen rows of a row group, and their positions in it."""
     wanted = ["doc", *(("stage", "reason", PARTNER) if what != "kept" else ())]
-    rows = read_row_group(file, group, None if choice.where else wanted)
+    rows = part.read(group, None if choice.where else wanted)
     mask = np.ones(len(rows), bool)
     for name, value in (("stage", choice.stage), ("reason", choice.reason)):
         if value:
-            mask &= pc.equal(rows.column(name), value).to_numpy()
+            mask &= pc.fill_null(pc.equal(rows.column(name), value), False).to_numpy()
     if what == "pairs":
         mask &= pc.is_valid(rows.column(PARTNER)).to_numpy()
     if choice.where:
@@ -278,12 +272,32 @@ def _satisfying(where: Filter, rows: pa.Table, engine: Engine) -> np.ndarray:
     return outcome.verdict.kept
 
 
+class _Rejected(msgspec.Struct):
+    """A line of `rejected.jsonl`."""
+
+    source: str
+    file: str
+    line: int
+    offset: int
+    doc: int
+    error: str
+
+
 def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
     """The chosen lines of `rejected.jsonl`."""
-    with open(run.folder / "rejected.jsonl", "rb") as lines:
-        entries = ((seeded_hashes(np.array([number]), seed)[0], number, line) for number, line in enumerate(lines))
-        chosen = sorted((entries if sample is None else nsmallest(sample, entries)), key=itemgetter(1))
-    return pa.Table.from_pylist([json.loads(line) for _, _, line in chosen], schema=REJECTED_SCHEMA)
+    path, count = run.folder / "rejected.jsonl", 0
+
+    def entries() -> Iterator[tuple[np.uint64, int, bytes]]:
+        nonlocal count
+        for count, line in enumerate(lines, 1):
+            yield seeded_hashes(np.array([count - 1]), seed)[0], count, line
+
+    with reading(path), open(path, "rb") as lines:
+        chosen = sorted((entries() if sample is None else nsmallest(sample, entries())), key=itemgetter(1))
+        if count != (expected := run.report["documents"]["rejected"]):
+            raise ValueError(f"it has {count:,} lines, and {REPORT} counts {expected:,}")
+        rows = [msgspec.structs.asdict(msgspec.json.decode(line, type=_Rejected)) for *_, line in chosen]
+        return pa.Table.from_pylist(rows, schema=REJECTED_SCHEMA)
 
 
 def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:
@@ -292,7 +306,7 @@ def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table
     wanted = pc.unique(table.column(PARTNER)).drop_null().cast(pa.string())
     found: dict[str, str | None] = {}
     for folder in ("removed", "documents"):  # a document kept of a group may be removed later
-        for rows in _with_ids(part_files(run.folder / folder), wanted):
+        for rows in _with_ids(run.parts(folder), wanted):
             found |= dict(zip(rows.column(ID).to_pylist(), rows.column(TEXT).to_pylist(), strict=True))
     kept = [found.get(name) for name in table.column(PARTNER).to_pylist()]
     table = table.append_column("kept_text", pa.array(kept, pa.string()))
@@ -318,14 +332,14 @@ def _links(run: FinishedRun, table: pa.Table, engine: Engine) -> list[tuple[str 
     chained: dict[tuple[str, str], str] = {}  # stage and id of the kept document -> its text
     for stage, kept, _, value, kept_text in rows:
         settings = run.settings(stage, CHAIN_STAGE)
-        if kept_text is not None and has_chains(settings) and value < settings["threshold"]:
+        if None not in (kept_text, value) and has_chains(settings) and value < settings["threshold"]:
             chained[stage, kept] = kept_text
     for (stage, kept), members in _members(run, chained).items():
         ids = [kept, *members]
         texts = [chained[stage, kept], *members.values()]
         found = dict(zip(ids, find_links(engine, run.settings(stage, CHAIN_STAGE), texts), strict=True))
         for index, row in enumerate(rows):
-            if row[:2] == (stage, kept) and (link := found[row[2]]):
+            if row[:2] == (stage, kept) and (link := found.get(row[2])):
                 links[index] = ids[link.position], link.similarity
     return links
 
@@ -334,7 +348,7 @@ def _members(run: FinishedRun, groups: Collection[tuple[str, str]]) -> dict[tupl
     """The removed documents of groups: id -> text. `groups` are pairs of a stage and the id of the kept document."""
     members: dict[tuple[str, str], dict[str, str]] = {group: {} for group in groups}
     wanted = pa.array(sorted({kept for _, kept in groups}), pa.string())
-    for rows in _with_ids(part_files(run.folder / "removed"), wanted, PARTNER, ("stage", PARTNER)):
+    for rows in _with_ids(run.parts("removed"), wanted, PARTNER, ("stage", PARTNER)):
         names = ("stage", PARTNER, ID, TEXT)
         for stage, kept, own, text in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
             if (group := members.get((stage, kept))) is not None and len(group) <= MAX_LINKED:
@@ -344,9 +358,8 @@ def _members(run: FinishedRun, groups: Collection[tuple[str, str]]) -> dict[tupl
 
 def _with_ids(files: Sequence[Path], wanted: pa.Array, by: str = ID, others: Sequence[str] = ()) -> Iterator[pa.Table]:
     """The rows with these ids in the column `by`, from the row groups that have any: `id`, `text` and `others`."""
-    for path in files:
-        file = pq.ParquetFile(path)
-        for group in range(file.num_row_groups if len(wanted) else 0):
-            mask = pc.is_in(read_row_group(file, group, [by]).column(by), value_set=wanted)
+    for part in map(Part, files if len(wanted) else ()):
+        for group in part.groups:
+            mask = pc.is_in(part.read(group, [by]).column(by), value_set=wanted)
             if pc.any(mask).as_py():
-                yield read_row_group(file, group, [ID, TEXT, *others]).filter(mask)
+                yield part.read(group, [ID, TEXT, *others]).filter(mask)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.contract import Frame
 from curation.engine import load_engine
@@ -20,7 +19,7 @@ from curation.phases.slice_notes import FIXED
 from curation.report.input_warnings import nothing_kept
 from curation.report.text import FunnelRow, funnel, funnel_line
 from curation.rules.decide import Rule
-from curation.run_folder.documents import part_files
+from curation.run_folder.tables import Part, part_paths, read_tables
 from curation.system.html_table import html_table
 
 Where = str | Mapping[str, Any] | Rule
@@ -106,18 +105,21 @@ class RunResult(NamedTuple):
 
         OutputError if the run kept none: only runs with `output: {measures: true}` do. Also for an unknown name.
         """
-        files = part_files(self.folder / MEASURES)
+        files = part_paths(self.folder, self.report["outputs"], MEASURES)
         if not files:
             raise OutputError(
                 f"{self.folder} has no measures. Run its recipe again with output: {{measures: true}} and a new "
                 "--output, or measure its documents: curation.measure(run.kept(), names)"
             )
         wanted = [names] if isinstance(names, str) else list(names)
-        known = [name for name in pq.read_schema(files[0]).names if name not in FIXED.names]
+        schema = Part(files[0]).schema
+        known = [name for name in schema.names if name not in FIXED.names]
         for name in wanted:
             if name not in known:
                 raise OutputError(f"{self.folder} has no measure {name!r}{nearest(name, known)}")
-        table = pa.concat_tables(pq.read_table(path, columns=[*FIXED.names, *(wanted or known)]) for path in files)
+        columns = [*FIXED.names, *(wanted or known)]
+        types = {name: schema.field(name).type for name in columns}
+        table = pa.concat_tables([schema.empty_table().select(columns), *read_tables(files, columns, types)])
         if stage:
             table = self._of_filter(table, stage)
         return _frame(table)

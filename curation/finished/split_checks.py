@@ -10,22 +10,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from curation.errors import IntegrityError
-from curation.packing.forms.shards import MANIFEST
+from curation.packing.forms.stored import read_manifest
 from curation.packing.indexed import IndexedReader
 from curation.packing.joining import is_of_stem, stem_name
 from curation.packing.ordering import SPLIT, assign_splits, split_names
 from curation.recipes.renamed import with_new_names
-from curation.run_folder.documents import part_files
-from curation.system.files import read_json
+from curation.run_folder.tables import Part, part_paths, read_tables
 from curation.system.steps import each
 
-BATCH_DOCUMENTS = 10_000
 REVERSIBLE = ("tiktoken",)  # other tokenizers may give two texts the same tokens
 Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
 
@@ -35,22 +30,12 @@ def has_documents(content: dict[str, Any]) -> bool:
     return bool(content["recipe"]["output"].get("documents", True))
 
 
-class _Split(msgspec.Struct):
-    documents: int
-
-
-class _Manifest(msgspec.Struct):
-    """The fields of a form's manifest that the checks read."""
-
-    splits: dict[str, _Split]
-
-
 def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """Yield a message for every document found in more than one split, and for wrong counts of documents per split.
 
     `content` is the run's `report.json`. All its outputs must exist.
     """
-    yield from _kept_and_removed(folder)
+    yield from _kept_and_removed(folder, content)
     recipe, tokens = with_new_names(content["recipe"]), content["tokens"]
     output = recipe["output"]
     if not output["splits"]:
@@ -59,7 +44,7 @@ def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
         yield from _shared_between_splits(folder, content)
     if not has_documents(content):
         return
-    expected, wrong = _expected(folder, output["splits"], recipe["seed"])
+    expected, wrong = _expected(part_paths(folder, content["outputs"], "documents"), output["splits"], recipe["seed"])
     yield from wrong
     empty = tokens.get("empty_documents", 0)  # they have a split by their texts, and are in no form
     if "megatron" in output["formats"]:
@@ -68,29 +53,26 @@ def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     for (_, split), count in expected.items():
         per_split[split] += count
     for form in (name for name in output["formats"] if name != "megatron"):
-        try:
-            counts = _in_form(folder / form, form, split_names(output["splits"]))
-        except (IntegrityError, msgspec.ValidationError) as error:
-            yield f"{form}/{MANIFEST} is not what a run writes: {error}"
-            continue
+        counts = _in_form(folder / form, form, split_names(output["splits"]))
         yield from _miscounted(counts, {key: per_split[key[1]] for key in counts}, empty)
         if sum(counts.values()) != tokens["documents"]:
             yield f"{form}: {sum(counts.values())} documents in all splits, the report counts {tokens['documents']}"
 
 
-def _kept_and_removed(folder: Path) -> Iterator[str]:
+def _kept_and_removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """Yield a message if documents are both kept and removed.
 
     A group of duplicates has one kept document, the others are in `removed/`. So each group is in one split if no
     document is in both folders.
     """
-    both = np.intersect1d(_docs(folder / "documents"), _docs(folder / "removed"))  # copies repeat kept documents
+    kept, removed = (_docs(part_paths(folder, content["outputs"], name)) for name in ("documents", "removed"))
+    both = np.intersect1d(kept, removed)  # copies repeat kept documents
     if len(both):
         yield f"{len(both)} documents are both kept and removed, the first is doc {both[0]}"
 
 
-def _docs(folder: Path) -> np.ndarray:
-    docs = [pq.read_table(path, columns=["doc"]).column("doc").to_numpy() for path in folder.glob("*.parquet")]
+def _docs(paths: Sequence[Path]) -> np.ndarray:
+    docs = (table.column("doc").to_numpy() for table in read_tables(paths, ["doc"]))
     return np.concatenate([np.empty(0, np.int64), *docs])
 
 
@@ -107,14 +89,14 @@ def _sources(content: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(file["source"] for file in content["files"]))
 
 
-def _expected(folder: Path, shares: Mapping[str, float], seed: int) -> tuple[Counts, list[str]]:
+def _expected(paths: Sequence[Path], shares: Mapping[str, float], seed: int) -> tuple[Counts, list[str]]:
     """Count documents per source and split, assigned by the texts in `documents/`. Return also a message for each file
     with another split in its column, which runs up to 0.3 lack."""
     names, expected, wrong = split_names(shares), Counter[tuple[str, str]](), []
-    for path in each(part_files(folder / "documents"), "assigning splits", "file"):
-        file, differing = pq.ParquetFile(path), 0
-        columns = ["source", "text", *({SPLIT} & {*file.schema_arrow.names})]
-        for batch in file.iter_batches(BATCH_DOCUMENTS, columns=columns):
+    for path in each(paths, "assigning splits", "file"):
+        part, differing = Part(path), 0
+        columns = ["source", "text", *({SPLIT} & {*part.schema.names})]
+        for batch in (part.read(group, columns) for group in part.groups):
             texts = batch.column("text").cast(pa.large_binary()).to_pylist()
             assigned = [names[number] for number in assign_splits(texts, shares, seed).tolist()]
             expected.update(zip(batch.column("source").to_pylist(), assigned, strict=True))
@@ -135,8 +117,8 @@ def _in_pairs(folder: Path, content: dict[str, Any]) -> Counts:
 
 
 def _in_form(folder: Path, form: str, names: Sequence[str]) -> Counts:
-    splits = msgspec.convert(read_json(folder / MANIFEST), _Manifest).splits
-    return {(form, split): splits[split].documents if split in splits else 0 for split in names}
+    splits = (read_manifest(folder) or {"splits": {}})["splits"]
+    return {(form, split): splits[split]["documents"] if split in splits else 0 for split in names}
 
 
 def _miscounted(counts: Counts, expected: Counts, empty: int) -> Iterator[str]:

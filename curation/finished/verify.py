@@ -13,7 +13,6 @@ import msgspec
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.errors import CurationError, IntegrityError, OutputError
 from curation.finished.object_copy import CLAIM
@@ -21,24 +20,19 @@ from curation.finished.object_store import ObjectStore, is_object_url
 from curation.finished.split_checks import has_documents, split_leaks
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.indexed import check_pair
-from curation.parquet import file_schema
 from curation.phases.ledger import check_ledger
 from curation.reading.paths import is_run
 from curation.reading.urls import is_remote, shown
-from curation.report.report import HTML, digest
-from curation.run_folder.documents import part_files
+from curation.report.report import HTML
+from curation.run_folder.finished_report import CHANGED, is_signed
 from curation.run_folder.folder import REPORT, WORK, has_mark, is_cache, plan_path
 from curation.run_folder.report_schema import OUTPUT_NAMES, wrong_in_report
+from curation.run_folder.tables import COLUMNS, WITH_TEXT, Part, part_paths, read_tables
 from curation.stages.outcome import StageCount
 from curation.system.files import as_json, file_sha256
 from curation.system.path_advice import advice as path_advice
 from curation.system.steps import each
 
-COLUMNS = {
-    "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.string()},
-    "removed": {"doc": pa.int64()},
-}
-REMOVED_TEXT_COLUMNS = {"bound": pa.float64(), "text": pa.string()}  # with `output.removed: text`
 ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are checked
 MAX_SHOWN_RUNS = 5
 
@@ -90,7 +84,15 @@ def verify(folder: str | Path) -> list[str]:
     checks: tuple[Callable[[Path, dict[str, Any]], Iterator[str]], ...] = (
         _ledger, _documents, _removed, _pairs, split_leaks,
     )  # fmt: skip
-    return [problem for check in checks for problem in check(folder, content)]
+    return [problem for check in checks for problem in _ended(check(folder, content))]
+
+
+def _ended(problems: Iterator[str]) -> Iterator[str]:
+    """The problems that a check finds. A file that it cannot read, though its digest fits, is the last one."""
+    try:
+        yield from problems
+    except IntegrityError as error:
+        yield str(error)
 
 
 def report_in(data: bytes | None, path: str) -> tuple[dict[str, Any] | None, str]:
@@ -101,8 +103,8 @@ def report_in(data: bytes | None, path: str) -> tuple[dict[str, Any] | None, str
         content = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         return None, f"{path} is damaged: it is not valid JSON: {error}"
-    if not isinstance(content, dict) or content.get("digest") != digest(content):
-        return None, "report.json has changed: its content does not match its digest"
+    if not is_signed(content):
+        return None, f"report.json {CHANGED}"
     if data != as_json(content, indent=True):
         return None, "report.json has changed: it has the same content in other bytes"
     wrong = wrong_in_report(content)
@@ -220,19 +222,14 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    """Yield a message for each part without the columns that the checks read."""
-    for name, columns in COLUMNS.items():
-        if name == "removed" and content["recipe"]["output"].get("removed") == "text":
-            columns = columns | REMOVED_TEXT_COLUMNS
-        for path in part_files(folder / name):
+    """Yield a message for each part that cannot be read, or lacks columns."""
+    with_text = content["recipe"]["output"].get("removed") == "text"
+    for name in COLUMNS:
+        for path in part_paths(folder, content["outputs"], name):
             try:
-                schema = file_schema(pq.read_schema(path))  # runs up to 0.3 have large strings
-            except (OSError, ValueError) as error:
-                yield f"{name}/{path.name} cannot be read: {error}"
-                continue
-            for column, kind in columns.items():
-                if schema.names.count(column) != 1 or schema.field(column).type != kind:
-                    yield f"{name}/{path.name} has no column {column!r} of type {kind}"
+                Part(path, WITH_TEXT if name == "removed" and with_text else None)
+            except IntegrityError as error:
+                yield str(error)
 
 
 def _counts(content: dict[str, Any]) -> Iterator[str]:
@@ -260,7 +257,7 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
                 f"tokens and {tokens['empty_documents']} have none"
             )
         return
-    rows = yield from _ascending(folder, "documents", copies)
+    rows = yield from _ascending(folder, content, "documents", copies)
     if rows != content["documents"]["kept"]:
         yield f"documents/ has {rows} rows, the report counts {content['documents']['kept']} kept"
 
@@ -273,27 +270,22 @@ def _drawn_copies(content: dict[str, Any]) -> int:
 
 
 def _removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    rows = yield from _ascending(folder, "removed")
+    rows = yield from _ascending(folder, content, "removed")
     if rows != content["documents"]["removed"]:
         yield f"removed/ has {rows} rows, the report counts {content['documents']['removed']} removed"
 
 
-def _ascending(folder: Path, name: str, copies: int = 0) -> Generator[str, None, int]:
+def _ascending(folder: Path, content: dict[str, Any], name: str, copies: int = 0) -> Generator[str, None, int]:
     """Check that `doc` ascends over all files of a folder, and return the number of rows.
 
     `doc` may fall `copies` times, at the start of a file: another copy of an input begins there.
     """
     rows, last = 0, -1
-    for path in each(part_files(folder / name), f"checking the order of {name}/", "file"):
-        try:
-            doc = pq.read_table(path, columns=["doc"]).column("doc").combine_chunks()
-        except (OSError, ValueError) as error:
-            yield f"{name}/{path.name} cannot be read: {error}"
-            continue
+    for path in each(part_paths(folder, content["outputs"], name), f"checking the order of {name}/", "file"):
+        docs = [table.column("doc").combine_chunks() for table in read_tables([path], ["doc"])]
+        doc = pa.concat_arrays([pa.array([], pa.int64()), *docs])
         rows += len(doc)
-        if doc.null_count:
-            yield f"{name}/{path.name} has rows without doc"
-        elif len(doc):
+        if len(doc):
             ascends = len(doc) == 1 or bool(pc.all(pc.greater(doc[1:], doc[:-1])).as_py())
             copies -= ascends and doc[0].as_py() <= last
             if not ascends or copies < 0:

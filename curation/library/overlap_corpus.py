@@ -21,7 +21,7 @@ from curation.errors import InputError
 from curation.finished.results import need_documents, open_finished
 from curation.kernels.ngram_table import NgramTable
 from curation.library.overlap_vectors import Close, Items, Search, stored_column
-from curation.packing.indexed import IndexedReader, bare_prefix
+from curation.packing.indexed import IndexedReader, bare_prefix, check_ids
 from curation.packing.megatron import suffixed
 from curation.packing.repack import recorded_tokenizer
 from curation.packing.tokenization import Tokenizer, load_tokenizer
@@ -96,7 +96,7 @@ def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | 
     tasks: list[FilesTask | PairTask] = []
     for given in train if several else [train]:
         path = Path(given).expanduser() if isinstance(given, str | os.PathLike) else None
-        if path is not None and (path / REPORT).is_file():
+        if path is not None and os.path.lexists(path / REPORT):
             run = open_finished(path)
             need_documents(run, "check-overlap")
             entry = {"path": str(path / "documents"), "format": "parquet", "text_column": TEXT, "id_column": ID}
@@ -115,7 +115,7 @@ def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | 
 def is_documents(path: str) -> bool:
     """Return whether a path of training texts names files of documents, and neither a run nor a pair."""
     plain = Path(path).expanduser()
-    return not (plain / REPORT).is_file() and not suffixed(bare_prefix(plain), ".idx").is_file()
+    return not os.path.lexists(plain / REPORT) and not suffixed(bare_prefix(plain), ".idx").is_file()
 
 
 def _pair_tasks(path: Path, tokenizer: str) -> Iterator[PairTask]:
@@ -127,11 +127,7 @@ def _pair_tasks(path: Path, tokenizer: str) -> Iterator[PairTask]:
         if loaded is None:
             raise InputError(f"{reader.prefix}.bin cannot be decoded: {note}. Name its tokenizer with --tokenizer")
     assert loaded is not None
-    if len(reader.tokens) and int(reader.tokens.max()) >= loaded.vocabulary:
-        raise InputError(
-            f"{reader.prefix}.bin has token {int(reader.tokens.max())}, but {loaded.name} has {loaded.vocabulary} "
-            "tokens. Name the tokenizer that wrote it with --tokenizer"
-        )
+    check_ids(f"{reader.prefix}.bin", reader.tokens, loaded.vocabulary)
     first = 0
     while first < len(reader.documents) - 1:
         last, tokens = first, 0

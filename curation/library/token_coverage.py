@@ -13,16 +13,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.errors import InputError, counted
+from curation.finished.results import FinishedRun, open_finished
 from curation.packing.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.run_folder.documents import part_files
-from curation.system.files import read_json
+from curation.run_folder.folder import REPORT
+from curation.run_folder.tables import Part, read_tables
 from curation.system.html_table import html_table
 from curation.system.steps import each, watching
 
@@ -30,6 +30,7 @@ BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 UNKNOWN_PIECES = ("<unk>", "[UNK]")
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LANGUAGE = "language"
+BATCH_ROWS = 4096
 COUNTED = ("documents", "bytes", "words", "tokens", "unknown", "byte_tokens")
 
 
@@ -109,13 +110,12 @@ def token_coverage(
     InputError: inputs that cannot be read, without text, or without the column. TokenizerError: a tokenizer that cannot
     be loaded.
     """
-    is_folder = isinstance(paths, str | os.PathLike) and Path(paths).is_dir()
-    report = read_json(Path(os.fspath(paths)) / "report.json") if is_folder else None  # type: ignore[arg-type]
+    folder = Path(paths) if isinstance(paths, str | os.PathLike) else None
     if by in ("source", TEXT):
         raise InputError(f"by must be a column of the documents other than {by!r}; sources are always groups")
-    if report is not None:
-        tokenizer = tokenizer or _tokenizer_of(Path(os.fspath(paths)), report)  # type: ignore[arg-type]
-        loaded, tables = _load(tokenizer), _tables_of_run(Path(os.fspath(paths)), by)  # type: ignore[arg-type]
+    if folder is not None and os.path.lexists(folder / REPORT):
+        run = open_finished(folder)
+        loaded, tables = _load(tokenizer or _tokenizer_of(run)), _tables_of_run(run, by)
         by = by or LANGUAGE
     else:
         if not tokenizer:
@@ -138,26 +138,26 @@ def _load(name: str) -> Tokenizer:
     return load_tokenizer(TokenizerSpec(name=name, append_eod=False))
 
 
-def _tokenizer_of(folder: Path, report: dict[str, Any]) -> str:
-    name = report.get("tokens", {}).get("tokenizer", {}).get("name", "")
+def _tokenizer_of(run: FinishedRun) -> str:
+    name = run.report["tokens"].get("tokenizer", {}).get("name", "")
     if not name:
-        raise InputError(f"the run in {folder} wrote no tokens, so it has no tokenizer. Name one: --tokenizer gpt2")
+        raise InputError(f"the run in {run.folder} wrote no tokens, so it has no tokenizer. Name one: --tokenizer gpt2")
     return str(name)
 
 
-def _tables_of_run(folder: Path, by: str) -> Iterator[pa.Table]:
-    files = part_files(folder / "documents")
+def _tables_of_run(run: FinishedRun, by: str) -> Iterator[pa.Table]:
+    files = run.parts("documents")
     if not files:
         raise InputError(
-            f"the run in {folder} has no documents/. Give its inputs, or run it with output.documents: true"
+            f"the run in {run.folder} has no documents/. Give its inputs, or run it with output.documents: true"
         )
-    known = pq.read_schema(files[0]).names
+    known = Part(files[0]).schema.names
     if by and by not in known:
-        raise InputError(f"the documents of {folder} have no column {by!r}; they have {', '.join(known)}")
+        raise InputError(f"the documents of {run.folder} have no column {by!r}; they have {', '.join(known)}")
     names = [name for name in (TEXT, "source", by or LANGUAGE) if name in known]
     for path in each(files, "counting tokens", "file"):
-        for batch in pq.ParquetFile(path).iter_batches(4096, columns=list(dict.fromkeys(names))):
-            yield pa.Table.from_batches([batch])
+        for table in read_tables([path], list(dict.fromkeys(names))):
+            yield from (table.slice(start, BATCH_ROWS) for start in range(0, len(table), BATCH_ROWS))
 
 
 def _tables_of_inputs(inputs: list[AnyInput]) -> Iterator[pa.Table]:

@@ -28,6 +28,7 @@ from curation.packing.megatron import (
 )
 from curation.packing.pair_sets import refuse_unfinished
 from curation.reading.urls import is_remote, shown
+from curation.system.damage import damaged
 from curation.system.html_table import Shown
 
 SHOWN_PAIRS = 5
@@ -49,9 +50,9 @@ class IndexedReader(Shown):
     tokens     shape (all tokens,): the whole `.bin`
     num_bytes  size of the `.bin`
 
-    Layout: `curation/packing/megatron.py`. InputError: a missing file, a URL, or a pair of an unfinished `merge` or
-    `split`. IntegrityError: a file that is not a Megatron index, or files whose sizes contradict the index. `reader[i]`
-    raises IndexError, and IntegrityError for a pointer outside of the `.bin`.
+    Layout: `curation/packing/megatron.py`. The whole index is checked: its lengths against the size of the `.bin`, its
+    pointers against the lengths, and the order of its documents. InputError: a missing file, a URL, or a pair of an
+    unfinished `merge` or `split`. IntegrityError: a damaged index. `reader[i]` raises IndexError.
     """
 
     def __init__(self, prefix: str | Path) -> None:
@@ -59,6 +60,8 @@ class IndexedReader(Shown):
         refuse_unfinished(self.prefix)
         index_path, bin_path = suffixed(self.prefix, ".idx"), suffixed(self.prefix, ".bin")
         for path in (index_path, bin_path):
+            if path.is_dir():
+                raise damaged(path, "it is a folder, expected a file")
             if not path.is_file():
                 raise InputError(f"{path} does not exist. {_suggest_pairs(self.prefix)}")
         self.dtype, num_sequences, num_documents = _read_header(index_path)
@@ -67,6 +70,8 @@ class IndexedReader(Shown):
         self.documents = map_array(index_path, "<i8", HEADER.size + 12 * num_sequences, num_documents)
         self.num_bytes = bin_path.stat().st_size
         self._check_size(bin_path)
+        _check_pointers(self)
+        _check_documents(self)
         self.tokens = map_array(bin_path, self.dtype, 0, self.num_bytes // self.dtype.itemsize)
 
     def __len__(self) -> int:
@@ -75,14 +80,8 @@ class IndexedReader(Shown):
     def __getitem__(self, index: int) -> np.ndarray:
         if not -len(self) <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
-        start, remainder = divmod(int(self.pointers[index]), self.dtype.itemsize)
-        stop = start + int(self.lengths[index])
-        if remainder or not 0 <= start <= stop <= len(self.tokens):
-            raise IntegrityError(
-                f"{self.prefix}.idx: sequence {index} takes bytes {int(self.pointers[index])} + "
-                f"{int(self.lengths[index])} x {self.dtype.itemsize}, the .bin has {self.num_bytes}. Export it again."
-            )
-        return self.tokens[start:stop]
+        start = int(self.pointers[index]) // self.dtype.itemsize
+        return self.tokens[start : start + int(self.lengths[index])]
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -100,8 +99,8 @@ class IndexedReader(Shown):
         num_tokens = sum(int(batch.sum(dtype=np.int64)) for batch in in_batches(self.lengths))
         if num_tokens * self.dtype.itemsize != self.num_bytes:
             raise IntegrityError(
-                f"{bin_path} has {self.num_bytes} bytes, its index counts {num_tokens} tokens of "
-                f"{self.dtype.itemsize} bytes = {num_tokens * self.dtype.itemsize}. One file is damaged or from "
+                f"{bin_path} has {self.num_bytes} bytes, its index {self.prefix.name}.idx counts {num_tokens} tokens "
+                f"of {self.dtype.itemsize} bytes = {num_tokens * self.dtype.itemsize}. One file is damaged or from "
                 "another run: export the pair again."
             )
 
@@ -139,9 +138,9 @@ def check_pair(prefix: str | Path, vocabulary: int | None = None, *, strict: boo
     """
     reader = IndexedReader(prefix)
     _check_dtype(reader, vocabulary, strict)
-    _check_pointers(reader, strict)
-    _check_documents(reader, strict)
-    _check_ids(reader, vocabulary)
+    if strict:
+        _check_form(reader)
+    check_ids(f"{reader.prefix}.bin", reader.tokens, vocabulary)
     empty = sum(int(np.count_nonzero(batch[1:] == batch[:-1])) for batch in _overlapping_batches(reader.documents))
     return PairCounts(
         prefix=str(reader.prefix),
@@ -187,11 +186,11 @@ def _check_dtype(reader: IndexedReader, vocabulary: int | None, strict: bool) ->
         )
 
 
-def _check_pointers(reader: IndexedReader, strict: bool) -> None:
+def _check_pointers(reader: IndexedReader) -> None:
     offset = 0
     expected_pointers = byte_pointers(in_batches(reader.lengths), reader.dtype.itemsize)
     for lengths, expected in zip(in_batches(reader.lengths), expected_pointers, strict=True):
-        if strict or lengths.min() < 0:
+        if lengths.min() < 0:
             check_positive(f"{reader.prefix}.idx", lengths, offset)
         wrong = np.flatnonzero(reader.pointers[offset : offset + len(lengths)] != expected)
         if len(wrong):
@@ -203,40 +202,52 @@ def _check_pointers(reader: IndexedReader, strict: bool) -> None:
         offset += len(lengths)
 
 
-def _check_documents(reader: IndexedReader, strict: bool) -> None:
+def _check_documents(reader: IndexedReader) -> None:
     documents, num_sequences = reader.documents, len(reader)
     if not len(documents) or documents[0] != 0 or documents[-1] != num_sequences:
         limits = f"run from {int(documents[0])} to {int(documents[-1])}" if len(documents) else "are missing"
         raise IntegrityError(
             f"{reader.prefix}.idx: document indices {limits}, expected 0 to {num_sequences}. Export it again."
         )
-    if strict and len(documents) != num_sequences + 1:
-        raise IntegrityError(
-            f"{reader.prefix}.idx: {len(documents) - 1} documents in {num_sequences} sequences, expected one sequence "
-            "per document. Export it again."
-        )
     offset = 0
     for batch in _overlapping_batches(documents):
-        steps = np.diff(batch)
-        wrong = np.flatnonzero(steps != 1 if strict else steps < 0)
+        wrong = np.flatnonzero(np.diff(batch) < 0)
         if len(wrong):
             i = int(wrong[0])
             raise IntegrityError(
                 f"{reader.prefix}.idx: document index {offset + i + 1} is {int(batch[i + 1])} after {int(batch[i])}, "
-                f"expected {'the next number' if strict else 'no smaller number'}. Export it again."
+                "expected no smaller number. Export it again."
             )
         offset += len(batch) - 1
 
 
-def _check_ids(reader: IndexedReader, vocabulary: int | None) -> None:
-    bound = vocabulary if vocabulary is not None else np.iinfo(reader.dtype).max + 1
-    for first in range(0, len(reader.tokens), BATCH_BYTES):
-        batch = reader.tokens[first : first + BATCH_BYTES]
+def _check_form(reader: IndexedReader) -> None:
+    """Check that each document is one sequence of at least one token."""
+    offset = 0
+    for lengths in in_batches(reader.lengths):
+        check_positive(f"{reader.prefix}.idx", lengths, offset)
+        offset += len(lengths)
+    if len(reader.documents) != len(reader) + 1 or any(
+        (np.diff(batch) != 1).any() for batch in _overlapping_batches(reader.documents)
+    ):
+        raise IntegrityError(
+            f"{reader.prefix}.idx: {len(reader.documents) - 1} documents in {len(reader)} sequences, expected one "
+            "sequence per document. Export it again."
+        )
+
+
+def check_ids(path: str | Path, ids: np.ndarray, vocabulary: int | None = None) -> None:
+    """Raise IntegrityError for an id of a file outside of the vocabulary; None: outside of what its dtype can have."""
+    bound = vocabulary if vocabulary is not None else np.iinfo(ids.dtype).max + 1
+    if ids.dtype.kind == "u" and bound > np.iinfo(ids.dtype).max:
+        return
+    for first in range(0, len(ids), BATCH_BYTES):
+        batch = ids[first : first + BATCH_BYTES]
         if batch.min() < 0 or batch.max() >= bound:
             position = first + int(np.argmax((batch < 0) | (batch >= bound)))
             raise IntegrityError(
-                f"{reader.prefix}.bin: id {int(reader.tokens[position])} at token {position}, expected 0 to "
-                f"{bound - 1}. Another tokenizer wrote it, or the file is damaged. Export it again."
+                f"{path}: id {int(ids[position])} at token {position}, expected 0 to {bound - 1}. Another tokenizer "
+                "wrote it, or the file is damaged. Name the tokenizer that wrote it, or export it again."
             )
 
 

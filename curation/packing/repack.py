@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from curation.errors import InputError, OutputError, TokenizerError
@@ -61,9 +62,36 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
         return publish(pairs, folder, stem)
 
 
+class _Tokenizer(msgspec.Struct):
+    name: str
+    sha256: str
+
+
+class _Tokens(msgspec.Struct):
+    tokenizer: _Tokenizer
+    vocabulary: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Pair(msgspec.Struct):
+    prefix: Annotated[str, msgspec.Meta(pattern="^[^/]+$")]
+    split: str = ""
+
+
+class _Manifest(msgspec.Struct):
+    """The fields of `_meta/manifest.json` that readers of pairs need."""
+
+    tokens: _Tokens
+    pairs: list[_Pair]
+
+
+def read_manifest(meta: Path) -> dict[str, Any]:
+    """Return the manifest of pairs in a folder `_meta`, {} without one. IntegrityError for a damaged one."""
+    return read_json(meta / "manifest.json", _Manifest) or {}
+
+
 def read_tokenizer(prefix: Path) -> dict[str, Any]:
     """Return the tokenizer of a pair from the manifest of its run, {} without a manifest."""
-    return dict(_manifest(prefix).get("tokens", {}).get("tokenizer", {}))
+    return dict(read_manifest(prefix.parent / "_meta").get("tokens", {}).get("tokenizer", {}))
 
 
 def recorded_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
@@ -83,10 +111,6 @@ def check_tokenizer(recorded: Mapping[str, Any], where: Path) -> tuple[Tokenizer
     if tokenizer.digest != recorded["sha256"]:
         return None, f"{recorded['name']} is not the tokenizer of the manifest"
     return tokenizer, ""
-
-
-def _manifest(prefix: Path) -> dict[str, Any]:
-    return read_json(prefix.parent / "_meta" / "manifest.json") or {}
 
 
 def _unique_prefixes(paths: Sequence[str | Path]) -> list[Path]:
@@ -117,7 +141,9 @@ def _check_tokenizers(prefixes: Sequence[Path]) -> None:
 def _check_splits(prefixes: Sequence[Path]) -> None:
     known: dict[str, Path] = {}  # split -> its first pair
     for prefix in prefixes:
-        splits = {entry["prefix"]: entry.get("split", "") for entry in _manifest(prefix).get("pairs", [])}
+        splits = {
+            entry["prefix"]: entry.get("split", "") for entry in read_manifest(prefix.parent / "_meta").get("pairs", [])
+        }
         if split := splits.get(prefix.name):
             known.setdefault(split, prefix)
     if len(known) > 1:
@@ -131,11 +157,11 @@ def _check_splits(prefixes: Sequence[Path]) -> None:
 def _common_dtype(prefixes: Sequence[Path]) -> np.dtype:
     dtypes: dict[str, Path] = {}
     for prefix in each(prefixes, "checking pairs", "pair"):
-        info = check_pair(prefix, strict=False)
-        if len(IndexedReader(prefix)) != info.documents or info.empty_documents:
+        info, sequences = check_pair(prefix, strict=False), len(IndexedReader(prefix))
+        if sequences != info.documents or info.empty_documents:
             raise InputError(
-                f"{prefix} has {info.documents} documents in {len(IndexedReader(prefix))} sequences, expected one "
-                "sequence per document: other pairs cannot be merged or split"
+                f"{prefix} has {info.documents} documents in {sequences} sequences, expected one sequence per "
+                "document: other pairs cannot be merged or split"
             )
         dtypes.setdefault(info.dtype, prefix)
     if len(dtypes) > 1:

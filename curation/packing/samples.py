@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from curation.packing.forms.chunks import StoredChunks, pad
-from curation.packing.forms.shards import MANIFEST, open_form
+from curation.packing.forms.stored import open_form, written_manifest
 from curation.packing.ordering import seeded_order
-from curation.system.files import commit, file_sha256, read_json
+from curation.system.files import commit, file_sha256
 
 SAMPLE_FILES = ("sample_dataset.pt", "sample_dataset.npz")
 
@@ -44,7 +44,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def write_sample(settings: Sample, folder: Path, seed: int) -> dict[str, str]:
     """Write the sample from `chunks/` of a run and return path -> SHA-256, {} for a run without chunks."""
-    if not read_json(folder / "chunks" / MANIFEST)["splits"]:
+    if not written_manifest(folder / "chunks")["splits"]:
         return {}
     manifest, content = open_form(folder / "chunks", "chunks", "train")
     chunks = _first_chunks(folder / "chunks", content["files"], settings.batches * settings.batch_size, seed)
@@ -81,6 +81,6 @@ def _first_chunks(folder: Path, files: Sequence[dict[str, Any]], count: int, see
     chunks: dict[int, np.ndarray] = {}
     for shard in np.unique(shard_of).tolist():
         first = int(ends[shard]) - shards[shard]["chunks"]
-        stored = StoredChunks(folder / shards[shard]["file"])
+        stored = StoredChunks(folder / shards[shard]["file"], shards[shard]["chunks"])
         chunks |= {k: np.array(stored[k - first]) for k in wanted[shard_of == shard].tolist()}
     return [chunks[k] for k in wanted.tolist()]

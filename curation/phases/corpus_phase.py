@@ -37,8 +37,9 @@ from curation.stages.corpus.written_columns import WrittenColumns, columns_folde
 from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
-from curation.system.files import commit, file_sha256, make_folder, read_json, remove, sync_folder, write_json
+from curation.system.files import commit, file_sha256, make_folder, remove, sync_folder
 from curation.system.interrupts import check as check_interrupts
+from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import Count
 from curation.tasks.context import RunContext
 from curation.tasks.deletion import delete_scratch
@@ -69,7 +70,7 @@ def save_decision(path: Path, decision: Decision, seconds: float) -> None:
         for name in ROWS:
             with commit(_rows_path(path, name, number)) as temporary:
                 save_array(temporary, np.asarray(getattr(drops, name)))
-    write_json(path, facts)
+    write_sealed(path, facts)
 
 
 def copies_path(path: Path) -> Path:
@@ -96,7 +97,7 @@ def _rows_path(path: Path, name: str, number: int) -> Path:
 
 def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
     """Return the decision of the stage number `stage` about the rows of `partitions`. Its rows are in memory maps."""
-    facts, removed = read_json(path), []
+    facts, removed = read_sealed(path), []
     for number, drops in enumerate(facts["drops"]):
         row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
         removed.append(RemovedRows(partitions, stage, drops["reason"], row, kept_row, value, drops["index"]))

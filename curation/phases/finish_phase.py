@@ -35,7 +35,8 @@ from curation.run_folder.partitions import Numbering, Partitions
 from curation.run_folder.scores import kept_stages
 from curation.stages.corpus.key_ranges import read_cell, write_cells
 from curation.stages.rows.language import language_column
-from curation.system.files import commit, make_folder, numbered_path, read_json, write_json
+from curation.system.files import commit, make_folder, numbered_path
+from curation.system.sealed import read_sealed, write_sealed
 from curation.tasks.context import RunContext
 from curation.tasks.jobs import URLS
 from curation.tasks.phase import run_tasks
@@ -128,7 +129,7 @@ def look_up(plan: Plan, job: LookupJob, number: int) -> Counts:
         sizes = [store.sizes(number) for number in range(first, last)]
         with commit(sizes_path(job.work, item.task)) as path:
             save_array(path, np.concatenate(sizes))
-    write_json(numbered_path(job.work, number, ".json"), {})
+    write_sealed(numbered_path(job.work, number, ".json"), {})
     return NO_COUNTS
 
 
@@ -192,7 +193,7 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, offsets, urls)
         case "cleaned":
             record["digests"] = write_cleaned_file(recipe.output, job.folder, item, recipe.split_inputs)
-    write_json(numbered_path(job.work, number, ".json"), record)
+    write_sealed(numbered_path(job.work, number, ".json"), record)
     return NO_COUNTS
 
 
@@ -239,7 +240,7 @@ def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Ite
 
     run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS, arguments)
     numbers = np.argsort(order)
-    return (read_json(numbered_path(job.work, int(number), ".json")) for number in numbers)
+    return (read_sealed(numbered_path(job.work, int(number), ".json")) for number in numbers)
 
 
 def sized_tasks(slices: int) -> int:

@@ -47,8 +47,9 @@ from curation.stages.corpus.written_columns import WrittenColumns
 from curation.stages.invoke import apply_stage, compute_keys
 from curation.stages.outcome import BYTES, Outcome, StageCount, key_column
 from curation.stages.own_code import stage_from_job
-from curation.system.files import commit_all, numbered_path, write_json
+from curation.system.files import commit_all, numbered_path
 from curation.system.interrupts import check as check_interrupts
+from curation.system.sealed import write_sealed
 from curation.tasks.jobs import URLS
 from curation.tasks.records import Counts, RunningNote
 
@@ -130,7 +131,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
         notes.finish(task.numbers, record)
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     store_locations(job.folder, number, notes.locations, notes.firsts)
-    write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
+    write_sealed(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
     return slice_counts(record)
 
 

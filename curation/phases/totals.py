@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import IntegrityError
 from curation.phases.candidates import held, sample_of
 from curation.phases.ledger import PartialTotals, SliceRecord, SliceTotals, add_up
 from curation.phases.slice_notes import SAMPLES
@@ -23,14 +22,13 @@ from curation.run_folder.partitions import TableFile, open_partition
 from curation.stages.outcome import StageCount
 from curation.system.files import commit, make_folder, numbered_path
 from curation.system.interrupts import check as check_interrupts
-from curation.system.shared_files import read_whole
+from curation.system.sealed import read_sealed, sealed
 from curation.system.steps import Count
 from curation.tasks.jobs import load_job, store_job
 
 if TYPE_CHECKING:
     from curation.tasks.context import RunContext
 
-Content = TypeVar("Content")
 MERGED = 16  # tables of candidates in memory
 TASK_SLICES = 256  # a run with no more slices needs no task
 
@@ -59,7 +57,7 @@ def add_records(context: RunContext, number: int, segment: Path, stages: Sequenc
         run = partial(run_totals, context.stored_plan, store_job(job, job.folder), number)
         with context.progress.watch("adding up records", len(missing), lambda: Count(len(done)), is_loop=True):
             context.session.run(run, missing, lambda place, *_: done.append(place))
-    return SliceTotals(slices, (_read(path, PartialTotals) for path in paths), stages)
+    return SliceTotals(slices, (read_sealed(path, PartialTotals) for path in paths), stages)
 
 
 def run_totals(stored_plan: Stored, stored: Stored, segment: int, task: int) -> None:
@@ -72,7 +70,7 @@ def run_totals(stored_plan: Stored, stored: Stored, segment: int, task: int) -> 
         numbers = _numbers(plan, task, job.slices)
         with commit(path.with_suffix(SAMPLES)) as temporary:
             _write_table(temporary, _candidates(plan, job.segment, numbers))
-        content = msgspec.json.encode(_add_up(plan, job.segment, numbers))
+        content = sealed(msgspec.json.encode(_add_up(plan, job.segment, numbers)))
         with commit(path) as temporary:
             temporary.write_bytes(content)
 
@@ -120,12 +118,4 @@ def _add_up(plan: Plan, segment: Path, numbers: range) -> PartialTotals:
 
 def _records(segment: Path, numbers: range) -> Iterator[SliceRecord]:
     for number in numbers:
-        yield _read(numbered_path(segment, number, ".json"), SliceRecord)
-
-
-def _read(path: Path, kind: type[Content]) -> Content:
-    """Return the content of a file of the run. IntegrityError if it is damaged."""
-    try:
-        return read_whole(path, partial(msgspec.json.decode, type=kind))
-    except msgspec.MsgspecError as error:
-        raise IntegrityError(f"{path} is damaged: {error}") from None
+        yield read_sealed(numbered_path(segment, number, ".json"), SliceRecord)

@@ -33,8 +33,9 @@ from curation.run_folder.partitions import Partitions, open_partition, with_ids
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.stages.rows.language import language_column
-from curation.system.files import commit, file_sha256, numbered_path, write_json
+from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
+from curation.system.sealed import write_sealed
 from curation.tasks.records import Counts, RunningNote
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
         tally |= {"file": path.name, "sha256": file_sha256(path)}
     tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
     tally["seconds"] = time.perf_counter() - started
-    write_json(numbered_path(job.work, number, ".json"), tally)
+    write_sealed(numbered_path(job.work, number, ".json"), tally)
     return part_counts(tally)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -144,7 +145,7 @@ def _read_now(folder: Path, content: StoredPlan, files: Sequence[SourceFile]) ->
     collected = folder / WORK / COLLECTED
     paths = [file.path for file in files if not is_hub(file.path)]
     own = [number for number, file in enumerate(content.read) if not file.label]
-    made = [Path(file.copy or file.path) for file in content.read if file.label or file.copy]
+    made = [Path(os.path.normpath(file.copy or file.path)) for file in content.read if file.label or file.copy]
     foreign = [path for path in made if collected not in path.parents]
     if foreign or [content.read[number].path for number in own] != [shown(path) for path in paths]:
         raise IntegrityError(f"{plan_path(folder)} names files that are not inputs of the run. Start over with --force")

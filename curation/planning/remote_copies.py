@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from curation.planning.stream_inputs import FOLDER
 from curation.reading.copies import copy_to
 from curation.reading.formats import is_copied
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import shown
+from curation.run_folder.folder import COLLECTED
 from curation.system.files import commit
 from curation.system.steps import each
 
@@ -33,7 +33,7 @@ def copy_inputs(files: Sequence[SourceFile], work: Path) -> list[SourceFile]:
     for number in each(wanted, "copying inputs", "file"):
         file = files[number]
         digest = hashlib.sha256(repr((shown(file.path), *file.planned)).encode()).hexdigest()[:16]
-        path = work / FOLDER / COPIES / f"{number:06}-{digest}"
+        path = work / COLLECTED / COPIES / f"{number:06}-{digest}"
         if not path.exists():
             with commit(path) as temporary, open(temporary, "wb") as target:
                 copy_to(file, target)

@@ -19,7 +19,9 @@ from curation.reading.slice_table import Columns, SliceTable
 from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe, as_builtins, recipe_from_job
+from curation.system.damage import reading
 from curation.system.files import commit
+from curation.system.sealed import sealed, unsealed
 from curation.system.shared_files import read_whole
 
 _LOADING = Lock()  # when a phase begins, one thread reads the files and the others wait
@@ -86,7 +88,7 @@ def store_plan(path: Path, plan: Plan) -> None:
     read = [file.without_secrets() for file in plan.slices.files]
     content = StoredPlan(**plan.facts(), recipe=as_builtins(plan.recipe), read=read, slices=plan.slices.columns())
     with commit(path) as temporary:
-        temporary.write_bytes(msgspec.json.encode(content))
+        temporary.write_bytes(sealed(msgspec.json.encode(content)))
 
 
 def read_stored_plan(path: Path) -> StoredPlan | None:
@@ -100,14 +102,13 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
         if version != __version__:
             started = f"{path.parent.parent} was started by version {version}, this is {__version__}"
             raise OutputError(f"{started}. Give a new --output, or --force")
-        return msgspec.json.decode(data, type=StoredPlan)
+        return msgspec.json.decode(unsealed(data), type=StoredPlan)
 
-    try:
-        return read_whole(path, decode)
-    except FileNotFoundError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise IntegrityError(f"{path} is damaged: {error}. Start over with --force") from None
+    with reading(path):
+        try:
+            return read_whole(path, decode)
+        except FileNotFoundError:
+            return None
 
 
 def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> Plan:

@@ -28,9 +28,10 @@ from curation.reading.source_files import SourceFile
 from curation.reading.urls import scrubbed, shown
 from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import COLLECTED
-from curation.system.files import commit, numbered_path, read_json, remove, write_json
+from curation.system.files import commit, numbered_path, remove
 from curation.system.interrupts import check as check_interrupts
 from curation.system.progress import Progress
+from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import Count
 
 MAX_FILE_BYTES = 32 << 20  # of text
@@ -181,11 +182,12 @@ class _Source:
             "left": list(self.remaining),
             "seed": self.seed,
         }
-        if read_json(self.folder / DESCRIPTION) != description:
+        known = self.folder / DESCRIPTION
+        if not known.exists() or read_sealed(known) != description:
             remove(self.folder)
-            write_json(self.folder / DESCRIPTION, description)
-        while (record := read_json(numbered_path(self.folder, len(self.saved), ".json"))) is not None:
-            self.saved.append(msgspec.convert(record, SavedTable))
+            write_sealed(known, description)
+        while (path := numbered_path(self.folder, len(self.saved), ".json")).exists():
+            self.saved.append(read_sealed(path, SavedTable))
 
     def _read(self, engine: Engine) -> None:
         """Read from the last place to the end, and write the documents that arrived, even after a broken connection."""
@@ -250,7 +252,7 @@ class _Source:
                 file.write_table(table.select(names).cast(schema))
         if self.next.place is None and self.saved:
             self.next.place = self.saved[-1].place
-        write_json(numbered_path(self.folder, len(self.saved), ".json"), msgspec.to_builtins(self.next))
+        write_sealed(numbered_path(self.folder, len(self.saved), ".json"), msgspec.to_builtins(self.next))
         self.saved.append(self.next)
         self.next, self.pending = SavedTable(), []
 

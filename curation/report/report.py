@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import orjson
 
 from curation.packing.blends import meta_files, small_pairs, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
@@ -32,6 +31,7 @@ from curation.report.text import funnel_line, numbers
 from curation.rules.grammar import Rule
 from curation.rules.tallies import SHARES, Tally
 from curation.run_folder.documents import document_schema
+from curation.run_folder.finished_report import digest
 from curation.stages import RowStage, Stage
 from curation.stages.base import counts_line
 from curation.stages.outcome import StageCount
@@ -311,12 +311,6 @@ def write_report(folder: Path, content: dict[str, Any]) -> None:
     content["report_html"] = hashlib.sha256(page).hexdigest()
     content["digest"] = digest(content)
     write_json(folder / "report.json", content, indent=True)
-
-
-def digest(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of the report's content without the digest itself. `verify` compares it."""
-    signed = {key: value for key, value in content.items() if key != "digest"}
-    return hashlib.sha256(orjson.dumps(signed, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def contributions(

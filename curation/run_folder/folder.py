@@ -19,7 +19,8 @@ from curation.packing.blends import INDEX_FOLDER
 from curation.reading.inputs import HUB_MARK, entries_by_name
 from curation.reading.paths import RUN_KEYS, RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.recipes.recipe import Recipe
-from curation.run_folder.report_schema import CARD, OUTPUT_NAMES, wrong_in_report
+from curation.run_folder.finished_report import read_report
+from curation.run_folder.report_schema import CARD, OUTPUT_NAMES
 from curation.system.files import (
     TEMPORARY,
     check_name,
@@ -115,18 +116,15 @@ def check_names(recipe: Recipe, folder: Path) -> None:
 def find_finished(folder: Path) -> dict[str, Any] | None:
     """Return the report of the finished run in a folder; None if there is none.
 
-    OutputError if the report is not one that a run writes, or if its outputs are missing.
+    IntegrityError if the report has changed, OutputError if its outputs are missing.
     """
-    report: dict[str, Any] | None = read_json(folder / REPORT)
-    if report is not None:
-        if fault := wrong_in_report(report):
-            raise OutputError(f"{folder}: {fault}. Give a new --output{', or --force' * _is_of_run(folder)}")
+    if (report := read_report(folder)) is not None:
         _check_exist(folder, report["outputs"])
     return report
 
 
 def _check_exist(folder: Path, outputs: Collection[str]) -> None:
-    missing = [name for name in outputs if not (folder / name).exists()]
+    missing = [name for name in outputs if not (folder / name).is_file()]
     if missing:
         named = ", ".join(missing[:MAX_SHOWN_MISSING]) + (", ..." if len(missing) > MAX_SHOWN_MISSING else "")
         raise OutputError(

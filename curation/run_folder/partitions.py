@@ -24,6 +24,7 @@ from curation.reading.source_files import Slice
 from curation.reading.split_settings import ids_of_records
 from curation.run_folder.documents import in_schema
 from curation.stages.outcome import Corpus
+from curation.system.damage import reading
 from curation.system.files import begin_sync, numbered_path
 
 MIN_KEY_ROWS = 1 << 16  # 11 MB with 21 bands
@@ -40,9 +41,11 @@ REMOVED_SCHEMA = pa.schema(
 
 
 def open_partition(path: Path) -> pa.Table:
-    """Return the batches of an Arrow IPC file as one table over the memory-mapped file."""
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all()
+    """Return the batches of an Arrow IPC file as one table over a memory map. IntegrityError: a damaged file."""
+    with reading(path), pa.memory_map(str(path)) as source:
+        table = pa.ipc.open_file(source).read_all()
+        table.validate()
+        return table
 
 
 def rows_at(path: Path, rows: np.ndarray, schema: pa.Schema) -> pa.Table:
@@ -287,7 +290,7 @@ def _bounds(rows: np.ndarray, low: int, high: int) -> list[int]:
 
 
 def _read_layout(path: Path) -> KeyLayout:
-    with pa.memory_map(str(path)) as source:
+    with reading(path), pa.memory_map(str(path)) as source:
         base = source.read_buffer(1).address
         reader = pa.ipc.open_file(source)
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]

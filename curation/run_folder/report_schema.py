@@ -11,14 +11,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from curation import __version__
 from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import FORMS, OUTPUT_FORMATS
 from curation.packing.forms.base import Count
 from curation.packing.ordering import check_shares
 from curation.packing.samples import SAMPLE_FILES
 from curation.reading.source_files import SourceFile
+from curation.recipes.recipe import Recipe
 from curation.recipes.renamed import with_new_names
 from curation.run_folder.report_texts_schema import AllValues, ColumnGroups, Measured, MostRemoved, RuleValues, Texts
+from curation.stages import STAGES
 
 RAW, CLEANED, CARD = "raw", "cleaned", "README.md"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
@@ -64,6 +67,20 @@ class _Stage(msgspec.Struct):
     groups: list[ColumnGroups] = []
     unit: str = ""  # of `unit_rules`: line, paragraph or sentence
     unit_rules: list[RuleValues] = []
+
+    def __post_init__(self) -> None:
+        if self.kind == "mix":
+            msgspec.convert(self.details, _Mixed)
+
+
+class _MixedGroup(msgspec.Struct):
+    most_copies: Count
+
+
+class _Mixed(msgspec.Struct):
+    """The `details` of a stage `mix` that `verify` reads."""
+
+    groups: list[_MixedGroup]
 
 
 class _Source(msgspec.Struct):
@@ -125,6 +142,7 @@ class _Input(msgspec.Struct):
 
 
 class _RecipeStage(msgspec.Struct):
+    kind: str
     rules: str | list[Any] = []
 
 
@@ -204,7 +222,18 @@ def wrong_in_report(content: object) -> str:
     if isinstance(content, dict):
         content = content | {"recipe": with_new_names(content.get("recipe"))}
     try:
-        msgspec.convert(content, _Report)
-    except msgspec.ValidationError as error:
+        report = msgspec.convert(content, _Report)
+        if report.versions.get("gpu-pipeline") == __version__ and isinstance(content, dict):
+            _check_recipe(content["recipe"])
+    except (msgspec.ValidationError, RecursionError) as error:
         return f"report.json is not what a run writes: {error}"
     return ""
+
+
+def _check_recipe(recipe: dict[str, Any]) -> None:
+    """Raise ValidationError for the recipe of a report of this version that is none. With stages of other packages,
+    only the other stages are checked: no module is imported."""
+    entries = recipe["stages"]
+    stages = [msgspec.convert(entry, STAGES[entry["kind"]]) for entry in entries if entry["kind"] in STAGES]
+    if len(stages) == len(entries):
+        msgspec.convert(recipe | {"stages": stages}, Recipe)

@@ -49,7 +49,7 @@ class StoredScores(msgspec.Struct, frozen=True):
     def look_up(self, hashes: np.ndarray) -> tuple[np.ndarray, list[pa.RecordBatch]]:
         """Return the positions of the `hashes` that are stored (int64), and batches with their rows in that order.
 
-        `hashes` is uint64 of shape (n, 2). InputError for a file that cannot be read."""
+        `hashes` is uint64 of shape (n, 2). InputError for a file that is gone, IntegrityError for a damaged one."""
         keys = keys_of(hashes)
         order = np.argsort(keys)
         files = hashes[order, 0] >> np.uint64(64 - self.bits) if self.bits > 0 else np.zeros(len(order), np.uint64)
@@ -116,13 +116,12 @@ def schema_of(stage: Stage) -> pa.Schema:
 
 
 def open_scores(path: Path) -> pa.Table:
-    """Return the rows of a file through a memory map. InputError for a file that is gone or damaged."""
+    """Return the rows of a file through a memory map. InputError for a file that is gone, IntegrityError for a damaged
+    one."""
     try:
         return open_partition(path)
     except FileNotFoundError:
         raise InputError(f"{path} is gone, and --reuse reads it. Put it back, or leave --reuse out") from None
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} is damaged: {error}. Put it back, or leave --reuse out") from None
 
 
 def sorted_rows(rows: pa.Table) -> pa.Table:

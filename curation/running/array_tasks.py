@@ -27,11 +27,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import orjson
 
 from curation import errors
 from curation.contract import Session
-from curation.errors import CurationError, EngineError, IntegrityError, OutputError, counted
+from curation.errors import CurationError, EngineError, OutputError, counted
 from curation.planning.arguments import Call, find_resources
 from curation.planning.plan import make_plan
 from curation.planning.stored_plan import Plan
@@ -47,10 +46,11 @@ from curation.run_folder.folder import (
     mark_work,
     plan_path,
 )
-from curation.system.cluster import RESUME_ADVICE
-from curation.system.files import read_json, remove, write_json
+from curation.system.damage import reading
+from curation.system.files import remove
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import ARRAY, EXPIRE_SECONDS, Lease, Leases, guarded_by, lease_path
+from curation.system.sealed import read_sealed, write_sealed
 from curation.system.shared_files import exists, fresh, read_whole, stale
 from curation.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
 
@@ -86,6 +86,14 @@ def parse_array_task(text: str, expire_seconds: float = EXPIRE_SECONDS) -> Array
     if not MIN_EXPIRE <= expire_seconds <= MAX_EXPIRE:
         raise EngineError(f"lease_seconds must be {MIN_EXPIRE:g} to {MAX_EXPIRE:,.0f}, not {expire_seconds:g}")
     return ArrayTask(number, count, expire_seconds)
+
+
+class _Failure(msgspec.Struct):
+    """The error that ended a driver."""
+
+    kind: str
+    text: str
+    task: str
 
 
 Report = dict[str, Any]
@@ -229,12 +237,11 @@ class Member:
     def _next_phase(self, driver: int) -> Published | None:
         """The phase that the driver has published, unless this process has seen the end of it."""
         path = self.folder / f"phase-{driver}.json"
-        try:
-            phase = read_whole(path, decode_phase)
-        except FileNotFoundError:
-            return None
-        except msgspec.MsgspecError as error:
-            raise IntegrityError(f"{path} is damaged: {error}. {RESUME_ADVICE}") from None
+        with reading(path):
+            try:
+                phase = read_whole(path, decode_phase)
+            except FileNotFoundError:
+                return None
         return None if (driver, phase.serial) == self._seen else phase
 
     def _work(self, phase: Published, driver: int, session: Session, workers: int) -> None:
@@ -274,14 +281,15 @@ class Member:
         """Let the other processes of the run end with the same message."""
         with suppress(OSError):
             content = {"kind": type(error).__name__, "text": str(error), "task": str(self.task)}
-            write_json(self._failure(driver), content)
+            write_sealed(self._failure(driver), content)
 
     def _raise_failure(self, driver: int) -> None:
-        if content := read_json(self._failure(driver)):
-            kind = getattr(errors, content["kind"], None)
+        if self._failed(driver):
+            content = read_sealed(self._failure(driver), _Failure)
+            kind = getattr(errors, content.kind, None)
             if isinstance(kind, type) and issubclass(kind, CurationError):
-                raise kind(content["text"])
-            raise EngineError(f"{content['task']} ended with {content['kind']}: {content['text']}")
+                raise kind(content.text)
+            raise EngineError(f"{content.task} ended with {content.kind}: {content.text}")
 
 
 class Driver:
@@ -358,8 +366,7 @@ class Driver:
         """Return the content of the report, which the first driver to arrive here decides: times differ."""
         path = self.member.folder / "report.json"
         own = path.with_name(f"report-{self.lease.generation}.json")
-        write_json(own, content)
+        write_sealed(own, content)
         with suppress(FileExistsError):
             os.link(own, path)
-        agreed: dict[str, Any] = read_whole(path, orjson.loads)
-        return agreed
+        return dict(read_sealed(path))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from curation.errors import counted
-from curation.packing.forms.shards import MANIFEST
+from curation.packing.forms.stored import written_manifest
 from curation.packing.megatron import PairInfo, TrainingPair
 from curation.packing.samples import write_sample
 from curation.packing.token_files import Joined, Written, check_tokens, plan_tokens, remove_other_pairs
@@ -69,7 +69,7 @@ from curation.stages import RowStage, Stage
 from curation.stages.measured_rules import measured_rules
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
-from curation.system.files import make_folder, read_json
+from curation.system.files import make_folder
 from curation.tasks.context import RunContext
 from curation.tasks.phase import run_tasks
 from curation.tasks.records import Decoder
@@ -295,7 +295,7 @@ def _finish(
     for each in joined:
         found = sum((pair.source, pair.split) == (each.source, each.split) for pair in pairs)
         remove_other_pairs(recipe, context.folder, each.source, each.split, found)
-    manifests = {name: read_json(context.folder / name / MANIFEST) for name in forms}
+    manifests = {name: written_manifest(context.folder / name) for name in forms}
     return Written(pairs, manifests), digests
 
 

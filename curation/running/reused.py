@@ -12,15 +12,15 @@ from typing import Any
 
 import orjson
 
-from curation.errors import InputError, counted
-from curation.reading.paths import is_run
+from curation.errors import InputError, IntegrityError, counted
 from curation.recipes.changes import changed_keys
 from curation.recipes.recipe import Recipe
-from curation.run_folder.folder import REPORT, WORK
-from curation.run_folder.report_schema import wrong_in_report
+from curation.run_folder.finished_report import read_report
+from curation.run_folder.folder import REPORT, WORK, plan_path
 from curation.run_folder.scores import FACTS, FOLDER, StoredScores, facts_of, open_scores, schema_of, suffix_of
 from curation.stages.base import ScoringStage
-from curation.system.files import file_sha256, numbered_folders, read_json
+from curation.system.damage import damaged, reading
+from curation.system.files import file_sha256, numbered_folders
 from curation.system.progress import Progress
 from curation.system.steps import each
 from curation.tasks.context import Reused
@@ -34,7 +34,8 @@ def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progres
     """Find the scores in the run `old` ("": none) that a run of the recipe to `output` can reuse, and keep other runs
     from writing there while the context is open.
 
-    InputError: no run, a run that another process writes, or one without a score that this run can use.
+    InputError: no run, a run that another process writes, or one without a score that this run can use. IntegrityError:
+    a damaged file of that run.
     """
     if not old:
         yield Reused()
@@ -44,12 +45,16 @@ def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progres
         raise InputError(
             f"--reuse {old} is the output folder of this run, which repeats no finished task anyway. Leave --reuse out"
         )
-    if not is_run(str(folder)):
+    if not (os.path.lexists(folder / REPORT) or plan_path(folder).exists()):
         raise InputError(
             f"--reuse {old}: no run is there, neither {REPORT} nor {WORK}/plan.json. Give the local folder of a run"
         )
     with _held(folder, old):
-        yield Reused(str(folder), _matching(recipe, _stored_in(folder), old, progress))
+        try:
+            found = _matching(recipe, _stored_in(folder), old, progress)
+        except IntegrityError as error:
+            raise IntegrityError(f"--reuse {old}: {error}. {ADVICE}") from None
+        yield Reused(str(folder), found)
 
 
 @contextmanager
@@ -115,8 +120,10 @@ def _difference(known: list[dict[str, Any]], now: Mapping[str, Any]) -> str:
 
 
 def _facts_in(scores: StoredScores) -> dict[str, Any]:
-    metadata = open_scores(scores.files[0]).schema.metadata or {}
-    return dict(orjson.loads(metadata.get(FACTS, b"{}")))
+    path = scores.files[0]
+    metadata = open_scores(path).schema.metadata or {}
+    with reading(path):
+        return dict(orjson.loads(metadata.get(FACTS, b"{}")))
 
 
 def _rows_of(scores: StoredScores) -> int:
@@ -126,20 +133,18 @@ def _rows_of(scores: StoredScores) -> int:
 def _check_schemas(found: list[StoredScores], schema: Any) -> None:
     for path in (path for scores in found for path in scores.files):
         if not open_scores(path).schema.equals(schema):
-            raise InputError(f"{path} is damaged: it has other columns than {', '.join(schema.names)}. {ADVICE}")
+            raise damaged(path, f"it has other columns than {', '.join(schema.names)}")
 
 
 def _stored_in(folder: Path) -> list[StoredScores]:
-    """Return the scores of all stages of a run. InputError for a damaged file."""
-    report = read_json(folder / REPORT)
+    """Return the scores of all stages of a run. IntegrityError for a damaged file."""
+    report = read_report(folder)
     if report is None:
         return list(_in_work(folder / WORK))
-    if fault := wrong_in_report(report):
-        raise InputError(f"{folder}: {fault}. {ADVICE}")
     names = sorted(name for name in report["outputs"] if name.startswith(f"{FOLDER}/"))
     for name in each(names, "checking scores", "file"):
-        if not (folder / name).exists() or file_sha256(folder / name) != report["outputs"][name]:
-            raise InputError(f"{folder / name} is missing or damaged: its SHA-256 is not that of {REPORT}. {ADVICE}")
+        if not (folder / name).is_file() or file_sha256(folder / name) != report["outputs"][name]:
+            raise damaged(folder / name, f"it is missing, or its SHA-256 is not that of {REPORT}")
     stages: dict[str, list[Path]] = {}
     for name in names:
         stages.setdefault(os.path.dirname(name), []).append(folder / name)

@@ -55,10 +55,11 @@ from curation.running.array_tasks import Driver, parse_array_task, run_array_tas
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phases import run_phases
 from curation.running.reused import open_reused
-from curation.system.files import local_output, read_json, write_json
+from curation.system.files import local_output
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
 from curation.system.progress import Progress, choose_progress
+from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import each, shown_by
 from curation.tasks.context import Reused, RunContext
 from curation.tasks.deletion import delete_work, stored_report
@@ -206,7 +207,8 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
             batch_bytes=resources.batch_bytes,
             reused=reused,
         )
-        content = read_json(stored_report(folder))  # of a run that was killed while it deleted its work folder
+        path = stored_report(folder)  # of a run that was killed while it deleted its work folder
+        content = read_sealed(path, dict[str, Any]) if path.exists() else None
         if content is None:
             content = _run_phases(context, call.checked.tokenizer)
             content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
@@ -216,7 +218,7 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
             if array:
                 content = array.agree(content)
         if not recipe.output.keep_work:
-            write_json(stored_report(folder), content)
+            write_sealed(path, content)
             delete_work(context)
     sweep(folder)  # dead workers of a cluster leave temporary files
     write_report(folder, content)

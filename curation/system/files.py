@@ -26,8 +26,9 @@ from typing import Any
 
 import orjson
 
-from curation.errors import InputError, IntegrityError, OutputError
+from curation.errors import InputError, OutputError
 from curation.system import interrupts
+from curation.system.damage import reading
 from curation.system.leases import fence
 from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
@@ -355,14 +356,25 @@ def write_json(path: Path, value: Any, indent: bool = False) -> None:
         temporary.write_bytes(as_json(value, indent))
 
 
-def read_json(path: Path) -> Any:
-    """Return the content of a JSON file; None if there is no file. Raises IntegrityError for invalid JSON."""
-    try:
-        return read_whole(path, orjson.loads)
-    except FileNotFoundError:
-        return None
-    except orjson.JSONDecodeError as error:
-        raise IntegrityError(f"{path} is damaged: it is not valid JSON: {error}") from None
+def read_json(path: Path, kind: Any = None) -> Any:
+    """Return the content of a JSON file; None if there is no file. Raises IntegrityError for a damaged file: invalid
+    JSON, a folder, or content that `kind` (a type of msgspec; None: any) excludes. Further keys are allowed."""
+    import msgspec
+
+    def decode(data: bytes) -> Any:
+        try:
+            content = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"it is not valid JSON: {error}") from None
+        if kind is not None:
+            msgspec.convert(content, kind)
+        return content
+
+    with reading(path):
+        try:
+            return read_whole(path, decode)
+        except FileNotFoundError:
+            return None
 
 
 def remove(path: Path) -> None:

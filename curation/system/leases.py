@@ -183,7 +183,7 @@ class Leases:
         except FileNotFoundError:
             return None
         holder, seconds = "another process", self.expire_seconds
-        with suppress(orjson.JSONDecodeError, KeyError, TypeError):  # the holder writes it right now
+        with suppress(ValueError, KeyError, TypeError):  # the holder writes it right now
             terms = orjson.loads(data)
             holder, seconds = str(terms["holder"]), float(terms["seconds"])
         return Held(holder, now - modified, seconds)

@@ -28,6 +28,7 @@ from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import GIVEN_BACK, Held, Lease, Leases, guarded_by, lease_path
+from curation.system.sealed import sealed, unsealed
 from curation.system.shared_files import exists, fresh
 from curation.system.steps import Count
 from curation.tasks.jobs import URLS, load_job
@@ -66,7 +67,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
     def encoded(self) -> bytes:
         """Return the phase as JSON."""
-        return _encode(self)
+        return sealed(_encode(self))
 
     def function(self) -> Callable[[Any], Any]:
         """Return the function of the tasks."""
@@ -99,7 +100,7 @@ def _encode(value: Any) -> bytes:
 
 def decode_phase(data: bytes) -> Published:
     """Return the phase that `Published.encoded` wrote."""
-    return msgspec.json.decode(data, type=Published, dec_hook=lambda kind, value: kind(value))
+    return msgspec.json.decode(unsealed(data), type=Published, dec_hook=lambda kind, value: kind(value))
 
 
 def published(function: Callable[[Any], Any], items: Mapping[int, Any], serial: int, engine: str) -> Published:

@@ -18,7 +18,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import orjson
 
-from curation.system.files import numbered_folders, numbered_path, read_json
+from curation.system.damage import reading
+from curation.system.files import numbered_folders, numbered_path
+from curation.system.sealed import read_sealed
 from curation.system.shared_files import stale
 from curation.system.steps import Count, Every, bytes_read, each, listen
 
@@ -68,7 +70,7 @@ class TaskRecords(Generic[Record]):
         """Count the tasks whose records appeared since the last call, such as those of an earlier run."""
         for number in each(self._listed(RECORD), "reading records", "record"):
             if number < len(self.sizes) and not self.is_done[number]:
-                self.end(number, self.decoder.counts(self._read(number)))
+                self.end(number, None)
 
     def pending(self) -> np.ndarray:
         """Return the numbers of the tasks without a record, ascending."""
@@ -80,7 +82,7 @@ class TaskRecords(Generic[Record]):
 
     def end(self, number: int, counts: Counts | None) -> None:
         """Count a task as done. Without `counts` they are read from its record."""
-        counts = counts or self.decoder.counts(self._read(number))
+        counts = counts or self._read(number)[1]
         self.is_done[number] = True
         self.running.pop(number, None)
         self.done += 1
@@ -100,13 +102,18 @@ class TaskRecords(Generic[Record]):
 
     def each(self) -> Iterator[Record]:
         """Yield the records of all tasks, which must be done, in the order of their numbers."""
-        return (self._read(number) for number in range(len(self.sizes)))
+        return (self._read(number)[0] for number in range(len(self.sizes)))
 
-    def _read(self, number: int) -> Record:
+    def _read(self, number: int) -> tuple[Record, Counts]:
+        """Return the record of a task, and its counts. IntegrityError: a damaged file."""
         path = numbered_path(self.folder, number, RECORD)
-        if (content := read_json(path)) is None:
-            raise stale(path)  # its task is done
-        return self.decoder.decode(content)
+        try:
+            content = read_sealed(path)
+        except FileNotFoundError:
+            raise stale(path) from None  # its task is done
+        with reading(path):
+            record = self.decoder.decode(content)
+            return record, self.decoder.counts(record)
 
     def _listed(self, suffix: str) -> list[int]:
         """The numbers of the folder's files with a suffix."""

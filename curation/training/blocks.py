@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from curation.packing.forms.shards import open_array, open_form
+from curation.packing.forms.shards import open_rows
+from curation.packing.forms.stored import open_form
 from curation.packing.ordering import seeded_order
 from curation.system.html_table import Shown
 from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
@@ -39,7 +40,7 @@ class BlockDataset(Shown, IterableDataset[torch.Tensor]):
     process alone.
 
     InputError: a folder without manifest, a missing or foreign file, an unknown split, a `batch_size` below 1, or only
-    one of `rank` and `ranks`.
+    one of `rank` and `ranks`. IntegrityError: a damaged file.
     """
 
     def __init__(
@@ -117,5 +118,6 @@ class BlockDataset(Shown, IterableDataset[torch.Tensor]):
         return seeded_order(count, self.seed, self.epoch).tolist() if self.shuffle else list(range(count))
 
     def _open(self, shard: int) -> tuple[np.ndarray, np.ndarray | None]:
-        rows = open_array(self.folder / self.files[shard]["file"])
+        file = self.files[shard]
+        rows = open_rows(self.folder / file["file"], file["blocks"], self.length)
         return rows, seeded_order(len(rows), self.seed, self.epoch, shard) if self.shuffle else None

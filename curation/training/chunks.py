@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.forms.chunks import StoredChunks, pad
-from curation.packing.forms.shards import open_form
+from curation.packing.forms.stored import open_form
 from curation.system.html_table import Shown
 from curation.training.positions import fingerprint
 
@@ -81,7 +81,8 @@ class ChunkDataset(Shown, Dataset[torch.Tensor]):
 
     def _shard(self, shard: int) -> StoredChunks:
         if shard not in self._opened:
-            self._opened[shard] = StoredChunks(self.folder / self.files[shard]["file"])
+            file = self.files[shard]
+            self._opened[shard] = StoredChunks(self.folder / file["file"], file["chunks"])
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:

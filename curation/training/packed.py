@@ -11,7 +11,9 @@ import torch
 from torch.utils.data import Dataset
 
 from curation.packing.forms.chunks import IGNORED_LABEL
-from curation.packing.forms.shards import open_array, open_form, read_array
+from curation.packing.forms.packed import read_segments
+from curation.packing.forms.shards import open_rows
+from curation.packing.forms.stored import open_form
 from curation.system.html_table import Shown
 from curation.training.positions import fingerprint
 
@@ -67,9 +69,10 @@ class PackedDataset(Shown, Dataset[dict[str, torch.Tensor]]):
 
     def _shard(self, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if shard not in self._opened:
-            path = self.folder / self.files[shard]["file"]
-            rows = open_array(path)
-            segments = read_array(path.with_suffix(".pieces.npy"))
+            file = self.files[shard]
+            path = self.folder / file["file"]
+            rows = open_rows(path, file["rows"], self.length)
+            segments = read_segments(path, len(rows), self.length)
             first_segments = np.searchsorted(segments[:, 0], np.arange(len(rows) + 1, dtype=segments.dtype))
             self._opened[shard] = rows, segments, first_segments
         return self._opened[shard]

@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import Dataset
 
 from curation.errors import InputError
-from curation.packing.forms.shards import open_array, open_form
+from curation.packing.forms.shards import open_ids
+from curation.packing.forms.stored import open_form
 from curation.system.html_table import Shown
 from curation.training.positions import check_at_least, fingerprint
 
@@ -33,6 +34,7 @@ class TokenDataset(Shown, Dataset[torch.Tensor]):
         self.manifest, content = open_form(folder, "token_shards", split)
         self.length = check_at_least(1, length, "length")
         self.paths = [Path(folder) / file["file"] for file in content["files"]]
+        self.tokens = [file["tokens"] for file in content["files"]]
         self.ends = np.cumsum([file["tokens"] // length for file in content["files"]])
         if not self.ends[-1]:
             raise InputError(f"no shard of {folder} has {length} tokens. Give a smaller length")
@@ -56,7 +58,7 @@ class TokenDataset(Shown, Dataset[torch.Tensor]):
     def _shard(self, shard: int) -> np.ndarray:
         if shard not in self._opened:
             dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
-            self._opened[shard] = open_array(self.paths[shard], dtype)
+            self._opened[shard] = open_ids(self.paths[shard], dtype, self.tokens[shard])
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:

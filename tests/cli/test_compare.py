@@ -122,7 +122,7 @@ def test_documents_of_an_equal_id_are_paired_in_their_order_or_counted(
 
 def test_a_page_has_all_of_it_escaped_with_the_part_that_broke_the_rule(runs: tuple[Path, Path], tmp_path: Path):
     page = tmp_path / "new" / "compared.html"
-    with patch.object(results, "read_json", wraps=results.read_json) as read:
+    with patch.object(results, "read_report", wraps=results.read_report) as read:
         assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
     assert read.call_count == 2
     assert main(["compare", *map(str, runs), "--html", str(page)]) == 0  # a page is replaced, no other file

@@ -157,7 +157,7 @@ def test_folders_without_a_finished_run_are_refused(finished: Path, tmp_path: Pa
     (other / "report.json").write_bytes(as_json(content | {"digest": digest(content)}, indent=True))
     for folder, message in (
         (unfinished, "its run has not finished. Rerun the command that made it"),
-        (other, "It was written by version 9.9. Run the recipe again"),
+        (other, "It was written by version 9.9, this is .*. Give a new --output, or --force"),
         (tmp_path / "none", "does not exist"),
         (finished / "documents", "it is part of the run in"),
         (finished.parent / "a.jsonl", "is a file"),

@@ -212,11 +212,10 @@ def test_runs_without_edits_or_documents_are_refused(finished: Path, tmp_path: P
     run(recipe_of(source, stages=STAGES[:1], output={"formats": []}), tmp_path / "plain", engine="cpu")
     with pytest.raises(OutputError, match="plain has no edited documents: no stage of its run changed a text"):
         curation.run_documents(tmp_path / "plain", "edited")
-    content = json.loads((tmp_path / "plain" / "report.json").read_bytes())
-    content["recipe"]["output"] |= {"documents": False}
-    rewrite_report(tmp_path / "plain", content)
+    output = {"formats": ["token_shards"], "documents": False}
+    run(recipe_of(source, stages=STAGES[:1], output=output), tmp_path / "tokens", engine="cpu")
     with pytest.raises(OutputError, match=r"has no documents/, which a look at edited documents needs"):
-        curation.run_documents(tmp_path / "plain", "edited")
+        curation.run_documents(tmp_path / "tokens", "edited")
     with pytest.raises(OutputError, match="stage has no meaning with edited documents"):
         curation.run_documents(finished, "edited", stage="rewrite")
 

@@ -18,7 +18,7 @@ from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerE
 from curation.finished.split_checks import split_leaks
 from curation.finished.verify import verify
 from curation.packing import tokenization
-from curation.packing.forms.shards import open_form, problems
+from curation.packing.forms.stored import open_form, problems
 from curation.packing.indexed import IndexedReader
 from curation.packing.ordering import assign_splits
 from curation.packing.samples import SAMPLE_FILES, Sample, unwritten_sample

@@ -201,7 +201,7 @@ def test_check_finds_a_bin_of_another_size(tmp_path, change):
     write_pair(tmp_path / "a")
     data = (tmp_path / "a.bin").read_bytes()
     (tmp_path / "a.bin").write_bytes(data[:change] if change < 0 else data + b"\x00" * change)
-    with pytest.raises(IntegrityError, match=f"has {24 + change} bytes, its index counts 12 tokens"):
+    with pytest.raises(IntegrityError, match=f"has {24 + change} bytes, its index a.idx counts 12 tokens"):
         check_pair(tmp_path / "a")
 
 
@@ -225,7 +225,8 @@ def test_check_finds_every_flipped_byte_of_an_index(tmp_path):
         (18, struct.pack("<Q", 5), "expected 134 for 5 sequences"),
         (34, struct.pack("<2i", 3, 3), "pointer of sequence 1 is 8, expected 6 by the lengths"),
         (34 + 4 * 4 + 8, struct.pack("<q", 10), "pointer of sequence 1 is 10, expected 8 by the lengths"),
-        (34 + 12 * 4 + 8, struct.pack("<q", 0), "document index 1 is 0 after 0"),
+        (34 + 12 * 4 + 8, struct.pack("<q", -1), "document index 1 is -1 after 0"),
+        (34 + 12 * 4 + 8, struct.pack("<q", 0), "4 documents in 4 sequences, expected one sequence per document"),
         (34 + 12 * 4 + 32, struct.pack("<q", 3), "run from 0 to 3, expected 0 to 4"),
     ],
 )
@@ -271,7 +272,7 @@ def test_check_takes_pairs_of_other_writers_when_not_strict(tmp_path):
     (tmp_path / "a.idx").write_bytes(head + struct.pack("<2i2q3q", 1, 2, 0, 2, 0, 2, 2))
     info = check_pair(tmp_path / "a", strict=False)
     assert (info.documents, info.empty_documents, info.tokens) == (2, 1, 3)
-    with pytest.raises(IntegrityError, match="document index 1 is 2 after 0"):
+    with pytest.raises(IntegrityError, match="2 documents in 2 sequences, expected one sequence per document"):
         check_pair(tmp_path / "a")
 
 

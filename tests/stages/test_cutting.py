@@ -240,7 +240,7 @@ def test_spans_of_another_slice_and_of_two_calls(corpus: Corpus):
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, "does not exist: another program"),
-    "truncated": (lambda path: os.truncate(path, path.stat().st_size - 4), "is damaged, or no .npy file"),
+    "truncated": (lambda path: os.truncate(path, path.stat().st_size - 4), "000000.npy is damaged: "),
     "another dtype": (lambda path: save_array(path, np.zeros((3, 2))), "has float64 of shape (3, 2), not spans"),
     "another shape": (lambda path: save_array(path, np.zeros(4, np.int32)), "has int32 of shape (4,), not spans"),
 }

@@ -25,6 +25,7 @@ from curation.reading.slices import cut_slices
 from curation.recipes.recipe import Recipe
 from curation.run_folder.partitions import Partitions
 from curation.running.run import run
+from curation.system.sealed import sealed, unsealed
 from curation.system.sessions import TaskSession
 from curation.tasks import jobs
 from curation.tasks.jobs import load_job, run_stored, store_job
@@ -152,12 +153,14 @@ def columns_of(file: int = 0, start: int = 0, stop: int = 1, ends: bytes = int64
     ],
 )
 def test_a_forged_plan_is_damaged(columns: Columns, tmp_path: Path):
-    path = tmp_path / "plan.json"
+    path = tmp_path / "_work" / "plan.json"
     store_plan(path, plan_of(tmp_path))
-    content = msgspec.json.decode(path.read_bytes())
-    path.write_bytes(msgspec.json.encode(content | {"slices": columns}))
-    with pytest.raises(IntegrityError, match=r"plan\.json is damaged: a slice .* Start over with --force"):
-        read_stored_plan(path)
+    content = msgspec.json.decode(unsealed(path.read_bytes()))
+    forged = msgspec.json.encode(content | {"slices": columns})
+    for data, told in ((forged, "its content does not match its digest"), (sealed(forged), "a slice")):
+        path.write_bytes(data)
+        with pytest.raises(IntegrityError, match=rf"plan\.json is damaged: {told}.* Start over with --force"):
+            read_stored_plan(path)
 
 
 def test_a_slice_of_a_table_equals_the_planned_one(tmp_path: Path):

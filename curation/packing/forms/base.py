@@ -12,7 +12,7 @@ import numpy as np
 
 from curation.errors import counted
 from curation.packing.forms.documents import Documents
-from curation.packing.forms.shards import NUMBER, has_torch, open_array, require_torch
+from curation.packing.forms.shards import NUMBER, has_torch, require_torch
 
 if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
@@ -81,12 +81,15 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return the size of a shard with `count` of `unit` as text. The base class returns their number."""
         return counted(count, self.unit.removesuffix("s"))
 
-    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
-        """Return the rows of a shard, memory-mapped: ids of shape (tokens,). The base class reads an array of rows.
+    def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
+        """Return the rows of a shard, memory-mapped: ids of shape (tokens,).
 
-        dtype  of the ids, from the manifest. OutputError: a `.pt` file without PyTorch.
+        dtype  of the ids, from the manifest
+        count  of `unit` in the shard, from the manifest
+
+        OutputError: a `.pt` file without PyTorch. IntegrityError: a damaged file, or another count.
         """
-        return open_array(path)  # type: ignore[return-value]  # it has a length and rows
+        raise NotImplementedError
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         """Write the shards of a split, for settings from `with_defaults`, and return its entry of the manifest.

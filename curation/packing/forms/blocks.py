@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from curation.packing.forms import base
 from curation.packing.forms.base import Count
 from curation.packing.forms.rows import Rows
-from curation.packing.forms.shards import check_counts, entry, write_array, write_tensor
+from curation.packing.forms.shards import check_counts, entry, open_rows, write_array, write_tensor
 
 
 class Summary(base.Summary, kw_only=True):
@@ -63,3 +63,6 @@ class Blocks(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
         else:
             write_array(path, (rows, self.length), dtype, batches)
         return entry(path)
+
+    def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
+        return open_rows(path, count, self.length)  # type: ignore[return-value]  # it has a length and rows

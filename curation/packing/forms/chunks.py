@@ -19,10 +19,10 @@ from curation.packing.forms.shards import (
     entry,
     load_tensors,
     open_array,
-    read_array,
     write_array,
     write_tensor,
 )
+from curation.system.damage import damaged, reading
 from curation.system.steps import each
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -102,8 +102,8 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "lengths": describe_lengths(kept_counts),
         }
 
-    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
-        return StoredChunks(path)
+    def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
+        return StoredChunks(path, count)
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -165,15 +165,29 @@ def describe_lengths(counts: np.ndarray) -> dict[str, Any]:
 class StoredChunks(Sequence[np.ndarray]):
     """The chunks of a shard: ids of shape (tokens,), memory-mapped.
 
-    `path`: the shard's `.ids.npy` or `.pt`. OutputError: a `.pt` file without PyTorch.
+    `path`: the shard's `.ids.npy` or `.pt`. `count`: its chunks, from the manifest. OutputError: a `.pt` file without
+    PyTorch. IntegrityError: a damaged file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, count: int) -> None:
         self.tensors = load_tensors(path) if path.suffix == ".pt" else None
         if self.tensors is None:
             self.ids = open_array(path)
-            lengths = read_array(path.with_suffix("").with_suffix(".lengths.npy"))
+            lengths_path = path.with_suffix("").with_suffix(".lengths.npy")
+            lengths = open_array(lengths_path)
+            if self.ids.ndim != 1 or self.ids.dtype.kind not in "iu":
+                raise damaged(path, f"it has {self.ids.dtype} of shape {self.ids.shape}, expected one row of integers")
+            if lengths.shape != (count,) or lengths.dtype.kind not in "iu" or (lengths < 1).any():
+                raise damaged(lengths_path, f"expected {count:,} lengths of at least 1")
             self.ends = np.cumsum(np.concatenate([[0], lengths]), dtype=np.int64)
+            if self.ends[-1] != len(self.ids):
+                raise damaged(
+                    lengths_path, f"{len(self.ids):,} ids are in {path.name}, the lengths add up to {self.ends[-1]:,}"
+                )
+        else:
+            with reading(path):
+                if len(self.tensors) != count or any(tensor.ndim != 1 for tensor in self.tensors):
+                    raise ValueError(f"expected {count:,} rows of ids")
 
     def __len__(self) -> int:
         return len(self.ends) - 1 if self.tensors is None else len(self.tensors)

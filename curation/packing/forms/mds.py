@@ -28,7 +28,8 @@ from curation.packing.forms import base
 from curation.packing.forms.base import Count
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.rows import Rows
-from curation.packing.forms.shards import check_counts, damaged, entry, open_array
+from curation.packing.forms.shards import check_counts, entry, open_array
+from curation.system.damage import damaged
 from curation.system.files import commit
 
 if TYPE_CHECKING:
@@ -95,23 +96,25 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self, folder: Path, split: str, number: int, rows: int, batches: Iterable[np.ndarray], dtype: np.dtype
     ) -> dict[str, Any]:
         path = self.shard_path(folder / (split or "train"), split, number, ".mds")
-        header = _json(self.header())
-        first = OFFSET.itemsize * (rows + 2) + len(header)
         with commit(path) as temporary, open(temporary, "wb") as file:
-            file.write(np.array([rows], OFFSET).data)
-            file.write((first + np.arange(rows + 1) * (self.length * DTYPE.itemsize)).astype(OFFSET).data)
-            file.write(header)
+            file.write(self._head(rows))
             for batch in batches:
                 file.write(batch.astype(dtype).data)
         return entry(path, folder)
 
-    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
+    def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
         data = open_array(path, np.dtype(np.uint8))
-        rows = int(data[: OFFSET.itemsize].view(OFFSET)[0])
-        first = int(data[OFFSET.itemsize : 2 * OFFSET.itemsize].view(OFFSET)[0])
-        if len(data) - first != rows * self.length * DTYPE.itemsize:
-            raise damaged(path, f"its head counts {rows} samples from byte {first} on")
-        return data[first:].view(DTYPE).reshape(rows, self.length)  # type: ignore[return-value]
+        head = self._head(count)
+        if bytes(data[: len(head)]) != head or len(data) - len(head) != count * self.length * DTYPE.itemsize:
+            raise damaged(path, f"expected a head with the offsets of {count:,} samples, and their ids after it")
+        return data[len(head) :].view(DTYPE).reshape(count, self.length)  # type: ignore[return-value]
+
+    def _head(self, rows: int) -> bytes:
+        """Return the bytes of a shard before its samples."""
+        header = _json(self.header())
+        first = OFFSET.itemsize * (rows + 2) + len(header)
+        offsets = first + np.arange(rows + 1) * (self.length * DTYPE.itemsize)
+        return np.array([rows, *offsets], OFFSET).tobytes() + header
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         content = super().write(documents, folder, split, dtype, pad_id)

@@ -8,17 +8,19 @@ bytes of memory per segment and 1 s per million.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from curation.arrays import load_mapped
 from curation.packing.forms import base
 from curation.packing.forms.base import Form
 from curation.packing.forms.chunks import cut_lengths
 from curation.packing.forms.documents import Documents
-from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, write_array
+from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, open_rows, write_array
+from curation.system.damage import damaged
 from curation.system.steps import each
 
 
@@ -51,6 +53,10 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def needs_pad_id(self) -> bool:
         return True
 
+    def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
+        read_segments(path, count, self.length)
+        return open_rows(path, count, self.length)  # type: ignore[return-value]  # it has a length and rows
+
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         starts, lengths = documents.extents()
         packing = pack(starts, lengths, self.length)
@@ -68,6 +74,24 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"files": files, "documents": documents.count, "rows": rows, "tokens": documents.tokens} | _shares(
             lengths, rows, self.length
         )
+
+
+def read_segments(path: Path, rows: int, length: int) -> np.ndarray:
+    """Return the segments of a shard of so many rows: row, first token in the row, tokens. IntegrityError for other
+    ones than a shard has: in the order of the rows, one after the other from the start of each."""
+    path = path.with_suffix(".pieces.npy")
+    segments = load_mapped(path)
+    if segments.ndim != 2 or segments.shape[1] != 3 or segments.dtype.kind != "i":
+        raise damaged(
+            path, f"it has {segments.dtype} of shape {segments.shape}, expected integers of shape (segments, 3)"
+        )
+    row, start, tokens = segments.T.astype(np.int64)
+    step = np.diff(row, prepend=-1)
+    expected = np.where(step == 1, 0, np.roll(start + tokens, 1))
+    in_rows = len(row) and step[0] == 1 and row[-1] == rows - 1 and np.isin(step, (0, 1)).all()
+    if not in_rows or (start != expected).any() or tokens.min() < 1 or (start + tokens).max() > length:
+        raise damaged(path, f"expected segments that follow each other in each of {rows:,} rows")
+    return segments
 
 
 class Packing(NamedTuple):

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shard files of all forms, written whole or not at all, and the manifest that names them."""
+"""Shard files of all forms, written whole or not at all. `stored.py` has the manifest that names them."""
 
 from __future__ import annotations
 
 import logging
-import pickle
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from curation.errors import InputError, IntegrityError, OutputError
-from curation.system.files import commit, file_sha256, read_json
+from curation.arrays import load_mapped
+from curation.errors import OutputError
+from curation.system.damage import damaged, reading
+from curation.system.files import commit, file_sha256
 
 log = logging.getLogger(__name__)
 
@@ -67,33 +68,38 @@ def open_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
     It is logged as `Loading shard: NAME`. OutputError: a `.pt` file without PyTorch. IntegrityError: a damaged file.
     """
     if path.suffix == ".pt":
-        return np.asarray(load_tensors(path).numpy())
+        tensors = load_tensors(path)
+        with reading(path):
+            return np.asarray(tensors.numpy())
     log.info("Loading shard: %s", path.name)
-    return read_array(path, dtype)
+    if dtype is None:
+        return load_mapped(path)
+    with reading(path):
+        return np.asarray(np.memmap(path, dtype, "r"))  # indexing of np.memmap is slow
 
 
-def read_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
-    """Return the array of an `.npy` file, or with `dtype` the raw values of a file, memory-mapped."""
-    try:
-        array = np.load(path, mmap_mode="r") if dtype is None else np.memmap(path, dtype, "r")
-    except ValueError as error:
-        raise damaged(path, error) from None
-    return np.asarray(array)  # indexing of np.memmap is slow
+def open_rows(path: Path, rows: int, length: int) -> np.ndarray:
+    """Return `open_array` of a shard of integers of shape (rows, length). IntegrityError: another array."""
+    array = open_array(path)
+    if array.shape != (rows, length) or array.dtype.kind not in "iu":
+        raise damaged(path, f"it has {array.dtype} of shape {array.shape}, expected integers of shape {(rows, length)}")
+    return array
+
+
+def open_ids(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
+    """Return the `count` raw ids of a shard. IntegrityError: another number."""
+    array = open_array(path, dtype)
+    if len(array) != count:
+        raise damaged(path, f"it has {len(array):,} ids, expected {count:,}")
+    return array
 
 
 def load_tensors(path: Path) -> Any:
     """Return the tensor, or the list of tensors, of a `.pt` file, memory-mapped. No code of the file runs."""
     torch = require_torch(f"reading {path.name}")
     log.info("Loading shard: %s", path.name)
-    try:
+    with reading(path):
         return torch.load(path, weights_only=True, mmap=True)
-    except (RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise damaged(path, error) from None
-
-
-def damaged(path: Path, error: object) -> IntegrityError:
-    """Return the error of a shard whose content is not what its form writes."""
-    return IntegrityError(f"{path} cannot be read ({error}). Write the form again, or restore the folder")
 
 
 def write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, batches: Iterable[np.ndarray]) -> None:
@@ -127,39 +133,3 @@ def entry(path: Path, folder: Path | None = None, **counts: int) -> dict[str, An
     the file is right in the folder of the form."""
     name = path.relative_to(folder or path.parent).as_posix()
     return {"file": name, "bytes": path.stat().st_size, "sha256": file_sha256(path), **counts}
-
-
-def open_form(folder: str | Path, form: str, split: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Check the folder of a finished form and return (manifest, its entry of `split`). Contents are not read.
-
-    InputError: no manifest, a manifest of another form, a split that it lacks, a file that is missing or has another
-    size, or a file that the manifest does not name.
-    """
-    folder = Path(folder)
-    manifest = read_json(folder / MANIFEST)
-    if manifest is None:
-        raise InputError(f"{folder} has no {MANIFEST}, expected the folder {form}/ of a finished run. Correct the path")
-    if manifest.get("form") != form:
-        raise InputError(
-            f"{folder} holds {manifest.get('form')!r}, expected {form!r}. Open it with the data set of its form"
-        )
-    problem = next(problems(folder, manifest), "")
-    if problem:
-        raise InputError(f"{problem}. Write the form again, or restore the folder")
-    if split not in manifest["splits"]:
-        raise InputError(f"{folder} has no split {split!r}; it has {', '.join(manifest['splits'])}. Give one of these")
-    return manifest, manifest["splits"][split]
-
-
-def problems(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    """Yield a message for each file that is missing, has another size or is not in the manifest."""
-    named = {file["file"]: file["bytes"] for split in manifest["splits"].values() for file in split["files"]}
-    for name, size in named.items():
-        path = folder / name
-        if not path.is_file():
-            yield f"{path} is missing, though {MANIFEST} names it"
-        elif path.stat().st_size != size:
-            yield f"{path} has {path.stat().st_size} bytes, expected {size} by {MANIFEST}"
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    for name in sorted(present - {*named, MANIFEST}):
-        yield f"{folder / name} is foreign: {MANIFEST} does not name it"

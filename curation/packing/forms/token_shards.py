@@ -13,7 +13,7 @@ from curation.errors import TokenizerError
 from curation.packing.forms import base
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
-from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, open_array
+from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, open_ids
 from curation.system.files import commit
 from curation.system.steps import each
 
@@ -78,9 +78,9 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
             files.append(entry(path, tokens=tokens))
         return {"files": files, "documents": documents.count, "tokens": documents.tokens}
 
-    def open_shard(self, path: Path, dtype: np.dtype) -> Sequence[np.ndarray]:
+    def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
         """Return the ids in windows of WINDOW tokens; the last one may have fewer."""
-        ids = open_array(path, dtype)
+        ids = open_ids(path, dtype, count)
         return [ids[first : first + WINDOW] for first in range(0, len(ids), WINDOW)]
 
     @classmethod

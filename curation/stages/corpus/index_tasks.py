@@ -27,7 +27,8 @@ from curation.stages.corpus.key_ranges import (
     slice_group_count,
     write_cells,
 )
-from curation.system.files import commit_all, commit_folder, file_sha256, read_json, write_json
+from curation.system.files import commit_all, commit_folder, file_sha256
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.contract import Engine
@@ -118,7 +119,7 @@ def _sort_slice_group(
     if compared:
         with commit_folder(_compared_folder(corpus, number)) as folder:
             compared.write(engine, part, folder)
-    write_json(_sorted_path(corpus, number, "json"), len(part.rows))
+    write_sealed(_sorted_path(corpus, number, "json"), len(part.rows))
 
 
 def _ascending(keys: np.ndarray) -> np.ndarray:
@@ -130,7 +131,7 @@ def _join_band(corpus: Corpus, number: int, band: Band) -> None:
     """Write the keys of a band, ascending, and the document of each, ascending among equal keys."""
     slice_groups, ranges = range(slice_group_count(corpus)), division_of(corpus).ranges
     paths = [_sorted_path(corpus, number, "bin") for number in slice_groups]
-    starts = np.cumsum([0, *(read_json(_sorted_path(corpus, number, "json")) for number in slice_groups)])
+    starts = np.cumsum([0, *(read_sealed(_sorted_path(corpus, number, "json")) for number in slice_groups)])
     with index_files(corpus, [*band.keys, band.documents]) as written, ExitStack() as stack:
         files = [stack.enter_context(open(path, "wb")) for path in written]
         for cell in range(number * ranges, (number + 1) * ranges):
@@ -156,7 +157,7 @@ def index_files(corpus: Corpus, names: Sequence[str]) -> Iterator[list[Path]]:
         yield paths
         described = {name: _described(path) for name, path in zip(names, paths, strict=True)}
     for name, description in described.items():
-        write_json(corpus.scratch / DESCRIBED / f"{name}.json", description)
+        write_sealed(corpus.scratch / DESCRIBED / f"{name}.json", description)
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -165,4 +166,4 @@ def _described(path: Path) -> dict[str, Any]:
 
 def noted_files(corpus: Corpus) -> dict[str, dict[str, Any]]:
     """Return the files of an index that tasks have written: name -> size and SHA-256."""
-    return {path.stem: read_json(path) for path in sorted((corpus.scratch / DESCRIBED).glob("*.json"))}
+    return {path.stem: read_sealed(path) for path in sorted((corpus.scratch / DESCRIBED).glob("*.json"))}

@@ -22,7 +22,8 @@ from curation.contract import position_type
 from curation.errors import IntegrityError
 from curation.kernels.hashing import GOLDEN
 from curation.stages.base import Phase
-from curation.system.files import commit, read_json, write_json
+from curation.system.files import commit
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from curation.contract import Engine
@@ -82,7 +83,7 @@ def division_phase(bands: int, starts_of: Callable[[Corpus], np.ndarray] = store
     before each partition, then that of all; by default each row has one."""
 
     def write(engine: Engine, corpus: Corpus, task: int) -> None:
-        write_json(_division_path(corpus), list(divide(starts_of(corpus), bands, corpus.workers)))
+        write_sealed(_division_path(corpus), list(divide(starts_of(corpus), bands, corpus.workers)))
 
     return Phase(DIVISION, once, write, durable=True)
 
@@ -93,7 +94,7 @@ def _division_path(corpus: Corpus) -> Path:
 
 def division_of(corpus: Corpus) -> Division:
     """Return the stored division of a corpus."""
-    return Division(*read_json(_division_path(corpus)))
+    return Division(*read_sealed(_division_path(corpus)))
 
 
 def once(corpus: Corpus) -> int:

@@ -37,6 +37,7 @@ from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.stages.corpus.index_tasks import Band, files_folder, index_files, noted_files
 from curation.stages.corpus.similarity import Similarity
+from curation.system.damage import damaged, reading
 from curation.system.files import commit, make_folder, remove, sync_folder, write_json
 from curation.system.steps import each
 
@@ -188,6 +189,13 @@ class SavedIndex:
         """Return the document number of each key of a band."""
         return map_file(self.folder / _documents_file(band), position_type(self.documents))
 
+    def checked(self, numbers: np.ndarray, name: str) -> np.ndarray:
+        """Return numbers of documents from the file `name`, as int64. IntegrityError for one that no document has."""
+        numbers = numbers.astype(np.int64)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.documents:
+            raise damaged(self.folder / name, f"it has numbers that none of {self.documents:,} documents has")
+        return numbers
+
     def starts(self) -> np.ndarray:
         """Return the first document of each batch of ids, then the number of documents; int64."""
         return np.append(np.arange(0, self.documents, IDS_AT_ONCE), self.documents)
@@ -200,11 +208,13 @@ class SavedIndex:
 
     def ids_by_batch(self, numbers: np.ndarray) -> Iterator[pa.LargeStringArray]:
         """Yield the ids of the documents `numbers`, ascending and unique, one array per batch with any of them."""
-        with pa.memory_map(str(self.folder / IDS)) as source:
+        path = self.folder / IDS
+        with reading(path), pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)
             for batch in np.unique(numbers // IDS_AT_ONCE).tolist():
                 low, high = np.searchsorted(numbers, [batch * IDS_AT_ONCE, (batch + 1) * IDS_AT_ONCE])
                 ids = reader.get_batch(batch).column(ID)
+                ids.validate(full=True)
                 yield ids.take(pa.array(numbers[low:high] - batch * IDS_AT_ONCE))
 
 
@@ -317,7 +327,7 @@ def _pairs(
         excess |= count > MAX_COMPARED
         count = np.minimum(count, MAX_COMPARED)
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        old = index.numbers(band)[np.repeat(low, count) + place].astype(np.int64)
+        old = index.checked(index.numbers(band)[np.repeat(low, count) + place], _documents_file(band))
         codes.append(np.repeat(np.arange(len(positions)), count) * index.documents + old)
     code, shared = np.unique(np.concatenate(codes), return_counts=True)
     pairs = _Pairs(code // max(index.documents, 1), code % max(index.documents, 1), shared)

@@ -18,6 +18,7 @@ from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, 
 from curation.contract import TEXT, Engine, Result, Text
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.words import split_words
+from curation.system.damage import damaged
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -70,6 +71,7 @@ class ExactJaccard:
         self.workers = workers
         self.pool = ThreadPoolExecutor(workers)  # starting threads per batch took a seventh of the time
         self.hashes = folder / SHINGLES
+        self.stored = self.hashes.stat().st_size // 8  # hashes
         self.offsets = map_file(folder / OFFSETS, np.int64)
 
     @staticmethod
@@ -102,7 +104,11 @@ class ExactJaccard:
                 total += int(offsets[-1])
 
     def _sizes(self, numbers: np.ndarray) -> np.ndarray:
-        return self.offsets[numbers + 1] - self.offsets[numbers]
+        """The numbers of hashes of documents. IntegrityError for offsets that are not in the file of hashes."""
+        first, last = self.offsets[numbers], self.offsets[numbers + 1]
+        if len(numbers) and (first.min() < 0 or (first > last).any() or last.max() > self.stored):
+            raise damaged(self.hashes.with_name(OFFSETS), "it has offsets outside of the file of hashes")
+        return last - first
 
     def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         sizes = self._sizes(left), other._sizes(right)

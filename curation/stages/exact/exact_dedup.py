@@ -57,7 +57,7 @@ from curation.stages.exact.column_keys import hash_keys, key_texts
 from curation.stages.exact.exact_index import FOLDER as EXACT
 from curation.stages.exact.exact_index import HASHES, find_equal, open_exact_index
 from curation.stages.outcome import Corpus, Decision, StageCount
-from curation.system.files import read_json, write_json
+from curation.system.sealed import read_sealed, write_sealed
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True, whitespace="strip")}
 URL = "url"  # a comparison of columns
@@ -259,7 +259,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         part = slice_group(corpus, task)
         if self._is_counted:
             counts = {"without_key": int(np.count_nonzero(part.column("high") == 0))} if self.column else {}
-            write_json(_counts_path(corpus, task), counts | value_counts(part, self.keep))
+            write_sealed(_counts_path(corpus, task), counts | value_counts(part, self.keep))
         if self.index:
             part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
         write_run(corpus, part, task, [self._run_columns], skip_zeros=bool(self.column))
@@ -324,7 +324,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         slice_groups = range(slice_group_count(corpus))
         details: dict[str, Any] = {}
         if self._is_counted:
-            counts = [read_json(_counts_path(corpus, number)) for number in slice_groups]
+            counts = [read_sealed(_counts_path(corpus, number)) for number in slice_groups]
             details = {name: sum(count[name] for count in counts) for name in counts[0]}
             check_values(self.keep, details, len(corpus.rows))
         drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in slice_groups))

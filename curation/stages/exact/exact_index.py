@@ -46,7 +46,7 @@ def find_equal(part: Corpus, index: SavedIndex) -> Matches:
         place = np.full(len(order), -1, np.int64)
         place[order] = _places(high, low, keys[0][order], keys[1][order])
         equal = positions_of(place >= 0)
-        found.append((batch.start + equal, documents[place[equal]].astype(np.int64)))
+        found.append((batch.start + equal, index.checked(documents[place[equal]], DOCUMENTS)))
     position = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in found)])
     number = np.concatenate([np.zeros(0, np.int64), *(numbers for _, numbers in found)])
     details = {"documents": index.documents, "equal": len(position)}

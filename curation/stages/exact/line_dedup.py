@@ -36,7 +36,7 @@ from curation.stages.exact.unit_runs import (
     run_phases,
 )
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
-from curation.system.files import read_json, write_json
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,12 +216,12 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
                 found.append(spans)
                 total = total.plus(unit_cuts.Found(characters=characters, emptied=emptied))
         store_cuts(part, Cuts(*map(np.concatenate, zip(*found, strict=True))))
-        write_json(_counts_path(corpus, task), list(total))
+        write_sealed(_counts_path(corpus, task), list(total))
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         total = unit_cuts.Found()
         for group in range(slice_group_count(corpus)):
-            total = total.plus(unit_cuts.Found(*read_json(_counts_path(corpus, group))))
+            total = total.plus(unit_cuts.Found(*read_sealed(_counts_path(corpus, group))))
         details = total._asdict()
         if self.index:
             details["index_documents"] = self.open_index().documents

@@ -24,7 +24,7 @@ from curation.stages.corpus.key_ranges import (
     slice_group_count,
     write_cells,
 )
-from curation.system.files import read_json, write_json
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from curation.contract import Engine
@@ -85,7 +85,7 @@ def entries_path(corpus: Corpus, folder: str, group: int) -> Path:
 def frequent_spans(corpus: Corpus) -> list[dict[str, Any]]:
     """Return the most frequent spans, the most frequent first: `count`, `bytes` of the shortest one, and `text`, its
     first SHOWN_CHARACTERS."""
-    found = [read_json(_frequent_path(corpus, reducer)) for reducer in range(reducer_count(corpus))]
+    found = [read_sealed(_frequent_path(corpus, reducer)) for reducer in range(reducer_count(corpus))]
     entries = _most_frequent(np.array([tuple(entry) for part in found for entry in part], ENTRY))
     rows, starts, texts = entries["row"], entries["start"], [""] * len(entries)
     wanted = np.unique(rows)
@@ -108,7 +108,7 @@ def _find_frequent(engine: Engine, corpus: Corpus, reducer: int, folder: str) ->
         cells = [read_cell(entries_path(corpus, folder, group), number) for group in range(slice_group_count(corpus))]
         found = _joined(np.frombuffer(b"".join(cells), ENTRY))
         best = _most_frequent(np.concatenate([best, found]))
-    write_json(_frequent_path(corpus, reducer), best.tolist())
+    write_sealed(_frequent_path(corpus, reducer), best.tolist())
 
 
 def _joined(entries: np.ndarray) -> np.ndarray:

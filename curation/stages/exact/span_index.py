@@ -52,6 +52,7 @@ from curation.stages.exact.span_runs import (
     write_verdicts,
 )
 from curation.stages.outcome import Corpus
+from curation.system.damage import damaged
 
 FOLDER = "spans"
 TEXTS, OFFSETS = "texts.bin", "offsets.bin"
@@ -105,6 +106,9 @@ class SpanIndex:
         if not (path / DESCRIPTION).is_file():
             raise RecipeError(missing_index(folder, "substring_dedup", FOLDER))
         self.saved = SavedIndex(path)
+        if not isinstance(length := self.saved.settings.get("length"), int) or length < 1:
+            raise damaged(path / DESCRIPTION, f"the length of its windows is {length!r}, expected at least 1")
+        self.length = length  # bytes
         self.texts, self.offsets = map_file(path / TEXTS, np.uint8), map_file(path / OFFSETS, np.int64)
         tables = [tuple(map_file(path / name(level), np.uint64) for name in (hashes_file, places_file))
                   for level in LEVELS]  # fmt: skip
@@ -112,11 +116,6 @@ class SpanIndex:
         if not all([*sizes, *(len(hashes) == len(places) for hashes, places in tables)]):
             raise IntegrityError(f"{path} is damaged: its files have other numbers of records; make the index again")
         self.tables = tables
-
-    @property
-    def length(self) -> int:
-        """The length of its windows, in bytes."""
-        return int(self.saved.settings["length"])
 
     def find(self, data: np.ndarray, hashes: np.ndarray, places: np.ndarray) -> Matches:
         """Return the spans of `data` in windows of `places` that the index has.

@@ -52,7 +52,8 @@ from curation.stages.corpus.key_ranges import (
 )
 from curation.stages.exact.span_bytes import verified
 from curation.stages.exact.unit_keys import TextBuffers, buffers_of
-from curation.system.files import commit, read_json, write_json
+from curation.system.files import commit
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
@@ -154,7 +155,7 @@ def _write_anchors(
         if verify:
             write_texts(text_path(corpus, group, number), part.of(part.rows[first:last]))
         listed.append([first, last, size, 1, len(batch.records)])
-    write_json(_list_path(corpus, LEVELS[0], group), listed)
+    write_sealed(_list_path(corpus, LEVELS[0], group), listed)
 
 
 def pieces_at_once(engine: Engine) -> int:
@@ -208,7 +209,7 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
             files += 1
             records += waiting
         listed.append([run.first, run.last, run.bytes, files, records])
-    write_json(_list_path(corpus, LEVELS[level], group), listed)
+    write_sealed(_list_path(corpus, LEVELS[level], group), listed)
 
 
 def _closer(
@@ -392,19 +393,19 @@ def _write_file(
 
 def count_records(corpus: Corpus, level: Level) -> int:
     """Return the number of records of a level that were made."""
-    return sum(records for listed in read_json(_all_path(corpus, level)) for *_, records in listed)
+    return sum(records for listed in read_sealed(_all_path(corpus, level)) for *_, records in listed)
 
 
 def _list_runs(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
     """Write the runs of all slice groups, for tasks that need them."""
     groups = range(slice_group_count(corpus))
-    write_json(_all_path(corpus, level), [read_json(_list_path(corpus, level, group)) for group in groups])
+    write_sealed(_all_path(corpus, level), [read_sealed(_list_path(corpus, level, group)) for group in groups])
 
 
 def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[Run]:
     """Return the runs of a slice group, or of all, in order, with their files of a level."""
     runs, total = [], 0
-    for own, listed in enumerate(read_json(_all_path(corpus, level))):
+    for own, listed in enumerate(read_sealed(_all_path(corpus, level))):
         for number, (first, last, size, files, _) in enumerate(listed):
             if group in (None, own):
                 paths = [(total + k, _file_path(corpus, level, own, number, k)) for k in range(files)]

@@ -31,7 +31,8 @@ from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTI
 from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
 from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
-from curation.system.files import commit, read_json, write_json
+from curation.system.files import commit
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,7 +181,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         write_entries(corpus, entries_path(corpus, CUTS, task), joined, np.concatenate(keys))
         with commit(_drops_path(corpus, task)) as path:
             save_array(path, np.concatenate(drops, axis=1))
-        write_json(
+        write_sealed(
             _counts_path(corpus, task), [list(total), _by_source(part, joined), count_by_length(joined, self.length)]
         )
 
@@ -194,7 +195,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
 
         total, sources, lengths = Found(), dict[str, list[int]](), list[list[int]]()
         for group in groups:
-            found, by_source, by_length = read_json(_counts_path(corpus, group))
+            found, by_source, by_length = read_sealed(_counts_path(corpus, group))
             total, lengths = total.plus(Found(*found)), add_lengths(lengths, by_length)
             for name, sizes in by_source.items():
                 sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]

@@ -38,7 +38,7 @@ from curation.stages.corpus.key_ranges import (
 )
 from curation.stages.corpus.similarity import for_texts
 from curation.stages.exact.unit_keys import Compared, unit_keys
-from curation.system.files import read_json, write_json
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
@@ -92,7 +92,7 @@ def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: Compared, 
         cells = _cells_of(engine, keys, counts, division_of(corpus).ranges, counted, corpus.threads)
         write_cells(_run_path(corpus, group, number), cells, division_of(corpus).ranges + 2)
         ends.append((ends[-1] if ends else 0) + len(counts))
-    write_json(_list_path(corpus, group), ends)
+    write_sealed(_list_path(corpus, group), ends)
 
 
 def _read_units(engine: Engine, part: Corpus, compared: Compared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -153,14 +153,14 @@ def _count_documents(places: np.ndarray, counts: np.ndarray, keys: int) -> np.nd
 def _list_runs(engine: Engine, corpus: Corpus, task: int) -> None:
     """Write the runs of all slice groups, for tasks that need them."""
     groups = range(slice_group_count(corpus))
-    write_json(_all_path(corpus), [read_json(_list_path(corpus, group)) for group in groups])
+    write_sealed(_all_path(corpus), [read_sealed(_list_path(corpus, group)) for group in groups])
 
 
 def all_runs(corpus: Corpus) -> list[Run]:
     """Return the runs of all slice groups, in order."""
     return [
         Run(_run_path(corpus, group, number), group, *bounds)
-        for group, ends in enumerate(read_json(_all_path(corpus)))
+        for group, ends in enumerate(read_sealed(_all_path(corpus)))
         for number, bounds in enumerate(pairwise([0, *ends]))
     ]
 

@@ -20,7 +20,7 @@ from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, comp
 from curation.stages.corpus.stored_drops import read_drops, write_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.words import check_words, kernels_of, measure_words
-from curation.system.files import read_json, write_json
+from curation.system.sealed import read_sealed, write_sealed
 
 COMPARED, REASON = "compared", "seen_ngrams"  # phase; in `removed/`
 SLOT_BYTES = 12  # a 64-bit hash and the row of the first document with it
@@ -119,10 +119,10 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
                     yield rows[gone], kept[gone], value[gone]
 
         write_drops(corpus, REASON, removed())
-        write_json(_details_path(corpus), details)
+        write_sealed(_details_path(corpus), details)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        return Decision((read_drops(corpus, REASON),), details=read_json(_details_path(corpus)))
+        return Decision((read_drops(corpus, REASON),), details=read_sealed(_details_path(corpus)))
 
     def explain(self) -> list[str]:
         ngrams = int(self.max_memory_bytes / (SLOTS_PER_NGRAM * SLOT_BYTES))

@@ -21,7 +21,8 @@ from curation.stages.corpus.components import Components
 from curation.stages.corpus.key_ranges import read_cell, row_type, slice_group_count, write_cells
 from curation.stages.vectors.vector_groups import Stars
 from curation.stages.vectors.vector_store import VectorStore, save, vector_path
-from curation.system.files import commit, read_json, write_json
+from curation.system.files import commit
+from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def write_centroids(engine: Engine, corpus: Corpus, column: str, clusters: int, 
     save(_sample_path(corpus), store.lowest(RECALL_DOCUMENTS, lambda hashes: seeded_hashes(hashes, seed)))
     count = len(found.centroids)
     wanted = max(-(-store.count // OWNER_VECTORS), 2 * corpus.workers)
-    write_json(_tasks_path(corpus), min(wanted, count, MAX_TASKS) if store.count else 0)
+    write_sealed(_tasks_path(corpus), min(wanted, count, MAX_TASKS) if store.count else 0)
 
 
 def _fitted(engine: Engine, store: VectorStore, clusters: int, seed: int) -> Clusters:
@@ -216,7 +217,7 @@ def _tasks_path(corpus: Corpus) -> Path:
 
 def compare_tasks(corpus: Corpus) -> int:
     """Return the number of tasks that compare vectors. Each has consecutive clusters."""
-    return int(read_json(_tasks_path(corpus)))
+    return int(read_sealed(_tasks_path(corpus)))
 
 
 # Nearest clusters

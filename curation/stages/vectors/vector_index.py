@@ -32,7 +32,8 @@ from curation.stages.corpus.key_ranges import slice_group, slice_group_count, sl
 from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
 from curation.stages.vectors.vector_clusters import AT_ONCE, RECALL_DOCUMENTS, Clusters, centroids_path
 from curation.stages.vectors.vector_store import COLUMNS, check_dimensions, close_pairs, save
-from curation.system.files import commit, known_sha256, read_json, temporary_folder, write_json
+from curation.system.files import commit, known_sha256, temporary_folder
+from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def sort_by_cluster(engine: Engine, corpus: Corpus, number: int, column: str) ->
     save(_sorted_path(corpus, number, "order"), np.argsort(home, kind="stable").astype(np.uint32))
     save(_sorted_path(corpus, number, "documents"), (positions + first).astype(position_type(len(corpus.rows))))
     save(_sorted_path(corpus, number, "counts"), np.bincount(home, minlength=len(clusters.centroids)))
-    write_json(_sorted_path(corpus, number, "json"), {"dimensions": dimensions, "vectors": len(positions)})
+    write_sealed(_sorted_path(corpus, number, "json"), {"dimensions": dimensions, "vectors": len(positions)})
 
 
 def _counts(corpus: Corpus) -> np.ndarray:
@@ -88,7 +89,7 @@ def _counts(corpus: Corpus) -> np.ndarray:
 
 def part_count(corpus: Corpus) -> int:
     """Return the number of parts of the index that is written."""
-    facts = (read_json(_sorted_path(corpus, number, "json")) for number in range(slice_group_count(corpus)))
+    facts = (read_sealed(_sorted_path(corpus, number, "json")) for number in range(slice_group_count(corpus)))
     return -(-sum(fact["vectors"] for fact in facts) // PART_VECTORS)
 
 
@@ -98,7 +99,7 @@ def write_part(engine: Engine, corpus: Corpus, number: int) -> None:
     starts = _starts(counts)
     low, high = number * PART_VECTORS, min((number + 1) * PART_VECTORS, int(starts[-1]))
     first, last = (int(np.searchsorted(starts, place, side="right")) - 1 for place in (low, high - 1))
-    facts = [read_json(_sorted_path(corpus, group, "json")) for group in range(len(counts))]
+    facts = [read_sealed(_sorted_path(corpus, group, "json")) for group in range(len(counts))]
     vectors = np.empty((high - low, max(fact["dimensions"] for fact in facts)), np.int8)
     kind = position_type(len(corpus.rows))
     documents = np.empty(high - low, kind)

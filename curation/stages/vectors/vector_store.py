@@ -29,7 +29,8 @@ from curation.stages.corpus.key_ranges import (
     slice_group_starts,
     write_cells,
 )
-from curation.system.files import commit, read_json, write_json
+from curation.system.files import commit
+from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from curation.contract import Engine, Frame
@@ -115,7 +116,7 @@ def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> Non
     save(vector_path(corpus, number, "rows"), part.rows[positions].astype(row_type(corpus)))
     facts = {"dimensions": dimensions, "vectors": len(positions), "documents": len(part.rows)}
     facts |= {"matched": len(slice_group(corpus, number).rows) - len(part.rows)}
-    write_json(vector_path(corpus, number, "json"), facts | {"present": int(np.count_nonzero(present))})
+    write_sealed(vector_path(corpus, number, "json"), facts | {"present": int(np.count_nonzero(present))})
 
 
 def check_dimensions(column: str, known: int, dimensions: int) -> None:
@@ -136,7 +137,7 @@ class VectorStore:
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.facts = [read_json(vector_path(corpus, number, "json")) for number in range(slice_group_count(corpus))]
+        self.facts = [read_sealed(vector_path(corpus, number, "json")) for number in range(slice_group_count(corpus))]
         self.starts = np.cumsum([0, *(fact["vectors"] for fact in self.facts)], dtype=np.int64)
         self.count = int(self.starts[-1])
         self.dimensions = max((fact["dimensions"] for fact in self.facts), default=0)
