@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from curation.synthesis.answers import Answer
+from curation.synthesis.endpoint import Pace
 from curation.synthesis.task import AnyTask, Request
 
 TASK = {
@@ -36,7 +37,7 @@ class Models:
         self.model, self.prompts = model, []
         self.requests: list[dict[str, Any]] = []
 
-    def __call__(self, task: AnyTask) -> Models:
+    def __call__(self, task: AnyTask, pace: Pace) -> Models:
         return self
 
     def answer(self, request: Request) -> Answer:
