@@ -14,6 +14,7 @@ from curation.synthesis.task import AnyTask
 
 HIDDEN = "[key]"
 MIN_CHARACTERS = 16  # of a credential that answers are searched for: a shorter one, such as EMPTY, may be a word
+MESSAGE_CHARACTERS = 2_000
 SHOWN_NAME = re.compile("[A-Z_][A-Z0-9_]*")  # others may be a key that was written in place of a name
 UNSHOWN = "the variable of key_variable"
 UNSENDABLE = re.compile(r"[^\t\x20-\x7e]")  # in no header
@@ -59,8 +60,9 @@ class Credentials:
         return self._long.sub(HIDDEN, text)
 
     def hidden_in_message(self, text: str) -> str:
-        """Return a text for a message, without URLs' secrets, and without shorter credentials as whole words."""
-        return scrubbed(self._words.sub(HIDDEN, self._long.sub(HIDDEN, text)))
+        """Return the beginning of a text for a message. Shorter credentials are hidden as whole words."""
+        hidden = self._words.sub(HIDDEN, self._long.sub(HIDDEN, text))
+        return scrubbed(hidden[:MESSAGE_CHARACTERS])  # which takes long for a long text of slashes
 
     def are_in(self, value: object) -> bool:
         """Return whether a text in a JSON value has a credential that answers are searched for."""

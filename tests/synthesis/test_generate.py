@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 import curation
 from curation.cli import main
 from curation.reading import texts
-from curation.synthesis import answers, asking, endpoint
+from curation.synthesis import answers
 from curation.synthesis.endpoint import FailedError
 from curation.synthesis.task import load_task, shipped_tasks
 from curation.system.interrupts import check as check_interrupts
@@ -253,30 +252,6 @@ def test_answers_are_synced_before_the_next_one_is_asked(use: Any, tmp_path: Pat
     assert len({size for size, _ in sizes}) == 3 and all(size == known for size, known in sizes)
 
 
-def test_limits_per_minute_space_the_requests(use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    class Clock:
-        now = 0.0
-
-        def monotonic(self) -> float:
-            return self.now
-
-        def sleep(self, seconds: float) -> None:
-            self.now += seconds
-
-    clock, times = Clock(), []
-    monkeypatch.setattr(asking, "time", clock)
-    monkeypatch.setattr(endpoint, "time", clock)
-    monkeypatch.setattr(asking, "wait", lambda pending, seconds, when: clock.sleep(seconds) or real(pending, 1, when))
-    real = asking_wait
-    use(lambda prompt: times.append(clock.now) or "x")
-    curation.generate(TASK | {"requests_per_minute": 30, "concurrency": 1}, tmp_path / "requests")
-    assert [round(now) for now in times] == [0, 2, 4]
-    times.clear()
-    curation.generate(TASK | {"tokens_per_minute": 600, "max_tokens": 99, "concurrency": 1}, tmp_path / "tokens")
-    assert [round(later - now) for now, later in pairwise(times)] == [10, 10]  # 1 + 99 tokens each
-
-
-asking_wait = asking.wait
 WRONG = [
     (TASK | {"endpoint": "localhost:8000"}, "task: endpoint must be a URL with http:// or https://, such as"),
     (TASK | {"endpoint": "file:///etc/passwd"}, "task: endpoint must be a URL with http:// or https://"),

@@ -195,7 +195,8 @@ def test_the_secrets_of_a_url_are_sent_and_not_shown(
     assert "[key]" in caplog.text and '"text":"2024-10-21-preview"' in (tmp_path / "answers.jsonl").read_text("utf-8")
 
 
-def test_escapes_do_not_take_long():
+def test_escapes_and_slashes_do_not_take_long():
     found = Credentials(load_task(task_of(Local("http://127.0.0.1:1/v1"))))
-    text = r"\\%2f\/s" * 200_000
-    assert found.hidden_in_answer(text) == text
+    for text in (r"\\%2f\/s" * 100_000, "//" * 100_000):  # in hours, if each place is compared with the rest
+        assert found.hidden_in_answer(text) == text
+        assert len(found.hidden_in_message(text)) <= 2_000
