@@ -58,10 +58,11 @@ class Asker:
                         self._collect(0)
                     if request.key in self.answers or request.key in self.failed or request.key in sent:
                         continue
-                    if not self._may_send(request):
+                    if not self._is_within_budget(request):
                         self.is_spent = True
                         break
-                    self._endpoint = self._endpoint or Endpoint(self.task, self._pace)
+                    self._endpoint = self._endpoint or Endpoint(self.task, self._pace)  # takes seconds, before a turn
+                    self._wait_for_turn(request)
                     sent.add(request.key)
                     self._pending[pool.submit(run_task, self._stop, self._endpoint.answer, request)] = request
                     while len(self._pending) >= self.task.concurrency:
@@ -72,10 +73,10 @@ class Asker:
                     raise InputError(f"{self._held[-1].text}. The endpoint has answered no other request")
         except BaseException as error:
             self._stop.set()
-            if not isinstance(error, InputError) or not self._is_answering:
-                self._keep_rest(END_SECONDS)
-                raise
             under_way, asked = len(self._pending), self.asked
+            self._keep_rest(END_SECONDS)
+            if not (isinstance(error, InputError) and self._is_answering):
+                raise
             try:
                 self._keep_rest(math.inf)
             except KeyboardInterrupt:
@@ -91,8 +92,8 @@ class Asker:
         if self._endpoint:
             self._endpoint.close()
 
-    def _may_send(self, request: Request) -> bool:
-        """Wait until the limits per minute allow a request; return whether the budget does."""
+    def _is_within_budget(self, request: Request) -> bool:
+        """Whether the budget allows a request. Waits while answers under way may be shorter than they can be."""
         task, most = self.task, self.task.most_tokens(request)
         while task.budget_tokens and self._used() + most > task.budget_tokens:
             if not self._pending:
@@ -103,10 +104,12 @@ class Asker:
                     )
                 return False
             self._collect(POLL_SECONDS)
+        return True
+
+    def _wait_for_turn(self, request: Request) -> None:
         turn = self._pace.turn(request)
         while (left := turn - time.monotonic()) > 0:
             self._collect(min(POLL_SECONDS, left))
-        return True
 
     def _used(self) -> int:
         return self.answers.tokens + sum(map(self.task.most_tokens, self._pending.values()))

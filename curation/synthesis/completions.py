@@ -27,7 +27,7 @@ class StatusError(Exception):
 
     def __init__(self, status: int, detail: str, wait: float = 0, target: str = "") -> None:
         super().__init__(status)
-        self.status, self.detail, self.wait, self.target = status, detail, wait, target
+        self.status, self.detail, self.wait, self.target = status, _sound(detail), wait, target
 
 
 class NoCompletionError(Exception):

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from curation.errors import InputError
-from curation.reading.urls import scrubbed, shown
+from curation.reading.urls import shown
 from curation.synthesis.completions import StatusError, error_text
 from curation.synthesis.credentials import Credentials
 
@@ -76,10 +76,14 @@ class Connection:
                 base_url=base, api_key=credentials.key or "none", max_retries=0, timeout=None, http_client=client,
                 default_headers=headers,
             )  # fmt: skip
+        except ImportError as error:
+            raise InputError(f"the proxy {self.proxy} of the environment needs another package: {error}") from None
         except InputError:
             raise
-        except Exception as error:  # the errors of the client's libraries have no common base
-            raise InputError(f"{shown(url)} cannot be asked ({scrubbed(error)}). Correct endpoint") from None
+        except Exception as error:  # of the client's libraries, whose texts may have a part of a password
+            wrong = f"the proxy {self.proxy} of the environment" if proxy else shown(url)
+            name = type(error).__name__
+            raise InputError(f"{wrong} is no valid URL ({name}). Check its host and its port") from None
         self._create = self._client.chat.completions.with_streaming_response.create  # imports modules, for seconds
         self._loop = _Loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

@@ -98,7 +98,8 @@ class Endpoint:
         except NoCompletionError as error:
             message, found = f"{self.name} sends no chat completion ({self._message(str(error))})", None
         except StatusError as error:
-            message, found = f"{self.name} answers {error.status or 'an error'}: {self._message(error.detail)}", error
+            detail = self._message(error.detail)
+            message, found = f"{self.name} answers {error.status or 'an error'}{f': {detail}' if detail else ''}", error
         if found is None or not found.status or found.status in PASSING or found.status >= 500:
             raise FailedError(message, found.wait if found else 0)
         if found.status in OF_THE_REQUEST:
@@ -115,20 +116,23 @@ class Endpoint:
         except StatusError:
             raise
         except TimeoutError:
-            fault, local = f"gives no whole answer within {seconds:g} s (timeout_seconds)", None
+            fault = f"gives no whole answer within {seconds:g} s (timeout_seconds)"
         except Exception as error:  # the errors of the client's libraries have no common base
-            faults = _system_errors(error)
-            shortages = [fault for fault in faults if fault.errno in LOCAL or is_shortage(fault)]
-            local = fault_of(shortages[0], "Raise `ulimit -n`, or lower concurrency") if shortages else None
-            detail = os.strerror(faults[0].errno or 0) if faults else self._message(str(error))
-            fault = f"gives no answer ({type(error).__name__}: {detail})"
+            fault = self._fault_of(error)
         else:
             if len(body) <= MAX_BYTES:
                 return body
-            fault, local = f"sends an answer of more than {MAX_BYTES:,} bytes", None
-        if local:
-            raise InputError(f"{self.name} cannot be asked: {local}. {STORED}")
+            fault = f"sends an answer of more than {MAX_BYTES:,} bytes"
         raise FailedError(f"{self.name} {fault}")
+
+    def _fault_of(self, error: Exception) -> str:
+        """Return what broke the connection. InputError: a fault of this machine."""
+        faults = _system_errors(error)
+        if local := next((fault for fault in faults if fault.errno in LOCAL or is_shortage(fault)), None):
+            remedy = "Raise `ulimit -n`, or lower concurrency"
+            raise InputError(f"{self.name} cannot be asked: {fault_of(local, remedy)}. {STORED}") from None
+        detail = os.strerror(faults[0].errno or 0) if faults else self._message(str(error))
+        return f"gives no answer ({type(error).__name__}: {detail})"
 
     def _made(self, request: Request, found: Completion, retries: int) -> Answer:
         outcome, text, reason = ANSWERED if found.text.strip() else EMPTY, found.text, found.finish_reason
@@ -161,12 +165,9 @@ class Endpoint:
         if error.target:
             return ". Set endpoint to an address that answers without a redirect"
         if error.status in (401, 403):
-            is_keyed = self.task.key_variable
-            return (
-                f". Check the key in {self._credentials.variable}"
-                if is_keyed
-                else ". Name the variable with its key: key_variable: NAME"
-            )
+            is_keyed = bool(self.task.key_variable)
+            name = self._credentials.variable
+            return f". Check the key in {name}" if is_keyed else ". Name the variable with its key: key_variable: NAME"
         if error.status == 404:
             return ". Check endpoint, which often ends in /v1, and model"
         return ""

@@ -77,7 +77,8 @@ def generate(
         0
 
     RecipeError: a wrong task. InputError: no key, no `openai`, an endpoint that refuses the key or fails again and
-    again; what was answered is stored. OutputError: the folder of another task or of a run.
+    again; what was answered is stored. OutputError: the folder of another task or of a run. InputWarning: answers that
+    repeat the key of the endpoint.
     """
     found, folder = load_task(task, input, settings), local_output(output)
     if Credentials(found).are_in(found.identity):

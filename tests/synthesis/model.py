@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ TASK = {
     "prompt": "on {text}",
 }
 Model = Callable[[str], Any]
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "synthetic_documents.md").read_text("utf-8")
+MESSAGES: dict[str, str] = dict(  # mistake -> message on the page
+    re.findall(r"^\| ([^|]*\w) \| `(.*)` \|$", PAGE.partition("## Errors")[2], re.MULTILINE)
+)
 
 
 def stored(request: Request, found: Any) -> Answer:

@@ -42,7 +42,7 @@ ERRORS: list[tuple[Any, int, str]] = [  # with status 200, and what it means
     ({"error": {"message": "slow down", "code": "429"}, "choices": None}, 429, "slow down"),
     ({"error": {"message": "quota", "code": "insufficient_quota", "status": True}}, 0, "quota"),
     ({"object": "error", "message": "too long", "code": 400, "choices": []}, 400, "too long"),
-    ({"error": "down", "status_code": 503}, 503, "down"),
+    ({"error": "down \ud83d", "status_code": 503}, 503, "down \ufffd"),
     ({"detail": [{"loc": ["body"], "msg": "field required"}]}, 0, "field required"),
     ({"error": {"code": 500.5, "type": "x"}}, 0, '{"error": {"code": 500.5, "type": "x"}}'),
     ({"choices": [{"error": {"code": 502, "message": "upstream"}, "finish_reason": "error"}]}, 502, "upstream"),

@@ -8,9 +8,11 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,9 +20,11 @@ import curation
 from curation.cli import main
 from curation.synthesis import answers, connection
 from curation.synthesis.connection import proxy_for
+from curation.synthesis.endpoint import Endpoint, FailedError, Pace
+from curation.synthesis.task import load_task
 from tests.needs import needs
-from tests.synthesis.endpoint import Local, Reply, completion, serving
-from tests.synthesis.model import documents_in
+from tests.synthesis.endpoint import Local, Reply, completion, serving, trickling
+from tests.synthesis.model import MESSAGES
 
 needs("openai")
 VARIABLES = [f"{name}_proxy" for name in ("http", "https", "all", "no")] + ["ssl_cert_file", "ssl_cert_dir"]
@@ -42,6 +46,15 @@ def refused(task: dict[str, Any], folder: Path) -> str:
     with pytest.raises(curation.CurationError) as raised:
         curation.generate(task, folder)
     return str(raised.value)
+
+
+def without(package: str, load: Any) -> Any:
+    def loaded(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == package:
+            raise ImportError(name)
+        return load(name, *arguments, **options)
+
+    return loaded
 
 
 URL, SOCKS = "http://127.0.0.1:8000/v1", "socks://127.0.0.1:7897/"
@@ -79,6 +92,12 @@ def test_requests_by_a_proxy_and_without(tmp_path: Path, monkeypatch: pytest.Mon
     with serving(lambda request, number: "fine") as local:
         monkeypatch.setenv("ALL_PROXY", SOCKS)
         assert "has a scheme that cannot be used" in refused(task_of(local.url), tmp_path / "socks")
+        monkeypatch.setenv("ALL_PROXY", "http://u:SE/CRET@a:1")
+        assert "the proxy http://a:1 of the environment is no valid URL (" in refused(task_of(local.url), tmp_path / "wrong")
+        monkeypatch.setattr("builtins.__import__", without("socksio", __import__))
+        monkeypatch.setenv("ALL_PROXY", "socks5://u:SECRET@a:1")
+        message = refused(task_of(local.url), tmp_path / "package")
+        assert message.startswith("the proxy socks5://a:1 of the environment needs another package: Using SOCKS")
         monkeypatch.setenv("no_proxy", "localhost,127.0.0.0/8,::1")
         assert curation.generate(task_of(local.url), tmp_path / "excluded").asked == 1
         monkeypatch.setenv("http_proxy", local.url.removesuffix("/v1").replace("//", "//user:pw@"))
@@ -111,7 +130,7 @@ ENDPOINTS = {
     "http://u:SECRET@h:S/v1": "endpoint is no valid URL",
     "http://h/v1#SECRET": "endpoint has a fragment (#...), which no request can carry. Leave it out",
     "http://u:S#E/CRET@h/v1": "write / as %2F, ? as %3F and # as %23 in its user name or password",
-    "http://h\x01/v1?SECRET=1": "http://h\x01/v1 cannot be asked (",
+    "http://h\x01/v1?SECRET=1": "http://h\x01/v1 is no valid URL (InvalidURL). Check its host",
 }
 
 
@@ -121,34 +140,46 @@ def test_wrong_endpoints(endpoint: str, tmp_path: Path):
     assert ENDPOINTS[endpoint] in message and "SECRET" not in message
 
 
-def test_redirects_stay_at_the_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@contextmanager
+def asking(local: Local, **more: Any) -> Iterator[Callable[[], str]]:
+    """A function that asks, and returns the text of the answer or the message of an error."""
+    task = load_task(task_of(local.url, **more))
+
+    def asked() -> str:
+        try:
+            return endpoint.answer(task.request("on a")).text
+        except (FailedError, curation.InputError) as error:
+            return str(error)
+
+    with closing(Endpoint(task, Pace(task))) as endpoint:
+        yield asked
+
+
+def test_redirects_stay_at_the_endpoint(monkeypatch: pytest.MonkeyPatch):
     """One to another origin would take the texts of the task there, and others turn a POST into a GET."""
     monkeypatch.setenv("TEST_KEY", "a-key-of-16-characters")
-
-    def answer(request: Any, number: int) -> Any:
-        return targets.pop() if targets else "fine"
-
-    targets: list[Reply] = []
-    with serving(answer) as local, serving(lambda request, number: "fine") as other:
+    replies: list[Reply] = []
+    with (
+        serving(lambda request, number: replies.pop() if replies else "fine") as local,
+        serving(lambda request, number: "fine") as other,
+        asking(local, key_variable="TEST_KEY") as asked,
+    ):
         for status, target in ((307, other.url), (308, other.url), (302, local.url), (303, local.url), (301, "/v1")):
-            targets.append(Reply({}, status, Location=f"{target}/chat/completions?token=SECRET"))
-            message = refused(task_of(local.url, key_variable="TEST_KEY", retries=9), tmp_path / str(local.paths))
+            replies.append(Reply({}, status, Location=f"{target}/chat/completions?token=SECRET"))
             target = target if "//" in target else local.url
-            assert message == (
+            assert asked() == (
                 f"{local.url} answers {status}, a redirect to {target}/chat/completions. Set endpoint to an address "
                 "that answers without a redirect. Answers so far are stored"
             )
         assert other.requests == [] and len(local.requests) == 5
         for location in ("/v1/other", f"{local.url}/again?a=b"):
-            targets.append(Reply({}, 307, Location=location))
-            found = curation.generate(task_of(local.url, key_variable="TEST_KEY"), tmp_path / location[-3:])
-            assert found.report["documents"] == 1
+            replies.append(Reply({}, 307, Location=location))
+            assert asked() == "fine"
         assert local.paths[-1] == "/v1/again?a=b" and {*local.keys} == {"Bearer a-key-of-16-characters"}
-        targets += [Reply({}, 307, Location="/v1/other")] * 50
-        assert "redirects" in curation.generate(task_of(local.url), tmp_path / "loop").fault
-        targets.clear()
-        targets.append(Reply(b"", 304))
-        assert "answers 304: . Answers so far are stored" in refused(task_of(local.url), tmp_path / "304")
+        replies += [Reply({}, 307, Location="/v1/other")] * 50
+        assert "redirects" in asked()
+        replies[:] = [Reply(b"", 304)]
+        assert asked() == f"{local.url} answers 304. Answers so far are stored"
 
 
 BODY = json.dumps(completion("fine")).encode()
@@ -169,12 +200,10 @@ COMPRESSED = [
 ]  # fmt: skip
 
 
-def test_answers_of_servers_with_their_own_ways(tmp_path: Path):
-    with serving(lambda request, number: COMPRESSED[number][0]) as local:
-        for number, (_, expected) in enumerate(COMPRESSED):
-            found = curation.generate(task_of(local.url), tmp_path / str(number))
-            texts = [entry["text"] for entry in documents_in(tmp_path / str(number))]
-            assert texts == ["fine"] if expected == "fine" else expected in found.fault
+def test_answers_of_servers_with_their_own_ways():
+    with serving(lambda request, number: COMPRESSED[number][0]) as local, asking(local) as asked:
+        for _, expected in COMPRESSED:
+            assert expected in asked()
 
 
 def test_marks_of_the_endpoint_are_not_those_of_refused_requests(tmp_path: Path):
@@ -201,15 +230,45 @@ def fine() -> Iterator[Local]:
         yield local
 
 
-def test_too_many_open_files_are_no_broken_connection(fine: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_messages_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async def fails(*arguments: Any, **options: Any) -> Any:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(connection._Loop, "create_connection", fails)
-    assert refused(task_of(fine.url, retries=9), tmp_path) == (
-        f"{fine.url} cannot be asked: too many files are open (EMFILE). Raise `ulimit -n`, or lower concurrency. "
-        "Answers so far are stored"
-    )
+    def told(mistake: str, **more: Any) -> None:
+        task = task_of(local.url) | {"key_variable": "ENDPOINT_KEY"} | more
+        message = refused(task, tmp_path / mistake) if mistake != "silent server" else silent(task)
+        port = urlsplit(local.url).port
+        for here, there in ((f"127.0.0.1:{port}", "localhost:8000"), ("127.0.0.1", "localhost"), (" 0.3 s", " 600 s")):
+            message = message.replace(here, there)
+        assert message.replace("`", "") == MESSAGES[mistake]
+
+    def silent(task: dict[str, Any]) -> str:
+        with trickling({"on a": (b"", b"")}) as address:
+            fault = curation.generate(
+                task | {"endpoint": f"http://{address}", "timeout_seconds": 0.3}, tmp_path / "x"
+            ).fault
+        return fault.replace(address, "127.0.0.1:8000/v1")
+
+    replies = [Reply({"error": {"message": "invalid key"}}, 401)]
+    with serving(lambda request, number: replies[0]) as local:
+        told("no key")
+        monkeypatch.setenv("ENDPOINT_KEY", "sk-proj/abc+DEF45678\nx")
+        told("key with a line end inside")
+        monkeypatch.setenv("ENDPOINT_KEY", "sk-proj/abc+DEF45678")
+        told("key in the text of a task", prompt="{text} sk-proj/abc+DEF45678")
+        told("wrong key")
+        replies[0] = Reply(b"", 302, Location=f"{local.url[:-1]}2")
+        told("redirect")
+        told("silent server")
+        with monkeypatch.context() as patch:
+            patch.setenv("all_proxy", "socks://127.0.0.1:7897/")
+            told("proxy of another kind")
+        with monkeypatch.context() as patch:
+            patch.setenv("SSL_CERT_FILE", "gone.pem")
+            told("no certificates", endpoint="https://localhost:1/v1")
+        with monkeypatch.context() as patch:  # not called a broken connection
+            patch.setattr(connection._Loop, "create_connection", fails)
+            told("too many requests at once", retries=9)
 
 
 def test_a_full_disk_is_no_broken_connection(

@@ -193,6 +193,31 @@ def test_refusals_by_the_endpoint_are_stored_after_the_first_answer_only(use: An
         curation.generate(TASK | {"documents": 60, "seed": 1}, tmp_path / "many")
 
 
+OF_BEFORE = """\
+{"key":"31036633907ad81cb90491b758b15960","request":{"model":"m","messages":[{"role":"user","content":"on a"}],\
+"max_tokens":1024},"outcome":"answered","text":"said","finish_reason":"stop","prompt_tokens":10,"answer_tokens":1,\
+"is_estimated":false,"retries":0,"time":0.0}
+{"key":"4c8ad861e8aaf4e990d42cbcdf39ebb8","request":{"model":"m","messages":[{"role":"user","content":"on b"}],\
+"max_tokens":1024},"outcome":"refused","text":"it answers 400: too long","finish_reason":"HTTP 400","prompt_tokens":0,\
+"answer_tokens":0,"is_estimated":false,"retries":0,"time":0.0}
+"""
+
+
+def test_answers_of_an_earlier_version_are_used(use: Any, tmp_path: Path):
+    """Written by commit 53660083. The identity of its task is that of today, too."""
+    task = {"kind": "template", "model": "m", "input": [], "seeds": ["a", "b"], "system": "", "max_characters": 0,
+            "max_tokens": 1024, "parameters": {}, "prompt": "on {text}"}  # fmt: skip
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    (tmp_path / "answers.jsonl").write_text(OF_BEFORE)
+    models = use(lambda prompt: "x")
+    found = curation.generate(TASK | {"seeds": ["a", "b"]}, tmp_path)
+    assert (models.prompts, found.report["items"]) == ([], {"written": 1, "refused": 1})
+    assert (tmp_path / "documents.jsonl").read_bytes() == (
+        b'{"id":"31036633907ad81cb90491b758b15960","text":"said","synthetic":true,"model":"m","task":"%s","seed_id":"seed/0"}\n'
+        % found.report["task"].encode()
+    )
+
+
 def test_a_kill_loses_no_answer_and_a_torn_line_is_asked_again(use: Any, tmp_path: Path):
     def killed(prompt: str) -> str:
         if prompt == "on c":
