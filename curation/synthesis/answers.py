@@ -14,9 +14,9 @@ import msgspec
 from curation.errors import IntegrityError
 from curation.system.files import sync_folder
 
-ANSWERED, CUT, REFUSED, EMPTY = "answered", "cut", "refused", "empty"
+ANSWERED, CUT, REFUSED, EMPTY, WITH_KEY = "answered", "cut", "refused", "empty", "with_key"
 HTTP_STATUS = "HTTP "  # begins the `finish_reason` of a request that the endpoint refused
-OUTCOMES = (ANSWERED, CUT, REFUSED, EMPTY)
+OUTCOMES = (ANSWERED, CUT, REFUSED, EMPTY, WITH_KEY)
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +24,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     key                      of the request
     request                  what the endpoint got: model, messages and parameters
-    outcome                  `answered`; `cut` at `max_tokens`; `refused` by the model or the endpoint; `empty`
+    outcome                  `answered`; `cut` at `max_tokens`; `refused` by the model or the endpoint; `empty`;
+                             `with_key`: it repeats the key of the endpoint, in whose place `text` has `[key]`
     text                     the answer, or the reason of a refusal
     finish_reason            as the endpoint gives it, or `HTTP 400` of a request that it refused
     prompt_tokens, answer_tokens   as the endpoint counted them, or estimated if `is_estimated`

@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from curation.errors import InputError, RecipeError, counted
 from curation.synthesis.answers import Answer, Answers
-from curation.synthesis.endpoint import POLL_SECONDS, Endpoint, FailedError
+from curation.synthesis.endpoint import POLL_SECONDS, Endpoint, FailedError, Pace
 from curation.synthesis.task import AnyTask, Request
 from curation.system.interrupts import Stop, run_task
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, watching
 
 MAX_FAILURES = 20  # in a row, after which an endpoint counts as broken
-END_SECONDS = 3.0  # for answers to arrive after a signal, less than `interrupts.GRACE_SECONDS`
+END_SECONDS = 3.0  # for answers to arrive after the end, less than `interrupts.GRACE_SECONDS`
 
 
 class Asker:
@@ -38,13 +39,15 @@ class Asker:
         self._pending: dict[Future[Answer], Request] = {}
         self._stop = Stop()
         self._failures = 0  # in a row
+        self._is_answering = False  # whether a model has answered in this call
         self._held: list[Answer] = []  # HTTP refusals before the first answer: of one request, or of the whole task
-        self._next = 0.0  # when the limits per minute allow a request
+        self._pace = Pace(task)
 
     def ask(self, requests: Iterable[Request]) -> bool:
         """Send the requests that have no answer, and return whether any was sent.
 
-        InputError: the endpoint refuses the key, the model or all requests, or fails MAX_FAILURES times in a row.
+        InputError: the endpoint refuses the key, the model or all requests, or fails MAX_FAILURES times in a row. If it
+        has answered in this call, attempts under way have the rest of their time: their answers are paid.
         """
         sent: set[str] = set()
         pool = ThreadPoolExecutor(self.task.concurrency)
@@ -55,10 +58,11 @@ class Asker:
                         self._collect(0)
                     if request.key in self.answers or request.key in self.failed or request.key in sent:
                         continue
-                    if not self._may_send(request):
+                    if not self._is_within_budget(request):
                         self.is_spent = True
                         break
-                    self._endpoint = self._endpoint or Endpoint(self.task)
+                    self._endpoint = self._endpoint or Endpoint(self.task, self._pace)  # takes seconds, before a turn
+                    self._wait_for_turn(request)
                     sent.add(request.key)
                     self._pending[pool.submit(run_task, self._stop, self._endpoint.answer, request)] = request
                     while len(self._pending) >= self.task.concurrency:
@@ -69,8 +73,16 @@ class Asker:
                     raise InputError(f"{self._held[-1].text}. The endpoint has answered no other request")
         except BaseException as error:
             self._stop.set()
-            self._keep_rest(END_SECONDS if isinstance(error, KeyboardInterrupt) else self.task.timeout_seconds)
-            raise
+            under_way, asked = len(self._pending), self.asked
+            self._keep_rest(END_SECONDS)
+            if not (isinstance(error, InputError) and self._is_answering):
+                raise
+            try:
+                self._keep_rest(math.inf)
+            except KeyboardInterrupt:
+                self._keep_rest(END_SECONDS)
+                raise
+            raise InputError(f"{error}{_waited(under_way, self.asked - asked)}") from None
         finally:
             pool.shutdown(wait=False)
         return bool(sent)
@@ -80,9 +92,9 @@ class Asker:
         if self._endpoint:
             self._endpoint.close()
 
-    def _may_send(self, request: Request) -> bool:
-        """Wait until the limits per minute allow a request; return whether the budget does."""
-        task, most = self.task, self._most(request)
+    def _is_within_budget(self, request: Request) -> bool:
+        """Whether the budget allows a request. Waits while answers under way may be shorter than they can be."""
+        task, most = self.task, self.task.most_tokens(request)
         while task.budget_tokens and self._used() + most > task.budget_tokens:
             if not self._pending:
                 if most > task.budget_tokens:
@@ -92,19 +104,15 @@ class Asker:
                     )
                 return False
             self._collect(POLL_SECONDS)
-        while (now := time.monotonic()) < self._next:
-            self._collect(min(POLL_SECONDS, self._next - now))
-        per_request = 60 / task.requests_per_minute if task.requests_per_minute else 0
-        per_token = 60 / task.tokens_per_minute if task.tokens_per_minute else 0
-        self._next = now + max(per_request, per_token * most)
         return True
 
-    def _used(self) -> int:
-        return self.answers.tokens + sum(map(self._most, self._pending.values()))
+    def _wait_for_turn(self, request: Request) -> None:
+        turn = self._pace.turn(request)
+        while (left := turn - time.monotonic()) > 0:
+            self._collect(min(POLL_SECONDS, left))
 
-    def _most(self, request: Request) -> int:
-        """The tokens that a request may use, before the endpoint has counted them."""
-        return request.prompt_tokens + self.task.max_tokens
+    def _used(self) -> int:
+        return self.answers.tokens + sum(map(self.task.most_tokens, self._pending.values()))
 
     def _collect(self, seconds: float) -> None:
         """Store the answers that have arrived; wait up to so many seconds for one."""
@@ -134,13 +142,25 @@ class Asker:
         paid = [answer for answer in found if answer.is_paid]
         self._held += [answer for answer in found if not answer.is_paid]
         if paid:
-            self._failures = 0
+            self._failures, self._is_answering = 0, True
         if paid or (found and len(self.answers)):
             self.answers.add(self._held + paid)
             self.asked += len(self._held + paid)
             self._held = []
 
     def _keep_rest(self, seconds: float) -> None:
-        """Store what arrives within so many seconds after the end: it is paid."""
-        done = wait(self._pending, seconds).done
-        self._store([future.result() for future in done if not future.exception()])
+        """Store what arrives within so many seconds after the end: it is paid. `inf` ends at a signal, too."""
+        ends = time.monotonic() + seconds
+        while self._pending and (left := ends - time.monotonic()) > 0:
+            if seconds == math.inf:
+                check_interrupts()
+            done = wait(self._pending, min(left, POLL_SECONDS), FIRST_COMPLETED).done
+            for future in done:
+                del self._pending[future]
+            self._store([future.result() for future in done if not future.exception()])
+
+
+def _waited(under_way: int, answers: int) -> str:
+    """The end of a message about requests that were under way."""
+    waited = f". The call waited for {counted(under_way, 'request')} under way: {counted(answers, 'answer')} arrived"
+    return waited if under_way else ""

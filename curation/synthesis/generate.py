@@ -11,11 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curation.errors import InputWarning, OutputError, counted
+from curation.errors import InputWarning, OutputError, RecipeError, counted
 from curation.reading.urls import shown
 from curation.run_folder.folder import check_entries, locked, sweep
-from curation.synthesis.answers import OUTCOMES, Answers
+from curation.synthesis.answers import OUTCOMES, WITH_KEY, Answers
 from curation.synthesis.asking import Asker
+from curation.synthesis.credentials import Credentials
 from curation.synthesis.self_instruct import SelfInstructWork
 from curation.synthesis.task import AnyTask, Score, Template, load_task
 from curation.synthesis.work import MISSING, WRITTEN, ScoreWork, TemplateWork, Work
@@ -76,9 +77,14 @@ def generate(
         0
 
     RecipeError: a wrong task. InputError: no key, no `openai`, an endpoint that refuses the key or fails again and
-    again; what was answered is stored. OutputError: the folder of another task or of a run.
+    again; what was answered is stored. OutputError: the folder of another task or of a run. InputWarning: answers that
+    repeat the key of the endpoint.
     """
     found, folder = load_task(task, input, settings), local_output(output)
+    if Credentials(found).are_in(found.identity):
+        raise RecipeError(
+            f"the task has the key of {shown(found.endpoint)} in its text, and task.json stores texts. Remove the key"
+        )
     with locked(folder):
         _check_folder(folder, found.identity)
         sweep(folder, FILES)
@@ -103,6 +109,13 @@ def generate(
             "endpoint": shown(found.endpoint), "documents": documents, **_counts(work, answers, items),
         }  # fmt: skip
         write_json(folder / REPORT, report, indent=True)
+    if number := report["requests"][WITH_KEY]:
+        warnings.warn(
+            f"{folder / ANSWERS}: {counted(number, 'answer')} with the key of the endpoint, stored as [key]. "
+            f"{DOCUMENTS} leaves them out. Find out why the endpoint sends the key, and replace it",
+            InputWarning,
+            stacklevel=2,
+        )
     return Generated(
         folder / DOCUMENTS, report, asker.asked, len(asker.failed), asker.fault, asker.is_spent, answers.notice
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 import orjson
@@ -60,7 +61,7 @@ class Request(NamedTuple):
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """Settings of all kinds of tasks.
 
-    endpoint             URL of an OpenAI-compatible API, such as `http://localhost:8000/v1`
+    endpoint             URL of an OpenAI-compatible API, such as `http://localhost:8000/v1`; its query is sent too
     model                name of the model there
     key_variable         name of the environment variable with the API key; "": no key. The key is never stored
     input                documents, as `input` of a recipe
@@ -76,7 +77,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     requests_per_minute, tokens_per_minute   limits of the endpoint; 0: no limit
     budget_tokens        tokens that all requests of the folder may use; 0: no limit
     retries              repetitions of a failed request, after 1, 2, 4, ... seconds or what the endpoint asks for
-    timeout_seconds      time limit of one attempt
+    timeout_seconds      time limit of one attempt in all
     """
 
     endpoint: str
@@ -104,6 +105,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not address or address["scheme"] not in HTTP:
             raise ValueError("endpoint must be a URL with http:// or https://, such as http://localhost:8000/v1")
         check_url(self.endpoint)
+        _check_parts(self.endpoint)
         if not self.model:
             raise ValueError("model is empty, expected the name of a model of the endpoint, such as qwen3-8b")
         if bool(self.input) == bool(self.seeds):
@@ -138,6 +140,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             content["seed"] = self.seed + sample
         identity = orjson.dumps([content, sample], option=orjson.OPT_SORT_KEYS)
         return Request(hashlib.blake2b(identity, digest_size=16).hexdigest(), content)
+
+    def most_tokens(self, request: Request) -> int:
+        """Return the tokens that a request may use, before the endpoint has counted them."""
+        return request.prompt_tokens + self.max_tokens
+
+    def __repr__(self) -> str:  # without `endpoint` and `key_variable`, which may hold secrets
+        return f"<task {self.digest} of {self.model!r}>"
 
     def read(self) -> Iterator[Fields]:
         """Yield the fields of each document of the input, or of each seed. Ids are `<input>/<number>` where a document
@@ -247,6 +256,19 @@ class SelfInstruct(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 AnyTask: TypeAlias = Template | Score | SelfInstruct
 KINDS: dict[str, type[Task]] = {"template": Template, "score": Score, "self_instruct": SelfInstruct}
+
+
+def _check_parts(endpoint: str) -> None:
+    """Raise ValueError for a URL without a valid host and port, or with a fragment; it does not show the URL."""
+    try:
+        parts = urlsplit(endpoint)
+        is_valid = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise ValueError("endpoint is no valid URL. Check its host and its port")
+    if parts.fragment:
+        raise ValueError("endpoint has a fragment (#...), which no request can carry. Leave it out")
 
 
 def placeholders(template: str) -> list[str]:

@@ -13,7 +13,7 @@ from itertools import count, islice
 from typing import Any, Protocol
 
 from curation.contract import ID, TEXT
-from curation.synthesis.answers import ANSWERED, Answer, Answers
+from curation.synthesis.answers import ANSWERED, WITH_KEY, Answer, Answers
 from curation.synthesis.task import AnyTask, Fields, Request, Score, Template, filled
 
 WRITTEN = "written"
@@ -95,7 +95,7 @@ class ScoreWork:
             self.requests.add(request.key)
             answer = self.answers.get(request.key)
             score = self._score(answer.text) if answer and answer.outcome == ANSWERED else None
-            if answer is None or score is not None:
+            if answer is None or score is not None or answer.outcome == WITH_KEY:
                 break
         return request, answer, score
 

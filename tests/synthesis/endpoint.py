@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ class Local:
         self.url = url
         self.requests: list[Body] = []
         self.keys: list[str] = []
+        self.paths: list[str] = []
 
     @property
     def prompts(self) -> list[str]:
@@ -56,6 +58,7 @@ def serving(answer: Callable[[Body, int], Any]) -> Iterator[Local]:
                 number = len(local.requests)
                 local.requests.append(request)
                 local.keys.append(self.headers.get("Authorization", ""))
+                local.paths.append(self.path)
             found = answer(request, number)
             reply = found if isinstance(found, Reply) else Reply(completion(found) if isinstance(found, str) else found)
             self.send_response(reply.status)
@@ -86,3 +89,40 @@ def serving(answer: Callable[[Body, int], Any]) -> Iterator[Local]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def trickling(answers: dict[str, tuple[bytes, bytes]]) -> Iterator[str]:
+    """An endpoint that writes the first bytes of the answer whose text is in the request, then the others again and
+    again, for minutes or until the client has closed the connection. The context ends when all are closed."""
+
+    def write(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            request, found = b"", None
+            while found is None:
+                request += connection.recv(65_536)
+                found = next((answer for text, answer in answers.items() if text.encode() in request), None)
+            start, more = found
+            connection.sendall(start)
+            connection.settimeout(0.05)
+            for _ in range(6_000):
+                with suppress(TimeoutError):
+                    if not connection.recv(65_536):
+                        return
+                connection.sendall(more)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threads.append(threading.Thread(target=write, args=(listener.accept()[0],)))
+                threads[-1].start()
+
+    threads: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}/v1"
+        listener.shutdown(socket.SHUT_RDWR)
+        accepting.join()
+    for thread in threads:
+        thread.join()

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from curation.synthesis.answers import Answer
+from curation.synthesis.endpoint import Pace
 from curation.synthesis.task import AnyTask, Request
 
 TASK = {
@@ -19,6 +21,10 @@ TASK = {
     "prompt": "on {text}",
 }
 Model = Callable[[str], Any]
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "synthetic_documents.md").read_text("utf-8")
+MESSAGES: dict[str, str] = dict(  # mistake -> message on the page
+    re.findall(r"^\| ([^|]*\w) \| `(.*)` \|$", PAGE.partition("## Errors")[2], re.MULTILINE)
+)
 
 
 def stored(request: Request, found: Any) -> Answer:
@@ -36,7 +42,7 @@ class Models:
         self.model, self.prompts = model, []
         self.requests: list[dict[str, Any]] = []
 
-    def __call__(self, task: AnyTask) -> Models:
+    def __call__(self, task: AnyTask, pace: Pace) -> Models:
         return self
 
     def answer(self, request: Request) -> Answer:

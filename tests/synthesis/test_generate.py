@@ -10,8 +10,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ import curation
 from curation.cli import main
 from curation.errors import OutputError
 from curation.reading import texts
-from curation.synthesis import answers, asking, endpoint
+from curation.synthesis import answers
 from curation.synthesis.endpoint import FailedError
 from curation.synthesis.task import load_task, shipped_tasks
 from curation.system.interrupts import check as check_interrupts
@@ -45,7 +43,15 @@ def test_documents_are_in_the_order_of_requests_and_a_second_call_asks_nothing(u
     found = curation.generate(TASK | {"documents": 5, "concurrency": 2}, tmp_path / "out")
     assert sorted(models.prompts) == ["on a", "on a", "on b", "on b", "on c"]
     assert [entry["text"] for entry in documents_in(tmp_path / "out")] == [f"written on {name}" for name in "abcab"]
-    assert found.report["requests"] == {"answered": 5, "cut": 0, "refused": 0, "empty": 0, "missing": 0, "unused": 0}
+    assert found.report["requests"] == {
+        "answered": 5,
+        "cut": 0,
+        "refused": 0,
+        "empty": 0,
+        "with_key": 0,
+        "missing": 0,
+        "unused": 0,
+    }
     first = documents_in(tmp_path / "out")[0]
     assert first == {"id": first["id"], "text": "written on a", "synthetic": True, "model": "m",
                      "task": found.report["task"], "seed_id": "seed/0"}  # fmt: skip
@@ -67,7 +73,15 @@ def test_what_a_model_does_not_answer_is_counted(use: Any, tmp_path: Path):
     use(told.__getitem__)
     report = curation.generate(TASK | {"seeds": [*"abcdd"]}, tmp_path / "out").report
     assert report["items"] == {"written": 1, "cut": 1, "empty": 1, "refused": 1, "repeated": 1}
-    assert report["requests"] == {"answered": 1, "cut": 1, "refused": 1, "empty": 1, "missing": 0, "unused": 0}
+    assert report["requests"] == {
+        "answered": 1,
+        "cut": 1,
+        "refused": 1,
+        "empty": 1,
+        "with_key": 0,
+        "missing": 0,
+        "unused": 0,
+    }
     assert report["tokens"] == {"prompt": 40, "answer": 3, "estimated": 0} and report["documents"] == 1
 
 
@@ -181,6 +195,31 @@ def test_refusals_by_the_endpoint_are_stored_after_the_first_answer_only(use: An
         curation.generate(TASK | {"documents": 60, "seed": 1}, tmp_path / "many")
 
 
+OF_BEFORE = """\
+{"key":"31036633907ad81cb90491b758b15960","request":{"model":"m","messages":[{"role":"user","content":"on a"}],\
+"max_tokens":1024},"outcome":"answered","text":"said","finish_reason":"stop","prompt_tokens":10,"answer_tokens":1,\
+"is_estimated":false,"retries":0,"time":0.0}
+{"key":"4c8ad861e8aaf4e990d42cbcdf39ebb8","request":{"model":"m","messages":[{"role":"user","content":"on b"}],\
+"max_tokens":1024},"outcome":"refused","text":"it answers 400: too long","finish_reason":"HTTP 400","prompt_tokens":0,\
+"answer_tokens":0,"is_estimated":false,"retries":0,"time":0.0}
+"""
+
+
+def test_answers_of_an_earlier_version_are_used(use: Any, tmp_path: Path):
+    """Written by commit 53660083. The identity of its task is that of today, too."""
+    task = {"kind": "template", "model": "m", "input": [], "seeds": ["a", "b"], "system": "", "max_characters": 0,
+            "max_tokens": 1024, "parameters": {}, "prompt": "on {text}"}  # fmt: skip
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    (tmp_path / "answers.jsonl").write_text(OF_BEFORE)
+    models = use(lambda prompt: "x")
+    found = curation.generate(TASK | {"seeds": ["a", "b"]}, tmp_path)
+    assert (models.prompts, found.report["items"]) == ([], {"written": 1, "refused": 1})
+    assert (tmp_path / "documents.jsonl").read_bytes() == (
+        b'{"id":"31036633907ad81cb90491b758b15960","text":"said","synthetic":true,"model":"m","task":"%s","seed_id":"seed/0"}\n'
+        % found.report["task"].encode()
+    )
+
+
 def test_a_kill_loses_no_answer_and_a_torn_line_is_asked_again(use: Any, tmp_path: Path):
     def killed(prompt: str) -> str:
         if prompt == "on c":
@@ -240,29 +279,6 @@ def test_answers_are_synced_before_the_next_one_is_asked(use: Any, tmp_path: Pat
     assert len({size for size, _ in sizes}) == 3 and all(size == known for size, known in sizes)
 
 
-def test_limits_per_minute_space_the_requests(use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    class Clock:
-        now = 0.0
-
-        def monotonic(self) -> float:
-            return self.now
-
-        def sleep(self, seconds: float) -> None:
-            self.now += seconds
-
-    clock, times = Clock(), []
-    monkeypatch.setattr(asking, "time", clock)
-    monkeypatch.setattr(asking, "wait", lambda pending, seconds, when: clock.sleep(seconds) or real(pending, 1, when))
-    real = asking_wait
-    use(lambda prompt: times.append(clock.now) or "x")
-    curation.generate(TASK | {"requests_per_minute": 30, "concurrency": 1}, tmp_path / "requests")
-    assert [round(now) for now in times] == [0, 2, 4]
-    times.clear()
-    curation.generate(TASK | {"tokens_per_minute": 600, "max_tokens": 99, "concurrency": 1}, tmp_path / "tokens")
-    assert [round(later - now) for now, later in pairwise(times)] == [10, 10]  # 1 + 99 tokens each
-
-
-asking_wait = asking.wait
 WRONG = [
     (TASK | {"endpoint": "localhost:8000"}, "task: endpoint must be a URL with http:// or https://, such as"),
     (TASK | {"endpoint": "file:///etc/passwd"}, "task: endpoint must be a URL with http:// or https://"),
@@ -347,18 +363,6 @@ def test_columns_of_files_are_fields(use: Any, tmp_path: Path, monkeypatch: pyte
     assert [entry["seed_id"] for entry in documents_in(tmp_path / "out")] == ["in/0", "in/1", "in/2"]
     identity = load_task(without, "s3://key:secret@bucket/a.jsonl").identity
     assert [entry["path"] for entry in identity["input"]] == ["s3://bucket/a.jsonl"]
-
-
-def test_the_body_of_an_http_error_is_read_to_a_limit():
-    class Endless:
-        status_code, headers = 500, {}
-
-        def iter_raw(self) -> Iterator[bytes]:
-            yield from (b"x" * 1000 for _ in range(10_000))
-
-    with pytest.raises(endpoint._StatusError) as raised:
-        endpoint._read_error(Endless())
-    assert len(raised.value.detail) <= endpoint.MAX_ERROR_BYTES + 1000
 
 
 def test_shipped_tasks_load():

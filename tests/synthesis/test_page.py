@@ -14,13 +14,16 @@ import pytest
 import curation
 from curation.cli import main
 from tests.runs import records_of
-from tests.synthesis.model import documents_in
+from tests.synthesis.model import MESSAGES, PAGE, documents_in
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "synthetic_documents.md").read_text("utf-8")
 FILES = dict(re.findall(r"^```yaml (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 COMMANDS = [
     shlex.split(line.replace("*.jsonl", "a.jsonl")) for line in re.findall(r"^\$ curate (.*)$", PAGE, re.MULTILINE)
 ]
+OF_THE_ENDPOINT = {  # messages, in test_connection.py
+    "no key", "key with a line end inside", "key in the text of a task", "wrong key", "silent server", "redirect",
+    "proxy of another kind", "no certificates", "too many requests at once",
+}  # fmt: skip
 RUN = {"generate": 4, "run": 1, "train": 1}
 
 
@@ -55,17 +58,18 @@ def test_commands_run(here: Path):
 
 
 def test_messages(here: Path):
-    told = dict(re.findall(r"^\| ([^|]*[a-z]) \| `(.*)` \|$", PAGE.partition("## Errors")[2], re.MULTILINE))
+    told = dict(MESSAGES)
     changes = {
         "no seeds and no input": ["seeds=[]"], "unknown placeholder": ["prompt='about {topics}'"],
         "small budget": ["budget_tokens=100"], "folder of another task": ["prompt=x"],
+        "fragment in the URL": ["endpoint='http://h/v1#x'"], "wrong host or port": ["endpoint=http://h:x/v1"],
     }  # fmt: skip
     curation.generate("pages.yaml", "pages")
     for mistake, settings in changes.items():
         with pytest.raises(curation.CurationError) as raised:
             curation.generate("pages.yaml", "pages" if settings == ["prompt=x"] else "new", settings=settings)
         assert str(raised.value).replace("`", "") == told.pop(mistake)
-    assert [*told] == ["no key", "wrong key"]  # in test_endpoint.py
+    assert {*told} == OF_THE_ENDPOINT
 
 
 def test_every_key_of_the_report_is_on_the_page(here: Path):
