@@ -106,7 +106,7 @@ def test_a_readme_of_a_person_is_never_replaced(tmp_path: Path, corpus: Path):
     readme.unlink()
     run(recipe_of(corpus), tmp_path / "out", engine="cpu")
     run(recipe_of(corpus, name="another"), tmp_path / "out", engine="cpu", force=True)
-    assert "# another\n" in readme.read_text() and verify(tmp_path / "out") == []
+    assert "# `another`\n" in readme.read_text() and verify(tmp_path / "out") == []
 
 
 def test_force_deletes_what_a_killed_run_has_left_half_written(tmp_path: Path, corpus: Path):
