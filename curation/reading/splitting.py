@@ -120,10 +120,7 @@ class Parts:
         beyond those of the records. Locations stay those of records. The frame of `batch` is an Arrow table."""
         table = batch.frame
         end = self.records + batch.rows
-        rejected, others = (
-            list(batch.rejected),
-            batch._replace(rejected=[], rows=0, lines=0, repaired=0, locations=(), unknown=()),
-        )
+        rejected, others = list(batch.rejected), batch._replace(rejected=[], rows=0, **NOTHING)
         groups = [*self._groups(table)]
         for number, group in enumerate(groups):
             stop = int(groups[number + 1].column(ROW)[0].as_py()) if number + 1 < len(groups) else end

@@ -337,7 +337,7 @@ def test_train_tokenizer(corpus: Path, capsys: pytest.CaptureFixture[str]):
     assert curate(capsys, "tokenize", "c.jsonl", "-o", "out", "--tokenizer", "tok")[0] == 0
     assert report_of(Path("out"))["tokens"]["vocabulary"] == load_tokenizer("tok").vocabulary
     assert "did you mean unigram" in failed(capsys, *command, "--kind", "unigrams", "--force")
-    assert "path is empty" in failed(capsys, "train-tokenizer", "-i", "", "-o", "t.json")
+    assert "expected a value, not an empty text" in failed(capsys, "train-tokenizer", "-i", "", "-o", "t.json")
 
 
 @pytest.mark.parametrize(
