@@ -30,7 +30,7 @@ def copy_inputs(files: Sequence[SourceFile], work: Path) -> list[SourceFile]:
     """Return the files, with a copy in the folder `work` for each that needs one."""
     wanted = [number for number, file in enumerate(files) if is_copied(file)]
     result = list(files)
-    for number in each(wanted, "copying inputs", "file"):
+    for number in each(wanted, "copying inputs", "file") if wanted else ():
         file = files[number]
         digest = hashlib.sha256(repr((shown(file.path), *file.planned)).encode()).hexdigest()[:16]
         path = work / COLLECTED / COPIES / f"{number:06}-{digest}"

@@ -24,6 +24,7 @@ VERSIONS = (
 )  # fmt: skip
 WEAK = "W/"  # a weak ETag, which different bytes may share (RFC 9110, section 8.8.1)
 VERSION_DIGITS = 16
+MAX_SHOWN = 80  # characters of a header in a message
 NUMBER = re.compile(r"[0-9]{1,18}")
 CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
@@ -98,6 +99,6 @@ def check_part(content_range: str, start: int, stop: int, length: int = UNKNOWN_
         is_asked_for = not content_range and length <= stop - start
     if not is_asked_for:
         sent = f"{length:,} bytes" if length != UNKNOWN_SIZE else "an answer"
-        described = f"Content-Range: {content_range}" if content_range else "no Content-Range"
+        described = f"Content-Range: {content_range[:MAX_SHOWN]}" if content_range else "no Content-Range"
         raise AnswerError(f"asked for bytes={start}-{stop - 1}, the server sends {sent} with {described}")
     return int(found[3]) if found and found[3] != "*" else UNKNOWN_SIZE

@@ -111,7 +111,7 @@ class HttpFile:
         except aiohttp.ClientConnectorError as error:
             raise AnswerError(f"no connection to {error.host} ({error.os_error.strerror or error.os_error})") from error
         except aiohttp.ClientError as error:
-            raise AnswerError(f"the connection broke ({type(error).__name__})") from error
+            raise AnswerError(f"the request failed ({type(error).__name__})") from error
 
     async def _ask(self) -> State:
         """Return the state of the file by HEAD, or by a request for its first byte if HEAD does not say enough."""
@@ -223,7 +223,7 @@ def _certificate_fault(error: aiohttp.ClientConnectorCertificateError) -> str:
     path = os.environ.get(CERTIFICATES, "")
     if path and not os.path.exists(path):
         return f"its certificate cannot be checked: {CERTIFICATES} names {path}, which does not exist"
-    reason = getattr(error.os_error, "verify_message", "") or error.os_error.strerror
+    reason = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
     return (
         f"its certificate is not accepted ({reason}). Set {CERTIFICATES} to a file with the certificate of its issuer"
     )

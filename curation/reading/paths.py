@@ -72,7 +72,8 @@ def _warn_of_whole(files: Sequence[SourceFile]) -> None:
     """Warn of files that are read slower, or need more disk, than those of other servers."""
     whole = [file for file in files if file.is_whole]
     copied = [file for file in whole if is_copied(file)]
-    slow = [file for file in whole if file not in copied and file.bytes > UNNOTICED_BYTES]
+    slow = [file for file in whole if FORMATS[file.format].is_divisible(file) and not is_copied(file)]
+    slow = [file for file in slow if file.bytes > UNNOTICED_BYTES]
     for found, how in ((slow, "one task reads it, from its beginning"), (copied, "it is copied to local disk first")):
         if found:
             size = sum(max(file.bytes, 0) for file in found)

@@ -22,7 +22,7 @@ import pytest
 from curation.errors import InputError
 from curation.planning.disk import most_needed
 from curation.planning.remote_copies import copied_bytes
-from curation.reading import answers, copies, probe, read_documents, remote
+from curation.reading import answers, copies, paths, probe, read_documents, remote
 from curation.reading.answers import AnswerError
 from curation.reading.formats import tabular
 from curation.reading.inputs import Input
@@ -38,7 +38,7 @@ from tests.runs import data_digests, made_texts, recipe_of, records_of
 aiohttp = needs("aiohttp")
 from curation.reading.http import HttpFile
 
-TEXTS = made_texts(300)
+TEXTS = made_texts(100)
 CORPUS = records_of(TEXTS)
 OTHER = CORPUS.replace(b"the", b"THE")
 FIRST, SECOND = '"1"', '"2"'
@@ -192,7 +192,7 @@ REFUSED: dict[str, tuple[Behaviour, str]] = {
         rf": the server's answer is not valid HTTP .*{AGAIN}",
     ),
     "no HTTP": (lambda _: Answer(CORPUS, raw=b"220 ready\r\n\r\n"), rf": the server's answer is not valid .*{AGAIN}"),
-    "no answer": (lambda _: Answer(CORPUS, cut=0, length=9), rf": the connection broke \(.*\), {AGAIN}"),
+    "no answer": (lambda _: Answer(CORPUS, cut=0, length=9), rf": the request failed \(.*\), {AGAIN}"),
     **{
         str(status): (lambda _, status=status: Answer(CORPUS, status=status), message)
         for status, message in {
@@ -313,16 +313,27 @@ def test_a_proxy_of_the_environment_is_not_used(server: Files, monkeypatch: pyte
     assert texts_of(server) == TEXTS
 
 
-def test_the_state_is_that_of_the_plan(server: Files):
+@pytest.mark.parametrize("later", [NEW, Answer(OTHER + b"\n")])
+def test_the_state_is_that_of_the_plan(later: Answer, server: Files):
     """Also where all answers after the plan agree with each other, but not with it."""
-    [file] = plan_slices(
+    server.answer = lambda _: OLD._replace(etag=later.etag and FIRST)
+    [piece] = plan_slices(
         [probe(file) for file in find_files([Input(path=f"http://{server.address}/a.jsonl")])], 1 << 20
     )
-    server.answer = lambda _: Answer(OTHER + b"\n")
-    with pytest.raises(
-        InputError, match=r"a\.jsonl has changed while it was read: the server reports .* bytes, before"
-    ):
-        list(read_documents(file, 1000))
+    server.answer = lambda _: later
+    with pytest.raises(InputError, match=r"a\.jsonl has changed while it was read: the server reports"):
+        list(read_documents(piece, 1000))
+
+
+def test_a_file_from_a_server_without_parts_is_one_slice(
+    server: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(paths, "UNNOTICED_BYTES", 1000)
+    server.answer = lambda _: Answer(CORPUS, sends_ranges=False)
+    [file] = find_files([Input(path=f"http://u:SECRET@{server.address}/a.jsonl?SECRET")])
+    assert len(plan_slices([file], 10_000)) == 1 and file.is_whole
+    message = f"The server sends no parts of http://{server.address}/a.jsonl: one task reads it, from its beginning"
+    assert caplog.messages == [f"{message} ({len(CORPUS):,} bytes)"]
 
 
 CHANGES = {
