@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from curation.arrays import Ends, cut_counts, save_array
+from curation.arrays import Ends, cut_counts, load_mapped, save_array
 from curation.engine import load_engine
 from curation.packing.joining import PlannedPair, write_pair
 from curation.packing.token_files import Joined, write_form_of, write_shuffled
@@ -225,7 +225,7 @@ def run_lookups(context: RunContext, job: RemovedJob, items: Sequence[Lookup]) -
 def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
     """Yield the sizes of removed texts, in the order of `doc`."""
     for task in range(sized_tasks(len(context.plan.slices))):
-        yield np.load(sizes_path(context.work / "lookups", task))
+        yield load_mapped(sizes_path(context.work / "lookups", task))
 
 
 def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:

@@ -70,7 +70,7 @@ class LocationTable:
             firsts = load_mapped(numbered_path(self.folder, number, FIRSTS))
             row = np.searchsorted(firsts, row, side="right") - 1
         if self.has_locations[number]:
-            locations = np.concatenate([locations, np.load(numbered_path(self.folder, number, SUFFIX))])
+            locations = np.concatenate([locations, load_mapped(numbered_path(self.folder, number, SUFFIX))])
         at = np.searchsorted(locations[:, 0], row, side="right") - 1
         first, index, line = locations[at].T
         line = line + row - first + 1 + np.where(index == 0, int(self.before[number]), 0)

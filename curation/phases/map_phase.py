@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from curation.arrays import load_mapped
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.models.vectors import arrow_type, is_list
@@ -219,7 +220,7 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
     added = [name for name in _added_before(task) if name not in written]
     table = table.select([ROW, ID, TEXT, *task.slice.columns, *added])
     start, stop = int(job.starts[number]), int(job.starts[number + 1])
-    mask = np.load(job.mask, mmap_mode="r")[start:stop] if job.mask else np.ones(stop - start, bool)
+    mask = load_mapped(job.mask)[start:stop] if job.mask else np.ones(stop - start, bool)
     cuts = job.cuts.of(number) if job.cuts else None
     done = 0
     for batch in table.to_batches():

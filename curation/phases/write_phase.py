@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import as_one_array, text_buffers
+from curation.arrays import as_one_array, load_mapped, text_buffers
 from curation.contract import ID, ROW, TEXT, Engine, TableFile
 from curation.engine import load_engine
 from curation.errors import IntegrityError
@@ -187,7 +187,7 @@ def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
 
 def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Schema) -> Iterator[pa.Table]:
     """The documents of an output part, batch by batch, in the schema of `documents/`."""
-    mask, copy = np.load(job.copies or job.mask, mmap_mode="r"), part.copy if job.copies else 0
+    mask, copy = load_mapped(job.copies or job.mask), part.copy if job.copies else 0
     added = added_columns(plan.recipe.stages)
     for span in job.partitions.spans(part.start, part.stop):
         input_slice = plan.slices[span.partition]

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import batches_of, seeded_hashes
+from curation.arrays import batches_of, load_mapped, seeded_hashes
 from curation.contract import ID, ROW, TEXT
 from curation.phases.candidates import MAX_CHARACTERS, held, sample_of
 from curation.phases.corpus_phase import CENTROIDS
@@ -166,7 +166,7 @@ class Sampler(NamedTuple):
             at = _chosen(found.row, held(0))
             lost = counts[found.stage].name, found.reason
             yield from self._sampled_rows(found.partitions, np.asarray(found.row[at]), lost, len(found.row))
-        kept = int(np.count_nonzero(np.load(self.state.mask, mmap_mode="r")))
+        kept = int(np.count_nonzero(load_mapped(self.state.mask)))
         yield from self._sampled_rows(self.state.partitions, self._kept(KEPT_SAMPLES), None, kept)
 
     def _sampled_rows(
@@ -226,7 +226,7 @@ class Sampler(NamedTuple):
 
     def _kept(self, samples: int) -> np.ndarray:
         """The rows of so many kept documents, chosen by a hash."""
-        mask = np.load(self.state.mask, mmap_mode="r")
+        mask = load_mapped(self.state.mask)
         best = np.zeros(0, np.int64)
         for low, high in row_batches(0, len(mask)):
             rows = np.concatenate([best, np.flatnonzero(mask[low:high]) + low])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from curation.arrays import write_array
+from curation.arrays import load_mapped, write_array
 from curation.run_folder.partitions import Partitions
 from curation.system.files import commit
 
@@ -51,7 +51,7 @@ def kept_sizes(
 
     With a number of copies per row in `mask`: the rows that have a copy of the number `copy`, from 0.
     """
-    present = np.load(mask, mmap_mode="r")
+    present = load_mapped(mask)
     for low, high in row_batches(start, stop):
         rows = np.flatnonzero(present[low:high] > copy) + low
         if len(rows):

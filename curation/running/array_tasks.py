@@ -252,7 +252,7 @@ class Member:
                 f"Give --engine {phase.engine} to every array task"
             )
         assert self._plan is not None
-        item, function = phase.items(self._plan), phase.function()
+        item, function = phase.items(self._plan, self.folder.parent), phase.function()
         folder, numbers = self.folder / phase.key, in_ranges(phase.numbers)
         board = Board(
             self.leases, folder, numbers, self.share, partial(self._failed, driver), say=self.call.progress.log

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from curation.arrays import batches_of, positions_of
+from curation.arrays import batches_of, load_mapped, positions_of
 from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
@@ -177,7 +177,7 @@ class Corpus:
     def rows(self) -> np.ndarray:
         """The rows of the corpus."""
         if isinstance(self.given, Path):
-            return positions_of(np.load(self.given, mmap_mode="r"))
+            return positions_of(load_mapped(self.given))
         return self.given.astype(position_type(int(self.storage.starts[-1])), copy=False)
 
     def present(self) -> np.ndarray:
@@ -197,7 +197,7 @@ class Corpus:
         """Return the corpus of the rows in the partitions `first` to `last` (exclusive) of the storage."""
         low, high = (int(self.storage.starts[partition]) for partition in (first, last))
         if isinstance(self.given, Path):
-            rows = positions_of(np.load(self.given, mmap_mode="r")[low:high]).astype(np.int64) + low
+            rows = positions_of(load_mapped(self.given)[low:high]).astype(np.int64) + low
         else:
             rows = self.rows[slice(*np.searchsorted(self.rows, np.array([low, high], self.rows.dtype)))]
         return self.of(rows)

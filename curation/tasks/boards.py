@@ -22,7 +22,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from curation.errors import OutOfMemoryError, counted
+from curation.errors import IntegrityError, OutOfMemoryError, counted
 from curation.planning.stored_plan import Plan, Stored
 from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
@@ -37,6 +37,11 @@ FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/2
 MAX_DEATHS = 4  # of processes that held one task
 MISSES = 16  # tasks found taken, one after the other, before the folder is listed again
 DONE = "done"
+# The functions that a phase may name. Whoever can write to the folder of a run must not choose others.
+TASKS = (
+    "curation.tasks.jobs:run_stored", "curation.tasks.deletion:delete_share", "curation.phases.row_sums:run_sums",
+    "curation.phases.totals:run_totals", "curation.phases.corpus_phase:run_stored_phase",
+)  # fmt: skip
 LEASE = re.compile(rf"(\d+)\.(\d+|{DONE})")
 
 
@@ -77,8 +82,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     def _parts(self) -> list[Any]:
         return [_named(part) if isinstance(part, str) else part for part in self.call]
 
-    def items(self, plan: Plan) -> Callable[[int], Any]:
-        """Return the function from the number of a task to its item. `plan` has the URLs with their secrets."""
+    def items(self, plan: Plan, work: Path) -> Callable[[int], Any]:
+        """Return the function from the number of a task to its item. `plan` has the URLs with their secrets. It raises
+        IntegrityError for a path that is not below `work`."""
         numbers = in_ranges(self.numbers)
         called = self._parts()  # `run_stored`, its function, the class of the job, the plan and the job
 
@@ -88,8 +94,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
             if self.urls:
                 urls = URLS[called[1]](plan, load_job(called[2], called[4]), number)
                 return (number, urls) if urls else (number,)
-            place = int(np.searchsorted(numbers, number))
-            return (number, *map(_from_json, self.arguments[place])) if self.arguments else (number,)
+            arguments = self.arguments[int(np.searchsorted(numbers, number))] if self.arguments else []
+            return (number, *(_from_json(value, work) for value in arguments))
 
         return item
 
@@ -99,8 +105,11 @@ def _encode(value: Any) -> bytes:
 
 
 def decode_phase(data: bytes) -> Published:
-    """Return the phase that `Published.encoded` wrote."""
-    return msgspec.json.decode(unsealed(data), type=Published, dec_hook=lambda kind, value: kind(value))
+    """Return the phase that `Published.encoded` wrote. ValueError or MsgspecError for other bytes."""
+    phase = msgspec.json.decode(unsealed(data), type=Published, dec_hook=lambda kind, value: kind(value))
+    if not phase.call or phase.call[0] not in TASKS:
+        raise ValueError(f"it names {phase.call[:1]!s}, which is no function of tasks")
+    return phase
 
 
 def published(function: Callable[[Any], Any], items: Mapping[int, Any], serial: int, engine: str) -> Published:
@@ -110,6 +119,8 @@ def published(function: Callable[[Any], Any], items: Mapping[int, Any], serial: 
     """
     assert isinstance(function, partial)
     call = [part if isinstance(part, int | Stored) else _name_of(part) for part in (function.func, *function.args)]
+    if call[0] not in TASKS:
+        raise TypeError(f"{call[0]} is not among the functions of tasks")
     are_tuples = isinstance(next(iter(items.values())), tuple)
     numbers = np.array(sorted(items), np.int64)
     ends = np.flatnonzero(np.diff(numbers) != 1)
@@ -154,15 +165,17 @@ def _to_json(value: Any) -> Any:
     raise TypeError(f"a task cannot have an argument of type {type(value).__name__}")
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: Any, work: Path) -> Any:
     match value:
         case {"path": str(path)}:
+            if work not in Path(os.path.normpath(path)).parents:
+                raise IntegrityError(f"a phase in {work} names {path}, which is not below it. Start over with --force")
             return Path(path)
         case {"tuple": str(kind), "parts": list(parts)}:
-            values = tuple(map(_from_json, parts))
+            values = tuple(_from_json(part, work) for part in parts)
             return _named(kind)._make(values) if kind else values
         case list():
-            return [_from_json(part) for part in value]
+            return [_from_json(part, work) for part in value]
     return value
 
 

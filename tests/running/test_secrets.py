@@ -83,7 +83,7 @@ def test_array_tasks_read_urls_with_the_secrets_of_their_own_recipe(
         phase = published(function, items, *rest)
         if phase.urls:
             plans.append(load_plan(function.args[2]))  # of the process, before it loads other files
-            item = decode_phase(phase.encoded()).items(plans[0])
+            item = decode_phase(phase.encoded()).items(plans[0], tmp_path)
             assert {number: item(number) for number in items} == items
             phases_with_urls.append((function.args[0].__name__, sum(len(item) > 1 for item in items.values())))
         return phase

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from curation import __version__
-from curation.errors import EngineError, InputError, OutOfMemoryError, OutputError
+from curation.errors import EngineError, InputError, IntegrityError, OutOfMemoryError, OutputError
 from curation.finished.verify import verify
 from curation.phases import map_phase
 from curation.phases.write_phase import OutputJob, OutputPart, write_output_part
@@ -30,11 +30,14 @@ from curation.report.report import write_report
 from curation.running import phases
 from curation.running.array_tasks import parse_array_task
 from curation.running.run import RunResult, run
+from curation.system.files import remove
 from curation.system.leases import GIVEN_BACK, Leases
 from curation.system.progress import Progress
+from curation.system.sealed import sealed, unsealed
 from curation.tasks import boards as pieces
 from curation.tasks import jobs
 from curation.tasks.boards import decode_phase, published
+from curation.tasks.deletion import delete_share
 from tests.runs import STAGES, data_digests, digests, made_texts, recipe_of, records_of
 
 CHAIN = [*STAGES, {"kind": "fuzzy_dedup"}]
@@ -327,11 +330,14 @@ def test_arguments_of_tasks_are_published(tmp_path: Path):
     stored = Stored(tmp_path / "job.json", "0" * 64)
     function = partial(jobs.run_stored, write_output_part, OutputJob, stored, stored)
     part = OutputPart(1, "a", 2, 3, 4)
-    items = {2: (2, "pair", ("a", [part, None], tmp_path)), 7: (7, "form", 1.5)}
+    items = {2: (2, "pair", ("a", [part, None], tmp_path / "a")), 7: (7, "form", 1.5)}
     phase = decode_phase(published(function, items, 0, "cpu").encoded())
     plan: Any = None
-    assert [phase.items(plan)(number) for number in items] == [*items.values()]
-    assert phase.function().args == function.args and type(phase.items(plan)(2)[2][1][0]) is OutputPart
+    assert [phase.items(plan, tmp_path)(number) for number in items] == [*items.values()]
+    assert phase.function().args == function.args and type(phase.items(plan, tmp_path)(2)[2][1][0]) is OutputPart
+    for work in (tmp_path / "b", tmp_path / "a"):
+        with pytest.raises(IntegrityError, match=r"a phase in .* names .*/a, which is not below it"):
+            phase.items(plan, work)(2)
     with pytest.raises(TypeError, match="a task cannot have an argument of type set"):
         published(function, {0: (0, {1})}, 0, "cpu")
 
@@ -341,6 +347,12 @@ def test_only_functions_of_this_package_are_published_and_called(tmp_path: Path)
     with pytest.raises(TypeError, match="is not a function or a class of this package"):
         published(partial(jobs.run_stored, os.remove, map_phase.SliceJob, stored, stored), {0: (0,)}, 0, "cpu")
     assert pieces._named("os:remove") is None and pieces._named("curation.missing:remove") is None
+    with pytest.raises(TypeError, match=r"curation\.system\.files:remove is not among the functions of tasks"):
+        published(partial(remove), {0: tmp_path}, 0, "cpu")
+    phase = published(partial(delete_share, 3), {0: (0, tmp_path, 0, 1)}, 0, "cpu")
+    forged = sealed(unsealed(phase.encoded()).replace(pieces.TASKS[1].encode(), b"os:remove"))
+    with pytest.raises(ValueError, match=r"it names \['os:remove'\], which is no function of tasks"):
+        decode_phase(forged)
 
 
 DEAD = "array task 2/3, process 7 on node7"
