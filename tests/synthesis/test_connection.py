@@ -93,7 +93,9 @@ def test_requests_by_a_proxy_and_without(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv("ALL_PROXY", SOCKS)
         assert "has a scheme that cannot be used" in refused(task_of(local.url), tmp_path / "socks")
         monkeypatch.setenv("ALL_PROXY", "http://u:SE/CRET@a:1")
-        assert "the proxy http://a:1 of the environment is no valid URL (" in refused(task_of(local.url), tmp_path / "wrong")
+        assert "the proxy http://a:1 of the environment is no valid URL (" in refused(
+            task_of(local.url), tmp_path / "wrong"
+        )
         monkeypatch.setattr("builtins.__import__", without("socksio", __import__))
         monkeypatch.setenv("ALL_PROXY", "socks5://u:SECRET@a:1")
         message = refused(task_of(local.url), tmp_path / "package")
