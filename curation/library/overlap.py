@@ -169,7 +169,7 @@ def check_overlap(
     *,
     ngram: int = 13,
     threshold: float = 0.8,
-    compare: str = "folded",
+    compare: str = "visible",
     words: str = "spaces",
     documents: int = 10,
     tokenizer: str = "",
@@ -186,8 +186,9 @@ def check_overlap(
                word, are an InputError
     ngram      number of words in an n-gram; each different n-gram of an item counts once
     threshold  an item is contaminated if more than this share of its n-grams is found
-    compare    the text that is cut into words. `folded`: lower case, decimal digits replaced by 0, punctuation
-               (categories P*) by a space; `lowercase`: `text.lower()`; `exact`: the text unchanged
+    compare    the text that is cut into words. `visible`: in lower case, without invisible characters, each
+               punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the text
+               unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
     documents  number of documents to name per n-gram and item, the first ones
     tokenizer  of pairs; default: the one in the manifest of their run

@@ -362,7 +362,7 @@ def decontaminate(
     *,
     ngram: int = 13,
     min_ngrams: int = 1,
-    compare: str = "folded",
+    compare: str = "visible",
     words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:

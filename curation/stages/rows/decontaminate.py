@@ -48,8 +48,9 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
                       words. A record that cannot be read is an InputError
     ngram             number of words in an n-gram; at least 1
     min_ngrams        number of matching n-grams that removes a document; at least 1; repeated ones count each time
-    compare           the text that is cut into words. `folded`: lower case, decimal digits replaced by 0, punctuation
-                      (categories P*) by a space; `lowercase`: `text.lower()`; `exact`: the text unchanged
+    compare           the text that is cut into words. `visible`: in lower case, without invisible characters,
+                      each punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the
+                      text unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
     words             what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
     n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in memory, 44 to 68 bytes
@@ -74,10 +75,12 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         types={"evaluation_files": f"{PATH} | FilesInput | Sequence[{PATH} | FilesInput]"},
     )
 
+    revision: ClassVar[int] = 2  # 2: digits count, signs do not
+
     evaluation_files: tuple[str | FilesInput, ...]
     ngram: int = 13
     min_ngrams: int = 1
-    compare: str = "folded"
+    compare: str = "visible"
     words: str = ""
 
     def __post_init__(self) -> None:
