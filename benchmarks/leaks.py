@@ -181,7 +181,7 @@ def compare_short(items: Sequence[Record], texts: Sequence[str], settings: Recor
         leaks[kind].append(len(made))
         made.append(planted(chance, chance.choice(texts), form(*pairs[number % len(pairs)])))
     records = [{"text": question, "answer": answer} for question, answer in pairs]
-    gone, seconds = removed(made, records, settings)
+    gone, seconds = removed(made, records, {"answer_column": "answer"} | settings)
     show(f"short, {len(pairs)} items", leaks, len(texts), gone, seconds, made)
 
 

@@ -49,7 +49,7 @@ def _add_check_overlap(parser: Parser) -> None:
             0.8,
             "an item with more of its n-grams (bytes) found is contaminated (default: 0.8)",
         ),
-        ("--documents", "N", whole_number, 10, "name the first N documents (longest N spans) of an item (default: 10)"),
+        ("--documents", "N", whole_number, 10, "name N documents (longest N spans) of an item (default: 10)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument(

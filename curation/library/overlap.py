@@ -10,6 +10,7 @@ are compared with the training texts by the cosine of their vectors too: `curati
 from __future__ import annotations
 
 import os
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,10 +92,11 @@ class Overlap(NamedTuple):
 
     sets       counts per evaluation set
     items      a row per evaluation item, in the order of the files: `test` (the set), `file`, `item` (record, from 1),
-               `id`, `words`, `ngrams` (different ones), `found`, `share`, `contaminated`, and the ids of the first
-               `documents` that have one of its n-grams. An item without words has a null `share`. With a model also
-               `text`, `cosine` (rounded down to four digits; null without a vector), `close` (whether it is at least
-               the setting `cosine`), `nearest` (id of the nearest document), and `nearest_text`, the text compared
+               `id`, `words`, `ngrams` (different ones), `found`, `share`, `contaminated`, and the ids of `documents`
+               that have some of its n-grams, those with most of them first. An item without words has a null `share`.
+               With a model also `text`, `cosine` (rounded down to four digits; null without a vector), `close` (whether
+               it is at least the setting `cosine`), `nearest` (id of the nearest document), and `nearest_text`, the
+               text compared
     ngram, threshold, model, cosine settings
     documents, bytes, rejected      training documents read, bytes of their text, and records that are no documents
     """
@@ -190,7 +192,7 @@ def check_overlap(
                punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the text
                unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
-    documents  number of documents to name per n-gram and item, the first ones
+    documents  number of documents to name per item: of the first ones with each n-gram, those with most n-grams
     tokenizer  of pairs; default: the one in the manifest of their run
     model      as in `curation.embed`: compare vectors too; "": n-grams only
     cosine     with a model: an item is close to a training text from this cosine on, in (0, 1]
@@ -388,7 +390,8 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
 
 
 def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, documents: int) -> Overlap:
-    """Return the result: for each item the share of its n-grams that occur, and the first documents that have one."""
+    """Return the result: for each item the share of its n-grams that occur, and the documents that have most of
+    them."""
     seen = np.zeros(len(items.hashes), bool)
     seen[found.gram] = True
     sizes = np.diff(items.starts)
@@ -399,12 +402,14 @@ def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, document
     starts = np.searchsorted(found.gram, np.arange(len(items.hashes) + 1))
     named: list[list[str]] = []
     for item in range(len(sizes)):
-        first: dict[int, str] = {}
+        ids: dict[int, str] = {}
+        counts: Counter[int] = Counter()
         if hits[item]:
             for gram in items.grams[items.starts[item] : items.starts[item + 1]].tolist():
                 span = slice(int(starts[gram]), int(starts[gram + 1]))
-                first.update(zip(found.order[span].tolist(), found.ids[span].tolist(), strict=True))
-        named.append([first[order] for order in sorted(first)[:documents]])
+                ids.update(zip(found.order[span].tolist(), found.ids[span].tolist(), strict=True))
+                counts.update(found.order[span].tolist())
+        named.append([ids[order] for order in sorted(ids, key=lambda order: (-counts[order], order))[:documents]])
     columns = items.columns | {
         "ngrams": sizes, "found": hits, "share": pa.array(share, mask=sizes == 0), "contaminated": is_contaminated,
         "documents": named,

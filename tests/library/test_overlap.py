@@ -38,7 +38,11 @@ def expected(items: list[str], texts: list[str], named: int) -> list[tuple[float
     corpus = set().union(*sets)
     result = []
     for item in map(grams, items):
-        having = [number for number, other in enumerate(sets) if item & other]
+        first = {number for gram in item for number in [k for k, other in enumerate(sets) if gram in other][:named]}
+        counts = {
+            k: sum(k in [n for n, other in enumerate(sets) if gram in other][:named] for gram in item) for k in first
+        }
+        having = sorted(first, key=lambda k: (-counts[k], k))
         result.append((len(item & corpus) / len(item), having[:named]))
     return result
 

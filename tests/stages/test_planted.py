@@ -52,12 +52,14 @@ def spans() -> list[str]:
     """Different pieces of this Python's documentation with a quote or a dash, and with 13 words or more."""
     words = " ".join(topics[name] for name in sorted(topics)).split()
     found = (" ".join(words[at:to]) for at, to in pairwise(range(0, len(words), SPAN_WORDS)))
-    fitting = [
-        span
-        for span in dict.fromkeys(found)
-        if set("\"'-’”—") & {*span} and len(compared(span, "visible").split()) > 12
-    ]
+    fitting = [span for span in dict.fromkeys(found) if set("\"'-’”—") & {*span} and says_something(span)]
     return fitting[: 2 * SPANS]
+
+
+def says_something(span: str) -> bool:
+    """Whether a span has an n-gram, and different words with many letters."""
+    words = compared(span, "visible").split()
+    return len(words) >= NGRAM and sum(map(len, {*filter(str.isalpha, words)})) >= 60
 
 
 @pytest.mark.parametrize("kind", COPIES)

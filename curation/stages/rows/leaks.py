@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaks: the evaluation items that a document contains, and where.
+
+The few documents with a known n-gram are searched here, on the host, so the result does not depend on the engine. A
+document contains an item if it has `min_ngrams` of its n-grams, and if these say something: their different words with
+a letter have LETTERS bytes per word of an n-gram. Tables of numbers, alphabets and idioms of code do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from curation.contract import Engine
+from curation.kernels import tables
+from curation.kernels.ngram_table import NgramTable
+from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, RewriteSteps, plan_steps
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
+from curation.stages.rows.evaluation_items import ALONE_WORDS, KEY_WORDS, Evaluation, column_of
+
+LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
+NEAR_WORDS = 50  # an answer is searched so many words before and after a question
+PIECE_NGRAMS = 64  # a text is searched in pieces of so many n-grams, then matching pieces n-gram by n-gram
+WINDOW = 1 << 20  # characters of texts that are searched at once
+OVERLAP = 1 << 14  # of two windows of a long text
+WHOLE_QUESTION = -1  # in place of n-grams of a short question
+SHOWN_CHARACTERS = 1000  # of a matched text
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """When a document contains an item: the settings of `decontaminate` that tasks need."""
+
+    ngram: int
+    min_ngrams: int
+    compare: str
+    words: str
+    removes: str
+    removes_question: bool
+
+    @property
+    def shingles(self) -> ShingleSettings:
+        """The settings of n-grams."""
+        return ShingleSettings(COMPARISONS[self.compare], self.ngram, False, self.words)
+
+
+class Leak(NamedTuple):
+    """An item in a document.
+
+    item      number of the item
+    ngrams    how many different n-grams of the item the document has
+    text      the longest run of matched words
+    spans     matched runs: the first character and the one after it, of the characters that are no white space
+    counts    whether the item counts: false for a question whose answer is missing, if questions alone are kept
+    """
+
+    item: int
+    ngrams: int
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    counts: bool
+
+
+class _Evidence:
+    """What a document has of one item."""
+
+    def __init__(self) -> None:
+        self.ngrams: set[int] = set()
+        self.words: set[str] = set()  # that match
+        self.text: list[str] = []  # the longest run of them
+        self.spans: set[tuple[int, int]] = set()  # to cut
+        self.answered = self.is_all = False  # nothing else is in the document
+
+
+class _Window(NamedTuple):
+    """Words of a part of a document, and the number of its characters before them, without white space."""
+
+    document: int
+    words: list[str]
+    before: int
+    is_all: bool
+
+
+def find_leaks(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[list[Leak]]:
+    """Return the leaks of each compared text, the one with most n-grams first."""
+    evidence: list[dict[int, _Evidence]] = [{} for _ in texts]
+    for windows in _groups(_windows(texts)):
+        _search_ngrams(engine, windows, evaluation, rule, evidence)
+        _search_short(engine, windows, evaluation, rule, evidence)
+    return [_judged(found, evaluation, rule) for found in evidence]
+
+
+def _windows(texts: Sequence[str]) -> Iterator[_Window]:
+    for number, text in enumerate(texts):
+        before, step = 0, WINDOW - OVERLAP
+        for start in range(0, max(len(text) - OVERLAP, 1), step):
+            is_all = len(text) <= WINDOW
+            yield _Window(number, (text if is_all else text[start : start + WINDOW]).split(), before, is_all)
+            if is_all:
+                break
+            before += sum(map(len, text[start : start + step].split()))
+
+
+def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
+    """Yield windows together up to about WINDOW characters."""
+    group: list[_Window] = []
+    size = 0
+    for window in windows:
+        group.append(window)
+        size += 6 * len(window.words)
+        if size >= WINDOW:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _matches(
+    engine: Engine, windows: Sequence[_Window], table: NgramTable, hashes: np.ndarray, ngram: int
+) -> Iterator[tuple[_Window, list[int], list[int]]]:
+    """Yield each window with a known n-gram: the first word of each such n-gram, and its place in `hashes`."""
+    pieces: list[tuple[int, int, int]] = []
+    for number, window in enumerate(windows):
+        last = max(len(window.words) - ngram + 1, 1)
+        pieces += [(number, at, min(at + PIECE_NGRAMS, last)) for at in range(0, last, PIECE_NGRAMS)]
+    joined = [" ".join(windows[number].words[at : stop + ngram - 1]) for number, at, stop in pieces]
+    hits, _ = engine.ngram_hits(column_of(engine, joined), table, ngram)
+    places = [(pieces[k][0], at) for k in np.flatnonzero(hits).tolist() for at in range(*pieces[k][1:])]
+    singles = [" ".join(windows[number].words[at : at + ngram]) for number, at in places]
+    own, _ = engine.shingles(column_of(engine, singles), ngram, False)
+    found = np.searchsorted(hashes, own)
+    is_known = hashes[np.minimum(found, len(hashes) - 1)] == own
+    numbers, starts = np.array(places, np.int64).reshape(-1, 2)[is_known].T
+    found = found[is_known]
+    for number in np.unique(numbers).tolist():
+        chosen = numbers == number
+        yield windows[number], starts[chosen].tolist(), found[chosen].tolist()
+
+
+def _search_ngrams(
+    engine: Engine, windows: Sequence[_Window], evaluation: Evaluation, rule: Rule,
+    evidence: Sequence[dict[int, _Evidence]],
+) -> None:  # fmt: skip
+    items = evaluation.items
+    for window, starts, found in _matches(engine, windows, evaluation.ngrams, items.hashes, rule.ngram):
+        runs: dict[int, list[list[int]]] = {}
+        for start, gram in zip(starts, found, strict=True):
+            item = int(items.first_item[gram])
+            evidence[window.document].setdefault(item, _Evidence()).ngrams.add(gram)
+            own = runs.setdefault(item, [])
+            if own and start <= own[-1][1]:
+                own[-1][1] = start + rule.ngram
+            else:
+                own.append([start, start + rule.ngram])
+        for item, spans in runs.items():
+            answer = items.answer(item)
+            for start, stop in spans:
+                stop = min(stop, len(window.words))
+                _note(evidence[window.document][item], window, start, stop, _near(window.words, start, stop, answer))
+
+
+def _search_short(
+    engine: Engine, windows: Sequence[_Window], evaluation: Evaluation, rule: Rule,
+    evidence: Sequence[dict[int, _Evidence]],
+) -> None:  # fmt: skip
+    if evaluation.keys is None:
+        return
+    items = evaluation.items
+    for window, starts, found in _matches(engine, windows, evaluation.keys, items.key_hashes, KEY_WORDS):
+        for at, place in zip(starts, found, strict=True):
+            last = int(np.searchsorted(items.key_hashes, items.key_hashes[place], side="right"))
+            for item, words, key in items.short[place:last]:
+                start, stop = at - key, at - key + len(words)
+                if start < 0 or tuple(window.words[start:stop]) != words:
+                    continue
+                answer = items.answer(item)
+                near = _near(window.words, start, stop, answer)
+                if near is None and len(words) < ALONE_WORDS:
+                    continue
+                entry = evidence[window.document].setdefault(item, _Evidence())
+                entry.ngrams = entry.ngrams or {WHOLE_QUESTION}
+                _note(entry, window, start, stop, near)
+
+
+def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) -> tuple[int, int] | None:
+    """Return where the words of an answer are, after or before a question; None without them."""
+    if not answer:
+        return None
+    after = range(stop, min(stop + NEAR_WORDS, len(words)) - len(answer) + 1)
+    before = range(max(start - NEAR_WORDS, 0), start - len(answer) + 1)
+    for place in (*after, *before):
+        if tuple(words[place : place + len(answer)]) == answer:
+            return place, place + len(answer)
+    return None
+
+
+def _note(entry: _Evidence, window: _Window, start: int, stop: int, answer: tuple[int, int] | None) -> None:
+    """Add a run of matched words, and the answer near it."""
+    words = window.words[start:stop]
+    entry.words.update(words)
+    entry.answered |= answer is not None
+    entry.is_all |= window.is_all and len(window.words) == len(words)
+    if len(words) > len(entry.text):
+        entry.text = words
+    for low, high in ((start, stop), *([answer] if answer else [])):
+        first = window.before + sum(map(len, window.words[:low]))
+        entry.spans.add((first, first + sum(map(len, window.words[low:high]))))
+
+
+def _judged(found: dict[int, _Evidence], evaluation: Evaluation, rule: Rule) -> list[Leak]:
+    leaks = []
+    for item, entry in found.items():
+        letters = sum(len(word.encode()) for word in entry.words if any(map(str.isalpha, word)))
+        says_something = entry.is_all or letters >= LETTERS * min(rule.ngram, len(entry.text))
+        if len(entry.ngrams) >= rule.min_ngrams and says_something:
+            counts = rule.removes_question or entry.answered or not evaluation.items.answer(item)
+            text = " ".join(entry.text)[:SHOWN_CHARACTERS]
+            leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts))
+    return sorted(leaks, key=lambda leak: (not leak.counts, -leak.ngrams, leak.item))
+
+
+def without_spans(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSteps) -> str:
+    """Return a text without spans of the compared text, which count its characters that are no white space."""
+    plan = plan_steps(steps)
+    unicode = tables.load_tables()
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
+    flags = unicode.flags[unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
+    flags = flags.astype(np.int64)
+    counts = 1 + ((flags & tables.LOWER_SPECIAL != 0) & bool(plan[LOWERCASE])).astype(np.int64)
+    blank = (flags & plan[FOLD] != 0) & (flags & tables.DIGIT == 0)
+    counts[blank | (flags & (int(plan[DROP]) | tables.SPACE) != 0)] = 0
+    ends = np.cumsum(counts)
+    kept = np.ones(len(text), bool)
+    for start, stop in spans:
+        first, last = np.searchsorted(ends, (start, stop - 1), side="right")
+        kept[first : last + 1] = False
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]))).reshape(-1, 2)
+    return "".join(text[first:last] for first, last in edges.tolist())
