@@ -9,6 +9,7 @@ a letter have LETTERS bytes per word of an n-gram. Tables of numbers, alphabets 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -16,14 +17,14 @@ import numpy as np
 
 from curation.contract import Engine
 from curation.kernels import tables
-from curation.kernels.ngram_table import NgramTable
+from curation.kernels.hashing import mix64, unmix64
+from curation.kernels.minhash import BASE
 from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, RewriteSteps, plan_steps
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
-from curation.stages.rows.evaluation_items import ALONE_WORDS, KEY_WORDS, Evaluation, column_of
+from curation.stages.rows.evaluation_items import ALONE_WORDS, KEY_WORDS, Evaluation, EvaluationItems, column_of
 
 LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
 NEAR_WORDS = 50  # an answer is searched so many words before and after a question
-PIECE_NGRAMS = 64  # a text is searched in pieces of so many n-grams, then matching pieces n-gram by n-gram
 WINDOW = 1 << 20  # characters of texts that are searched at once
 OVERLAP = 1 << 14  # of two windows of a long text
 WHOLE_QUESTION = -1  # in place of n-grams of a short question
@@ -74,6 +75,9 @@ class _Evidence:
         self.answered = self.is_all = False  # nothing else is in the document
 
 
+_Found = dict[int, _Evidence]  # by item
+
+
 class _Window(NamedTuple):
     """Words of a part of a document, and the number of its characters before them, without white space."""
 
@@ -81,15 +85,19 @@ class _Window(NamedTuple):
     words: list[str]
     before: int
     is_all: bool
+    ends: np.ndarray  # characters before each word, and in all
 
 
 def find_leaks(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[list[Leak]]:
     """Return the leaks of each compared text, the one with most n-grams first."""
-    evidence: list[dict[int, _Evidence]] = [{} for _ in texts]
+    items = evaluation.items
+    evidence: list[_Found] = [{} for _ in texts]
     for windows in _groups(_windows(texts)):
-        _search_ngrams(engine, windows, evaluation, rule, evidence)
-        _search_short(engine, windows, evaluation, rule, evidence)
-    return [_judged(found, evaluation, rule) for found in evidence]
+        for window, words in zip(windows, _word_hashes(engine, windows), strict=True):
+            _search_ngrams(window, words, items, rule, evidence[window.document])
+            if len(items.short):
+                _search_short(window, words, items, evidence[window.document])
+    return [_judged(found, items, rule) for found in evidence]
 
 
 def _windows(texts: Sequence[str]) -> Iterator[_Window]:
@@ -97,7 +105,8 @@ def _windows(texts: Sequence[str]) -> Iterator[_Window]:
         before, step = 0, WINDOW - OVERLAP
         for start in range(0, max(len(text) - OVERLAP, 1), step):
             is_all = len(text) <= WINDOW
-            yield _Window(number, (text if is_all else text[start : start + WINDOW]).split(), before, is_all)
+            words = (text if is_all else text[start : start + WINDOW]).split()
+            yield _Window(number, words, before, is_all, np.cumsum([0, *map(len, words)]))
             if is_all:
                 break
             before += sum(map(len, text[start : start + step].split()))
@@ -117,69 +126,53 @@ def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
         yield group
 
 
-def _matches(
-    engine: Engine, windows: Sequence[_Window], table: NgramTable, hashes: np.ndarray, ngram: int
-) -> Iterator[tuple[_Window, list[int], list[int]]]:
-    """Yield each window with a known n-gram: the first word of each such n-gram, and its place in `hashes`."""
-    pieces: list[tuple[int, int, int]] = []
-    for number, window in enumerate(windows):
-        last = max(len(window.words) - ngram + 1, 1)
-        pieces += [(number, at, min(at + PIECE_NGRAMS, last)) for at in range(0, last, PIECE_NGRAMS)]
-    joined = [" ".join(windows[number].words[at : stop + ngram - 1]) for number, at, stop in pieces]
-    hits, _ = engine.ngram_hits(column_of(engine, joined), table, ngram)
-    places = [(pieces[k][0], at) for k in np.flatnonzero(hits).tolist() for at in range(*pieces[k][1:])]
-    singles = [" ".join(windows[number].words[at : at + ngram]) for number, at in places]
-    own, _ = engine.shingles(column_of(engine, singles), ngram, False)
-    found = np.searchsorted(hashes, own)
-    is_known = hashes[np.minimum(found, len(hashes) - 1)] == own
-    numbers, starts = np.array(places, np.int64).reshape(-1, 2)[is_known].T
-    found = found[is_known]
-    for number in np.unique(numbers).tolist():
-        chosen = numbers == number
-        yield windows[number], starts[chosen].tolist(), found[chosen].tolist()
+def _word_hashes(engine: Engine, windows: Sequence[_Window]) -> list[np.ndarray]:
+    """Return the hashes of the words of each window. The n-gram of one word is its mixed hash."""
+    words = [word for window in windows for word in window.words]
+    hashes = unmix64.py_func(engine.shingles(column_of(engine, words), 1, False)[0])
+    return np.split(hashes, np.cumsum([len(window.words) for window in windows])[:-1])
 
 
-def _search_ngrams(
-    engine: Engine, windows: Sequence[_Window], evaluation: Evaluation, rule: Rule,
-    evidence: Sequence[dict[int, _Evidence]],
-) -> None:  # fmt: skip
-    items = evaluation.items
-    for window, starts, found in _matches(engine, windows, evaluation.ngrams, items.hashes, rule.ngram):
-        runs: dict[int, list[list[int]]] = {}
-        for start, gram in zip(starts, found, strict=True):
-            item = int(items.first_item[gram])
-            evidence[window.document].setdefault(item, _Evidence()).ngrams.add(gram)
-            own = runs.setdefault(item, [])
-            if own and start <= own[-1][1]:
-                own[-1][1] = start + rule.ngram
-            else:
-                own.append([start, start + rule.ngram])
-        for item, spans in runs.items():
-            answer = items.answer(item)
-            for start, stop in spans:
-                stop = min(stop, len(window.words))
-                _note(evidence[window.document][item], window, start, stop, _near(window.words, start, stop, answer))
+def _matches(words: np.ndarray, known: np.ndarray, ngram: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first word of each n-gram that is in `known` (ascending), and its place there."""
+    size = min(ngram, len(words))
+    value = np.zeros(len(words) - size + 1 if size else 0, np.uint64)
+    for power in range(size):  # as in `curation.kernels.minhash`
+        value = value * BASE + words[power : power + len(value)]
+    hashes = mix64.py_func(value)
+    places = np.searchsorted(known, hashes)
+    starts = np.flatnonzero(known[np.minimum(places, len(known) - 1)] == hashes)
+    return starts, places[starts]
 
 
-def _search_short(
-    engine: Engine, windows: Sequence[_Window], evaluation: Evaluation, rule: Rule,
-    evidence: Sequence[dict[int, _Evidence]],
-) -> None:  # fmt: skip
-    if evaluation.keys is None:
-        return
-    items = evaluation.items
-    for window, starts, found in _matches(engine, windows, evaluation.keys, items.key_hashes, KEY_WORDS):
-        for at, place in zip(starts, found, strict=True):
-            last = int(np.searchsorted(items.key_hashes, items.key_hashes[place], side="right"))
-            for item, words, key in items.short[place:last]:
-                start, stop = at - key, at - key + len(words)
-                if start < 0 or tuple(window.words[start:stop]) != words:
-                    continue
-                answer = items.answer(item)
-                near = _near(window.words, start, stop, answer)
-                if near is None and len(words) < ALONE_WORDS:
-                    continue
-                entry = evidence[window.document].setdefault(item, _Evidence())
+def _search_ngrams(window: _Window, words: np.ndarray, items: EvaluationItems, rule: Rule, found: _Found) -> None:
+    """Note the n-grams of items in a window, and the runs of words that they make."""
+    starts, grams = _matches(words, items.hashes, rule.ngram)
+    owners = items.first_item[grams]
+    order = np.lexsort((starts, owners))
+    starts, grams, owners = starts[order], grams[order], owners[order]
+    begins = np.diff(owners, prepend=-1) != 0
+    begins[1:] |= starts[1:] > starts[:-1] + rule.ngram
+    for first, last in pairwise([*np.flatnonzero(begins).tolist(), len(starts)]):
+        item, start = int(owners[first]), int(starts[first])
+        stop = min(int(starts[last - 1]) + rule.ngram, len(window.words))
+        entry = found.setdefault(item, _Evidence())
+        entry.ngrams.update(grams[first:last].tolist())
+        _note(entry, window, start, stop, _near(window.words, start, stop, items.answer(item)))
+
+
+def _search_short(window: _Window, words: np.ndarray, items: EvaluationItems, found: _Found) -> None:
+    """Note the short questions in a window."""
+    starts, places = _matches(words, items.key_hashes, KEY_WORDS)
+    lasts = np.searchsorted(items.key_hashes, items.key_hashes[places], side="right")
+    for at, place, last in zip(starts.tolist(), places.tolist(), lasts.tolist(), strict=True):
+        for item, question, key in items.short[place:last]:
+            start, stop = at - key, at - key + len(question)
+            if start < 0 or tuple(window.words[start:stop]) != question:
+                continue
+            near = _near(window.words, start, stop, items.answer(item))
+            if near is not None or len(question) >= ALONE_WORDS:
+                entry = found.setdefault(item, _Evidence())
                 entry.ngrams = entry.ngrams or {WHOLE_QUESTION}
                 _note(entry, window, start, stop, near)
 
@@ -205,17 +198,16 @@ def _note(entry: _Evidence, window: _Window, start: int, stop: int, answer: tupl
     if len(words) > len(entry.text):
         entry.text = words
     for low, high in ((start, stop), *([answer] if answer else [])):
-        first = window.before + sum(map(len, window.words[:low]))
-        entry.spans.add((first, first + sum(map(len, window.words[low:high]))))
+        entry.spans.add((window.before + int(window.ends[low]), window.before + int(window.ends[high])))
 
 
-def _judged(found: dict[int, _Evidence], evaluation: Evaluation, rule: Rule) -> list[Leak]:
+def _judged(found: _Found, items: EvaluationItems, rule: Rule) -> list[Leak]:
     leaks = []
     for item, entry in found.items():
         letters = sum(len(word.encode()) for word in entry.words if any(map(str.isalpha, word)))
         says_something = entry.is_all or letters >= LETTERS * min(rule.ngram, len(entry.text))
         if len(entry.ngrams) >= rule.min_ngrams and says_something:
-            counts = rule.removes_question or entry.answered or not evaluation.items.answer(item)
+            counts = rule.removes_question or entry.answered or not items.answer(item)
             text = " ".join(entry.text)[:SHOWN_CHARACTERS]
             leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts))
     return sorted(leaks, key=lambda leak: (not leak.counts, -leak.ngrams, leak.item))
