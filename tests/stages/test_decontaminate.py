@@ -279,20 +279,36 @@ def test_one_path_needs_no_list(tmp_path: Path):
         (None, "quiz.jsonl"),
         (b'{"text": "a b"}\nno record\n', "record 2: not valid JSON"),
         (b'{"text": " "}\n', "the evaluation texts of quiz have no words"),
+        (b'{"text": "a b", "answers": "c"}\n', "no record has words in 'answer', the answer_column"),
     ],
-    ids=["missing", "broken", "empty"],
+    ids=["missing", "broken", "empty", "without answers"],
 )
 def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path, content: bytes | None, told: str):
     path, quiz = tmp_path / "made.jsonl", tmp_path / "quiz.jsonl"
     path.write_bytes(records_of(["one two three"]))
     if content is not None:
         quiz.write_bytes(content)
-    recipe = recipe_of(
-        path, stages=[{"kind": "decontaminate", "evaluation_files": [str(quiz)]}], output={"formats": []}
-    )
+    stage = {"kind": "decontaminate", "evaluation_files": [str(quiz)]}
+    stage |= {"answer_column": "answer"} if "answer" in told else {}
+    recipe = recipe_of(path, stages=[stage], output={"formats": []})
     with pytest.raises(InputError, match=told):
         run(recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_says_how_many_items_are_searched_in_which_way(tmp_path: Path):
+    long = " ".join(f"word{number}" for number in range(20))
+    questions = [long, "one two three four five six seven eight", "one two three four", "one two"]
+    (tmp_path / "quiz.jsonl").write_bytes(records_of(questions, answer="five"))
+    (tmp_path / "made.jsonl").write_bytes(records_of(["A text.", f"Copied: {long}"]))
+    for answers, short, whole in (({}, 1, 2), ({"answer_column": "answer"}, 2, 1)):
+        stage = {"kind": "decontaminate", "evaluation_files": [str(tmp_path / "quiz.jsonl")], **answers}
+        recipe = recipe_of(tmp_path / "made.jsonl", stages=[stage], output={"formats": []})
+        found = f"3 with fewer words than an n-gram: {short} searched as short questions, {whole} found only as whole"
+        report = run(recipe, tmp_path / "out", engine="cpu", force=True).report
+        assert found in recipe.stages[0].explain()[-1]
+        assert any(found in warning for warning in report["warnings"])
+        assert f"1 removed, by quiz 1; 4 evaluation items, {found}" in (tmp_path / "out/report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ from curation.stages.corpus.similarity import COMPARISONS, compared_text
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.evaluation_items import (
     KEY_WORDS,
+    WHOLE_DOCUMENT,
     Evaluation,
+    EvaluationItems,
     evaluation_of,
     load_evaluation,
     read_items,
@@ -175,22 +177,31 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         return _look_up(self.rule, self.evaluation(engine), engine, frame)
 
     def explain(self) -> list[str]:
-        searched = self.evaluation(load_engine("cpu")).items.searched()
+        items = self._read_items()
         return [
             *(f"{self.ngram}-grams of {shown(file.path)}" for file in self.sources()),
-            *([searched] * bool(searched)),
+            *([items.searched()] if items else []),
         ]
 
     def report_lines(self, count: StageCount) -> list[str]:
+        items = self._read_items()
         done = f"{count.removed:,} removed" + (f", {count.edited:,} cut" if self.removes_part == "span" else "")
-        return [f"{done}{f', by {counts_line(count.details)}' if count.details else ''}"]
+        found = f", by {counts_line(count.details)}" if count.details else ""
+        return [f"{done}{found}{f'; {items.searched()}' if items else ''}"]
 
     def warnings(self, count: StageCount) -> list[str]:
-        try:
-            searched = self.evaluation(load_engine("cpu")).items.searched()
-        except InputError:  # the files were read when the run began, and are gone
+        items = self._read_items()
+        if not items or not items.count(WHOLE_DOCUMENT):
             return []
-        return [f"{self.name or self.kind}: {searched}"] if searched else []
+        advice = "" if self.answer_column else ". answer_column finds those of 4 words or more by their answers"
+        return [f"{self.name or self.kind}: {items.searched()}{advice}"]
+
+    def _read_items(self) -> EvaluationItems | None:
+        """Return the items; None if the files, which were read when the run began, are gone."""
+        try:
+            return self.evaluation(load_engine("cpu")).items
+        except InputError:
+            return None
 
 
 class LookUp(RowStage, frozen=True, kw_only=True, tag="curation.stages.rows.decontaminate:LookUp"):

@@ -82,14 +82,16 @@ class EvaluationItems(NamedTuple):
                 key_hashes=self.key_hashes,
             )  # fmt: skip
 
+    def count(self, search: int) -> int:
+        """Return how many items are searched in a way."""
+        return int(np.count_nonzero(self.places[:, 3] == search))
+
     def searched(self) -> str:
-        """Return how many items are searched, and how; "" if all are by their n-grams."""
-        short, whole = (int(np.count_nonzero(self.places[:, 3] == kind)) for kind in (SHORT, WHOLE_DOCUMENT))
-        if not short and not whole:
-            return ""
+        """Return how many items are searched, and how."""
+        short, whole = self.count(SHORT), self.count(WHOLE_DOCUMENT)
         return (
-            f"of {counted(len(self.places), 'evaluation item')}, {short + whole:,} have fewer words than an n-gram: "
-            f"{short:,} are searched as short questions, {whole:,} are found only as whole documents"
+            f"{counted(len(self.places), 'evaluation item')}, {short + whole:,} with fewer words than an n-gram: "
+            f"{short:,} searched as short questions, {whole:,} found only as whole documents"
         )
 
 
@@ -134,7 +136,7 @@ def read_items(
     hashes, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     answers: list[str] = []
     short: list[ShortItem] = []
-    first = 0
+    first = before = 0
     for file in each(sources, "reading evaluation texts", "file", size=lambda file: max(file.bytes, 0)):
         for table, numbers in _batches(file):
             text = compared_text(engine, engine.from_arrow(table)[TEXT], settings)
@@ -155,6 +157,12 @@ def read_items(
             places.append(own)
             answers += told
             first += len(table)
+        if answer_column and not any(answers[before:]):
+            raise InputError(
+                f"evaluation texts {shown(file.path)}: no record has words in {answer_column!r}, the answer_column. "
+                "Name the column of the answers"
+            )
+        before = first
     distinct, at = np.unique(np.concatenate(hashes), return_index=True)
     if not len(distinct):
         raise InputError(f"the evaluation texts of {', '.join(names)} have no words")
