@@ -36,6 +36,8 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
+from curation.stages.rows.evaluation_items import column_of
+from curation.stages.rows.leaks import says_something
 from curation.stages.words import check_words
 from curation.system.files import as_json, commit, local_output
 from curation.system.html_table import html_table
@@ -187,7 +189,8 @@ def check_overlap(
     test       paths or inputs as in a recipe; each input is a set. A record that cannot be read, and a file without a
                word, are an InputError
     ngram      number of words in an n-gram; each different n-gram of an item counts once
-    threshold  an item is contaminated if more than this share of its n-grams is found
+    threshold  an item is contaminated if more than this share of its n-grams is found, and its different words with a
+               letter have 1.5 bytes per word of an n-gram, as in `decontaminate`
     compare    the text that is cut into words. `visible`: in lower case, without invisible characters, each
                punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the text
                unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
@@ -291,6 +294,13 @@ class _Items:
         self.hashes, grams = np.unique(np.concatenate(hashes), return_inverse=True)
         self.grams = grams.astype(np.int64)
         self.starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+
+    def says_nothing(self, item: int) -> bool:
+        """Return whether an item has too few letters for its n-grams to be evidence, as in `decontaminate`."""
+        engine = load_engine("cpu")
+        text = compared_text(engine, column_of(engine, [self.texts[item]]), self.settings)
+        words = engine.to_arrow(text.to_frame(TEXT)).column(TEXT)[0].as_py().split()
+        return len(words) >= self.settings.ngram and not says_something(words, self.settings.ngram)
 
     def _read(self, engine: Engine, file: SourceFile) -> Any:
         """Yield (n-grams of a batch, number of each item's), and note the items."""
@@ -399,6 +409,7 @@ def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, document
     hits = np.bincount(item_of[seen[items.grams]], minlength=len(sizes))
     share = np.divide(hits, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
     is_contaminated = share > threshold
+    is_contaminated[[item for item in np.flatnonzero(is_contaminated).tolist() if items.says_nothing(item)]] = False
     starts = np.searchsorted(found.gram, np.arange(len(items.hashes) + 1))
     named: list[list[str]] = []
     for item in range(len(sizes)):

@@ -105,6 +105,17 @@ def test_a_threshold_is_the_largest_clean_share(tmp_path: Path):
         assert found.items.select(["found", "contaminated"]).to_pylist() == [{"found": kept, "contaminated": flagged}]
 
 
+def test_an_item_of_numbers_is_not_contaminated_by_another_table(tmp_path: Path):
+    numbers = " ".join(map(str, range(20)))
+    (tmp_path / "quiz.jsonl").write_bytes(records_of([numbers, f"{numbers} as words, many of which are left"]))
+    (tmp_path / "train.jsonl").write_bytes(records_of([f"{numbers} 21", f"{numbers} as words, many of which are left"]))
+    found = curation.check_overlap(tmp_path / "train.jsonl", tmp_path / "quiz.jsonl")
+    assert found.items.select(["share", "contaminated", "documents"]).to_pylist() == [
+        {"share": 1.0, "contaminated": False, "documents": ["train/0", "train/1"]},
+        {"share": 1.0, "contaminated": True, "documents": ["train/1", "train/0"]},
+    ]
+
+
 def test_a_run_and_its_pair_give_the_shares_of_the_files(made: tuple[Path, list[str], list[str]], tmp_path: Path):
     folder, texts, items = made
     run(recipe_of(folder / "train.jsonl", stages=[], tokenizer={"name": "gpt2"}), tmp_path / "out", engine="cpu")

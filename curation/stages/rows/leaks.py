@@ -201,12 +201,16 @@ def _note(entry: _Evidence, window: _Window, start: int, stop: int, answer: tupl
         entry.spans.add((window.before + int(window.ends[low]), window.before + int(window.ends[high])))
 
 
+def says_something(words: Iterable[str], size: int) -> bool:
+    """Return whether the different words with a letter have LETTERS bytes per word of `size` words."""
+    return sum(len(word.encode()) for word in {*words} if any(map(str.isalpha, word))) >= LETTERS * size
+
+
 def _judged(found: _Found, items: EvaluationItems, rule: Rule) -> list[Leak]:
     leaks = []
     for item, entry in found.items():
-        letters = sum(len(word.encode()) for word in entry.words if any(map(str.isalpha, word)))
-        says_something = entry.is_all or letters >= LETTERS * min(rule.ngram, len(entry.text))
-        if len(entry.ngrams) >= rule.min_ngrams and says_something:
+        is_evidence = entry.is_all or says_something(entry.words, min(rule.ngram, len(entry.text)))
+        if len(entry.ngrams) >= rule.min_ngrams and is_evidence:
             counts = rule.removes_question or entry.answered or not items.answer(item)
             text = " ".join(entry.text)[:SHOWN_CHARACTERS]
             leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts))
