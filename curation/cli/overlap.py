@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from curation.library.overlap import Overlap
     from curation.library.overlap_spans import SpanOverlap
 
-COMPARISONS = ("folded", "lowercase", "exact")
+COMPARISONS = ("visible", "lowercase", "exact", "folded")
 WORDS = ("spaces", "scripts", "table")  # as in `curation.kernels.word_breaks`, which loads Numba
 SHOWN_ITEMS = 10
 SHOWN_IDS = 3
@@ -49,13 +49,13 @@ def _add_check_overlap(parser: Parser) -> None:
             0.8,
             "an item with more of its n-grams (bytes) found is contaminated (default: 0.8)",
         ),
-        ("--documents", "N", whole_number, 10, "name the first N documents (longest N spans) of an item (default: 10)"),
+        ("--documents", "N", whole_number, 10, "name N documents (longest N spans) of an item (default: 10)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument(
-        "--compare", choices=COMPARISONS, default="folded",
-        help="compare lower case without punctuation, each digit as 0 (folded), lower case, or texts unchanged "
-        "(default: folded)",
+        "--compare", choices=COMPARISONS, default="visible",
+        help="compare lower case without punctuation, signs and invisible characters (visible), lower case, texts "
+        "unchanged, or lower case without punctuation, each digit as 0 (folded) (default: visible)",
     )  # fmt: skip
     parser.add_argument(
         "--words", choices=WORDS, default="spaces",

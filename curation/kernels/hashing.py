@@ -27,6 +27,17 @@ def mix64(x):
 
 
 @kernel
+def unmix64(x):
+    """The uint64 whose `mix64` is `x`."""
+    x ^= x >> np.uint64(33)
+    x *= np.uint64(0x9CB4B2F8129337DB)  # 1 / FMIX_2 modulo 2^64
+    x ^= x >> np.uint64(33)
+    x *= np.uint64(0x4F74430C22A54005)  # 1 / FMIX_1
+    x ^= x >> np.uint64(33)
+    return x
+
+
+@kernel
 def combine64(left, right):
     """Order-dependent hash of two uint64; cheaper than `mix64`, good enough for tables inside one document."""
     x = left * FMIX_1 + right

@@ -17,7 +17,7 @@ CHOICES = {
     "unicode": ("keep", "nfc", "nfkc"),
     "markup": ("keep", "strip", "strip_line"),
     "control": ("keep", "strip", "strip_all"),
-    "characters": ("keep", "basic", "folded"),
+    "characters": ("keep", "basic", "folded", "visible"),
     "whitespace": ("keep", "collapse", "strip", "lines"),
 }
 KEEP = 0
@@ -39,7 +39,8 @@ class RewriteSteps(NamedTuple):
       which stays within one line and includes `<>`.
     - `control`: `strip` deletes category Cc except TAB, LF and CR; `strip_all` deletes all of Cc.
     - `characters`: `basic` deletes what is outside `[\\w\\s.,!?]`; `folded` makes each decimal digit 0 and each
-      punctuation character (categories P*) a space.
+      punctuation character (categories P*) a space; `visible` deletes `tables.INVISIBLE` and makes each punctuation
+      character and sign (P*, S*) a space.
     - `lowercase`: as `str.lower`, including final sigma and U+0130.
     - `whitespace`: `strip` removes white space at both ends; `collapse` also replaces each run of it by one space;
       `lines` removes white space before LF (CR LF becomes LF), keeps at most two LF in a row, and strips both ends.
@@ -59,8 +60,10 @@ def plan_steps(steps: RewriteSteps) -> np.ndarray:
         if getattr(steps, name) not in choices:
             raise RecipeError(f"{name}: expected one of {', '.join(choices)}, got {getattr(steps, name)!r}")
     drop = {"keep": 0, "strip": tables.OTHER_CONTROL, "strip_all": tables.CONTROL}[steps.control]
-    drop |= tables.SYMBOL if steps.characters == "basic" else 0
-    fold = tables.DIGIT | tables.PUNCTUATION if steps.characters == "folded" else 0
+    deleted = {"basic": tables.SYMBOL, "visible": tables.INVISIBLE}
+    replaced = {"folded": tables.DIGIT | tables.PUNCTUATION, "visible": tables.PUNCTUATION | tables.SIGN}
+    drop |= deleted.get(steps.characters, 0)
+    fold = replaced.get(steps.characters, 0)
     stop = drop | fold
     stop |= tables.TAG_START if steps.markup != "keep" else 0
     stop |= tables.SPACE if steps.whitespace != "keep" else 0

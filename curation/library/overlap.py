@@ -10,6 +10,7 @@ are compared with the training texts by the cosine of their vectors too: `curati
 from __future__ import annotations
 
 import os
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
+from curation.stages.rows.evaluation_items import column_of
+from curation.stages.rows.leaks import says_something
 from curation.stages.words import check_words
 from curation.system.files import as_json, check_new, commit, local_output
 from curation.system.html_table import html_table
@@ -91,10 +94,11 @@ class Overlap(NamedTuple):
 
     sets       counts per evaluation set
     items      a row per evaluation item, in the order of the files: `test` (the set), `file`, `item` (record, from 1),
-               `id`, `words`, `ngrams` (different ones), `found`, `share`, `contaminated`, and the ids of the first
-               `documents` that have one of its n-grams. An item without words has a null `share`. With a model also
-               `text`, `cosine` (rounded down to four digits; null without a vector), `close` (whether it is at least
-               the setting `cosine`), `nearest` (id of the nearest document), and `nearest_text`, the text compared
+               `id`, `words`, `ngrams` (different ones), `found`, `share`, `contaminated`, and the ids of `documents`
+               that have some of its n-grams, those with most of them first. An item without words has a null `share`.
+               With a model also `text`, `cosine` (rounded down to four digits; null without a vector), `close` (whether
+               it is at least the setting `cosine`), `nearest` (id of the nearest document), and `nearest_text`, the
+               text compared
     ngram, threshold, model, cosine settings
     documents, bytes, rejected      training documents read, bytes of their text, and records that are no documents
     """
@@ -168,7 +172,7 @@ def check_overlap(
     *,
     ngram: int = 13,
     threshold: float = 0.8,
-    compare: str = "folded",
+    compare: str = "visible",
     words: str = "spaces",
     documents: int = 10,
     tokenizer: str = "",
@@ -184,11 +188,13 @@ def check_overlap(
     test       paths or inputs as in a recipe; each input is a set. A record that cannot be read, and a file without a
                word, are an InputError
     ngram      number of words in an n-gram; each different n-gram of an item counts once
-    threshold  an item is contaminated if more than this share of its n-grams is found
-    compare    the text that is cut into words. `folded`: lower case, decimal digits replaced by 0, punctuation
-               (categories P*) by a space; `lowercase`: `text.lower()`; `exact`: the text unchanged
+    threshold  an item is contaminated if more than this share of its n-grams is found, and its different words with a
+               letter have 1.5 bytes per word of an n-gram, as in `decontaminate`
+    compare    the text that is cut into words. `visible`: in lower case, without invisible characters, each
+               punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the text
+               unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
-    documents  number of documents to name per n-gram and item, the first ones
+    documents  number of documents to name per item: of the first ones with each n-gram, those with most n-grams
     tokenizer  of pairs; default: the one in the manifest of their run
     model      as in `curation.embed`: compare vectors too; "": n-grams only
     cosine     with a model: an item is close to a training text from this cosine on, in (0, 1]
@@ -288,6 +294,13 @@ class _Items:
         self.grams = grams.astype(np.int64)
         self.starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
 
+    def says_nothing(self, item: int) -> bool:
+        """Return whether an item has too few letters for its n-grams to be evidence, as in `decontaminate`."""
+        engine = load_engine("cpu")
+        text = compared_text(engine, column_of(engine, [self.texts[item]]), self.settings)
+        words = engine.to_arrow(text.to_frame(TEXT)).column(TEXT)[0].as_py().split()
+        return len(words) >= self.settings.ngram and not says_something(words, self.settings.ngram)
+
     def _read(self, engine: Engine, file: SourceFile) -> Any:
         """Yield (n-grams of a batch, number of each item's), and note the items."""
         records = 0
@@ -386,7 +399,8 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
 
 
 def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, documents: int) -> Overlap:
-    """Return the result: for each item the share of its n-grams that occur, and the first documents that have one."""
+    """Return the result: for each item the share of its n-grams that occur, and the documents that have most of
+    them."""
     seen = np.zeros(len(items.hashes), bool)
     seen[found.gram] = True
     sizes = np.diff(items.starts)
@@ -394,15 +408,18 @@ def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, document
     hits = np.bincount(item_of[seen[items.grams]], minlength=len(sizes))
     share = np.divide(hits, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
     is_contaminated = share > threshold
+    is_contaminated[[item for item in np.flatnonzero(is_contaminated).tolist() if items.says_nothing(item)]] = False
     starts = np.searchsorted(found.gram, np.arange(len(items.hashes) + 1))
     named: list[list[str]] = []
     for item in range(len(sizes)):
-        first: dict[int, str] = {}
+        ids: dict[int, str] = {}
+        counts: Counter[int] = Counter()
         if hits[item]:
             for gram in items.grams[items.starts[item] : items.starts[item + 1]].tolist():
                 span = slice(int(starts[gram]), int(starts[gram + 1]))
-                first.update(zip(found.order[span].tolist(), found.ids[span].tolist(), strict=True))
-        named.append([first[order] for order in sorted(first)[:documents]])
+                ids.update(zip(found.order[span].tolist(), found.ids[span].tolist(), strict=True))
+                counts.update(found.order[span].tolist())
+        named.append([ids[order] for order in sorted(ids, key=lambda order: (-counts[order], order))[:documents]])
     columns = items.columns | {
         "ngrams": sizes, "found": hits, "share": pa.array(share, mask=sizes == 0), "contaminated": is_contaminated,
         "documents": named,

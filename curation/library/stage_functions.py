@@ -362,16 +362,18 @@ def decontaminate(
     *,
     ngram: int = 13,
     min_ngrams: int = 1,
-    compare: str = "folded",
+    compare: str = "visible",
     words: str = "",
+    answer_column: str = "",
+    removes_question: bool = True,
+    removes: str = "document",
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return the rows that share fewer than `min_ngrams` word n-grams with the evaluation texts.
+    """Return the rows that contain no item of the evaluation texts.
 
-    evaluation_files     evaluation texts: local paths, or inputs as in a recipe, whose `name` the report shows. A text
-                         of fewer than `ngram` words is one n-gram; it matches only documents that consist of the same
-                         words. A record that cannot be read is an InputError. Or a whole `curation.Decontaminate` in
-                         place of the keywords, which are its fields
+    evaluation_files     evaluation texts: local paths, or inputs as in a recipe, whose `name` the report shows. A
+                         record that cannot be read is an InputError. Or a whole `curation.Decontaminate` in place of
+                         the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
     The evaluation texts are read at once, for Dask frames too.

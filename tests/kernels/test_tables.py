@@ -11,6 +11,7 @@ import regex
 import unicodedata2
 
 from curation.kernels import tables
+from tests.oracle.rewriting import invisible
 
 pytestmark = pytest.mark.skipif(
     unicodedata2.unidata_version != tables.UNICODE_VERSION, reason=f"unicodedata2 is not {tables.UNICODE_VERSION}"
@@ -81,6 +82,8 @@ FROM_UNICODEDATA = {
     tables.LOWER_SPECIAL: lambda char: char == "İ",
     tables.TAG_START: lambda char: char == "<",
     tables.SIGMA: lambda char: char == "Σ",
+    tables.SIGN: lambda char: unicodedata2.category(char)[0] == "S",
+    tables.INVISIBLE: invisible,
 }
 FROM_PYTHON = {
     tables.SPACE: str.isspace,

@@ -38,7 +38,11 @@ def expected(items: list[str], texts: list[str], named: int) -> list[tuple[float
     corpus = set().union(*sets)
     result = []
     for item in map(grams, items):
-        having = [number for number, other in enumerate(sets) if item & other]
+        first = {number for gram in item for number in [k for k, other in enumerate(sets) if gram in other][:named]}
+        counts = {
+            k: sum(k in [n for n, other in enumerate(sets) if gram in other][:named] for gram in item) for k in first
+        }
+        having = sorted(first, key=lambda k: (-counts[k], k))
         result.append((len(item & corpus) / len(item), having[:named]))
     return result
 
@@ -99,6 +103,17 @@ def test_a_threshold_is_the_largest_clean_share(tmp_path: Path):
         (tmp_path / "train.jsonl").write_bytes(records_of([" ".join(words[: N - 1 + kept])]))
         found = curation.check_overlap(tmp_path / "train.jsonl", tmp_path / "quiz.jsonl", ngram=N, compare="lowercase")
         assert found.items.select(["found", "contaminated"]).to_pylist() == [{"found": kept, "contaminated": flagged}]
+
+
+def test_an_item_of_numbers_is_not_contaminated_by_another_table(tmp_path: Path):
+    numbers = " ".join(map(str, range(20)))
+    (tmp_path / "quiz.jsonl").write_bytes(records_of([numbers, f"{numbers} as words, many of which are left"]))
+    (tmp_path / "train.jsonl").write_bytes(records_of([f"{numbers} 21", f"{numbers} as words, many of which are left"]))
+    found = curation.check_overlap(tmp_path / "train.jsonl", tmp_path / "quiz.jsonl")
+    assert found.items.select(["share", "contaminated", "documents"]).to_pylist() == [
+        {"share": 1.0, "contaminated": False, "documents": ["train/0", "train/1"]},
+        {"share": 1.0, "contaminated": True, "documents": ["train/1", "train/0"]},
+    ]
 
 
 def test_a_run_and_its_pair_give_the_shares_of_the_files(made: tuple[Path, list[str], list[str]], tmp_path: Path):

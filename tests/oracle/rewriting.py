@@ -8,6 +8,7 @@ are made here by other means than a pattern, but for patterns of users, which `r
 import html
 import re
 
+import regex
 import unicodedata2
 
 from tests.oracle.measures import ends_sentence
@@ -21,7 +22,23 @@ def fold(text: str) -> str:
     return "".join("0" if kind == "Nd" else " " if kind[0] == "P" else c for c, kind in zip(text, kinds, strict=True))
 
 
-CHARACTERS = {"keep": lambda text: text, "basic": lambda text: re.sub(r"[^\w\s.,!?]", "", text), "folded": fold}
+def invisible(char: str) -> bool:
+    """Whether nothing is drawn, and no space: format and control characters, and those that fonts may ignore."""
+    return not char.isspace() and regex.match(r"[\p{Cc}\p{Cf}]|[\p{DI}--\p{Cn}]", char, regex.V1) is not None
+
+
+def visible(text: str) -> str:
+    """What eyes compare: no invisible character, and a space for each punctuation character and sign."""
+    kept = (char for char in text if not invisible(char))
+    return "".join(" " if unicodedata2.category(char)[0] in "PS" else char for char in kept)
+
+
+CHARACTERS = {
+    "keep": lambda text: text,
+    "basic": lambda text: re.sub(r"[^\w\s.,!?]", "", text),
+    "folded": fold,
+    "visible": visible,
+}
 
 
 def tidy_lines(text: str) -> str:
@@ -94,4 +111,5 @@ def edit(text: str, stage) -> str:
 
 def compared(text: str, compare: str) -> str:
     """The text whose words make the n-grams of `fuzzy_dedup`, `ngram_dedup`, `decontaminate` and `check_overlap`."""
-    return {"exact": str, "lowercase": str.lower, "folded": lambda text: fold(text).lower()}[compare](text)
+    characters = {"folded": fold, "visible": visible}.get(compare, str)
+    return text if compare == "exact" else characters(text).lower()

@@ -68,7 +68,12 @@ def test_a_removed_document_has_the_columns_that_it_had(finished: Path):
 
 
 def test_a_warning_names_each_carried_column_that_removed_documents_lack():
-    own = [*removed_texts.REMOVED_OUTPUT.names, *removed_texts.AddedColumns.of([], []).told.names, "ngram", "title"]
+    own = [
+        *removed_texts.REMOVED_OUTPUT.names,
+        *removed_texts.AddedColumns.of([], []).told.names,
+        "matched_text",
+        "title",
+    ]
     carried = {name: f"my_{name}" for name in own if name not in RESERVED}
     stages = [{"kind": "decontaminate", "evaluation_files": ["e.txt"]}]
     recipe = recipe_of({"path": "x.jsonl", "columns": carried}, stages=stages)

@@ -170,6 +170,7 @@ def test_every_character(monkeypatch):
     for steps in (
         RewriteSteps(lowercase=True, whitespace="collapse"),
         RewriteSteps(characters="folded", lowercase=True),
+        RewriteSteps(characters="visible", lowercase=True),
     ):
         assert_same_texts(engine, texts, steps)
 
@@ -200,6 +201,7 @@ MANY_STEPS = [
     RewriteSteps("nfc", "strip", "strip_all", "keep", True, "collapse"),
     RewriteSteps("keep", "strip_line", "keep", "keep", True, "lines"),
     RewriteSteps("keep", "keep", "strip", "folded", True, "strip"),
+    RewriteSteps("keep", "keep", "keep", "visible", True, "keep"),
 ]
 
 

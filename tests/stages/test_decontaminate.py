@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`decontaminate` equals sets of tuples; evaluation texts that cannot be read, or have changed, are no small matter."""
 
+import json
 import random
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import curation
 from curation.engine import load_engine
 from curation.errors import InputError, IntegrityError, OutputError, RecipeError
 from curation.planning.stored_plan import Plan
@@ -17,20 +21,16 @@ from curation.recipes.recipe import Recipe
 from curation.running import run as runner
 from curation.running.run import run
 from curation.stages import Decontaminate
-from curation.stages.rows import decontaminate
-from curation.stages.rows import evaluation_items as decontaminate_items
+from curation.stages.invoke import apply_stage
+from curation.stages.rows import evaluation_items, leaks
 from curation.system.sessions import TaskSession
+from tests.conftest import frame_of
 from tests.corpus import real_documents
-from tests.oracle.minhash import ngrams
+from tests.oracle.leaks import leaks_of
 from tests.oracle.rewriting import compared
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of, table_rows
 
 WORDS = ["a", "B", "-", "a’b", "1,2", "c", "É", "e\u0301", "漢字", "The", "of", "x\u00a0y"]
-
-
-def all_ngrams(text: str, size: int) -> list[tuple[str, ...]]:
-    words = text.split()
-    return [tuple(words[k : k + size]) for k in range(max(len(words) - size + 1, 1) if words else 0)]
 
 
 def outcome(
@@ -47,19 +47,15 @@ def outcome(
     return folder / "out"
 
 
-def found_in(texts: list[str], evaluation: dict[str, list[str]], size: int, compare: str = "folded") -> list[list[str]]:
-    """Per text and n-gram of it that evaluation texts have: the first input that has it."""
-    reducer = {
-        item: name
-        for name in reversed([*evaluation])
-        for text in evaluation[name]
-        for item in ngrams(compared(text, compare), size)
-    }
-    return [[reducer[item] for item in all_ngrams(compared(text, compare), size) if item in reducer] for text in texts]
+def found_in(texts: list[str], evaluation: dict[str, list[str]], size: int, **rule: Any) -> list[list[tuple[str, int]]]:
+    """Per text: the inputs whose items it contains, and the number of their n-grams."""
+    items = [(name, text) for name, own in evaluation.items() for text in own]
+    leaks = [leaks_of(text, [(item, "") for _, item in items], size, **rule) for text in texts]
+    return [[(items[leak.item][0], leak.ngrams) for leak in own] for own in leaks]
 
 
-@pytest.mark.parametrize(("size", "most", "compare"), [(3, 1, "lowercase"), (2, 4, "exact"), (13, 1, "folded")])
-def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: str):
+@pytest.mark.parametrize(("size", "least", "compare"), [(3, 1, "lowercase"), (2, 3, "exact"), (13, 1, "visible")])
+def test_equals_sets_of_tuples(tmp_path: Path, size: int, least: int, compare: str):
     chance = random.Random(size)
 
     def text(longest: int) -> str:
@@ -70,53 +66,105 @@ def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: st
     for number in range(0, 150, 5):
         texts[number] += " " + chance.choice(chance.choice([*evaluation.values()])).swapcase()
         texts[number + 1] += " " + chance.choice(chance.choice([*evaluation.values()]))
-    expected = found_in(texts, evaluation, size, compare)
-    out = outcome(texts, evaluation, tmp_path, ngram=size, min_ngrams=most, compare=compare)
-    gone = {doc: reducers for doc, reducers in enumerate(expected) if len(reducers) >= most}
+    expected = found_in(texts, evaluation, size, compare=compare, least=least)
+    out = outcome(texts, evaluation, tmp_path, ngram=size, min_ngrams=least, compare=compare)
+    gone = {doc: leaks[0] for doc, leaks in enumerate(expected) if leaks}
     assert [doc for doc, *_ in kept_rows(out)] == [doc for doc in range(150) if doc not in gone]
     assert [(doc, reason, value) for doc, _, _, _, reason, value, _ in removed_rows(out)] == [
-        (doc, "contaminated", float(len(reducers))) for doc, reducers in gone.items()
+        (doc, "contaminated", float(ngrams)) for doc, (_, ngrams) in gone.items()
     ]
-    firsts = [reducers[0] for reducers in gone.values()]
+    firsts = [name for name, _ in gone.values()]
     assert report_of(out)["stages"][0]["details"] == {name: firsts.count(name) for name in sorted({*firsts})}
     assert 5 < len(gone) < 145
 
 
+SHORT = st.lists(st.sampled_from([*WORDS[:5], "word", "other"]), max_size=12).map(" ".join)
+
+
 @pytest.mark.slow("decontamination of any text is that of plain Python")
-@settings(max_examples=8)  # whole runs
-@given(
-    st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), max_size=9),
-    st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=4).filter(
-        lambda evaluation: any(
-            letter.isalnum() for text in evaluation for letter in text
-        )  # texts without words are refused
-    ),
-)
-def test_equals_sets_of_tuples_on_anything(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], evaluation: list[str]
+@settings(max_examples=60)
+@given(st.lists(SHORT, max_size=9), st.lists(st.tuples(SHORT, SHORT), min_size=1, max_size=4), st.booleans())
+def test_equals_plain_python_on_anything(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], items: list[tuple[str, str]], alone: bool
 ):
-    out = outcome(texts, {"quiz": evaluation}, tmp_path_factory.mktemp("made"), ngram=2)
-    expected = found_in(texts, {"quiz": evaluation}, 2)
-    assert [doc for doc, *_ in kept_rows(out)] == [doc for doc, reducers in enumerate(expected) if not reducers]
+    assume(any(compared(question, "visible").split() for question, _ in items))  # texts without words are refused
+    quiz = tmp_path_factory.mktemp("made") / "quiz.jsonl"
+    lines = [{"text": question, "answer": answer} for question, answer in items]
+    quiz.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    texts = [*texts, *(f"{before} {question} {before} {answer}" for question, answer in items for before in texts)]
+    frame = pd.DataFrame({"text": texts}, dtype="str")
+    kept = curation.decontaminate(frame, quiz, ngram=9, answer_column="answer", removes_question=alone)
+    leaks = [leaks_of(text, items, 9, alone=alone) for text in texts]
+    assert kept.index.tolist() == [doc for doc, own in enumerate(leaks) if not (own and own[0].counts)]
 
 
-@pytest.mark.parametrize("window", [decontaminate_items.WINDOW, 300])
-def test_removed_documents_name_the_first_ngram_that_matches_and_where_it_is(
+@pytest.mark.parametrize("window", [leaks.WINDOW, 300])
+def test_removed_documents_name_the_item_and_the_longest_text_that_matches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
 ):
-    monkeypatch.setattr(decontaminate_items, "WINDOW", window)
-    monkeypatch.setattr(decontaminate_items, "OVERLAP", 100)
-    evaluation = {"quiz": ["a b c", "d e f g"], "sums": ["x y z", "D E F h", "short"]}
+    monkeypatch.setattr(leaks, "WINDOW", window)
+    monkeypatch.setattr(leaks, "OVERLAP", 100)
+    evaluation = {"quiz": ["a b c", "d e f g h"], "sums": ["x y z", "D E F h", "short"]}
     filler = " ".join(f"w{k}" for k in range(200))
-    texts = [f"{filler} E F G {filler} a b c", f"c d E\nf {filler}", filler, "SHORT", "e f h"]
-    out = outcome(texts, evaluation, tmp_path, ngram=3)
-    found = table_rows(out / "removed", "doc", "ngram", "evaluation_file", "evaluation_item")
-    assert [(doc, ngram, Path(file).name, item) for doc, ngram, file, item in found] == [
-        (0, "e f g", "quiz.jsonl", 2),
-        (1, "d e f", "quiz.jsonl", 2),
-        (3, "short", "sums.jsonl", 3),
-        (4, "e f h", "sums.jsonl", 2),
+    texts = [f"{filler} E F G {filler} d e f g a b c", f"c d E\nf {filler}", filler, "SHORT", "e f h"]
+    out = outcome([text.replace("w", "word") for text in texts], evaluation, tmp_path, ngram=3, compare="visible")
+    names = ("doc", "value", "matched_text", "evaluation_set", "evaluation_file", "evaluation_item")
+    found = [(*row[:4], Path(row[4]).name, row[5]) for row in table_rows(out / "removed", *names)]
+    assert found == [(3, 1.0, "short", "sums", "sums.jsonl", 3), (4, 1.0, "e f h", "sums", "sums.jsonl", 2)]
+    spelled = {
+        name: [" ".join(f"{word}{word}" for word in text.split()) for text in own] for name, own in evaluation.items()
+    }
+    again = [" ".join(word if word[0] == "w" else word * 2 for word in text.split()) for text in texts]
+    (tmp_path / "again").mkdir()
+    out = outcome(again, spelled, tmp_path / "again", ngram=3)
+    found = [(*row[:4], Path(row[4]).name, row[5]) for row in table_rows(out / "removed", *names)]
+    assert found == [
+        (0, 2.0, "dd ee ff gg", "quiz", "quiz.jsonl", 2),
+        (1, 1.0, "dd ee ff", "quiz", "quiz.jsonl", 2),
+        (3, 1.0, "shortshort", "sums", "sums.jsonl", 3),
+        (4, 1.0, "ee ff hh", "sums", "sums.jsonl", 2),
     ]
+
+
+QUESTION = "Why is the Ζίπφ law of words, 1935, about 7 ranks?"  # ten words
+ITEMS = [
+    (QUESTION, "Because of habit"),
+    ("Who wrote Lolita, twice?", "Nabokov"),
+    ("Is it?", "No"),
+    (f"{QUESTION} " * 2, ""),
+]
+FILLER = "Some İstanbul text, which stays."
+
+
+@pytest.mark.parametrize(
+    ("text", "alone", "left"),
+    [
+        (f"{FILLER} {QUESTION} {FILLER}", True, f"{FILLER} ? {FILLER}"),
+        (f"{FILLER} {QUESTION} {FILLER}", False, None),
+        (
+            f"{FILLER} {QUESTION.upper()} It is: BECAUSE of\u00ad habit! {FILLER}",
+            False,
+            f"{FILLER} ? It is: ! {FILLER}",
+        ),
+        (f"> who wrote\n> Lolita twice?\n> {FILLER} -- Nabokov.", True, f"> ?\n> {FILLER} -- ."),
+        (f"> who wrote\n> Lolita twice?\n> {FILLER * 20} -- Nabokov.", True, None),
+        ("Is it? No", True, None),
+        ("Is it", True, ""),
+        (f"{QUESTION} {QUESTION}", True, ""),
+    ],
+)
+def test_short_questions_and_answers(tmp_path: Path, engine: ModuleType, text: str, alone: bool, left: str | None):
+    quiz = tmp_path / "quiz.jsonl"
+    quiz.write_text("".join(json.dumps({"text": question, "answer": answer}) + "\n" for question, answer in ITEMS))
+    for part in ("document", "span"):
+        stage = Decontaminate(
+            evaluation_files=(str(quiz),), answer_column="answer", removes_question=alone, removes_part=part
+        )
+        frame = frame_of(engine, [FILLER, text])
+        kept, outcome = apply_stage(engine, frame, stage)
+        texts = engine.to_arrow(kept).column("text").to_pylist()
+        assert texts == [FILLER] + ([text] if left is None else [left] if part == "span" and left else [])
+        assert outcome.details.get("quiz (question alone, kept)", 0) == (1 if not alone and left is None else 0)
 
 
 @pytest.mark.slow("evaluation texts in real text are found")
@@ -126,9 +174,7 @@ def test_real_text_hides_nothing(tmp_path: Path):
     out = outcome(texts, {"quiz": [*hidden.values()]}, tmp_path, slice_bytes=200_000)
     gone = {doc for doc, *_ in removed_rows(out)}
     assert (
-        hidden.keys()
-        <= gone
-        == {doc for doc, found in enumerate(found_in(texts, {"q": [*hidden.values()]}, 13)) if found}
+        hidden.keys() <= gone == {doc for doc, own in enumerate(found_in(texts, {"q": [*hidden.values()]}, 13)) if own}
     )
 
 
@@ -212,11 +258,11 @@ def test_texts_among_the_outputs_are_refused_before_anything_is_deleted(tmp_path
 
 
 def test_a_broken_record_is_counted_from_the_start_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(decontaminate, "SLICE_BYTES", 100)
+    monkeypatch.setattr(evaluation_items, "SLICE_BYTES", 100)
     quiz = tmp_path / "quiz.jsonl"
     quiz.write_bytes(records_of(["some words"] * 40) + b"no record\n")
     with pytest.raises(InputError, match="record 41: not valid JSON"):
-        Decontaminate(evaluation_files=(str(quiz),)).table(load_engine("cpu"))
+        Decontaminate(evaluation_files=(str(quiz),)).evaluation(load_engine("cpu"))
 
 
 def test_one_path_needs_no_list(tmp_path: Path):
@@ -233,20 +279,36 @@ def test_one_path_needs_no_list(tmp_path: Path):
         (None, "quiz.jsonl"),
         (b'{"text": "a b"}\nno record\n', "record 2: not valid JSON"),
         (b'{"text": " "}\n', "the evaluation texts of quiz have no words"),
+        (b'{"text": "a b", "answers": "c"}\n', "no record has words in 'answer', the answer_column"),
     ],
-    ids=["missing", "broken", "empty"],
+    ids=["missing", "broken", "empty", "without answers"],
 )
 def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path, content: bytes | None, told: str):
     path, quiz = tmp_path / "made.jsonl", tmp_path / "quiz.jsonl"
     path.write_bytes(records_of(["one two three"]))
     if content is not None:
         quiz.write_bytes(content)
-    recipe = recipe_of(
-        path, stages=[{"kind": "decontaminate", "evaluation_files": [str(quiz)]}], output={"formats": []}
-    )
+    stage = {"kind": "decontaminate", "evaluation_files": [str(quiz)]}
+    stage |= {"answer_column": "answer"} if "answer" in told else {}
+    recipe = recipe_of(path, stages=[stage], output={"formats": []})
     with pytest.raises(InputError, match=told):
         run(recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_says_how_many_items_are_searched_in_which_way(tmp_path: Path):
+    long = " ".join(f"word{number}" for number in range(20))
+    questions = [long, "one two three four five six seven eight", "one two three four", "one two"]
+    (tmp_path / "quiz.jsonl").write_bytes(records_of(questions, answer="five"))
+    (tmp_path / "made.jsonl").write_bytes(records_of(["A text.", f"Copied: {long}"]))
+    for answers, short, whole in (({}, 1, 2), ({"answer_column": "answer"}, 2, 1)):
+        stage = {"kind": "decontaminate", "evaluation_files": [str(tmp_path / "quiz.jsonl")], **answers}
+        recipe = recipe_of(tmp_path / "made.jsonl", stages=[stage], output={"formats": []})
+        found = f"3 with fewer words than an n-gram: {short} searched as short questions, {whole} found only as whole"
+        report = run(recipe, tmp_path / "out", engine="cpu", force=True).report
+        assert found in recipe.stages[0].explain()[-1]
+        assert any(found in warning for warning in report["warnings"])
+        assert f"1 removed, by quiz 1; 4 evaluation items, {found}" in (tmp_path / "out/report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -261,6 +323,8 @@ def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path,
         ),
         ({"ngram": 0}, "ngram must be at least 1, not 0"),
         ({"min_ngrams": 0}, "min_ngrams must be at least 1, not 0"),
+        ({"removes": "spans"}, "removes must be document or span, not 'spans'; did you mean span?"),
+        ({"removes_question": False}, "keeps questions without their answers; it needs answer_column"),
         ({"compare": "lower"}, "no comparison 'lower'; did you mean lowercase"),
     ],
 )

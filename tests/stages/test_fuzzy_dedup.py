@@ -355,7 +355,7 @@ def test_chain_joins_all_and_says_how_alike_the_ends_are(tmp_path):
             r"with 8 permutations no bands find 99.5% of the pairs at threshold 0.1",
         ),
         ({"unit": "byte"}, r"unit must be one of word, character, not 'byte'"),
-        ({"compare": "upper"}, r"compare must be one of lowercase, exact, folded, not 'upper'"),
+        ({"compare": "upper"}, r"compare must be one of lowercase, exact, folded, visible, not 'upper'"),
         ({"verify": "maybe"}, r"verify must be one of exact, signature, none, not 'maybe'"),
         ({"keep": "last"}, r"keep must be one of first, longest or a list of input names, not 'last'"),
         ({"keep": []}, r"keep must list each input once, not \[\]"),

@@ -128,6 +128,7 @@ def test_results_written_by_hand():
         (RewriteSteps(characters="basic"), "it's <1>, o-k?! é_漢…", "its 1, ok?! é_漢"),
         (RewriteSteps(characters="folded"), "It's 1,234 “ab”$٣.", "It s 0 000  ab $0 "),
         (RewriteSteps(characters="folded", whitespace="collapse"), "...a, b!?\n-9-", "a b 0"),
+        (RewriteSteps(characters="visible"), "> so\u00adft `a\u200b1,2`|\ufe0f+€_e\x07\t", "  soft  a1 2     e\t"),
         (RewriteSteps(whitespace="lines"), "\n a \r\n\r\n\n\n  b\t\nc \n", "a\n\n  b\nc"),
         (RewriteSteps(whitespace="strip"), "\xa0 a  b\n", "a  b"),
         (RewriteSteps(unicode="nfc"), "e\u0301ﬁ", "éﬁ"),

@@ -146,6 +146,8 @@ def flag_columns(package: dict[str, Any], script: np.ndarray) -> dict[int, np.nd
         tables.SYMBOL: ~(word | space | points(".,!?")),
         tables.TAG_START: points("<"),
         tables.SIGMA: points("\u03a3"),
+        tables.SIGN: is_any(category, "Sm Sc Sk So"),
+        tables.INVISIBLE: (category == "Cf") | (category == "Cc") & ~space | points(tables.IGNORABLE),
     }
 
 

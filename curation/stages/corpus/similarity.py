@@ -28,6 +28,7 @@ COMPARISONS = {
     "lowercase": RewriteSteps(lowercase=True),
     "exact": RewriteSteps(),
     "folded": RewriteSteps(lowercase=True, characters="folded"),
+    "visible": RewriteSteps(lowercase=True, characters="visible"),
 }
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"

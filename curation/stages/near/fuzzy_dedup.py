@@ -82,7 +82,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     unit          `word` or `character`
     words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
     compare       `lowercase`: compare `text.lower()`; `exact`: the text unchanged; `folded`: lower case, decimal digits
-                  replaced by 0, punctuation (categories P*) by a space
+                  replaced by 0, punctuation (categories P*) by a space; `visible`: as in `decontaminate`
     permutations  number of components of the MinHash signature; 4 bytes each per candidate with `verify: signature`
     seed          seed of the permutations, below 2^64
     threshold     Jaccard similarity in (0, 1]

@@ -35,7 +35,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
 
     ngram             number of words in an n-gram; at least 1
     min_seen          share of n-grams, in (0, 1]
-    compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`; `folded`: as in `fuzzy_dedup`
+    compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`; `folded` and `visible`: as in
+                      `fuzzy_dedup`
     words             what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
     max_memory_bytes  upper bound of the n-gram table in bytes: 18 per n-gram, about one n-gram per word. The table
                       is sized for all documents that reach the stage, before it reads their texts. A corpus that

@@ -1,100 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The n-gram of an evaluation text that a document contains, and the file and item that hold it."""
+"""The items of evaluation texts, as tasks look them up: n-grams, short questions, and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from curation.arrays import load_arrays
-from curation.contract import TEXT, Engine
-from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
+from curation.contract import ROW, TEXT, Engine
+from curation.errors import InputError, counted
+from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable, table_of
+from curation.reading import probe, read_documents, shown
+from curation.reading.changes import check_unchanged
+from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
+from curation.stages.corpus.keep_orders import as_strings
+from curation.stages.corpus.similarity import ShingleSettings, compared_text
 from curation.system.files import commit
+from curation.system.steps import each
 
-NOTES = {"ngram": "large_string", "evaluation_file": "string", "evaluation_item": "int64"}  # columns of `removed/`
-PIECE_WORDS = 64  # a text is searched in pieces, then the first piece that matches word by word
-WINDOW = 1 << 20  # characters of a long text that are searched at once
-OVERLAP = 1 << 14  # of two windows
+SLICE_BYTES = BATCH_BYTES = 16 << 20
+KEY_WORDS = 4  # consecutive words of a short question by which it is found
+ALONE_WORDS = 8  # a short question of so many words is found without its answer
+ANSWER_WORDS = 8  # words of an answer that are compared, from its start
+BY_NGRAMS, SHORT, WHOLE_DOCUMENT = 0, 1, 2  # how an item is searched
+
+
+class ShortItem(NamedTuple):
+    """A question of fewer words than an n-gram: its item, its words, and the first of the KEY_WORDS of its key."""
+
+    item: int
+    words: tuple[str, ...]
+    key: int
 
 
 class EvaluationItems(NamedTuple):
-    """The first place of each n-gram among evaluation texts: 20 bytes per n-gram.
+    """The items of evaluation texts: 16 bytes per n-gram and the words of short questions and of answers.
 
-    files         names of the files
+    names, files  of the inputs, and of their files
+    places        int64 (items, 4): the input, the file, the record from 1, and how the item is searched
+    answers       words of the answer of each item, joined by spaces; "" for none; empty if no item has one
     hashes        uint64, ascending and distinct: the n-grams
-    file_number   int32: index into `files` of each n-gram
-    item          int64: number of the record in that file, from 1
+    first_item    int64: the first item that has each n-gram
+    short         short questions, in the order of `key_hashes`
+    key_hashes    uint64, ascending: their keys
     """
 
+    names: tuple[str, ...]
     files: tuple[str, ...]
+    places: np.ndarray
+    answers: tuple[str, ...]
     hashes: np.ndarray
-    file_number: np.ndarray
-    item: np.ndarray
+    first_item: np.ndarray
+    short: tuple[ShortItem, ...]
+    key_hashes: np.ndarray
+
+    def answer(self, item: int) -> tuple[str, ...]:
+        """Return the compared words of an answer."""
+        return tuple(self.answers[item].split()) if self.answers else ()
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all items."""
+        content = hashlib.sha256(msgspec.json.encode((self.names, self.files, self.answers, self.short)))
+        for array in (self.places, self.hashes, self.first_item, self.key_hashes):
+            content.update(array.tobytes())
+        return content.hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write the places to `path` as `.npz`."""
+        """Write the items to `path` as `.npz`."""
+        texts = np.frombuffer(msgspec.json.encode((self.names, self.files, self.answers, self.short)), np.uint8)
         with commit(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, files=np.array(self.files), hashes=self.hashes, file_number=self.file_number, item=self.item)
+            np.savez(
+                file, texts=texts, places=self.places, hashes=self.hashes, first_item=self.first_item,
+                key_hashes=self.key_hashes,
+            )  # fmt: skip
+
+    def count(self, search: int) -> int:
+        """Return how many items are searched in a way."""
+        return int(np.count_nonzero(self.places[:, 3] == search))
+
+    def searched(self) -> str:
+        """Return how many items are searched, and how."""
+        short, whole = self.count(SHORT), self.count(WHOLE_DOCUMENT)
+        return (
+            f"{counted(len(self.places), 'evaluation item')}, {short + whole:,} with fewer words than an n-gram: "
+            f"{short:,} searched as short questions, {whole:,} found only as whole documents"
+        )
+
+
+class Evaluation(NamedTuple):
+    """Items, with the tables of their n-grams and of the keys of short questions (None: there are none)."""
+
+    items: EvaluationItems
+    ngrams: NgramTable
+    keys: NgramTable | None
+
+
+def evaluation_of(items: EvaluationItems) -> Evaluation:
+    """Return items with their tables."""
+    keys = np.unique(items.key_hashes)
+    return Evaluation(items, _table(items.hashes), _table(keys) if len(keys) else None)
+
+
+def _table(hashes: np.ndarray) -> NgramTable:
+    return table_of(("",), hashes, np.zeros(len(hashes), np.int32))
 
 
 @lru_cache(maxsize=TABLES_AT_ONCE)
-def load_items(path: Path) -> EvaluationItems:
-    """Return the places that `save` wrote, read once per process."""
+def load_evaluation(path: Path) -> Evaluation:
+    """Return the items that `save` wrote, read once per process; the content of a path never changes."""
     stored = load_arrays(path)
-    return EvaluationItems(tuple(stored["files"].tolist()), stored["hashes"], stored["file_number"], stored["item"])
+    kind = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[ShortItem, ...]]
+    names, files, answers, short = msgspec.json.decode(stored["texts"].tobytes(), type=kind)
+    arrays = (stored[name] for name in ("places", "hashes", "first_item", "key_hashes"))
+    places, hashes, first_item, key_hashes = arrays
+    return evaluation_of(EvaluationItems(names, files, places, answers, hashes, first_item, short, key_hashes))
 
 
-def first_matches(
-    engine: Engine, texts: Sequence[str], table: NgramTable, items: EvaluationItems, ngram: int
-) -> dict[str, pa.Array]:
-    """Return NOTES for texts that match the table: the first n-gram of each that matches, and its place. An n-gram of
-    more than OVERLAP characters may be null."""
-    windows = [_first_window(engine, text, table, ngram) for text in texts]
-    found = _first_pieces(engine, [_pieces(text, ngram, PIECE_WORDS) for text in windows], table, ngram)
-    found = _first_pieces(engine, [_pieces(text, ngram, 1) for text in found], table, ngram)
-    hashes, offsets = engine.shingles(_texts(engine, found), ngram, False)
-    matched = np.diff(offsets) > 0
-    places = np.zeros(len(texts), np.int64)
-    places[matched] = np.searchsorted(items.hashes, hashes[offsets[:-1][matched]])
-    file = pa.array(items.files, pa.string()).take(pa.array(items.file_number[places], mask=~matched))
-    return {
-        "ngram": pa.array([text or None for text in found], pa.large_string()),
-        "evaluation_file": file,
-        "evaluation_item": pa.array(items.item[places], mask=~matched),
-    }
+def read_items(
+    engine: Engine, files: Sequence[SourceFile], settings: ShingleSettings, answer_column: str
+) -> EvaluationItems:
+    """Return the items of files. InputError for a rejected record: its content would otherwise stay in the training
+    data unnoticed."""
+    sources = [probe(file) for file in files]
+    names = tuple(dict.fromkeys(file.source for file in sources))
+    shown_files = tuple(dict.fromkeys(shown(file.path) for file in sources))
+    places: list[np.ndarray] = [np.zeros((0, 4), np.int64)]
+    hashes, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    answers: list[str] = []
+    short: list[ShortItem] = []
+    first = before = 0
+    for file in each(sources, "reading evaluation texts", "file", size=lambda file: max(file.bytes, 0)):
+        for table, numbers in _batches(file):
+            text = compared_text(engine, engine.from_arrow(table)[TEXT], settings)
+            batch, offsets = engine.shingles(text, settings.ngram, False)
+            own = np.full((len(table), 4), BY_NGRAMS, np.int64)
+            own[:, 0], own[:, 1], own[:, 2] = names.index(file.source), shown_files.index(shown(file.path)), numbers
+            told = _answers(engine, table, settings, answer_column)
+            few = engine.measure(text, ("words",))["words"] < settings.ngram
+            texts = engine.to_arrow(text.to_frame(TEXT)).column(TEXT).combine_chunks().filter(pa.array(few))
+            for row, question in zip(np.flatnonzero(few).tolist(), texts.to_pylist(), strict=True):
+                words = tuple((question or "").split())
+                is_short = len(words) >= KEY_WORDS and (len(words) >= ALONE_WORDS or bool(told and told[row]))
+                own[row, 3] = SHORT if is_short else WHOLE_DOCUMENT
+                if is_short:
+                    short.append(ShortItem(first + row, words, _key_of(words)))
+            hashes.append(batch)
+            owners.append(np.repeat(np.arange(first, first + len(table)), np.diff(offsets)))
+            places.append(own)
+            answers += told
+            first += len(table)
+        if answer_column and not any(answers[before:]):
+            raise InputError(
+                f"evaluation texts {shown(file.path)}: no record has words in {answer_column!r}, the answer_column. "
+                "Name the column of the answers"
+            )
+        before = first
+    distinct, at = np.unique(np.concatenate(hashes), return_index=True)
+    if not len(distinct):
+        raise InputError(f"the evaluation texts of {', '.join(names)} have no words")
+    keys = [" ".join(item.words[item.key : item.key + KEY_WORDS]) for item in short]
+    key_hashes = engine.shingles(column_of(engine, keys), KEY_WORDS, False)[0]
+    order = np.argsort(key_hashes, kind="stable")
+    sorted_short = tuple(short[place] for place in order.tolist())
+    first_item = np.concatenate(owners)[at]
+    return EvaluationItems(
+        names, shown_files, np.concatenate(places), tuple(answers), distinct, first_item, sorted_short,
+        key_hashes[order],
+    )  # fmt: skip
 
 
-def _texts(engine: Engine, texts: Sequence[str]) -> pa.Array:
+def column_of(engine: Engine, texts: Sequence[str]) -> pa.Array:
+    """Return texts as a column of the engine."""
     return engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))[TEXT]
 
 
-def _first_window(engine: Engine, text: str, table: NgramTable, ngram: int) -> str:
-    """The first part of a long text that matches; short texts are returned whole."""
-    for start in range(0, len(text) if len(text) > WINDOW else 0, WINDOW - OVERLAP):
-        window = text[start : start + WINDOW]
-        if engine.ngram_hits(_texts(engine, [window]), table, ngram)[0][0]:
-            return window
-    return text[:WINDOW]
+def _key_of(words: Sequence[str]) -> int:
+    """Return the first of KEY_WORDS consecutive words that few texts have: those with most bytes."""
+    sizes = [len("".join(words[at : at + KEY_WORDS]).encode()) for at in range(len(words) - KEY_WORDS + 1)]
+    return sizes.index(max(sizes))
 
 
-def _pieces(text: str, ngram: int, step: int) -> list[str]:
-    """A text in pieces of `step` n-grams, with words joined by a space."""
-    words = text.split()
-    last = max(len(words) - ngram + 1, 1)
-    return [" ".join(words[k : min(k + step, last) + ngram - 1]) for k in range(0, last, step)]
+def _answers(engine: Engine, table: pa.Table, settings: ShingleSettings, column: str) -> list[str]:
+    """Return the compared words of the answers; empty without a column."""
+    if not column:
+        return []
+    values = pa.table({TEXT: as_strings(table.column(column), column)})
+    text = compared_text(engine, engine.from_arrow(values)[TEXT], settings)
+    texts = engine.to_arrow(text.to_frame(TEXT)).column(TEXT).to_pylist()
+    return [" ".join((answer or "").split()[:ANSWER_WORDS]) for answer in texts]
 
 
-def _first_pieces(engine: Engine, pieces: Sequence[Sequence[str]], table: NgramTable, ngram: int) -> list[str]:
-    """The first piece of each text that matches; "" if none does."""
-    hits, _ = engine.ngram_hits(_texts(engine, [piece for group in pieces for piece in group]), table, ngram)
-    first, found = 0, []
-    for group in pieces:
-        at = np.flatnonzero(hits[first : first + len(group)])
-        found.append(group[at[0]] if len(at) else "")
-        first += len(group)
-    return found
+def _batches(file: SourceFile) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    """Yield the records of a file, batch by batch, with their numbers from 1."""
+    records = 0  # of earlier slices
+    for input_slice in plan_slices([file], SLICE_BYTES):
+        rows = 0
+        for documents in read_documents(input_slice, BATCH_BYTES):
+            rows += documents.rows
+            for entry in documents.rejected:
+                number = records + entry.row + 1
+                raise InputError(f"evaluation texts {shown(file.path)}, record {number:,}: {entry.error}")
+            yield documents.table, documents.table.column(ROW).to_numpy() + records + 1
+        check_unchanged(input_slice)
+        records += rows

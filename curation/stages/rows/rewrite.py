@@ -49,7 +49,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     markup      `strip` deletes `<[^>]+>`; `strip_line` deletes `<.*?>` within a line
     control     `strip` deletes category Cc except tab, line feed and carriage return; `strip_all` deletes all of Cc
     characters  `basic` deletes characters outside `[\w\s.,!?]`; `folded` replaces each decimal digit by 0 and each
-                punctuation character (categories P*) by a space
+                punctuation character (categories P*) by a space; `visible` deletes characters that nobody sees, such as
+                soft hyphens, and replaces each punctuation character and sign (P*, S*) by a space
     lowercase   true applies `str.lower()`
     whitespace  `collapse` replaces each run of white space by one space and strips; `strip` only strips; `lines` strips
                 line ends and keeps at most one blank line in a row; `blank_lines` only keeps at most one blank line in

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaks: the evaluation items that a document contains, and where.
+
+The few documents with a known n-gram are searched here, on the host, so the result does not depend on the engine. A
+document contains an item if it has `min_ngrams` of its n-grams, and if these say something: their different words with
+a letter have LETTERS bytes per word of an n-gram. Tables of numbers, alphabets and idioms of code do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from curation.contract import Engine
+from curation.kernels import tables
+from curation.kernels.hashing import mix64, unmix64
+from curation.kernels.minhash import BASE
+from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, RewriteSteps, plan_steps
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
+from curation.stages.rows.evaluation_items import ALONE_WORDS, KEY_WORDS, Evaluation, EvaluationItems, column_of
+
+LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
+NEAR_WORDS = 50  # an answer is searched so many words before and after a question
+WINDOW = 1 << 20  # characters of texts that are searched at once
+OVERLAP = 1 << 14  # of two windows of a long text
+WHOLE_QUESTION = -1  # in place of n-grams of a short question
+SHOWN_CHARACTERS = 1000  # of a matched text
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """When a document contains an item: the settings of `decontaminate` that tasks need."""
+
+    ngram: int
+    min_ngrams: int
+    compare: str
+    words: str
+    removes: str
+    removes_question: bool
+
+    @property
+    def shingles(self) -> ShingleSettings:
+        """The settings of n-grams."""
+        return ShingleSettings(COMPARISONS[self.compare], self.ngram, False, self.words)
+
+
+class Leak(NamedTuple):
+    """An item in a document.
+
+    item      number of the item
+    ngrams    how many different n-grams of the item the document has
+    text      the longest run of matched words
+    spans     matched runs: the first character and the one after it, of the characters that are no white space
+    counts    whether the item counts: false for a question whose answer is missing, if questions alone are kept
+    """
+
+    item: int
+    ngrams: int
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    counts: bool
+
+
+class _Evidence:
+    """What a document has of one item."""
+
+    def __init__(self) -> None:
+        self.ngrams: set[int] = set()
+        self.words: set[str] = set()  # that match
+        self.text: list[str] = []  # the longest run of them
+        self.spans: set[tuple[int, int]] = set()  # to cut
+        self.answered = self.is_all = False  # nothing else is in the document
+
+
+_Found = dict[int, _Evidence]  # by item
+
+
+class _Window(NamedTuple):
+    """Words of a part of a document, and the number of its characters before them, without white space."""
+
+    document: int
+    words: list[str]
+    before: int
+    is_all: bool
+    ends: np.ndarray  # characters before each word, and in all
+
+
+def find_leaks(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[list[Leak]]:
+    """Return the leaks of each compared text, the one with most n-grams first."""
+    items = evaluation.items
+    evidence: list[_Found] = [{} for _ in texts]
+    for windows in _groups(_windows(texts)):
+        for window, words in zip(windows, _word_hashes(engine, windows), strict=True):
+            _search_ngrams(window, words, items, rule, evidence[window.document])
+            if len(items.short):
+                _search_short(window, words, items, evidence[window.document])
+    return [_judged(found, items, rule) for found in evidence]
+
+
+def _windows(texts: Sequence[str]) -> Iterator[_Window]:
+    for number, text in enumerate(texts):
+        before, step = 0, WINDOW - OVERLAP
+        for start in range(0, max(len(text) - OVERLAP, 1), step):
+            is_all = len(text) <= WINDOW
+            words = (text if is_all else text[start : start + WINDOW]).split()
+            yield _Window(number, words, before, is_all, np.cumsum([0, *map(len, words)]))
+            if is_all:
+                break
+            before += sum(map(len, text[start : start + step].split()))
+
+
+def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
+    """Yield windows together up to about WINDOW characters."""
+    group: list[_Window] = []
+    size = 0
+    for window in windows:
+        group.append(window)
+        size += 6 * len(window.words)
+        if size >= WINDOW:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _word_hashes(engine: Engine, windows: Sequence[_Window]) -> list[np.ndarray]:
+    """Return the hashes of the words of each window. The n-gram of one word is its mixed hash."""
+    words = [word for window in windows for word in window.words]
+    hashes = unmix64.py_func(engine.shingles(column_of(engine, words), 1, False)[0])
+    return np.split(hashes, np.cumsum([len(window.words) for window in windows])[:-1])
+
+
+def _matches(words: np.ndarray, known: np.ndarray, ngram: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first word of each n-gram that is in `known` (ascending), and its place there."""
+    size = min(ngram, len(words))
+    value = np.zeros(len(words) - size + 1 if size else 0, np.uint64)
+    for power in range(size):  # as in `curation.kernels.minhash`
+        value = value * BASE + words[power : power + len(value)]
+    hashes = mix64.py_func(value)
+    places = np.searchsorted(known, hashes)
+    starts = np.flatnonzero(known[np.minimum(places, len(known) - 1)] == hashes)
+    return starts, places[starts]
+
+
+def _search_ngrams(window: _Window, words: np.ndarray, items: EvaluationItems, rule: Rule, found: _Found) -> None:
+    """Note the n-grams of items in a window, and the runs of words that they make."""
+    starts, grams = _matches(words, items.hashes, rule.ngram)
+    owners = items.first_item[grams]
+    order = np.lexsort((starts, owners))
+    starts, grams, owners = starts[order], grams[order], owners[order]
+    begins = np.diff(owners, prepend=-1) != 0
+    begins[1:] |= starts[1:] > starts[:-1] + rule.ngram
+    for first, last in pairwise([*np.flatnonzero(begins).tolist(), len(starts)]):
+        item, start = int(owners[first]), int(starts[first])
+        stop = min(int(starts[last - 1]) + rule.ngram, len(window.words))
+        entry = found.setdefault(item, _Evidence())
+        entry.ngrams.update(grams[first:last].tolist())
+        _note(entry, window, start, stop, _near(window.words, start, stop, items.answer(item)))
+
+
+def _search_short(window: _Window, words: np.ndarray, items: EvaluationItems, found: _Found) -> None:
+    """Note the short questions in a window."""
+    starts, places = _matches(words, items.key_hashes, KEY_WORDS)
+    lasts = np.searchsorted(items.key_hashes, items.key_hashes[places], side="right")
+    for at, place, last in zip(starts.tolist(), places.tolist(), lasts.tolist(), strict=True):
+        for item, question, key in items.short[place:last]:
+            start, stop = at - key, at - key + len(question)
+            if start < 0 or tuple(window.words[start:stop]) != question:
+                continue
+            near = _near(window.words, start, stop, items.answer(item))
+            if near is not None or len(question) >= ALONE_WORDS:
+                entry = found.setdefault(item, _Evidence())
+                entry.ngrams = entry.ngrams or {WHOLE_QUESTION}
+                _note(entry, window, start, stop, near)
+
+
+def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) -> tuple[int, int] | None:
+    """Return where the words of an answer are, after or before a question; None without them."""
+    if not answer:
+        return None
+    after = range(stop, min(stop + NEAR_WORDS, len(words)) - len(answer) + 1)
+    before = range(max(start - NEAR_WORDS, 0), start - len(answer) + 1)
+    for place in (*after, *before):
+        if tuple(words[place : place + len(answer)]) == answer:
+            return place, place + len(answer)
+    return None
+
+
+def _note(entry: _Evidence, window: _Window, start: int, stop: int, answer: tuple[int, int] | None) -> None:
+    """Add a run of matched words, and the answer near it."""
+    words = window.words[start:stop]
+    entry.words.update(words)
+    entry.answered |= answer is not None
+    entry.is_all |= window.is_all and len(window.words) == len(words)
+    if len(words) > len(entry.text):
+        entry.text = words
+    for low, high in ((start, stop), *([answer] if answer else [])):
+        entry.spans.add((window.before + int(window.ends[low]), window.before + int(window.ends[high])))
+
+
+def says_something(words: Iterable[str], size: int) -> bool:
+    """Return whether the different words with a letter have LETTERS bytes per word of `size` words."""
+    return sum(len(word.encode()) for word in {*words} if any(map(str.isalpha, word))) >= LETTERS * size
+
+
+def _judged(found: _Found, items: EvaluationItems, rule: Rule) -> list[Leak]:
+    leaks = []
+    for item, entry in found.items():
+        is_evidence = entry.is_all or says_something(entry.words, min(rule.ngram, len(entry.text)))
+        if len(entry.ngrams) >= rule.min_ngrams and is_evidence:
+            counts = rule.removes_question or entry.answered or not items.answer(item)
+            text = " ".join(entry.text)[:SHOWN_CHARACTERS]
+            leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts))
+    return sorted(leaks, key=lambda leak: (not leak.counts, -leak.ngrams, leak.item))
+
+
+def without_spans(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSteps) -> str:
+    """Return a text without spans of the compared text, which count its characters that are no white space."""
+    plan = plan_steps(steps)
+    unicode = tables.load_tables()
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
+    flags = unicode.flags[unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
+    flags = flags.astype(np.int64)
+    counts = 1 + ((flags & tables.LOWER_SPECIAL != 0) & bool(plan[LOWERCASE])).astype(np.int64)
+    blank = (flags & plan[FOLD] != 0) & (flags & tables.DIGIT == 0)
+    counts[blank | (flags & (int(plan[DROP]) | tables.SPACE) != 0)] = 0
+    ends = np.cumsum(counts)
+    kept = np.ones(len(text), bool)
+    for start, stop in spans:
+        first, last = np.searchsorted(ends, (start, stop - 1), side="right")
+        kept[first : last + 1] = False
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]))).reshape(-1, 2)
+    return "".join(text[first:last] for first, last in edges.tolist())
