@@ -209,12 +209,17 @@ def check_disk(
     Inputs are sampled only if the bound of `most_needed` does not fit, which takes up to 2 s. The check passes if the
     free space cannot be found. Streamed data sets and URLs of unknown size are not counted.
     """
-    free = free_bytes(folder)
+    free, copied = free_bytes(folder), copied_bytes(files)
     if free < 0 or (most := most_needed(recipe, files)) <= free:
         return
     why = (
         f"{shown_bytes(free)} of disk are free, which may be too little" if most < math.inf else "mix repeats documents"
     )
+    copies = DiskNeed(
+        folder=str(folder), parts={"_work": copied}, needed=copied, present=bytes_of_run(folder), free=free
+    )
+    if copies.missing:  # the sample would copy the files, too
+        raise OutputError(refusal(copies))
     progress.log(f"{why}: reading a sample of the inputs")
     need = disk_need(recipe, survey_inputs(recipe, files, engine, tokenizer), tokenizer, folder)
     if need.missing:

@@ -27,8 +27,6 @@ VERSION_DIGITS = 16
 MAX_SHOWN = 80  # characters of a header in a message
 NUMBER = re.compile(r"[0-9]{1,18}")
 CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
-
-
 OTHER_VERSION = "the server reports another version"
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from curation.errors import InputError
@@ -52,7 +53,7 @@ class RemoteFile(io.RawIOBase):
         self.path = path
         self.position = 0
         self._state, self._planned_version = State(planned[0]), planned[1]
-        self._is_contradicted = False
+        self._asks_again = False
         self._block, self._block_start = b"", 0  # the bytes that were fetched last
         said = self._try(lambda: self._opened().said)
         self.size, self.version = said.size, said.version
@@ -64,8 +65,9 @@ class RemoteFile(io.RawIOBase):
 
     def _opened(self) -> Any:
         if self._source is None:
-            source = _open_source(self.path, self._state, self._is_contradicted)
-            if "" not in (versions := (self._planned_version, source.said.version)) and versions[0] != versions[1]:
+            source = _open_source(self.path, self._state, self._asks_again)
+            planned, now = self._planned_version, source.said.version
+            if planned and now and planned != now:
                 raise ChangedError(OTHER_VERSION)
             self._source = source
         return self._source
@@ -82,7 +84,7 @@ class RemoteFile(io.RawIOBase):
                 refuse_local(self.path, raised)
                 error = cause_of(raised)
                 refuse_remote(self.path, error)
-                self._is_contradicted |= isinstance(error, AnswerError)
+                self._asks_again |= isinstance(error, AnswerError)
                 self._drop()
                 if attempt == TRIES:
                     self._give_up(error)
@@ -99,9 +101,10 @@ class RemoteFile(io.RawIOBase):
 
     def _drop(self) -> None:
         if self._source is not None:
-            self._state = self._source.state
-            self._source.close()
-            self._source = None
+            source, self._source = self._source, None
+            self._state = source.state
+            with suppress(Exception):  # of a connection that is broken
+                source.close()
 
     def readable(self) -> bool:
         return True
@@ -151,12 +154,12 @@ class RemoteFile(io.RawIOBase):
         return data
 
 
-def _open_source(url: str, known: State, is_contradicted: bool) -> Any:
+def _open_source(url: str, known: State, again: bool) -> Any:
     plain = url.removeprefix(LITERAL)
     if is_http(plain):
         from curation.reading.http import HttpFile
 
-        return HttpFile(plain, known, is_contradicted)
+        return HttpFile(plain, known, again)
     from curation.reading.stores import OtherFile, S3File, open_store
 
     files, path = open_store(url)

@@ -82,7 +82,7 @@ class S3File:
             raise AnswerError(f"the store sends no byte of the file for {answers.SILENT_SECONDS:g} s") from None
         finally:
             body.close()
-        return b"".join(blocks)
+        return b"".join(blocks)[: stop - start]
 
     async def _call(self, method: str, **parameters: Any) -> Any:
         from botocore.exceptions import BotoCoreError  # of the client: no connection, no credentials

@@ -19,7 +19,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import InputError
+from curation.errors import InputError, OutputError
+from curation.planning import disk
 from curation.planning.disk import most_needed
 from curation.planning.remote_copies import copied_bytes
 from curation.reading import answers, copies, paths, probe, read_documents, remote
@@ -468,6 +469,10 @@ def test_a_run_has_its_copy_in_its_folder(server: Files, tmp_path: Path, monkeyp
     plain = [msgspec.structs.replace(file, is_whole=False) for file in files]
     assert copied_bytes(files) == len(data) == most_needed(recipe, files) - most_needed(recipe, plain)
     monkeypatch.setattr(tabular, "local_path", lambda file: file.copy)  # no temporary one
+    with monkeypatch.context() as full:
+        full.setattr(disk, "free_bytes", lambda _: len(data) - 1)
+        with pytest.raises(OutputError, match=rf"\({len(data):,} bytes: _work .*Free 1 bytes"):
+            run(recipe, tmp_path / "out", engine="cpu", workers=1)
     server.requests.clear()
     run(recipe, tmp_path / "out", engine="cpu", workers=1)
     wholes = [request for request in server.requests if request.method == "GET" and request.stop != 1]

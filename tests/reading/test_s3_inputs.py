@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs in the S3 of moto's server: each part is of the state of the plan, and listed keys are taken as they are."""
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
 from curation.errors import InputError
-from curation.reading import probe, read_documents, remote
+from curation.reading import answers, probe, read_documents, remote
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
@@ -144,3 +146,28 @@ def test_listed_keys_are_taken_as_they_are(store: Store):
 def test_an_object_that_does_not_exist_is_one_message(url: str, store: Store):
     with pytest.raises(InputError, match=f"{url} does not exist"):
         planned(url)
+
+
+@pytest.mark.parametrize(
+    ("silent", "message"), [("head_object", "does not answer within"), ("read", "sends no byte of")]
+)
+def test_a_silent_store_is_not_waited_for_without_end(
+    silent: str, message: str, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    slices, call = planned(), s3fs.S3FileSystem._call_s3
+
+    async def end_never(*_: Any) -> bytes:
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    async def call_or_wait(files: Any, method: str, *more: Any, **parameters: Any) -> Any:
+        if method == silent:
+            return await end_never()
+        answer = await call(files, method, *more, **parameters)
+        if method == "get_object":
+            answer["Body"] = SimpleNamespace(read=end_never, close=answer["Body"].close)
+        return answer
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", call_or_wait)
+    monkeypatch.setattr(answers, "ANSWER_SECONDS" if silent == "head_object" else "SILENT_SECONDS", 0.05)
+    with pytest.raises(InputError, match=rf"made\.jsonl: the store {message}.* 0\.05 s, in 5 tries"):
+        texts_in(slices)
