@@ -63,11 +63,6 @@ def in_file_types(table: pa.Table) -> pa.Table:
     return without_nan(pa.table(columns, schema=file_schema(table.schema)))
 
 
-def read_row_group(file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a row group of a file of this version, or of an earlier one, in the types of this version."""
-    return in_file_types(file.read_row_group(group, columns=columns))
-
-
 def check_strings(table: pa.Table) -> None:
     """Raise InputError for a string above LARGEST_STRING."""
     if table.nbytes <= LARGEST_STRING:

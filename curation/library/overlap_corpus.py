@@ -30,9 +30,12 @@ from curation.reading.changes import check_unchanged
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
+from curation.reading.streams import is_damage
 from curation.reading.texts import local_inputs
 from curation.run_folder.folder import REPORT
+from curation.run_folder.tables import Part
 from curation.stages.corpus.similarity import ShingleSettings, compared_text
+from curation.system.damage import damaged
 
 SLICE_BYTES = 16 << 20
 MODEL_SLICE_BYTES = 1 << 20  # models read slowly: more tasks keep all workers busy to the end
@@ -41,10 +44,11 @@ BATCH_TOKENS = 1 << 20
 
 
 class FilesTask(NamedTuple):
-    """A slice of files of documents, and the column of their stored vectors, if they have one."""
+    """A slice of files of documents, of a run or not, and the column of their stored vectors, if they have one."""
 
     slice: Slice
     stored: str = ""
+    is_run: bool = False
 
 
 class PairTask(NamedTuple):
@@ -99,6 +103,8 @@ def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | 
         if path is not None and os.path.lexists(path / REPORT):
             run = open_finished(path)
             need_documents(run, "check-overlap")
+            for part in run.parts("documents"):
+                Part(part)  # checks it
             entry = {"path": str(path / "documents"), "format": "parquet", "text_column": TEXT, "id_column": ID}
             column = stored_column(run, model) if model else ""
             stored[str(entry["path"])] = column
@@ -109,7 +115,8 @@ def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | 
             files.append(given)
     inputs = local_inputs(files, "train: ") if files else []
     slices = plan_slices([probe(file) for file in find_files(inputs)], MODEL_SLICE_BYTES if model else SLICE_BYTES)
-    return [*(FilesTask(part, stored.get(os.path.dirname(part.ranges[0].file.path), "")) for part in slices), *tasks]
+    folders = ((part, os.path.dirname(part.ranges[0].file.path)) for part in slices)
+    return [*(FilesTask(part, stored.get(folder, ""), folder in stored) for part, folder in folders), *tasks]
 
 
 def is_documents(path: str) -> bool:
@@ -152,6 +159,8 @@ def find_ngrams(engine: Engine, wanted: Wanted, task: FilesTask | PairTask) -> F
         if batch is not None and isinstance(task, FilesTask):
             rejected += len(batch.rejected)
             tally = rejections.add(tally, task.slice, batch)
+            if task.is_run and (damage := [entry for entry in batch.rejected if is_damage(entry.error)]):
+                raise damaged(task.slice.ranges[damage[0].file_index].file.path, damage[0].error)
         documents += len(frame)
         text_bytes += int(engine.byte_lengths(frame[TEXT]).sum())
         if search is not None:

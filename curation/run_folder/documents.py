@@ -66,8 +66,3 @@ def row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 def _part_path(folder: Path, number: int) -> Path:
     return folder / "documents" / f"part-{number:05d}.parquet"
-
-
-def part_files(folder: Path) -> list[Path]:
-    """Return the files of `documents/` or `removed/` in the order of their numbers, which may exceed five digits."""
-    return sorted(folder.glob("part-*.parquet"), key=lambda path: (len(path.name), path.name))

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import orjson
 import torch
 from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.indexed import IndexedReader
+from curation.system.damage import reading
+from curation.system.files import read_json
 from curation.system.html_table import Shown
 from curation.training.positions import check_at_least, fingerprint
 
@@ -64,17 +65,18 @@ class MegatronDataset(Shown, Dataset[torch.Tensor]):
         split    "train" (default), "valid" or "test"; the last two need `per_split.json`
         samples  number of samples. Default: 0, as many as all pairs have
 
-        InputError: a split without pairs, or a file of another form; and the errors of the class.
+        InputError: a split without pairs, or a file of another form. IntegrityError: a damaged file. And the errors of
+        the class.
         """
-        text = Path(path).read_text()
         if Path(path).suffix == ".json":
-            words = orjson.loads(text).get(split) or []
+            words = (read_json(Path(path), dict[str, list[str] | None]) or {}).get(split)
             if not words:
                 raise InputError(f"{path} has no pairs for split {split!r}. Give a split of the run")
         elif split != "train":
             raise InputError(f"{path} is the train split. Give the per_split.json next to it for split {split!r}")
         else:
-            words = text.split()
+            with reading(Path(path)):
+                words = Path(path).read_text().split()
         try:
             weights = [float(word) for word in words[::2]]
         except ValueError:

@@ -20,8 +20,8 @@ from curation.finished.moved_paths import rewrite_moved_paths
 from curation.finished.verify import verify
 from curation.planning.identity import check_same, identity_in
 from curation.report import report
-from curation.run_folder.documents import part_files
 from curation.run_folder.folder import find_finished
+from curation.run_folder.tables import part_paths
 from curation.running.run import run
 from curation.system.files import file_sha256, write_json
 from tests.runs import files_below, made_texts, recipe_of, records_of
@@ -414,7 +414,9 @@ def test_parts_of_six_digits_come_after_those_of_five(copy: Path):
     folder = copy / "documents"
     for number, path in reversed(list(enumerate(sorted(folder.iterdir())))):
         path.rename(folder / f"part-{99_999 + number:05d}.parquet")
-    assert [path.name for path in part_files(folder)][:2] == ["part-99999.parquet", "part-100000.parquet"]
+    names = [f"documents/{path.name}" for path in folder.iterdir()]
+    first, second, *_ = part_paths(copy, names, "documents")
+    assert (first.name, second.name) == ("part-99999.parquet", "part-100000.parquet")
 
     def rename(content: dict[str, Any]) -> None:
         others = {name: digest for name, digest in content["outputs"].items() if not name.startswith("documents/")}
