@@ -12,6 +12,7 @@ import msgspec
 MAX_TOKENS = 1 << 40  # that a count of the endpoint may be
 MAX_DIGITS = 20  # of a number that Python converts; it refuses more than 4,300
 ERROR_TEXTS = ("error", "message", "detail", "msg", "error_description", "errors", "title")
+WITHOUT_MESSAGE = ("content_filter", "length")  # reasons of choices that some endpoints send without a message
 ERROR_CODES = ("code", "status", "status_code")
 TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
@@ -75,7 +76,7 @@ def completion_of(body: bytes) -> Completion:
     if choice.error:
         raise StatusError(_code_in({"error": choice.error}), _text_in(choice.error) or str(choice.error))
     reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
-    if choice.message is None and not reason:
+    if choice.message is None and reason not in WITHOUT_MESSAGE:
         raise NoCompletionError("the first choice has no message")
     message, usage = choice.message or _Message(), answer.usage if isinstance(answer.usage, dict) else {}
     refusal = message.refusal if isinstance(message.refusal, str) else ""

@@ -174,7 +174,11 @@ async def _refuse(response: Any) -> None:
     target = response.url.join(response.headers["location"]) if response.has_redirect_location else None
     if target and response.status_code in SAME_METHOD and _origin(target) == _origin(response.url):
         return
-    detail = error_text((await _beginning(response, MAX_ERROR_BYTES)).decode("utf-8", "replace"))
+    try:
+        body = await _beginning(response, MAX_ERROR_BYTES)
+    except Exception:  # a body that is cut or cannot be decompressed; the status is known
+        body = b""
+    detail = error_text(body.decode("utf-8", "replace"))
     wait = seconds_in(response.headers.get("retry-after", ""))
     raise StatusError(response.status_code, detail, wait, shown(str(target or "")))
 

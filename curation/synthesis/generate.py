@@ -83,7 +83,7 @@ def generate(
     found, folder = load_task(task, input, settings), local_output(output)
     if Credentials(found).are_in(found.identity):
         raise RecipeError(
-            f"the task has the key of {shown(found.endpoint)} in its text, and task.json stores texts. Remove the key"
+            f"the task has the key of {shown(found.endpoint)} in its text, and task.json would store it. Remove the key"
         )
     with locked(folder):
         _check_folder(folder, found.identity)

@@ -71,6 +71,7 @@ OTHERS = {
     b'"text"': "Expected `object`, got `str`",
     b'{"choices": 7}': "at `$.choices`",
     b'{"choices": [{}]}': "the first choice has no message",
+    b'{"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}': "the first choice has no message",
     b'{"choices": [{"message": "x"}]}': "Expected `object | null`, got `str` - at `$.choices[0].message`",
     b'{"choices": [{"message": {"content": [1]}}]}': "at `$.choices[0].message.content[0]`",
     b'{"choices": [{"message": {"content": "a"': "delimiter",
