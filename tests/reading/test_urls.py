@@ -59,6 +59,11 @@ def test_what_is_left_of_the_text_of_an_error(text: str):
     assert scrubbed(text) == SCRUBBED[text]
 
 
+def test_a_long_text_of_an_error_takes_linear_time():
+    """A search from each slash to the end of the word would take hours."""
+    assert scrubbed("/" * 1_000_000) == "/" * 1_000_000
+
+
 def test_a_known_url_is_scrubbed_whatever_it_holds():
     url = "https://user:SEC RET'@host/a?sig=SEC RET"
     assert scrubbed(f"cannot open {url}: no", url) == f"cannot open {shown(url)}: no"
