@@ -24,6 +24,7 @@ from curation.run_folder.report_schema import CARD, OUTPUT_NAMES
 from curation.system.files import (
     TEMPORARY,
     check_name,
+    delete,
     is_temporary,
     kind_of,
     make_folder,
@@ -289,15 +290,16 @@ def clear_work(folder: Path, kept: Collection[str] = (COLLECTED, ARRAY)) -> None
 
 
 def remove_work(folder: Path) -> None:
-    """Delete the work folder of a finished run; last the leases, which guard the deletion, and the marks, by which the
-    next call knows what an interrupted deletion has left. The work folder of a person is left alone."""
+    """Delete the work folder of a finished run, its marks last: if that is interrupted, the next call knows what is
+    left. All processes of an array do so. The work folder of a person is left alone."""
+    fence()
     work = folder / WORK
     if work.is_dir() and _is_work_of_run(folder):
-        with suppress(FileNotFoundError):  # another process deletes it too
+        with suppress(FileNotFoundError):  # another process was faster
             for path in [*work.iterdir()]:
-                if path.name not in (MARK, PLAN, ARRAY):
-                    remove(path)
-        remove(work)
+                if path.name not in (MARK, PLAN):
+                    delete(path)
+        delete(work)
 
 
 def discard(folder: Path) -> None:

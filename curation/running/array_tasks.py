@@ -56,7 +56,7 @@ from curation.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published, decode
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
-LEVELS = 2  # of folders in which each process looks for links; the driver looks for them in all
+LEVELS = 2  # of an unfinished run, in which each process looks for links; the driver looks for them in all
 MAX_LOSSES = 5  # files that the file system loses between two phases, before this process ends
 
 
@@ -106,8 +106,8 @@ def run_array_task(call: Call, task: ArrayTask, drive: Drive) -> tuple[Report, b
     `drive` runs the part of the driver.
     """
     with locked(call.folder, call.progress, shared=True):
-        check_entries(call.folder, levels=math.inf if exists(call.folder / REPORT) else LEVELS)
         is_new = not has_mark(call.folder)
+        check_entries(call.folder, levels=math.inf if is_new or exists(call.folder / REPORT) else LEVELS)
         if report := find_finished(call.folder):
             return report, False
         if is_new:

@@ -378,11 +378,16 @@ def read_json(path: Path, kind: Any = None) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, link or folder, if it exists. LeaseLostError in a process that has lost the lease of its run.
+    """Delete a file, link or folder, if it exists. LeaseLostError in a process that has lost the lease of its run."""
+    fence()
+    delete(path)
+
+
+def delete(path: Path) -> None:
+    """Do the same as `remove`, whoever has the lease of the run.
 
     The files of a folder are deleted in parallel: the system takes half a second to free the memory of a gigabyte.
     """
-    fence()
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
