@@ -290,8 +290,11 @@ def _finish(
     for record in run_steps(context, job, steps):
         digests |= record.get("digests", {})
         lost.add_languages(record.get("lost", []))
-        infos = msgspec.convert(record.get("pairs", []), list[PairInfo])
-        pairs += [TrainingPair(record["source"], record["split"], info) for info in infos]
+        for info in msgspec.convert(record.get("pairs", []), list[PairInfo]):
+            prefix = context.folder / "tokens" / Path(info.prefix).name  # the folder may have moved since
+            pairs.append(
+                TrainingPair(record["source"], record["split"], msgspec.structs.replace(info, prefix=str(prefix)))
+            )
     for each in joined:
         found = sum((pair.source, pair.split) == (each.source, each.split) for pair in pairs)
         remove_other_pairs(recipe, context.folder, each.source, each.split, found)

@@ -388,6 +388,8 @@ RECORDS = ("_work/plan.json", "_work/segment-0/000000.json", "_work/outputs/0000
 
 def test_a_damaged_record_of_an_unfinished_run_is_one_message(unfinished: Place, capsys: pytest.CaptureFixture[str]):
     assert {*RECORDS} < {*records_in(unfinished)}
+    sound = resumed(unfinished, RECORDS[0], (unfinished.sound / RECORDS[0]).read_bytes(), capsys)
+    assert sound[0] == main(["verify", str(unfinished.copy)]) == 0  # though the folder has moved
     for number, name in enumerate(RECORDS):
         data, chance = (unfinished.sound / name).read_bytes(), random.Random(name)
         kinds = [data for _, data in changed_bytes(data, chance)]

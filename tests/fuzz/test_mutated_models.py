@@ -84,7 +84,8 @@ def pair(folder: Path) -> Path:
 def index(folder: Path) -> Path:
     (folder / "exact").mkdir()
     (folder / "exact" / "high.bin").write_bytes(bytes(8))
-    content = {"format": 1, "documents": 1, "settings": {"unit": "word"}, "files": {"high.bin": {"bytes": 8}}}
+    content = {"format": 1, "documents": 1, "settings": {"unit": "word"}, "files": {}}
+    content["files"] = {"high.bin": {"bytes": 8, "sha256": "0" * 64}}
     (folder / "exact" / "index.json").write_text(json.dumps(content))
     return folder / "exact" / "index.json"
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
@@ -134,6 +135,13 @@ def missing_index(folder: str | Path, stage: str, within: str = "") -> str:
     return f"{found}; give {FOLDER}/ of a run with {stage} and output: {{index: true}}"
 
 
+class _File(msgspec.Struct):
+    """The entry of a file in `index.json`."""
+
+    bytes: int
+    sha256: str
+
+
 class SavedIndex:
     """An index on disk. RecipeError if it is missing or has another format, IntegrityError if it is damaged or a file
     has the wrong size."""
@@ -148,11 +156,12 @@ class SavedIndex:
             self.content = orjson.loads(data)
             made = self.content["format"]
             self.documents = int(self.content["documents"]) if made == FORMAT else 0
-            sizes = {name: entry["bytes"] for name, entry in self.content["files"].items()} if made == FORMAT else {}
+            files = msgspec.convert(self.content["files"] if made == FORMAT else {}, dict[str, _File])
+            sizes = {name: entry.bytes for name, entry in files.items()}
             if wrong := [name for name in sizes if not FILE_NAME.fullmatch(name)]:
                 raise ValueError(f"it names the file {wrong[0][:SHOWN]!r}")
             self.settings = dict(self.content["settings"]) if made == FORMAT else {}
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        except (msgspec.ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise IntegrityError(f"{self.folder / DESCRIPTION} is damaged ({error!r}); make the index again") from None
         if made != FORMAT:
             raise RecipeError(f"index: {folder} has format {made}, this version reads {FORMAT}; make the index again")
