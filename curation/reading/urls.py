@@ -14,6 +14,8 @@ SECRETS_IN_TEXT = re.compile(r"""//[^\s'"]*@|\?[^\s'"]+""")
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 HTTP = ("http", "https")
 HIDDEN = "***"
+REFERENCE = "reference"
+REFUSED = "reference:// is refused: fsspec runs templates of such a file as code. Name the files themselves"
 
 
 def is_remote(path: str) -> bool:
@@ -62,8 +64,18 @@ def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
     return bool(colon) and not is_port and "@" in rest[len(authority) :]
 
 
+def refuse_reference(url: str) -> None:
+    """Raise InputError for a URL of fsspec's `reference://`, whose files hold templates.
+
+    fsspec before 2026.9 renders them by Jinja without a sandbox, so that they can run code.
+    """
+    if any(link.partition("://")[0] == REFERENCE for link in url.split("::")):
+        raise InputError(f"{shown(url)}: {REFUSED}")
+
+
 def check_url(url: str) -> None:
-    """Raise InputError for a URL whose parts cannot be separated."""
+    """Raise InputError for a URL whose parts cannot be separated, and for `reference://`."""
+    refuse_reference(url)
     links = CHAIN.split(url)
     if not _is_chain(links):
         raise InputError(f"{shown(url)}: `::` separates URLs; write %3A%3A in a password or a query")
