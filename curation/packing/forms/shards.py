@@ -15,6 +15,7 @@ import numpy as np
 
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.system.files import commit, file_sha256, read_json
+from curation.system.packages import check_torch
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ def read_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
 def load_tensors(path: Path) -> Any:
     """Return the tensor, or the list of tensors, of a `.pt` file, memory-mapped. No code of the file runs."""
     torch = require_torch(f"reading {path.name}")
+    check_torch()
     log.info("Loading shard: %s", path.name)
     try:
         return torch.load(path, weights_only=True, mmap=True)
