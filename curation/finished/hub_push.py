@@ -17,7 +17,7 @@ from curation.errors import IntegrityError, OutputError, counted
 from curation.finished.verify import no_run, verify
 from curation.packing.forms import FORMS
 from curation.packing.samples import SAMPLE_FILES
-from curation.reading.hub import broken_connection, on_one_line, status_of
+from curation.reading.hub_errors import broken_connection, on_one_line, status_of
 from curation.reading.urls import is_remote, scrubbed
 from curation.report.card import PUSHED_BEGINS, as_card
 from curation.report.report import HTML

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from curation.errors import InputError
-from curation.reading.hub import broken_connection
+from curation.reading.hub_errors import broken_connection
 from curation.reading.urls import scrubbed, shown
 from curation.synthesis.answers import ANSWERED, CUT, EMPTY, HTTP_STATUS, REFUSED, Answer
 from curation.synthesis.task import BYTES_PER_TOKEN, AnyTask, Request
