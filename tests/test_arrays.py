@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows are cut by their sizes as plain Python cuts them, however the tables come."""
+"""Rows are cut by their sizes as plain Python cuts them, however the tables come. Arrays of objects are not loaded."""
 
 from itertools import groupby, pairwise
 from operator import itemgetter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.arrays import as_one_array, batches_by_size, cut_tables
+from curation.arrays import as_one_array, batches_by_size, cut_tables, load_arrays, load_mapped
 from curation.contract import TEXT
+from curation.errors import IntegrityError
 
 SIZES = st.lists(st.integers(0, 9), max_size=40)
 
@@ -48,3 +52,23 @@ def test_one_chunk_is_not_copied():
     assert as_one_array(pa.chunked_array([array])).buffers()[2].address == array.buffers()[2].address
     assert as_one_array(pa.chunked_array([array, array])).to_pylist() == ["a", "b", "a", "b"]
     assert as_one_array(array) is array
+
+
+class Evil:
+    """Loading its pickle creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        return (open, (str(self.path), "w"))
+
+
+def test_arrays_of_objects_are_damaged_files(tmp_path: Path):
+    objects = np.array([Evil(tmp_path / "ran")], dtype=object)
+    np.save(tmp_path / "a.npy", objects)
+    np.savez(tmp_path / "a.npz", objects=objects)
+    for load, name in ((load_mapped, "a.npy"), (load_arrays, "a.npz")):
+        with pytest.raises(IntegrityError, match=rf"{name} is damaged, or no .*\. Make it again"):
+            load(tmp_path / name)
+    assert not (tmp_path / "ran").exists()

@@ -16,7 +16,7 @@ from curation.finished.results import open_finished
 from curation.finished.verify import no_run, verify
 from curation.packing.forms import FORMS
 from curation.packing.samples import SAMPLE_FILES
-from curation.reading.hub import broken_connection, on_one_line, status_of
+from curation.reading.hub_errors import broken_connection, on_one_line, status_of
 from curation.reading.urls import is_remote, scrubbed
 from curation.report.card import PUSHED_BEGINS, as_card
 from curation.report.report import HTML

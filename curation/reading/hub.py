@@ -1,34 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets of the Hugging Face hub, and folders that its library `datasets` reads, as streams.
 
-A new reader can resume at the place where another one stopped.
+A new reader can resume at the place where another one stopped. Nothing of a data set is executed (decision 0105).
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from curation.contract import ID, TEXT
-from curation.errors import InputError, nearest
+from curation.errors import CurationError, InputError, is_shortage
 from curation.reading.documents import is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
+from curation.reading.hub_errors import OUTSIDE, is_broken_connection, local_fault, message_of, on_one_line, within
+from curation.reading.hub_requests import check_endpoint, check_environment, limited, usable_proxies
 from curation.reading.inputs import HUB_MARK, HubInput, hub_label
-from curation.reading.urls import scrubbed
+from curation.reading.urls import REFERENCE, REFUSED, refuse_reference
 from curation.system.terminal import print_once
 
 BATCH_ROWS = 200  # per batch of the stream; a place is the end of a batch
-HTTP_ERRORS = {
-    "httpx": "HTTPError",
-    "httpx2": "HTTPError",
-    "aiohttp": "ClientError",
-}  # connection errors that are no OSError
+OLDEST = 4  # datasets 3 runs scripts that it was once allowed to run
 COMMIT = re.compile("[0-9a-f]{40}")
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?|buckets(/\w[\w.-]*){2,}")
+Value = TypeVar("Value")
 
 
 class HubSource:
@@ -38,17 +41,28 @@ class HubSource:
     null. A HubSource of the same input with `place` resumes there, at the same `commit` of the hub, even if the branch
     has moved.
 
-    Raises InputError where the data set does not exist, access is denied, it has no such configuration, split or
-    column, or `place` belongs to another state of it. Raises ConnectionError where the connection breaks.
+    Raises InputError where the data set does not exist or cannot be read, access is denied, it has no such
+    configuration, split or column, or `place` belongs to another state of it. Raises ConnectionError where the
+    connection breaks.
     """
+
+    builder: Any = None  # until the library has found the data set
+    dataset: Any = None  # until it has opened the data set
 
     def __init__(self, entry: HubInput, place: dict[str, Any] | None = None) -> None:
         self.entry, self.label = entry, hub_label(entry)
+        library, self.folder, name = _checked(entry, self.label)
         pinned = place["commit"] if place else ""
-        loaded, files = _load(entry, self.label, pinned or entry.revision)
-        self.dataset = loaded.with_format("arrow")
-        self.files = hashlib.sha256(repr(files).encode()).hexdigest()
-        self.commit = next((part for file in files for part in file if COMMIT.fullmatch(part)), pinned)
+        try:
+            if not self.folder:
+                check_environment()
+            self._call(lambda: self._open(library, name, pinned or entry.revision))
+        except Exception as error:  # of many libraries, without a common base
+            raise self._fault(error) from error
+        data_files = self.builder.config.data_files or {}
+        known = [tuple(map(str, file)) for split in data_files.values() for file in split.origin_metadata]
+        self.files = hashlib.sha256(repr(known).encode()).hexdigest()
+        self.commit = next((part for file in known for part in file if COMMIT.fullmatch(part)), pinned)
         if place is not None:
             if place["files"] != self.files:
                 raise InputError(
@@ -56,19 +70,70 @@ class HubSource:
                 )
             self.dataset.load_state_dict(place["state"])
 
+    def _open(self, library: Any, name: str, revision: str) -> None:
+        options: dict[str, Any] = {"data_files": self.entry.data_files} if self.entry.data_files else {}
+        # In its own cache, the library would look for an older copy of a data set that the hub does not give.
+        with nullcontext() if _is_offline() else TemporaryDirectory() as cache:
+            self.builder = library.load_dataset_builder(
+                name, self.entry.config or None, revision=revision or None, cache_dir=cache, **options
+            )
+            self._check_files()
+            self.builder.config.decode_num_threads = 0  # images and sounds, which are not read, stay undecoded
+            self.dataset = self.builder.as_streaming_dataset(split=self.entry.split).with_format("arrow")
+
+    def _check_files(self) -> None:
+        """Raise InputError for a data set of the hub whose README.md names other files, as datasets 5.2 does."""
+        files = (file for split in (self.builder.config.data_files or {}).values() for file in split)
+        if not (self.folder or self.entry.data_files) and any("hf://" not in file for file in files):
+            raise InputError(f"README.md {OUTSIDE}")
+
     def __iter__(self) -> Iterator[tuple[pa.Table, dict[str, Any]]]:
         batches = iter(self.dataset.iter(BATCH_ROWS))
         while True:
             try:
-                batch = next(batches, None)
-            except broken_connection() as error:
-                raise ConnectionError(on_one_line(error)) from error
-            except (ValueError, RuntimeError, KeyError, TypeError) as error:
-                raise InputError(f"{self.label} cannot be read: {on_one_line(error)}") from error
+                batch = self._call(lambda: next(batches, None))
+            except Exception as error:  # of many libraries, without a common base
+                raise self._fault(error) from error
             if batch is None:
                 return
             place = {"commit": self.commit, "files": self.files, "state": self.dataset.state_dict()}
             yield self._as_documents(batch), place
+
+    def _call(self, function: Callable[[], Value]) -> Value:
+        """Return the value of a function that calls the library."""
+        with without_reference():
+            if self.folder:
+                return function()
+            with usable_proxies():
+                return limited(function)
+
+    def _fault(self, error: Exception) -> Exception:
+        """Return the error to raise for one of the library."""
+        own = within(error, CurationError)
+        if own is not None:
+            return InputError(f"{self.label}: {own}")
+        if is_shortage(error):
+            return error
+        if fault := local_fault(error):
+            cache = "" if self.folder else ". HF_HOME sets the folder of this cache"
+            return InputError(f"{self.label}: {fault}{cache}")
+        if self.dataset is not None and is_broken_connection(error):
+            return ConnectionError(on_one_line(error))
+        return InputError(message_of(error, self.entry, self.label, is_folder=bool(self.folder), file=self._file()))
+
+    def _file(self) -> str:
+        """Return the name of the file that the library reads, as far as it is known."""
+        files: dict[str, list[str]] = (self.builder and self.builder.config.data_files) or {}
+        state: dict[str, Any] = {}
+        if self.dataset is None:
+            listed = next(iter(files.values()), [])[:1]  # others are not read to open a data set
+        else:
+            state, listed = self.dataset.state_dict() or {}, files.get(self.entry.split, [])
+        while "examples_iterable" in state:
+            state = state["examples_iterable"]
+        number = state.get("shard_idx", 0) if len(listed) > 1 else 0
+        file = listed[number] if number < len(listed) else ""
+        return re.sub("^hf://[^@]*@[^/]*/", "", file.removeprefix(f"{self.folder}/"))
 
     def _as_documents(self, batch: pa.Table) -> pa.Table:
         names = batch.column_names
@@ -103,87 +168,74 @@ class HubSource:
         return column.cast(pa.large_string())
 
 
-def _load(entry: HubInput, label: str, revision: str) -> tuple[Any, list[tuple[str, ...]]]:
-    """Return the streamed split, and the identity of its files: repository and commit, or times and ETags.
+def _checked(entry: HubInput, label: str) -> tuple[Any, str, str]:
+    """Return the library, the folder of a local data set or "", and the name under which the library finds it.
 
-    Raises InputError with one message for each error of the library.
+    InputError: no library, or an old one; settings with which nothing can be read; a name that is none of a data set.
+    The library has readers under plain names: `pandas` loads pickles in versions before 5.2.
     """
+    library, readers = _library(label)
+    name = entry.path.removeprefix(HUB_MARK)
+    refuse_reference(entry.data_files)
+    if os.path.isdir(name):
+        if entry.revision:
+            raise InputError(f"{label}: revision is for data sets of the hub, not for a folder. Leave revision out")
+        return library, os.path.abspath(name), os.path.abspath(name)
+    if name in readers:
+        raise InputError(
+            f"{label}: {name} is a reader of the library datasets, no data set; some readers run code of files. Name a "
+            f"data set as {HUB_MARK}ORG/NAME, a folder as {HUB_MARK}./{name}, and files without {HUB_MARK}"
+        )
+    if not NAME.fullmatch(name) or os.path.isfile(name):
+        what = "is a file" if os.path.isfile(name) else "was not found: no folder has this name"
+        raise InputError(
+            f"{label} {what}. Expected {HUB_MARK}ORG/NAME, or {HUB_MARK}FOLDER; name files without {HUB_MARK}"
+        )
+    if entry.revision and _is_offline():
+        raise InputError(
+            f"{label}: HF_HUB_OFFLINE is set, and the copy in the cache can be another revision. Unset it, or leave "
+            "revision out"
+        )
+    return library, "", name
+
+
+def _library(label: str) -> tuple[Any, Any]:
+    """Return the library `datasets` and the names of its readers."""
+    check_endpoint(label)
+    install = f"pip install 'datasets>={OLDEST}'"
     try:
         import datasets
+        from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
     except ImportError as error:
-        raise InputError(f"{label} needs Hugging Face datasets ({error}); pip install 'datasets>=3'") from None
-
+        raise InputError(f"{label} needs Hugging Face datasets ({error}); {install}") from None
+    except ValueError as error:  # of a variable such as HF_HUB_DOWNLOAD_TIMEOUT
+        raise InputError(f"{label}: datasets refuses the environment ({error}). Correct variables HF_...") from None
+    version = datasets.__version__
+    if int(version.partition(".")[0]) < OLDEST:
+        raise InputError(f"{label}: datasets {version} can run scripts of a data set, expected {OLDEST}; {install}")
     print_once("datasets", "huggingface_hub")
-    name = entry.path.removeprefix(HUB_MARK)
-    options: dict[str, Any] = {"data_files": entry.data_files} if entry.data_files else {}
+    logging.getLogger("datasets.packaged_modules").setLevel(logging.CRITICAL)  # their errors are one message here
+    return datasets, _PACKAGED_DATASETS_MODULES
+
+
+def _is_offline() -> bool:
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+@contextmanager
+def without_reference() -> Iterator[None]:
+    """Refuse `reference://` in this context, as `refuse_reference` does, also where a README.md names it."""
+    import fsspec
+
+    class Refused(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise InputError(REFUSED)
+
+    before = fsspec.get_filesystem_class(REFERENCE)
+    fsspec.register_implementation(REFERENCE, Refused, clobber=True)
     try:
-        builder = datasets.load_dataset_builder(
-            os.path.abspath(name) if os.path.isdir(name) else name,
-            entry.config or None,
-            revision=revision or None,
-            **options,
-        )
-        files = builder.config.data_files or {}
-        known = [tuple(map(str, file)) for split in files.values() for file in split.origin_metadata]
-        return builder.as_streaming_dataset(split=entry.split), known
-    except (datasets.exceptions.DatasetsError, ValueError, RuntimeError, *broken_connection()) as error:
-        raise InputError(_explained(error, entry, label)) from error
-
-
-def _explained(error: Exception, entry: HubInput, label: str) -> str:
-    """Return the message of an error, with its remedy: by the HTTP status of the hub, else by the type of the error."""
-    message = scrubbed(" ".join(str(error).split()))
-    status = status_of(error)
-    if status >= 500 or status == 429:
-        return f"{label}: the hub answers {status}, an error on its side. Rerun the same command later"
-    if status in (401, 403) or re.search(r"\bgated\b", message) or "authenticat" in message.lower():
-        return (
-            f"{label}: the hub denies access ({status or 'gated'}). Check the name; if it is right, accept "
-            "the terms on its page, and log in with `hf auth login` or set HF_TOKEN"
-        )
-    if "Bad split" in message or "BuilderConfig" in message:
-        wrong, what = (entry.split, "split") if "Bad split" in message else (entry.config, "configuration")
-        listed = re.search(r"[Aa]vailable[^\[]*\[([^\]]*)", message)
-        offered = [name.strip(" '\"") for name in listed[1].split(",")] if listed else []
-        return f"{label} has no {what} {wrong!r}{nearest(wrong, offered)}"
-    if "Config name is missing" in message:
-        return (
-            f"{label} has several configurations; set config to one of {message.rpartition('[')[2].partition(']')[0]}"
-        )
-    if isinstance(error, FileNotFoundError) or status == 404 or type(error).__name__ == "DatasetNotFoundError":
-        return (
-            f"{label} was not found (404). Check the name and the revision; a private one needs `hf auth login` or "
-            "HF_TOKEN"
-        )
-    if isinstance(error, broken_connection()):
-        return f"{label}: the hub cannot be reached ({message}). Rerun the same command without --force to resume"
-    return f"{label} cannot be opened: {message}"
-
-
-def on_one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {scrubbed(' '.join(str(error).split()))}"
-
-
-def status_of(error: BaseException | None) -> int:
-    """Return the HTTP status of an error or of its causes; 0 where there is none."""
-    while error is not None:
-        status = getattr(getattr(error, "response", None), "status_code", 0) or getattr(error, "status", 0)
-        if isinstance(status, int) and status:
-            return status
-        error = error.__cause__ or error.__context__
-    return 0
-
-
-def broken_connection() -> tuple[type[Exception], ...]:
-    """Return the errors that a broken connection raises."""
-    errors: list[type[Exception]] = [OSError, EOFError]
-    for package, name in HTTP_ERRORS.items():
-        errors += _error_of(package, name)
-    return tuple(errors)
-
-
-def _error_of(package: str, name: str) -> list[type[Exception]]:
-    """Return the error class of an HTTP package that `datasets` may use; [] where it is not loaded."""
-    import sys
-
-    return [getattr(sys.modules[package], name)] if package in sys.modules else []
+        yield
+    finally:
+        fsspec.register_implementation(REFERENCE, before, clobber=True)

@@ -16,6 +16,8 @@ HTTP = ("http", "https")
 HIDDEN = "***"
 LITERAL = "literal::"  # before the URL of an object whose key is taken as it is, even with `?`, `#` or `::`
 KEY_MARKS = ("?", "#", "::")  # have a meaning in other URLs
+REFERENCE = "reference"
+REFUSED = "reference:// is refused: fsspec runs templates of such a file as code. Name the files themselves"
 
 
 def is_remote(path: str) -> bool:
@@ -83,8 +85,18 @@ def path_of(url: str) -> str:
     return url if url.startswith(LITERAL) else (QUERY if is_http(url) else QUERY_ALONE).split(url, maxsplit=1)[0]
 
 
+def refuse_reference(url: str) -> None:
+    """Raise InputError for a URL of fsspec's `reference://`, whose files hold templates.
+
+    fsspec before 2026.9 renders them by Jinja without a sandbox, so that they can run code.
+    """
+    if any(link.partition("://")[0] == REFERENCE for link in url.split("::")):
+        raise InputError(f"{shown(url)}: {REFUSED}")
+
+
 def check_url(url: str) -> None:
-    """Raise InputError for a URL whose parts cannot be separated."""
+    """Raise InputError for a URL whose parts cannot be separated, and for `reference://`."""
+    refuse_reference(url)
     links = [url.removeprefix(LITERAL)] if url.startswith(LITERAL) else CHAIN.split(url)
     if not _is_chain(links):
         raise InputError(f"{shown(url)}: `::` separates URLs; write %3A%3A in a password or a query")

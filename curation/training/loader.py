@@ -16,6 +16,7 @@ from curation.errors import InputError
 from curation.packing.ordering import seeded_order
 from curation.system.files import commit
 from curation.system.html_table import Shown
+from curation.system.packages import check_torch
 from curation.training.blocks import BlockDataset
 from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
 
@@ -152,4 +153,5 @@ def load_sample(path: str | Path) -> list[Any]:
 
     pickle.UnpicklingError: a file with other objects.
     """
+    check_torch()
     return list(torch.load(path, weights_only=True))

@@ -41,7 +41,8 @@ def files_of(version: str) -> dict[str, bytes]:
 
 class Hub:
     """`main` is what the branch points to, `refuse` (path, status) what is answered to some paths in place of the file:
-    0 is a connection that ends without an answer, -1 one that ends within the file.
+    0 is a connection that ends without an answer, -1 one that ends within the file, -2 a header that never ends.
+    `answers` are (path, status, body, headers) in place of what is asked for.
 
     Of what is sent: `token`, without which nothing may be written, `private`, None where the data set does not exist,
     `branches` besides `main`, and `received`, the bytes that came by their SHA-256. Names that end in `large` are sent
@@ -51,6 +52,8 @@ class Hub:
         self.commits = {letter * 40: files_of(letter) for letter in "ab"}
         self.main = "a" * 40
         self.refuse: list[tuple[str, int]] = []
+        self.answers: list[tuple[str, int, bytes, dict[str, str]]] = []
+        self.closed = threading.Event()
         self.endpoint = ""
         self.token = "hf_written"
         self.private: bool | None = False
@@ -123,9 +126,18 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             return next((status for part, status in hub.refuse if part in path), None)
 
         def is_refused(self, path: str) -> bool:
+            for part, code, body, headers in hub.answers:
+                if part in path:
+                    self.answer(code, body, **headers)
+                    return True
             status = self.status(path)
             if status == 0:
                 self.close_connection = True
+            elif status == -2:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                while not hub.closed.wait(0.05):
+                    self.wfile.write(b"x")
+                return True
             elif status is not None and status > 0:
                 code = {404: "RepoNotFound", 403: "GatedRepo"}.get(status, "")
                 self.answer(status, b"", **({"X-Error-Code": code} if code else {}))
@@ -230,6 +242,7 @@ def serve() -> Iterator[Hub]:
     try:
         yield hub
     finally:
+        hub.closed.set()
         server.shutdown()
         server.server_close()
         thread.join()

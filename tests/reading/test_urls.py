@@ -78,6 +78,9 @@ UNUSABLE = {
     "http://user:SEC/RET@host/*.jsonl": r"http://host/\*\.jsonl: write / as %2F, \? as %3F and # as %23 in its",
     "s4://user:SECRET@bucket/*.jsonl": r"s4://bucket/\*\.jsonl cannot be opened: Protocol not known: s4",
     "http:///a.jsonl?SECRET": r"http:///a\.jsonl",
+    "reference://a.jsonl::file:///x.json": r"a\.jsonl::file:///x\.json: reference:// is refused: fsspec runs",
+    "simplecache::reference::https://h/x.json?SECRET": r"::https://h/x\.json: reference:// is refused: fsspec runs",
+    "zip://*.jsonl::reference://a.zip::https://h/x.json?SECRET": r"reference:// is refused: fsspec runs templates",
 }
 
 

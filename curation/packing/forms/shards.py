@@ -16,6 +16,7 @@ from curation.arrays import load_mapped
 from curation.errors import OutputError
 from curation.system.damage import damaged, reading
 from curation.system.files import commit, file_sha256
+from curation.system.packages import check_torch
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ def open_ids(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
 def load_tensors(path: Path) -> Any:
     """Return the tensor, or the list of tensors, of a `.pt` file, memory-mapped. No code of the file runs."""
     torch = require_torch(f"reading {path.name}")
+    check_torch()
     log.info("Loading shard: %s", path.name)
     with reading(path):
         return torch.load(path, weights_only=True, mmap=True)

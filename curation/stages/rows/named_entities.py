@@ -19,6 +19,7 @@ from typing import Any
 
 from curation.errors import InputError, RecipeError, near_or_nothing
 from curation.system.files import known_sha256, read_json
+from curation.system.packages import check_torch
 
 INSTALL = "pip install 'spacy>=3.8'"
 CONFIG, META, FINDER = "config.cfg", "meta.json", "ner"
@@ -67,6 +68,7 @@ def facts(folder: str) -> dict[str, str]:
 @lru_cache(maxsize=2)
 def _load(folder: str) -> Any:
     model_files(folder)
+    check_torch()  # spaCy loads networks of PyTorch by it
     try:
         import spacy
     except ImportError as error:
