@@ -44,6 +44,7 @@ MARK = "made-by-curate-run"  # an empty file in the work folder
 COLLECTED = "collected"  # the folder of streamed data sets in the work folder
 HTML = "report.html"
 OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, HTML)
+# Entries that versions without the mark write to the work folder before the plan, and how their plan begins.
 BEFORE_PLAN = re.compile(rf"{COLLECTED}|{ARRAY}|({PLAN}\.|seen-).*\.tmp", re.DOTALL)
 PLAN_BEGINS = '{"version":'
 # The first lines of a run's README.md. Another file of this name is of a person, and no run deletes it.
@@ -215,7 +216,7 @@ def own_entries(
 def check_entries(folder: Path, names: Collection[str] = OWN_NAMES, levels: float = math.inf) -> None:
     """Raise OutputError if an entry of `own_entries` is a link, a pipe or a device.
 
-    Everything that is written or deleted in the folder relies on it: no call after this one asks for links again.
+    What is written or deleted in the folder relies on it: later calls follow paths.
     """
     for entry in own_entries(folder, names, levels):
         if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
@@ -250,7 +251,7 @@ def bytes_of_run(folder: Path) -> int:
 
 
 def has_mark(folder: Path) -> bool:
-    """Return whether the work folder in a folder is a run's, by its mark or its plan: runs up to 0.3 have no mark."""
+    """Return whether the work folder in a folder is a run's: by its mark, or by its plan, as in earlier versions."""
     return (folder / WORK / MARK).is_file() or _begins(plan_path(folder), PLAN_BEGINS)
 
 

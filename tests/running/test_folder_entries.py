@@ -3,6 +3,7 @@
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,9 @@ WORK = (
 NEW = ("_work/collected", "_work/array", "_work/collected/made", "tokens/made_00000_text_document", "index_mapping")
 PAGE = Path(__file__, "../../../docs/runs.md").resolve().read_text("utf-8")
 LINK, DANGLING, PIPE = "link", "dangling link", "pipe"
-WAYS: dict[str, dict[str, Any]] = {
-    "run": {}, "--force": {"force": True}, "array task": {"array_task": "1/1"},
-    "cluster": {"scheduler": "tcp://127.0.0.1:9", "force": True},
-}  # fmt: skip
+WAYS: dict[str, dict[str, Any]] = {"run": {}, "--force": {"force": True}, "array task": {"array_task": "1/1"}}
+if find_spec("distributed"):  # the cluster is not asked
+    WAYS["cluster"] = {"scheduler": "tcp://127.0.0.1:9", "force": True}
 
 
 def snapshot(folder: Path) -> dict[str, tuple[Any, ...]]:
