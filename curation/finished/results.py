@@ -278,9 +278,9 @@ class _Rejected(msgspec.Struct):
     source: str
     file: str
     line: int
-    offset: int
     doc: int
     error: str
+    offset: int | None = None  # of formats that have one
 
 
 def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:

@@ -25,6 +25,7 @@ from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
 from curation.system import interrupts
+from curation.system.damage import RESUME_ADVICE
 from curation.system.interrupts import Interrupted, announce, cancelled_by, check, end, request_stop, wait_for
 from curation.system.pools import ThreadedProcesses, threaded_processes
 from curation.system.sessions import TaskSession
@@ -42,7 +43,6 @@ START_SECONDS = 0.3  # below the time of a function that `at_end` registers
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
 CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
-RESUME_ADVICE = "Completed work is kept. Rerun the same command without --force to resume"
 
 log = logging.getLogger(__name__)
 _starting = threading.Lock()

@@ -22,6 +22,8 @@ from curation.errors import CurationError, IntegrityError
 
 SHOWN = 200  # characters of an error of a library, which may have paragraphs
 REPORT, WORK, PLAN = "report.json", "_work", "plan.json"
+ARRAY = "array"  # in WORK: what the processes of an array tell each other; the next ones write it again
+RESUME_ADVICE = "Completed work is kept. Rerun the same command without --force to resume"
 # Errors of NumPy, `zipfile`, `json`, PyTorch and Arrow for damaged files; RuntimeError is of PyTorch, and of encrypted
 # and deeply nested files.
 FAULTS = (
@@ -65,8 +67,10 @@ def damaged(path: str | os.PathLike[str], fault: object) -> IntegrityError:
 
 
 def remedy(path: str | os.PathLike[str]) -> str:
-    """Return what to do about a damaged file: of a finished run, of an unfinished one, or of no run."""
+    """Return what to do about a damaged file: of an array, of a finished run, of an unfinished one, or of no run."""
     for folder in Path(path).parents:
+        if folder.name == ARRAY and folder.parent.name == WORK:
+            return RESUME_ADVICE
         is_finished = os.path.lexists(folder / REPORT)
         if folder.name == WORK or (not is_finished and (folder / WORK / PLAN).is_file()):
             return "Start over with --force"

@@ -24,7 +24,7 @@ import numpy as np
 
 from curation.errors import IntegrityError, OutOfMemoryError, counted
 from curation.planning.stored_plan import Plan, Stored
-from curation.system.cluster import RESUME_ADVICE
+from curation.system.damage import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import GIVEN_BACK, Held, Lease, Leases, guarded_by, lease_path

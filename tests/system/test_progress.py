@@ -20,8 +20,9 @@ import curation
 from curation.cli import main
 from curation.running.run import run
 from curation.system import interrupts, progress
-from curation.system.files import numbered_path, write_json
+from curation.system.files import numbered_path
 from curation.system.progress import Bars, JsonLines, Lines, Progress, choose_progress, span
+from curation.system.sealed import write_sealed
 from curation.system.steps import Count, bytes_read, each, note_share, shown_by
 from curation.system.terminal import EVENTS
 from curation.tasks import records as task_records
@@ -73,7 +74,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def test_records_are_counted_once_and_running_tasks_by_their_notes(tmp_path: Path, quick: None):
     (tmp_path / "000002.running").write_text("[99, 99, 99, 99]")  # of a killed run
-    write_json(numbered_path(tmp_path, 1, ".json"), {"read": 5, "kept": 4})
+    write_sealed(numbered_path(tmp_path, 1, ".json"), {"read": 5, "kept": 4})
     (tmp_path / "job-12.json").write_text("{}")
     records = TaskRecords(tmp_path, [100, 300, 100], DOCUMENTS)
     assert records.pending().tolist() == [0, 2] and records.count() == Count(1, 5, 50, 4, share=0.6)
@@ -87,7 +88,7 @@ def test_records_are_counted_once_and_running_tasks_by_their_notes(tmp_path: Pat
         assert records.count() == Count(1, 5, 50, 4, share=0.6)
     assert not (tmp_path / "000000.running").exists()
     for number in (0, 2):
-        write_json(numbered_path(tmp_path, number, ".json"), {"read": 1, "kept": 0})
+        write_sealed(numbered_path(tmp_path, number, ".json"), {"read": 1, "kept": 0})
     records.end(0, Counts(1, 10, 0))
     assert records.count() == Count(2, 6, 60, 4, share=0.8)
     records.end(2, None)  # its task found the record of another one: read it
