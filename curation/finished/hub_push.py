@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copy outputs of a finished run to a data set of the Hugging Face hub, by its library `huggingface_hub`."""
+"""Copy outputs of a finished run to a data set of the Hugging Face hub, by its library `huggingface_hub`.
+
+Files are sent over HTTP. The library would use the storage Xet if `hf_xet` is installed, which has no limit that fits:
+hf_xet 1.8 waits 300 s for a silent server, several times.
+"""
 
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from curation.errors import IntegrityError, OutputError, counted
+from curation.finished.hub_client import LATER, open_client
+from curation.finished.object_store import is_local
 from curation.finished.results import open_finished
 from curation.finished.verify import no_run, verify
 from curation.packing.forms import FORMS
 from curation.packing.samples import SAMPLE_FILES
 from curation.reading.hub_errors import broken_connection, on_one_line, status_of
-from curation.reading.urls import is_remote, scrubbed
+from curation.reading.urls import is_remote, scrubbed, shown
 from curation.report.card import PUSHED_BEGINS, as_card
 from curation.report.report import HTML
 from curation.run_folder.folder import CARD_BEGINS, REPORT
@@ -118,6 +124,8 @@ def check_repo(repo: str) -> None:
 
 def import_library() -> None:
     """Raise OutputError if `huggingface_hub` cannot be imported."""
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # both are read when the library is imported
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # for which it asks the hub more, also within a limit each
     try:
         import huggingface_hub  # noqa: F401
     except ImportError as error:
@@ -142,13 +150,16 @@ def push(content: Content, repo: str, *, revision: str = "", public: bool = Fals
     at: dict[str, Any] = {"repo_id": repo, "repo_type": KIND, "revision": revision or None}
     message = "Upload the outputs of a run"
     with _explained(api.endpoint, repo):
+        open_client(huggingface_hub, api.endpoint)
         api.create_repo(repo, repo_type=KIND, private=not public, exist_ok=True)
-        is_private = bool(api.repo_info(repo, repo_type=KIND).private)
+        is_private = api.repo_info(repo, repo_type=KIND).private
+        if not isinstance(is_private, bool):
+            raise TypeError(f"private is {is_private!r}")
         if not is_private and not public:
             raise OutputError(f"{repo} is public: everyone could read the documents. Give --public to send them")
         if revision and not revision.startswith("refs/"):
             api.create_branch(repo, repo_type=KIND, branch=revision, exist_ok=True)
-        before = api.repo_info(**at).sha
+        before = _commit_of(api, at)
         keeps_card = CARD in content.sizes and _has_other_card(api, at)
         names = [name for name in content.names if name != CARD or not keeps_card]
         patterns = [part for name in map(glob.escape, names) for part in (name, f"{name}/*")]
@@ -158,29 +169,48 @@ def push(content: Content, repo: str, *, revision: str = "", public: bool = Fals
         )  # fmt: skip
         if content.card and not keeps_card:
             api.upload_file(**at, path_or_fileobj=content.card, path_in_repo=CARD, commit_message=message)
-        commit = str(api.repo_info(**at).sha)
-    return Pushed(f"{api.endpoint}/datasets/{repo}", commit, commit != before, is_private, keeps_card)
+        commit = _commit_of(api, at)
+    return Pushed(f"{shown(api.endpoint)}/datasets/{repo}", commit, commit != before, is_private, keeps_card)
+
+
+def _commit_of(api: Any, at: dict[str, Any]) -> str:
+    commit = api.repo_info(**at).sha
+    if not isinstance(commit, str):
+        raise TypeError(f"sha is {commit!r}")
+    return commit
 
 
 def _has_other_card(api: Any, at: dict[str, Any]) -> bool:
     """Return whether the data set has a `README.md` that neither a run nor a push wrote."""
+    import huggingface_hub
+
     if not api.file_exists(filename=CARD, **at):
         return False
-    with TemporaryDirectory() as folder:
-        text = Path(api.hf_hub_download(filename=CARD, local_dir=folder, **at)).read_text("utf-8", "replace")
-    return not text.startswith((CARD_BEGINS, PUSHED_BEGINS))
+    library: Any = huggingface_hub.utils
+    url = huggingface_hub.hf_hub_url(filename=CARD, endpoint=api.endpoint, **at)
+    answer = library.http_backoff("GET", url, headers=library.build_hf_headers())
+    library.hf_raise_for_status(answer)
+    return not answer.content.decode("utf-8", "replace").startswith((CARD_BEGINS, PUSHED_BEGINS))
 
 
 @contextmanager
 def _explained(endpoint: str, repo: str) -> Iterator[None]:
     """Raise OutputError with the remedy for an answer of the hub, or for a broken connection."""
-    failures: tuple[type[Exception], ...] = (RuntimeError, ValueError, *broken_connection())
     try:
         yield
     except OutputError:
         raise
-    except failures as error:
-        raise OutputError(_message(error, scrubbed(endpoint), repo)) from error
+    except Exception as error:  # the library raises errors of its own, of HTTP clients, and of fields that it misses
+        for cause in _causes(error):
+            if isinstance(cause, OutputError) or is_local(cause):
+                raise cause from None
+        raise OutputError(_message(error, shown(endpoint), repo)) from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def _message(error: Exception, endpoint: str, repo: str) -> str:
@@ -193,12 +223,10 @@ def _message(error: Exception, endpoint: str, repo: str) -> str:
             "a token with write access"
         )
     if status == 429 or status >= 500:
-        return (
-            f"{endpoint} answers {status}, an error on its side. Rerun the same command later: it sends what is missing"
-        )
-    if status or (isinstance(error, ValueError) and not isinstance(error, JSONDecodeError)):
-        return f"{endpoint} refuses the push to {repo}: {on_one_line(error)}"
-    if isinstance(error, ValueError):  # such as the page of a proxy
+        return f"{endpoint} answers {status}, an error on its side. {LATER}"
+    if isinstance(error, JSONDecodeError | TypeError | LookupError | AttributeError):  # the page of a proxy, or a list
         return f"{endpoint} does not answer as the hub does ({on_one_line(error)}). Check HF_ENDPOINT, if it is set"
-    cause = on_one_line(error.__cause__ or error)
-    return f"{endpoint} cannot be reached ({cause}). Rerun the same command later: it sends what is missing"
+    broken = next((cause for cause in _causes(error) if isinstance(cause, broken_connection())), None)
+    if broken and not status:
+        return f"{endpoint} cannot be reached ({on_one_line(broken)}). {LATER}"
+    return f"{endpoint} refuses the push to {repo}: {on_one_line(error)}"

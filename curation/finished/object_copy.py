@@ -9,8 +9,9 @@
 `copy.json` has a random number that the work folder keeps. A run from another work folder finds another number, and is
 refused before it reads anything, unless it is the same run: the same identity, in a new folder at the same path. Then
 it continues the copy: it writes the same bytes, except the times in the report. If the copy is complete, the same run
-from any folder without a finished run gets its report and writes nothing. No object is replaced. One is deleted: that
-which tests whether the store refuses a second write.
+from any folder without a finished run gets its report and writes nothing. No object is replaced. Two are deleted, if
+they have what this process wrote: that which tests whether the store refuses a second write, and `copy.json` if the
+prefix is found to have other objects, or to lie in another run.
 """
 
 from __future__ import annotations
@@ -18,22 +19,21 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from curation.errors import IntegrityError, OutputError, counted
-from curation.finished.object_store import ObjectStore, is_object_url
-from curation.reading.urls import shown
+from curation.finished.object_store import DeniedError, ObjectStore, checked_address, is_object_url
 from curation.report.report import HTML
 from curation.run_folder.finished_report import digest
 from curation.run_folder.folder import REPORT, locked
 from curation.run_folder.report_schema import wrong_in_report
-from curation.system.files import as_json, commit, file_sha256, local_output, make_folder, read_json, write_json
+from curation.system.files import as_json, commit, file_sha256, local_output, read_json, write_json
 from curation.system.steps import each
 
 CLAIM = "copy.json"  # in the prefix and in the work folder
@@ -46,11 +46,11 @@ FORMAT = 1  # of copy.json
 def work_folder(url: str, work: str | os.PathLike[str]) -> Path:
     """Return the absolute work folder of a run for a prefix. Default: a folder in the current one, named by the prefix.
 
-    Raises the errors of `local_output`.
+    Raises the errors of `local_output` and of `checked_address`.
     """
     if work:
         return Path(os.path.realpath(local_output(work)))
-    address = shown(url).rstrip("/")
+    address = checked_address(url)
     name = f"{address.rpartition('/')[2]}-{hashlib.sha256(address.encode()).hexdigest()[:8]}.work"
     return Path(os.path.realpath(name))
 
@@ -66,7 +66,7 @@ def prepare_copy(
         if work:
             raise OutputError(f"a work folder ({work}) needs an output such as s3://BUCKET/PREFIX, not {output}")
         return None
-    address = shown(str(output))
+    address = checked_address(str(output))
     if force:
         raise OutputError(f"--force deletes no objects: give another prefix than {address}, or delete it first")
     if array_task:
@@ -103,33 +103,60 @@ class ObjectCopy:
         `name` is the recipe's, for messages; `identity` is the digest of what decides the outputs. OutputError if the
         prefix cannot be written, has the copy of another run or other objects, or if its store ignores conditions.
         """
+        is_new = not os.path.lexists(self.folder)
         with locked(self.folder):
-            make_folder(self.folder)
-            place = f"{self.folder} on {os.uname().nodename}"
-            known = {"recipe": name, "folder": place, "path": str(self.folder), "identity": identity}
-            claim = as_json({"format": FORMAT, **known, "work": self._number()})
-            self.store.check_condition()
-            if not self.store.create(CLAIM, claim):
-                self._check_own(claim)
-            elif foreign := sorted(self.store.names().keys() - {CLAIM}):
-                raise OutputError(
-                    f"{self.url} is not empty: it has {_shown(foreign)}. Delete {self.url}/{CLAIM}, and give another "
-                    "prefix"
-                )
+            try:
+                self._claim(name, identity)
+            except OutputError:
+                if is_new:
+                    with suppress(OSError):  # not empty: it has the number of a claim
+                        self.folder.rmdir()
+                raise
             self.finished = self._find_finished()
             if self.finished is None:
                 self._is_complete()
             yield
 
-    def _number(self) -> str:
-        path = self.folder / CLAIM
-        if not (content := read_json(path)):
-            content = {"work": secrets.token_hex(16)}
-            write_json(path, content)
-        return str(content["work"])
+    def _claim(self, name: str, identity: str) -> None:
+        place = f"{self.folder} on {os.uname().nodename}"
+        number = (read_json(self.folder / CLAIM) or {}).get("work") or secrets.token_hex(16)
+        known = {"recipe": name, "folder": place, "path": str(self.folder), "identity": identity, "work": str(number)}
+        claim = as_json({"format": FORMAT, **known})
+        present = self.store.names()
+        found = self.store.read(CLAIM)  # after the list: a run writes its claim first
+        if found is not None:
+            self._check_own(claim, found)
+            self.store.check_condition()
+            return
+        self._check_free(present)
+        self.store.check_condition()
+        write_json(self.folder / CLAIM, {"work": number})
+        if not self.store.create(CLAIM, claim) and (found := self.store.read(CLAIM)) != claim:
+            self._check_own(claim, found or b"")  # another run was faster
+            return
+        try:
+            self._check_free(self.store.names())  # others may have claimed a prefix above or below meanwhile
+        except OutputError as error:
+            if self.store.take_back(CLAIM, claim):
+                raise
+            raise OutputError(f"{error}. {self.url}/{CLAIM} could not be deleted: delete it") from None
 
-    def _check_own(self, claim: bytes) -> None:
-        found = self.store.read(CLAIM) or b""
+    def _check_free(self, present: Collection[str]) -> None:
+        """Raise OutputError if the prefix has objects that are `present`, or lies in that of another run."""
+        for store in self.store.above():
+            with suppress(DeniedError):  # credentials need not be allowed to read outside of the prefix
+                if _is_claim(store.read(CLAIM) or b"") or _content_of(store.read(REPORT) or b"") is not None:
+                    raise OutputError(
+                        f"{self.url} lies in {store.url}, which holds a run. Its `curate verify` would find foreign "
+                        "objects. Give a prefix that is not below it"
+                    )
+        with suppress(DeniedError):
+            if self.store.is_object():
+                raise OutputError(f"{self.url} is an object, expected a prefix. Give another one")
+        if foreign := sorted({*present} - {CLAIM}):
+            raise OutputError(f"{self.url} is not empty: it has {_shown(foreign)}. Give another prefix")
+
+    def _check_own(self, claim: bytes, found: bytes) -> None:
         try:
             content, own = orjson.loads(found), orjson.loads(claim)
             if all(content[key] == own[key] for key in ("format", "recipe", "work")):  # the folder may have moved
@@ -184,10 +211,10 @@ class ObjectCopy:
         if self.continues:
             self._take_stored_page(report)
         expected = report["outputs"] | {HTML: report["report_html"]}
+        self.store.check_names([*expected])
         present = self.store.names()
         if foreign := sorted(present.keys() - expected.keys() - {CLAIM}):
             raise OutputError(f"{self.url} has objects that are not part of the run: {_shown(foreign)}. Delete them")
-        self.store.end_uploads()
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             copies = {
                 name: pool.submit(self._copy_file, name, sha256, name in present)
@@ -203,6 +230,7 @@ class ObjectCopy:
         self.store.create_from(REPORT, self.run_folder / REPORT)
         if not self._is_complete():
             raise OutputError(f"{self.url}/{REPORT} is missing, though it was written. Run the same command again")
+        self.store.end_uploads(expected.keys())
         return True
 
     def _take_stored_page(self, report: dict[str, Any]) -> None:
@@ -234,6 +262,14 @@ class ObjectCopy:
             raise OutputError(
                 f"{self.url}/{name} has other bytes than {path}. Delete the object, then run the same command again"
             )
+
+
+def _is_claim(data: bytes) -> bool:
+    try:
+        content = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(content, dict) and content.keys() >= {"format", "recipe", "work"}
 
 
 def _outputs_in(report: bytes) -> Any:

@@ -42,16 +42,17 @@ def files_of(version: str) -> dict[str, bytes]:
 class Hub:
     """`main` is what the branch points to, `refuse` (path, status) what is answered to some paths in place of the file:
     0 is a connection that ends without an answer, -1 one that ends within the file, -2 a header that never ends.
-    `answers` are (path, status, body, headers) in place of what is asked for.
+    `answers` are (path, status, body, headers) in place of what is asked for. Bytes in place of a status are
+    answered with 200.
 
     Of what is sent: `token`, without which nothing may be written, `private`, None where the data set does not exist,
     `branches` besides `main`, and `received`, the bytes that came by their SHA-256. Names that end in `large` are sent
-    before the commit, others within it."""
+    before the commit, to the server `storage` if it is set; others within it."""
 
     def __init__(self) -> None:
         self.commits = {letter * 40: files_of(letter) for letter in "ab"}
         self.main = "a" * 40
-        self.refuse: list[tuple[str, int]] = []
+        self.refuse: list[tuple[str, int | bytes]] = []
         self.answers: list[tuple[str, int, bytes, dict[str, str]]] = []
         self.closed = threading.Event()
         self.endpoint = ""
@@ -59,6 +60,7 @@ class Hub:
         self.private: bool | None = False
         self.branches: dict[str, str] = {"v1": "a" * 40}
         self.received: dict[str, bytes] = {}
+        self.storage = ""
         self.large: tuple[str, ...] = (".parquet", ".mds")
 
     def find(self, revision: str) -> str:
@@ -106,7 +108,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             path = self.path.partition("?")[0]
             if self.is_refused(path):
                 pass
-            elif hub.private is None:
+            elif hub.private is None or ("/revision/" in path and not hub.find(path.rpartition("/")[2])):
                 self.answer(404, b"", **{"X-Error-Code": "RepoNotFound"})
             elif found := re.fullmatch(r"/datasets/o/n/resolve/([^/]+)/(.*)", path):
                 self.give_file(hub.find(found[1]), found[2], cut=self.status(path) == -1)
@@ -122,7 +124,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         do_HEAD = do_GET  # noqa: N815 - the name that the server looks for
 
-        def status(self, path: str) -> int | None:
+        def status(self, path: str) -> int | bytes | None:
             return next((status for part, status in hub.refuse if part in path), None)
 
         def is_refused(self, path: str) -> bool:
@@ -131,6 +133,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                     self.answer(code, body, **headers)
                     return True
             status = self.status(path)
+            if isinstance(status, bytes):
+                self.answer(200, status, **{"Content-Type": "application/json"})
+                return True
             if status == 0:
                 self.close_connection = True
             elif status == -2:
@@ -155,8 +160,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def do_PUT(self) -> None:
             data = self.body()
-            hub.received[hashlib.sha256(data).hexdigest()] = data
-            self.answer(200, b"")
+            if not self.is_refused(self.path.partition("?")[0]):
+                hub.received[hashlib.sha256(data).hexdigest()] = data
+                self.answer(200, b"")
 
         def do_POST(self) -> None:
             data, path = self.body(), self.path.partition("?")[0]
@@ -173,7 +179,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self.answer_json({"url": f"{hub.endpoint}/datasets/o/n"}, 200 if is_new else 409)
             elif path.endswith("/info/lfs/objects/batch"):
                 wanted = [entry for entry in json.loads(data)["objects"] if entry["oid"] not in hub.received]
-                upload = {"actions": {"upload": {"href": f"{hub.endpoint}/received"}}}
+                upload = {"actions": {"upload": {"href": f"{hub.storage or hub.endpoint}/received"}}}
                 self.answer_json({"transfer": "basic", "objects": [entry | upload for entry in wanted]})
             elif found := re.fullmatch(r"/api/datasets/o/n/branch/(.+)", path):
                 status = 409 if found[1] in hub.branches else 201

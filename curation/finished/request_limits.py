@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of the requests to an object store and to a hub.
+
+A request ends if its answer is not complete SILENT_SECONDS after its start, or after the last bytes of a file that it
+sends. So an upload may take any time while the other side takes bytes of it, and an answer that trickles ends. The
+limits of the libraries are for each byte, or for each request as a whole: aiohttp has none while it sends, and httpx
+has none for an answer of a byte per second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+SILENT_SECONDS = 60.0
+JOINING_SECONDS = 600.0  # until a store has joined the parts of a file; Amazon S3 sends spaces meanwhile
+PIECE_BYTES = 1 << 16
+
+
+class StalledError(OSError):
+    """A request had no complete answer in time. No TimeoutError, which s3fs and botocore repeat many times."""
+
+
+def limited_store() -> dict[str, Any]:
+    """Return options of s3fs for requests that end in time, with those that the user has configured for fsspec."""
+    from fsspec.config import conf
+
+    own = {"http_session_cls": _session(), "connect_timeout": SILENT_SECONDS, "read_timeout": SILENT_SECONDS}
+    configured = {
+        key: value for name in ("s3", "s3a") for key, value in conf.get(name, {}).get("config_kwargs", {}).items()
+    }
+    return {"config_kwargs": configured | own}
+
+
+@cache
+def _session() -> type:
+    from aiobotocore.httpsession import AIOHTTPSession
+    from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
+
+    async def send(self: Any, request: Any) -> Any:
+        body, is_joining = request.body, request.method == "POST" and "uploadId=" in request.url
+        try:
+            async with asyncio.timeout(JOINING_SECONDS if is_joining else SILENT_SECONDS) as limit:
+                if body:
+                    request.body = _noted(body, limit)
+                return await AIOHTTPSession.send(self, request)
+        except (TimeoutError, ConnectTimeoutError, ReadTimeoutError):
+            raise StalledError from None
+        finally:
+            request.body = body  # botocore rewinds it before it repeats the request
+
+    return type("LimitedSession", (AIOHTTPSession,), {"send": send})
+
+
+async def _noted(body: Any, limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. The limit begins again with each one that is taken."""
+    async for block in _blocks(body):
+        for start in range(0, len(block), PIECE_BYTES):
+            with suppress(RuntimeError):  # the limit has been reached
+                limit.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS)
+            yield block[start : start + PIECE_BYTES]
+
+
+async def _blocks(body: Any) -> AsyncIterator[bytes]:
+    if isinstance(body, bytes):
+        yield body
+    elif hasattr(body, "__aiter__"):  # adds a checksum, over encrypted connections
+        async for block in body:
+            yield block
+    else:
+        while block := body.read(PIECE_BYTES):
+            yield block
