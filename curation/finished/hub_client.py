@@ -68,7 +68,7 @@ def _made(make: Callable[[], Any], endpoint: str) -> Any:
 def _proxy_of(endpoint: str) -> str:
     """Return the proxy that the environment names for an address; "" if there is none."""
     parts, proxies = urlsplit(endpoint), getproxies()
-    proxy = "" if proxy_bypass(parts.netloc) else proxies.get(parts.scheme) or proxies.get("all", "")
+    proxy = "" if proxy_bypass(parts.netloc.rpartition("@")[2]) else proxies.get(parts.scheme) or proxies.get("all", "")
     return proxy if "://" in proxy or not proxy else f"http://{proxy}"
 
 

@@ -97,7 +97,7 @@ def checked_address(url: str) -> str:
     elif not _is_unicode(address):
         wrong = "bytes that are not UTF-8"
     if wrong:
-        raise OutputError(f"{shown(url)!r} has {wrong}. Give an output such as s3://BUCKET/PREFIX")
+        raise OutputError(f"{shown(url)} has {wrong}. Give an output such as s3://BUCKET/PREFIX")
     return address
 
 

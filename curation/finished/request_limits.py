@@ -29,10 +29,8 @@ def limited_store() -> dict[str, Any]:
     from fsspec.config import conf
 
     own = {"http_session_cls": _session(), "connect_timeout": SILENT_SECONDS, "read_timeout": SILENT_SECONDS}
-    configured = {
-        key: value for name in ("s3", "s3a") for key, value in conf.get(name, {}).get("config_kwargs", {}).items()
-    }
-    return {"config_kwargs": configured | own}
+    configured = [conf.get(protocol, {}).get("config_kwargs", {}) for protocol in ("s3", "s3a")]
+    return {"config_kwargs": configured[0] | configured[1] | own}
 
 
 @cache
@@ -42,10 +40,11 @@ def _session() -> type:
 
     async def send(self: Any, request: Any) -> Any:
         body, is_joining = request.body, request.method == "POST" and "uploadId=" in request.url
+        seconds = JOINING_SECONDS if is_joining else SILENT_SECONDS
         try:
-            async with asyncio.timeout(JOINING_SECONDS if is_joining else SILENT_SECONDS) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 if body:
-                    request.body = _noted(body, limit)
+                    request.body = _noted(body, limit, seconds)
                 return await AIOHTTPSession.send(self, request)
         except (TimeoutError, ConnectTimeoutError, ReadTimeoutError):
             raise StalledError from None
@@ -55,12 +54,12 @@ def _session() -> type:
     return type("LimitedSession", (AIOHTTPSession,), {"send": send})
 
 
-async def _noted(body: Any, limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+async def _noted(body: Any, limit: asyncio.Timeout, seconds: float) -> AsyncIterator[bytes]:
     """Yield the pieces of a body. The limit begins again with each one that is taken."""
     async for block in _blocks(body):
         for start in range(0, len(block), PIECE_BYTES):
             with suppress(RuntimeError):  # the limit has been reached
-                limit.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS)
+                limit.reschedule(asyncio.get_running_loop().time() + seconds)
             yield block[start : start + PIECE_BYTES]
 
 

@@ -104,10 +104,19 @@ async def iterated() -> AsyncIterator[bytes]:
 KINDS: dict[str, Callable[[], Any]] = {"bytes": lambda: BODY, "file": lambda: io.BytesIO(BODY), "iterable": iterated}
 
 
+LARGE_OBJECT, LAST_PART = ("PUT", "http://store/large"), ("POST", "http://store/large?uploadId=1")
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("seconds", "waits", "ends"), [(59, False, False), (59, True, True), (61, False, True)])
+@pytest.mark.parametrize(
+    ("request_line", "seconds", "waits", "ends"),
+    [
+        (LARGE_OBJECT, 59, False, False), (LARGE_OBJECT, 59, True, True), (LARGE_OBJECT, 61, False, True),
+        (LAST_PART, 199, True, False), (LAST_PART, 301, True, True),
+    ],
+)  # fmt: skip
 def test_a_transfer_may_take_any_time_in_all_and_a_minute_without_a_byte(
-    kind: str, seconds: float, waits: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, request_line: tuple[str, str], seconds: float, waits: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
 ):
     taking = Taking(seconds, waits)
     monkeypatch.setattr(AIOHTTPSession, "send", lambda self, request: taking.send(self, request))
@@ -116,7 +125,7 @@ def test_a_transfer_may_take_any_time_in_all_and_a_minute_without_a_byte(
     async def send() -> Any:
         asyncio.get_running_loop().time = lambda: taking.now  # type: ignore[method-assign]
         body = KINDS[kind]()
-        request = SimpleNamespace(method="PUT", url="http://store/large", body=body)
+        request = SimpleNamespace(method=request_line[0], url=request_line[1], body=body)
         try:
             return await session.send(None, request)
         finally:
@@ -136,8 +145,8 @@ def test_each_piece_of_an_object_is_noted(monkeypatch: pytest.MonkeyPatch):
     pieces: list[int] = []
     noted = request_limits._noted
 
-    async def counted(body: Any, limit: asyncio.Timeout) -> AsyncIterator[bytes]:
-        async for piece in noted(body, limit):
+    async def counted(*arguments: Any) -> AsyncIterator[bytes]:
+        async for piece in noted(*arguments):
             pieces.append(len(piece))
             yield piece
 
