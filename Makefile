@@ -49,7 +49,7 @@ test-versions:  ## test tables and kernels with the lowest and the newest versio
 	python3 -m tests.tools.lowest_versions > .venv-lowest.txt
 	python3 -m venv --clear .venv-lowest && .venv-lowest/bin/pip install --quiet --constraint .venv-lowest.txt -e '.[test,warc,distributed]'
 	python3 -m venv --clear .venv-newest && .venv-newest/bin/pip install --quiet -e '.[test,warc,distributed]'
-	.venv-newest/bin/pip install --quiet --dry-run '.[distributed]' vllm torch 'datasets>=4' 'spacy>=3.8'
+	.venv-newest/bin/pip install --quiet --dry-run '.[distributed]' vllm torch 'datasets>=5.1' 'spacy>=3.8'
 	.venv-lowest/bin/pytest -q -n 2 --dist loadfile $(VERSIONS)
 	.venv-newest/bin/pytest -q -n 2 --dist loadfile $(VERSIONS)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import COLLECTED
 from curation.system.files import commit, numbered_path, remove
 from curation.system.interrupts import check as check_interrupts
+from curation.system.packages import package_version
 from curation.system.progress import Progress
 from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import Count
@@ -96,6 +98,13 @@ def _remaining(entry: HubInput, budget: Budget, documents: int, size: int) -> tu
         limits = [own] * bool(own) + [max(shared - used, 0)] * bool(shared)
         remaining.append(min(limits, default=-1))
     return remaining[0], remaining[1]
+
+
+def _library_version() -> str:
+    try:
+        return package_version("datasets")
+    except PackageNotFoundError:
+        return ""
 
 
 def check_minimum(label: str, size: int, min_bytes: int, max_bytes: int = 0, advice: str = "") -> None:
@@ -178,6 +187,7 @@ class _Source:
         """Load the files that an earlier try collected from the same input; delete those of another input."""
         description = {
             "version": __version__,
+            "datasets": _library_version(),  # which may not understand a place of another version
             "input": msgspec.to_builtins(self.entry) | {"data_files": shown(self.entry.data_files)},
             "left": list(self.remaining),
             "seed": self.seed,

@@ -28,7 +28,9 @@ from curation.reading.urls import REFERENCE, REFUSED, refuse_reference
 from curation.system.terminal import print_once
 
 BATCH_ROWS = 200  # per batch of the stream; a place is the end of a batch
-OLDEST = 4  # datasets 3 runs scripts that it was once allowed to run
+OLDEST = (4, 0)  # datasets 3 runs scripts that it was once allowed to run
+CONTINUING = (5, 1)  # older ones lose documents, or give some twice, after more than one place
+INSTALL = "pip install -U 'datasets>=5.1'"
 COMMIT = re.compile("[0-9a-f]{40}")
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?|buckets(/\w[\w.-]*){2,}")
 Value = TypeVar("Value")
@@ -53,6 +55,11 @@ class HubSource:
         self.entry, self.label = entry, hub_label(entry)
         library, self.folder, name = _checked(entry, self.label)
         pinned = place["commit"] if place else ""
+        if place is not None and _version(library) < CONTINUING:
+            raise InputError(
+                f"{self.label}: datasets {library.__version__} cannot go on after the documents that have arrived: it "
+                f"would lose some. Run: {INSTALL}, then the same command again"
+            )
         try:
             if not self.folder:
                 check_environment()
@@ -202,20 +209,22 @@ def _checked(entry: HubInput, label: str) -> tuple[Any, str, str]:
 def _library(label: str) -> tuple[Any, Any]:
     """Return the library `datasets` and the names of its readers."""
     check_endpoint(label)
-    install = f"pip install 'datasets>={OLDEST}'"
     try:
         import datasets
         from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
     except ImportError as error:
-        raise InputError(f"{label} needs Hugging Face datasets ({error}); {install}") from None
+        raise InputError(f"{label} needs Hugging Face datasets ({error}); {INSTALL}") from None
     except ValueError as error:  # of a variable such as HF_HUB_DOWNLOAD_TIMEOUT
         raise InputError(f"{label}: datasets refuses the environment ({error}). Correct variables HF_...") from None
-    version = datasets.__version__
-    if int(version.partition(".")[0]) < OLDEST:
-        raise InputError(f"{label}: datasets {version} can run scripts of a data set, expected {OLDEST}; {install}")
+    if _version(datasets) < OLDEST:
+        raise InputError(f"{label}: datasets {datasets.__version__} can run scripts of a data set; {INSTALL}")
     print_once("datasets", "huggingface_hub")
     logging.getLogger("datasets.packaged_modules").setLevel(logging.CRITICAL)  # their errors are one message here
     return datasets, _PACKAGED_DATASETS_MODULES
+
+
+def _version(library: Any) -> tuple[int, ...]:
+    return tuple(map(int, library.__version__.split(".")[:2]))
 
 
 def _is_offline() -> bool:

@@ -8,7 +8,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 CARD = """---
@@ -140,8 +140,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
             elif status == -2:
                 self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-                while not hub.closed.wait(0.05):
-                    self.wfile.write(b"x")
+                with suppress(ConnectionError):  # the client has given up
+                    while not hub.closed.wait(0.05):
+                        self.wfile.write(b"x")
                 return True
             elif status is not None and status > 0:
                 code = {404: "RepoNotFound", 403: "GatedRepo"}.get(status, "")

@@ -189,7 +189,19 @@ def test_names_of_readers_are_refused_and_other_names_are_data_sets(tmp_path: Pa
     assert opened == [*names[:5], *[f"{tmp_path}/pandas"] * 3] and not Path("ran").exists()
 
 
-def test_a_version_with_scripts_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(datasets, "__version__", "3.6.0")
-    with pytest.raises(InputError, match=r"datasets 3\.6\.0 can run scripts of a data set, expected 4; pip install"):
-        HubSource(Input("hf:o/n"))
+@pytest.mark.parametrize("version", ["3.6.0", "4.8.5", "5.0.1", "5.1.0", "10.0.0"])
+def test_versions_with_scripts_and_those_that_lose_documents_are_refused(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "a.jsonl").write_bytes(ROWS)
+    monkeypatch.setattr(datasets, "__version__", version)
+    if version == "3.6.0":
+        with pytest.raises(InputError, match=r"datasets 3\.6\.0 can run scripts of a data set; pip install -U"):
+            HubSource(Input(f"hf:{tmp_path}"))
+        return
+    _, place = next(iter(HubSource(Input(f"hf:{tmp_path}"))))
+    if version in ("4.8.5", "5.0.1"):
+        with pytest.raises(InputError, match=rf"datasets {version} cannot go on after the documents that have arrived"):
+            HubSource(Input(f"hf:{tmp_path}"), place)
+    else:
+        assert sum(len(table) for table, _ in HubSource(Input(f"hf:{tmp_path}"), place)) == 100
