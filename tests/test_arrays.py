@@ -69,6 +69,6 @@ def test_arrays_of_objects_are_damaged_files(tmp_path: Path):
     np.save(tmp_path / "a.npy", objects)
     np.savez(tmp_path / "a.npz", objects=objects)
     for load, name in ((load_mapped, "a.npy"), (load_arrays, "a.npz")):
-        with pytest.raises(IntegrityError, match=rf"{name} is damaged, or no .*\. Make it again"):
+        with pytest.raises(IntegrityError, match=rf"{name} is damaged: .*\. Put the file back, or write it again"):
             load(tmp_path / name)
     assert not (tmp_path / "ran").exists()

@@ -118,8 +118,10 @@ def check_names(recipe: Recipe, folder: Path) -> None:
 def find_finished(folder: Path) -> dict[str, Any] | None:
     """Return the report of the finished run in a folder; None if there is none.
 
-    IntegrityError if the report has changed, OutputError if its outputs are missing.
+    IntegrityError if the report has changed, OutputError if its outputs are missing, or if no run has written it.
     """
+    if os.path.lexists(folder / REPORT) and not _is_of_run(folder):
+        raise OutputError(f"{folder} is not empty (it has {REPORT}, which no run has written); give a new --output")
     if (report := read_report(folder)) is not None:
         _check_exist(folder, report["outputs"])
     return report

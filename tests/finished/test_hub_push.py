@@ -355,6 +355,7 @@ def test_each_wrong_setting_of_the_client_is_one_message(
         monkeypatch.setenv(name, value)
     if setting == "offline":
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub_push.import_library()  # sets two variables, once in a process
     before = dict(os.environ)
     code, _, err = push(made)
     told = [line for line in err.splitlines() if line.startswith("curate: ")]

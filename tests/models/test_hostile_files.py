@@ -91,7 +91,7 @@ FILES: list[tuple[str, str, bytes | Callable[[], bytes], str]] = [
     ("index", "exact/index.json", DEEP, "index.json is damaged (JSONDecodeError("),
     ("index", "exact/index.json", b'{"format": 1, "documents": 1, "files": {}}', "index.json is damaged (KeyError('s"),
     (
-        "index", "exact/index.json", b'{"format": 1, "documents": 1, "files": {"../../x": {"bytes": 1}}}',
+        "index", "exact/index.json", b'{"format": 1, "documents": 1, "files": {"../../x": {"bytes": 1, "sha256": ""}}}',
         """index.json is damaged (ValueError("it names the file '../../x'"))""",
     ),
     ("vocabulary", "tokenizer.json", b'{"model":' + DEEP, "expected a Hugging Face tokenizer.json in"),

@@ -18,7 +18,8 @@ from curation.stages import FuzzyDedup
 from curation.stages.corpus.key_ranges import Division, write_cells
 from curation.stages.near import near_groups, star_rounds
 from curation.stages.near.star_rounds import Rounds
-from curation.system.files import make_folder, write_json
+from curation.system.files import make_folder
+from curation.system.sealed import write_sealed
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
 
 Pairs = Sequence[tuple[int, int]]
@@ -46,7 +47,7 @@ def join(folder: Path, starts: Sequence[int], pairs: np.ndarray, seed: int = 0, 
     bounds = np.array(starts, np.int64) + add
     corpus: Any = SimpleNamespace(scratch=folder, storage=SimpleNamespace(starts=bounds))
     make_folder(folder / "division")
-    write_json(folder / "division" / "division.json", list(Division([*range(len(starts))], 1, 1)))
+    write_sealed(folder / "division" / "division.json", list(Division([*range(len(starts))], 1, 1)))
     chance = random.Random(seed)
     slice_group_of = np.searchsorted(bounds, pairs[0] + add, side="right") - 1
     kind = np.int32 if add == 0 else np.int64
