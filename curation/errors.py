@@ -7,7 +7,7 @@ CurationError
 ├── TokenizerError   (ValueError)   a tokenizer cannot be loaded or does not fit the recipe         2
 ├── OutputError      (OSError)      the output folder is locked, finished, or of another run        2
 ├── EngineError      (RuntimeError) an engine, its device or its packages are not usable            2
-├── IntegrityError   (RuntimeError) results contradict each other                                   1
+├── IntegrityError   (RuntimeError) results contradict each other, or a file of a run is damaged    1
 ├── StageError       (RuntimeError) a stage returned something else than it announces               1
 └── OutOfMemoryError (MemoryError)  the memory limit of this process is too small                   1
 
@@ -63,7 +63,7 @@ class DeviceLostError(EngineError):
 
 
 class IntegrityError(CurationError, RuntimeError):
-    """Two results that must agree differ: a count, a digest, an index."""
+    """Two results that must agree differ: a count, a digest, an index. Or a file of a run is damaged."""
 
     exit_code = 1
 

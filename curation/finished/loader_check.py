@@ -22,7 +22,8 @@ from curation.packing.forms.shards import MANIFEST, has_torch, open_ids
 from curation.packing.forms.shards import log as opening
 from curation.packing.forms.stored import open_form, read_manifest
 from curation.packing.forms.writing import shards
-from curation.packing.indexed import IndexedReader, check_pair
+from curation.packing.indexed import IndexedReader, check_ids, check_pair
+from curation.packing.megatron import suffixed
 from curation.packing.repack import read_manifest as read_pairs
 from curation.system.damage import damaged
 
@@ -107,10 +108,10 @@ def _load(
     for number, batch in enumerate(islice(loaded, batches)):
         ids = np.asarray(batch[IDS] if isinstance(batch, dict) else batch)
         if not ((ids >= 0) & (ids < vocabulary)).all():
-            raise IntegrityError(
-                f"{path}, {split}: batch {number} has ids outside of 0 to {vocabulary - 1}, the vocabulary. Write the "
-                "form again, or restore the folder"
-            )
+            for file, _, open_rows in _stored(name, path, split, length):
+                for row in open_rows():
+                    check_ids(file, row, vocabulary)
+            raise damaged(path / MANIFEST, f"split {split} is padded with an id outside of the vocabulary")
         shapes.append(ids.shape)
         shape = f"torch.Size({[*ids.shape]})" if through_torch else str(ids.shape)
         say(f"Batch {number} shape: {shape}")
@@ -133,29 +134,31 @@ def _through_torch(name: str, path: Path, split: str, batch_size: int, length: i
 
 def _through_numpy(name: str, path: Path, split: str, batch_size: int, length: int) -> tuple[int, Iterator[Any]]:
     stored = [*_stored(name, path, split, length)]
-    rows = (row for _, open_rows in stored for row in open_rows())
+    rows = (row for *_, open_rows in stored for row in open_rows())
 
     def batches() -> Iterator[np.ndarray]:
         while chosen := [*islice(rows, batch_size)]:
             yield pad(chosen, 0)[IDS]
 
-    return sum(count for count, _ in stored), batches()
+    return sum(count for _, count, _ in stored), batches()
 
 
-def _stored(name: str, path: Path, split: str, length: int) -> Iterator[tuple[int, Callable[[], Iterable[np.ndarray]]]]:
-    """Yield the samples of each file: their number, and a function that opens them."""
+def _stored(
+    name: str, path: Path, split: str, length: int
+) -> Iterator[tuple[Path, int, Callable[[], Iterable[np.ndarray]]]]:
+    """Yield each file, the number of its samples, and a function that opens them."""
     if name == MEGATRON:
         for prefix in _prefixes(path, split):
             tokens = IndexedReader(prefix).tokens
-            yield len(tokens) // length, partial(_windows, tokens, length)
+            yield suffixed(prefix, ".bin"), len(tokens) // length, partial(_windows, tokens, length)
         return
     manifest, content = open_form(path, name, split)
     form, dtype = msgspec.convert(manifest["settings"], FORMS[name]), np.dtype(manifest["dtype"]).newbyteorder("<")
     for file, count in shards(FORMS[name], content).items():
         if name == TokenShards.name:
-            yield count // length, partial(_windows_of_file, path / file, dtype, count, length)
+            yield path / file, count // length, partial(_windows_of_file, path / file, dtype, count, length)
         else:
-            yield count, partial(form.open_shard, path / file, dtype, count)
+            yield path / file, count, partial(form.open_shard, path / file, dtype, count)
 
 
 def _windows_of_file(path: Path, dtype: np.dtype, count: int, length: int) -> Iterable[np.ndarray]:

@@ -28,6 +28,7 @@ from curation.run_folder.masks import kept_sizes, removed_by_partition, row_batc
 from curation.run_folder.partitions import Partitions
 from curation.stages.corpus.cutting import count_cuts
 from curation.stages.corpus.key_ranges import write_cells
+from curation.system.damage import reading
 from curation.system.files import make_folder, numbered_path
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
@@ -119,9 +120,12 @@ class RowSums:
 
 def _cells_of(path: Path) -> list[np.ndarray]:
     """Return the cells of a file as bytes (uint8), through a memory map."""
-    data = map_file(path, np.uint8)
-    count = int(data[:8].view(np.int64)[0]) // 8 - 1
-    bounds = data[: 8 * (count + 1)].view(np.int64).tolist()
+    with reading(path):
+        data = map_file(path, np.uint8)
+        count = int(data[:8].view(np.int64)[0]) // 8 - 1
+        bounds = data[: 8 * (count + 1)].view(np.int64).tolist()
+        if bounds != sorted(bounds) or bounds[-1] != len(data):
+            raise ValueError(f"its last cell does not end at byte {len(data):,}, the end of the file")
     return [data[start:stop] for start, stop in pairwise(bounds)]
 
 

@@ -36,6 +36,7 @@ from tests.runs import STAGES, files_below, made_texts, recipe_of, records_of
 LINE = "It is a line of a page."
 WRITTEN_AGAIN = ("report.json", "report.html", *(f"tokens/_meta/{name}" for name in
                  ("README.txt", "blend.txt", "manifest.json", "nemo.yaml")))  # fmt: skip
+SHARES = 4  # of the walk over all files
 FAILED = 1  # the exit code for damage; `check-overlap` has it for items that it finds, too
 
 
@@ -150,8 +151,9 @@ def test_every_command_and_every_output_is_tried(place: Place):
 
 
 def changed_bytes(data: bytes, chance: random.Random) -> Iterator[tuple[str, bytes]]:
-    yield "half", data[: len(data) // 2]
-    yield "empty", b""
+    if data:
+        yield "half", data[: len(data) // 2]
+        yield "empty", b""
     yield "random", chance.randbytes(len(data) or 100)
     for number in range(3 if data else 0):
         place = chance.randrange(len(data))
@@ -234,8 +236,8 @@ def check(place: Place, name: str, kind: str, words: list[str], capsys: pytest.C
         file, folder = Path(name), str((place.copy / name).parent)
         assert told.startswith(("curate: ", '{"event": "error"')), (shown, told)
         assert file.name in told or folder in told or file.stem in told, (shown, told)
-    if words[0] == "verify":
-        assert code == FAILED, (shown, told)
+    is_signed = name == "report.json" and kind.startswith("json")  # it may lack what earlier versions did not write
+    assert words[0] != "verify" or code == FAILED or is_signed, (shown, told)
     return code
 
 
@@ -293,11 +295,13 @@ def _reads(name: str, words: list[str]) -> bool:
 
 
 @pytest.mark.slow("no damage of any file of a run ends any command in a traceback")
-def test_all_commands_with_all_files(place: Place, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("share", range(SHARES))
+def test_all_commands_with_all_files(share: int, place: Place, capsys: pytest.CaptureFixture[str]):
     tried = [*commands(place)]
     sound = {tuple(words): _without_numbers(called(place, words, capsys)) for words in tried}
+    names = files_below(place.sound)[share::SHARES]
     refused_pairs = 0
-    for name in files_below(place.sound):
+    for name in names:
         path, data = place.copy / name, (place.sound / name).read_bytes()
         path.unlink()
         readers = [  # a command that gives the same without a file does not read it
@@ -314,7 +318,7 @@ def test_all_commands_with_all_files(place: Place, capsys: pytest.CaptureFixture
                     assert codes["check-loader"] == FAILED, (name, kind)
         finally:
             put(path, data)
-    assert refused_pairs > 10
+    assert refused_pairs >= 4 * any(name.endswith(".idx") for name in names)
 
 
 def _without_numbers(result: tuple[int, str]) -> tuple[int, str]:
