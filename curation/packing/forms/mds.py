@@ -114,7 +114,7 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
         header = _json(self.header())
         first = OFFSET.itemsize * (rows + 2) + len(header)
         offsets = first + np.arange(rows + 1) * (self.length * DTYPE.itemsize)
-        return np.array([rows, *offsets], OFFSET).tobytes() + header
+        return np.append(rows, offsets).astype(OFFSET).tobytes() + header
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         content = super().write(documents, folder, split, dtype, pad_id)
