@@ -119,7 +119,7 @@ class ObjectCopy:
 
     def _claim(self, name: str, identity: str) -> None:
         place = f"{self.folder} on {os.uname().nodename}"
-        number = (read_json(self.folder / CLAIM) or {}).get("work") or secrets.token_hex(16)
+        number = (read_json(self.folder / CLAIM, dict[str, str]) or {}).get("work") or secrets.token_hex(16)
         known = {"recipe": name, "folder": place, "path": str(self.folder), "identity": identity, "work": str(number)}
         claim = as_json({"format": FORMAT, **known})
         present = self.store.names()

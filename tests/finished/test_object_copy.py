@@ -233,6 +233,14 @@ def test_each_refusal_of_a_store_is_one_message_before_anything_is_read(
     assert not Path("w/run").exists()
 
 
+@pytest.mark.parametrize("damaged", ["[]", '{"work": 5}', "{"])
+def test_a_damaged_number_of_a_claim_is_one_message(store: MemoryFileSystem, tmp_path: Path, damaged: str):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "copy.json").write_text(damaged)
+    with pytest.raises(IntegrityError, match=r"work/copy\.json is damaged: "):
+        run_to(work=str(tmp_path / "work"))
+
+
 def test_a_prefix_with_other_objects_is_refused(store: MemoryFileSystem):
     store.pipe_file(f"{ROOT}/mine.txt", b"x")
     with pytest.raises(OutputError, match=rf"{URL} is not empty: it has 'mine\.txt'\. .* another prefix"):
