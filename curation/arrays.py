@@ -117,6 +117,12 @@ def load_mapped(path: Path) -> np.ndarray:
 
 
 @_retried
+def load_writable(path: Path) -> np.ndarray:
+    """Return the array of a `.npy` file that this program has just written, through a memory map that changes it."""
+    return np.asarray(np.load(path, mmap_mode="r+"))
+
+
+@_retried
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a `.npz` file. IntegrityError for another file, and for an array that is larger than the
     bytes that the file has for it: NumPy would allocate what the header announces."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from curation.arrays import batches_of, load_mapped, positions_of
+from curation.arrays import batches_of, load_mapped, load_writable, positions_of
 from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
@@ -187,7 +187,7 @@ class Corpus:
             copy = self.scratch / "present.npy"
             with commit(copy) as path:  # a process that has lost its lease may have mapped an earlier copy
                 copyfile(self.given, path)
-            return np.asarray(np.load(copy, mmap_mode="r+"))
+            return load_writable(copy)
         mask = np.zeros(int(self.storage.starts[-1]), bool)
         for batch in batches_of(len(self.rows)):
             mask[self.rows[batch]] = True

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import curation
-from curation.arrays import load_arrays, load_mapped
+from curation.arrays import load_arrays, load_mapped, load_writable
 from curation.cli import main
 from curation.finished.results import open_finished
 from curation.models.ngrams import TINY, load_language_model
@@ -202,3 +202,5 @@ def test_threads_that_parse_headers_at_once_are_no_damage(tmp_path: Path, monkey
     assert load_mapped(tmp_path / "a.npy").tolist() == [0, 1, 2]
     failures = iter([SystemError("mismatch")])
     assert load_arrays(tmp_path / "b.npz")["b"].tolist() == [0, 1]
+    failures = iter([SystemError("mismatch")])
+    assert load_writable(tmp_path / "a.npy").tolist() == [0, 1, 2]
