@@ -24,10 +24,10 @@ def near(words: Words, start: int, stop: int, answer: Words) -> bool:
 
 
 def says_something(words: Words, matched: set[int], size: int) -> bool:
-    """Whether the different words with a letter have 1.5 bytes per word of an n-gram, or are the whole document."""
+    """Whether the different words with a letter have 1.5 bytes per word of an n-gram."""
     told = {words[k] for k in matched}
     letters = sum(len(word.encode()) for word in told if any(map(str.isalpha, word)))
-    return letters >= 1.5 * size or len(matched) == len(words)
+    return letters >= 1.5 * size
 
 
 def leaks_of(
@@ -58,6 +58,7 @@ def leaks_of(
                     matched |= {*range(k, k + len(question))}
                     answered |= has_answer
         length = min(size, len(question))
-        if len(ngrams) >= least and says_something(words, matched, length):
+        is_all = (0, len(words)) in runs or words == question  # the document is one match
+        if len(ngrams) >= least and (is_all or says_something(words, matched, length)):
             found.append(Leak(item, len(ngrams), alone or answered or not answer))
     return sorted(found, key=lambda leak: (not leak.counts, -leak.ngrams, leak.item))
