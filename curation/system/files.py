@@ -358,7 +358,7 @@ def write_json(path: Path, value: Any, indent: bool = False) -> None:
 
 def read_json(path: Path, kind: Any = None) -> Any:
     """Return the content of a JSON file; None if there is no file. Raises IntegrityError for a damaged file: invalid
-    JSON, a folder, or content that `kind` (a type of msgspec; None: any) excludes. Further keys are allowed."""
+    JSON, a folder, a pipe, or content that `kind` (a type of msgspec; None: any) excludes. Further keys are allowed."""
     import msgspec
 
     def decode(data: bytes) -> Any:
@@ -371,6 +371,8 @@ def read_json(path: Path, kind: Any = None) -> Any:
         return content
 
     with reading(path):
+        if path.is_fifo():  # it has no end
+            raise ValueError("it is a pipe, expected a file")
         try:
             return read_whole(path, decode)
         except FileNotFoundError:

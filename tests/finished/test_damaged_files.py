@@ -8,6 +8,7 @@ A changed value inside a page of Parquet may fit everything that readers check. 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -292,6 +293,14 @@ def _reads(name: str, words: list[str]) -> bool:
         what = words[words.index("--what") + 1] if "--what" in words else "removed"
         return kept.get(what, "removed") == top
     return True
+
+
+def test_a_pipe_in_place_of_a_report_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    os.mkfifo(tmp_path / "report.json")
+    for words in (["show", str(tmp_path)], ["compare", str(tmp_path), str(tmp_path)], ["tokens", str(tmp_path)]):
+        assert (
+            main(words) == FAILED and "report.json is damaged: it is a pipe, expected a file" in capsys.readouterr().err
+        )
 
 
 @pytest.mark.slow("no damage of any file of a run ends any command in a traceback")
