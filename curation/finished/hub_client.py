@@ -29,7 +29,7 @@ from curation.reading.urls import scrubbed, shown
 LATER = "Rerun the same command later: it sends what is missing"
 OK, CONFLICT = 200, 409  # HTTP status
 MAX_CONFLICTS = 20
-MAX_PAUSE_SECONDS = 300  # that a hub may ask for before a try; the library waits for hours if it is told so
+MAX_PAUSE_SECONDS = 300  # before a next try, if a hub asks for a pause; the library accepts pauses of hours
 PAUSES = {"retry-after": re.compile(r"\s*(\d{1,9})"), "ratelimit": re.compile(r".*;\s*t\s*=\s*(\d{1,9})")}
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server that is no sound store of S3 can do to a copy: each answer ends in one message, and no request is
-endless. botocore makes one try here, so that a test does not wait for its pauses."""
+"""Copies to servers that answer unlike S3: each answer ends in one message, and no request is endless.
+
+botocore makes one try here, so that a test does not wait for its pauses."""
 
 import asyncio
 import errno

@@ -65,7 +65,7 @@ class Leak(NamedTuple):
 
 
 class _Evidence:
-    """What a document has of one item."""
+    """The n-grams, words and answer of one item that a document contains."""
 
     def __init__(self) -> None:
         self.ngrams: set[int] = set()
