@@ -20,7 +20,7 @@ from curation.packing.megatron import (
     VERSION,
     PairCounts,
     byte_pointers,
-    check_positive,
+    check_lengths,
     choose_dtype,
     in_batches,
     map_array,
@@ -191,7 +191,7 @@ def _check_pointers(reader: IndexedReader) -> None:
     expected_pointers = byte_pointers(in_batches(reader.lengths), reader.dtype.itemsize)
     for lengths, expected in zip(in_batches(reader.lengths), expected_pointers, strict=True):
         if lengths.min() < 0:
-            check_positive(f"{reader.prefix}.idx", lengths, offset)
+            check_lengths(f"{reader.prefix}.idx", lengths, offset)
         wrong = np.flatnonzero(reader.pointers[offset : offset + len(lengths)] != expected)
         if len(wrong):
             i = int(wrong[0])
@@ -225,7 +225,7 @@ def _check_form(reader: IndexedReader) -> None:
     """Check that each document is one sequence of at least one token."""
     offset = 0
     for lengths in in_batches(reader.lengths):
-        check_positive(f"{reader.prefix}.idx", lengths, offset)
+        check_lengths(f"{reader.prefix}.idx", lengths, offset)
         offset += len(lengths)
     if len(reader.documents) != len(reader) + 1 or any(
         (np.diff(batch) != 1).any() for batch in _overlapping_batches(reader.documents)

@@ -109,7 +109,8 @@ def write_index(path: str | Path, dtype: np.dtype | type, lengths: Lengths) -> i
     lengths  int32 array of shape (documents,), tokens of each document, memory-mapped for instance. Or a callable that
              returns the batches of that array; it is called four times. Memory is constant in both cases
 
-    IntegrityError: a length below 1, or 2^31 documents or more. OutputError: a dtype that Megatron does not have.
+    IntegrityError: a length below 1 or above 2^31 - 1, or 2^31 documents or more. OutputError: a dtype that Megatron does
+    not have.
     """
     dtype = np.dtype(dtype)
     batches = lengths if callable(lengths) else lambda: in_batches(lengths)
@@ -120,7 +121,7 @@ def write_index(path: str | Path, dtype: np.dtype | type, lengths: Lengths) -> i
         )
     with open(path, "wb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, _dtype_code(dtype), num_sequences, num_sequences + 1))
-        file.writelines(check_positive(path, batch).astype("<i4") for batch in batches())
+        file.writelines(check_lengths(path, batch).astype("<i4") for batch in batches())
         file.writelines(byte_pointers(batches(), dtype.itemsize))
         file.writelines(_count_up(num_sequences + 1))
         _sync(file)
@@ -180,7 +181,7 @@ class PairWriter:
         lengths  integer array of shape (documents,), tokens of each. A length of 0 counts as an empty document and is
                  not written
 
-        IntegrityError: another dtype, a negative length, or lengths that do not fit the ids.
+        IntegrityError: another dtype, a length below 0 or above 2^31 - 1, or lengths that do not fit the ids.
         """
         if ids.dtype != self.dtype:
             raise IntegrityError(
@@ -237,7 +238,7 @@ class PairWriter:
                 f"{self.prefix}: lengths add up to {tokens} tokens of {self.dtype.itemsize} bytes, the ids take "
                 f"{num_bytes} bytes. Count end-of-document tokens in the lengths."
             )
-        self._lengths.write(kept.astype("<i4"))
+        self._lengths.write(check_lengths(self.prefix, kept, self.documents).astype("<i4"))
         self.documents += len(kept)
         self.empty_documents += len(lengths) - len(kept)
         self.tokens += tokens
@@ -298,12 +299,15 @@ def _dtype_code(dtype: np.dtype) -> int:
     return codes[dtype]
 
 
-def check_positive(path: str | Path, lengths: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return `lengths`. IntegrityError: one below 1. `first`: number of the first sequence, for the message."""
-    if len(lengths) and lengths.min() < 1:
+def check_lengths(path: str | Path, lengths: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return `lengths`. IntegrityError: one below 1, or one that does not fit int32. `first`: number of the first
+    sequence, for the message."""
+    wrong = np.flatnonzero((lengths < 1) | (lengths > MAX_SEQUENCE_TOKENS))
+    if len(wrong):
+        advice = "leave empty documents out" if lengths[wrong[0]] < 1 else "cut the document before tokenising"
         raise IntegrityError(
-            f"{path}: sequence {first + int(np.argmax(lengths < 1))} has {int(lengths.min())} tokens, expected at "
-            "least 1: leave empty documents out."
+            f"{path}: sequence {first + wrong[0]} has {lengths[wrong[0]]} tokens, expected 1 to {MAX_SEQUENCE_TOKENS}: "
+            f"{advice}."
         )
     return lengths
 

@@ -83,7 +83,7 @@ class TokenFiles:
         for chunk in map(as_large_strings, [text.combine_chunks()] if column is not None else text.chunks):
             texts = self.engine.from_arrow(pa.table({TEXT: chunk}))[TEXT] if column is None else column
             all_ids, all_lengths = self.engine.tokenize(texts, self.tokenizer)
-            self._count_shares(chunk, all_lengths)
+            self.shares_counted += count_shares(chunk, all_lengths)
             self.special_hits += self.tokenizer.count_specials(chunk)
             self.tokenised += int(np.count_nonzero(all_lengths))
             self.tokenless += _count_with_text(chunk, all_lengths == 0)
@@ -97,14 +97,6 @@ class TokenFiles:
                     write_array(file, values)
                     begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
-
-    def _count_shares(self, chunk: pa.Array, lengths: np.ndarray) -> None:
-        """Count the tokens per byte of each document, in bins of width 1 / SHARES."""
-        import pyarrow.compute as pc
-
-        sizes = np.maximum(pc.fill_null(pc.binary_length(chunk), 0).to_numpy(zero_copy_only=False), 1)
-        bins = np.minimum(lengths * SHARES // sizes, SHARES)
-        self.shares_counted += np.bincount(bins, minlength=SHARES + 1)
 
     def counts(self) -> dict[str, Any]:
         """Return the counts for the part's record.
@@ -126,6 +118,15 @@ class TokenFiles:
             "split_tokens": self.tokens,
             "tokenizer": self.tokenizer.identity,
         }
+
+
+def count_shares(text: pa.Array, lengths: np.ndarray) -> np.ndarray:
+    """Return how many documents have each number of tokens per byte, in bins of width 1 / SHARES: int64."""
+    import pyarrow.compute as pc
+
+    sizes = np.maximum(pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False), 1)
+    bins = np.minimum(lengths.astype(np.int64) * SHARES // sizes, SHARES)
+    return np.bincount(bins, minlength=SHARES + 1)
 
 
 def _count_with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
