@@ -109,8 +109,8 @@ def write_index(path: str | Path, dtype: np.dtype | type, lengths: Lengths) -> i
     lengths  int32 array of shape (documents,), tokens of each document, memory-mapped for instance. Or a callable that
              returns the batches of that array; it is called four times. Memory is constant in both cases
 
-    IntegrityError: a length below 1 or above 2^31 - 1, or 2^31 documents or more. OutputError: a dtype that Megatron does
-    not have.
+    IntegrityError: a length below 1 or above 2^31 - 1, or 2^31 documents or more. OutputError: a dtype that
+    Megatron does not have.
     """
     dtype = np.dtype(dtype)
     batches = lengths if callable(lengths) else lambda: in_batches(lengths)

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing.joining import list_pairs
 from curation.packing.megatron import PairInfo, remove_stale_cache, suffixed
 from curation.system.files import check_new, make_folder, sweep_dead, sync_folder, write_json
+from curation.system.locks import locked
 
 FOLDER = "_repack."
 PAIRS, LENGTHS = "pairs", ".lengths"  # in this folder
@@ -70,9 +71,7 @@ def unpublished(stem: Path) -> Iterator[Path]:
         )
     while True:
         folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=stem.parent))
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            _lock(descriptor, fcntl.LOCK_EX)
+        with locked(folder, fcntl.LOCK_EX):
             if not folder.exists():  # another process deleted it before the lock
                 continue
             try:
@@ -80,8 +79,6 @@ def unpublished(stem: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             return
-        finally:
-            os.close(descriptor)
 
 
 def publish(pairs: Sequence[PairInfo], folder: Path, stem: Path) -> list[PairInfo]:
@@ -139,22 +136,7 @@ def _is_pair(stem: Path, name: str) -> bool:
 
 def _delete_if_unlocked(folder: Path) -> None:
     """Delete a folder that no process has locked, if it has nothing but what `repack` writes."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # a file, a link, or deleted meanwhile
-        return
-    try:
-        is_left = all(name == PAIRS or name.endswith(LENGTHS) for name in os.listdir(descriptor))
-        if is_left and _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with suppress(OSError), locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, flags) as no_locks:  # or deleted meanwhile
+        if not no_locks and all(name == PAIRS or name.endswith(LENGTHS) for name in os.listdir(folder)):
             shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, operation: int) -> bool:
-    """Lock and return whether that worked. A lock ends with its process. Lustre without -o flock and some NFS fail."""
-    try:
-        fcntl.flock(descriptor, operation)
-    except OSError:
-        return False
-    return True

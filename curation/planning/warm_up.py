@@ -29,6 +29,7 @@ from curation.kernels.cache import FOLDER, SAVED, is_installed
 from curation.planning.memory import count_compilers, read_limits, read_processors
 from curation.system.files import write_json
 from curation.system.interrupts import check as check_interrupts
+from curation.system.locks import locked
 from curation.system.progress import Lines, Progress
 from curation.system.steps import Count
 
@@ -432,6 +433,6 @@ def _locked(group: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             _marker(group).parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(open(_marker(group).with_suffix(".lock"), "w"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            path = _marker(group).with_suffix(".lock")
+            stack.enter_context(locked(path, fcntl.LOCK_EX, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         yield

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from curation.reading.paths import RUN_KEYS, RUN_PLAN, RUN_REPORT, RealPaths, is
 from curation.recipes.recipe import Recipe
 from curation.run_folder.finished_report import read_report
 from curation.run_folder.report_schema import CARD, OUTPUT_NAMES
+from curation.system import locks
 from curation.system.files import (
     TEMPORARY,
     check_name,
@@ -71,19 +72,17 @@ def locked(folder: Path, progress: Progress | None = None, *, shared: bool = Fal
             raise
         remedy = "Give another --output" if error.errno == errno.ENOENT else ""
         raise OutputError(f"the output folder cannot be created: {explain(error, remedy)}") from None
-    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked, so no lock file remains
-    try:
+    with ExitStack() as stack:
+        operation = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            missing = stack.enter_context(locks.locked(folder, operation))  # the folder itself, so no lock file remains
         except BlockingIOError:
             raise OutputError(f"another run is writing to {folder}; wait for it, or give another --output") from None
-        except OSError as error:  # Lustre without -o flock, some NFS
+        if missing:
             (progress or Progress()).log(
-                f"the file system of {folder} has no locks ({error.strerror}): do not start a second run there"
+                f"the file system of {folder} has no locks ({missing.strerror}): do not start a second run there"
             )
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _refuse_outputs_of_runs(folder: Path) -> None:

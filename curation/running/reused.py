@@ -6,7 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from curation.run_folder.scores import FACTS, FOLDER, StoredScores, facts_of, op
 from curation.stages.base import ScoringStage
 from curation.system.damage import damaged, reading
 from curation.system.files import file_sha256, numbered_folders
+from curation.system.locks import locked
 from curation.system.progress import Progress
 from curation.system.steps import each
 from curation.tasks.context import Reused
@@ -60,19 +61,13 @@ def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progres
 @contextmanager
 def _held(folder: Path, old: str | Path) -> Iterator[None]:
     """Lock a folder against runs that write to it. Runs may share a finished one."""
-    descriptor = os.open(folder, os.O_RDONLY)
     is_finished = (folder / REPORT).exists()
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if is_finished else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise InputError(f"--reuse {old}: another process uses this run. Wait until it ends") from None
-    except OSError:  # a file system without locks; `locked` has said so
-        pass
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder, (fcntl.LOCK_SH if is_finished else fcntl.LOCK_EX) | fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise InputError(f"--reuse {old}: another process uses this run. Wait until it ends") from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _matching(
