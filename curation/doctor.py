@@ -8,6 +8,7 @@ results.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
 from curation.parquet import file_options
 from curation.system.files import unsynced_folder
+from curation.system.os_errors import explain
 from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
 
 NUM_DOCUMENTS = 2500
@@ -297,7 +299,7 @@ class SelfCheck(NamedTuple):
     documents: int  # number of generated documents
     digests: dict[str, dict[str, str]]  # function -> engine -> digest
     failed: dict[str, str]  # "FUNCTION on ENGINE" -> traceback
-    skipped: dict[str, str]  # "FUNCTION on ENGINE" -> the library that is not installed, and how to install it
+    skipped: dict[str, str]  # "FUNCTION on ENGINE" -> the missing library or the full folder, and the remedy
 
     @property
     def differing(self) -> list[str]:
@@ -319,6 +321,9 @@ def self_check(engine_names: Sequence[str], count: int = NUM_DOCUMENTS) -> SelfC
                     check.digests.setdefault(name, {})[engine_name] = digest(compute())
                 except InputError as error:
                     check.skipped[f"{name} on {engine_name}"] = str(error)
+                except OSError as error:
+                    where = f"{tempfile.gettempdir()} (TMPDIR)"
+                    check.skipped[f"{name} on {engine_name}"] = explain(error, where=where)
                 except Exception:  # the report shows any error
                     check.failed[f"{name} on {engine_name}"] = traceback.format_exc()
         except Exception:

@@ -21,7 +21,7 @@ from curation.cli.options import NOTHING_KEPT
 from curation.cli.parsing import HELP, help_text, is_family, parse
 from curation.errors import CurationError, InputWarning
 from curation.system import interrupts
-from curation.system.os_errors import FILLING, PASSING, explain
+from curation.system.os_errors import PASSING, explain
 from curation.system.terminal import print_line, protect_streams, warning_line
 
 DESCRIPTION = "Raw text to training data: curated, deduplicated, tokenised, packed."
@@ -69,7 +69,7 @@ def _run(words: Sequence[str], console: Console) -> int:
     except CurationError as error:
         return _fail(console, str(error), error.exit_code)
     except OSError as error:  # a full disk, a folder without write permission
-        where = str(options.output) if error.errno in FILLING and "output" in options else ""
+        where = str(vars(options).get("output") or vars(options).get("html") or "")
         return _fail(console, f"{explain(error, where=where)}{_rerun_advice(error, options)}", 1)
     except KeyboardInterrupt as error:
         code = int(getattr(error, "exit_code", 128 + signal.SIGINT))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from curation.arrays import write_array
 from curation.kernels import ngram_counts as kernel
 from curation.system.interrupts import check
 
@@ -90,8 +91,8 @@ class Sorter:
         is_first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
         values = np.add.reduceat(values, np.flatnonzero(is_first), axis=0)
         with self.paths[0].open("ab") as key_file, self.paths[1].open("ab") as value_file:
-            keys[is_first].tofile(key_file)
-            values.tofile(value_file)
+            write_array(key_file, keys[is_first])
+            write_array(value_file, values)
         self.ends.append((self.ends[-1] if self.ends else 0) + len(values))
         self.size = 0
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.arrays import as_one_array, text_buffers
+from curation.arrays import as_one_array, text_buffers, write_array
 from curation.contract import TEXT
 from curation.errors import InputError, OutputError, RecipeError, counted
 from curation.kernels import ngram_counts as kernel
@@ -182,7 +182,7 @@ class _Ngrams:
     def append(self, keys: np.ndarray, values: np.ndarray) -> None:
         for path, array in zip(self.paths, (keys, values), strict=True):
             with path.open("ab") as file:
-                array.tofile(file)
+                write_array(file, array)
         self.rows += len(keys)
 
     def arrays(self) -> Rows:

@@ -39,7 +39,7 @@ from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, comp
 from curation.stages.rows.evaluation_items import column_of
 from curation.stages.rows.leaks import says_something
 from curation.stages.words import check_words
-from curation.system.files import as_json, check_new, commit, local_output
+from curation.system.files import as_json, check_new, check_writable, commit, local_output
 from curation.system.html_table import html_table
 from curation.system.steps import Count, each, watching
 
@@ -158,11 +158,12 @@ def save_items(target: Path, content: dict[str, Any], items: pa.Table) -> Path:
 
 
 def check_output(path: str | os.PathLike[str], force: bool) -> Path:
-    """Return the path of an output of `Overlap.save`. OutputError as there."""
+    """Return the path of an output of `Overlap.save`, if it can be written. OutputError as there."""
     target = local_output(path)
     if target.suffix not in SUFFIXES:
         raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
     check_new(target, force)
+    check_writable(target)
     return target
 
 

@@ -128,9 +128,10 @@ def _train_sentencepiece(
         written.write_bytes(b"")  # to test that the folder is writable
         with _shown_phases(vocabulary, texts):
             try:
-                written.write_bytes(train_model(kind, vocabulary, special, iter(texts)))
-            except (RuntimeError, OSError) as error:
+                model = train_model(kind, vocabulary, special, iter(texts))
+            except RuntimeError as error:
                 raise _refuse_vocabulary(kind, vocabulary, " ".join(str(error).split())[-300:]) from None
+        written.write_bytes(model)
     return _trained(path, texts)
 
 

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -229,10 +228,12 @@ def _gigatoken_from_ranks(ranks: bytes, scheme: str | None) -> Any:
 
     if scheme is None:
         raise TokenizerError("gigatoken has no name for its expression")
-    with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
+    with open(os.memfd_create("ranks"), "wb") as file:  # in memory, where the temporary folder may be full
         file.write(ranks)
         file.flush()
-        return gigatoken.Tokenizer.from_tiktoken(file.name, pretokenizer=scheme, special_tokens=None)
+        return gigatoken.Tokenizer.from_tiktoken(
+            f"/proc/self/fd/{file.fileno()}", pretokenizer=scheme, special_tokens=None
+        )
 
 
 # ---- Hugging Face

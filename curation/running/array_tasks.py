@@ -89,11 +89,13 @@ def parse_array_task(text: str, expire_seconds: float = EXPIRE_SECONDS) -> Array
 
 
 class _Failure(msgspec.Struct):
-    """The error that ended a driver."""
+    """The error that ended a driver. `number`, `path`: of an error of the system."""
 
     kind: str
     text: str
     task: str
+    number: int = 0
+    path: str = ""
 
 
 Report = dict[str, Any]
@@ -280,8 +282,10 @@ class Member:
     def _note_failure(self, driver: int, error: Exception) -> None:
         """Let the other processes of the run end with the same message."""
         with suppress(OSError):
-            content = {"kind": type(error).__name__, "text": str(error), "task": str(self.task)}
-            write_sealed(self._failure(driver), content)
+            failure = _Failure(type(error).__name__, str(error), str(self.task))
+            if isinstance(error, OSError):
+                failure.number, failure.path = error.errno or 0, str(error.filename or "")
+            write_sealed(self._failure(driver), msgspec.to_builtins(failure))
 
     def _raise_failure(self, driver: int) -> None:
         if self._failed(driver):
@@ -289,6 +293,8 @@ class Member:
             kind = getattr(errors, content.kind, None)
             if isinstance(kind, type) and issubclass(kind, CurationError):
                 raise kind(content.text)
+            if content.number:
+                raise OSError(content.number, os.strerror(content.number), content.path or None)
             raise EngineError(f"{content.task} ended with {content.kind}: {content.text}")
 
 

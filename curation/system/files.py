@@ -204,6 +204,16 @@ def _check_replaceable(path: Path) -> None:
             raise OutputError(f"{path} is {kind_of(mode)}, expected a file or nothing. Delete it, or name another file")
 
 
+def check_writable(path: Path) -> None:
+    """Write and remove an empty file under the temporary name of `path`, before long work. OSError: that is refused."""
+    make_folder(path.parent)
+    temporary = path.with_name(f"{path.name}.{_writer()}{TEMPORARY}")
+    try:
+        temporary.touch()
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def kind_of(mode: int) -> str:
     """Return what the mode of `os.lstat` is, for messages: "a link", "a folder" or "a pipe or a device"."""
     return "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"

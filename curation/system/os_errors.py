@@ -6,10 +6,15 @@ from __future__ import annotations
 import errno
 import os
 import re
+from pathlib import Path
 
 # The end of the temporary name under which `curation.system.files.commit` writes a file.
 _TEMPORARY = re.compile(rf"\.{re.escape(os.uname().nodename)}-\d+-\d+\.tmp$")
 FILLING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of writes, which name no file
+# Folders that commands make next to an output and delete.
+_OWN_FOLDER = re.compile(r"(^|/)(\.curate-|_repack\.)[^/]+(/|$)")
+NO_INODES = "the file system has no inodes left for new files", "Delete files, or choose a folder on another disk"
+FEW_INODES = 64  # a refused write may have deleted its files since
 
 # Number -> (fault, remedy).
 SENTENCES = {
@@ -63,20 +68,35 @@ def explain(error: OSError, remedy: str = "", where: str = "") -> str:
     """Return "PATH: FAULT (NAME). REMEDY" for an error of the system.
 
     remedy   replaces the usual remedy
-    where    path for an error that names none, as of a write to an open file
+    where    path for a refused write that names none, and in place of temporary folders of this program
 
     A number without a sentence gives its name and the text of the system; an error without a number gives its text.
     """
     paths = (os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, str | bytes))
-    named = [_TEMPORARY.sub("", path) for path in paths] or [where] * bool(where)
+    named = [where if where and _OWN_FOLDER.search(path) else _TEMPORARY.sub("", path) for path in paths]
+    if not named and where and error.errno in FILLING:
+        named = [where]
     start = f"{' -> '.join(named)}: " if named and error.errno in errno.errorcode else ""
-    return f"{start}{fault_of(error, remedy)}"
+    return f"{start}{fault_of(error, remedy, named[0] if named else '')}"
 
 
-def fault_of(error: OSError, remedy: str = "") -> str:
-    """Return the same as `explain`, without the path."""
+def fault_of(error: OSError, remedy: str = "", path: str = "") -> str:
+    """Return the same as `explain`, without the path. `path`: where a full disk is looked at."""
     if error.errno is None or error.errno not in errno.errorcode:
         return str(error) or type(error).__name__
     fault, usual = SENTENCES.get(error.errno, (error.strerror or os.strerror(error.errno), ""))
+    if error.errno == errno.ENOSPC and path and _lacks_inodes(Path(path).absolute()):
+        fault, usual = NO_INODES
     advice = remedy or usual
     return f"{fault} ({errno.errorcode[error.errno]}){f'. {advice}' if advice else ''}"
+
+
+def _lacks_inodes(path: Path) -> bool:
+    """Return whether the file system of a path has few inodes left. Some file systems have no fixed number."""
+    for folder in (path, *path.parents):
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            continue
+        return found.f_files > 0 and found.f_favail <= FEW_INODES
+    return False
