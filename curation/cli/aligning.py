@@ -62,13 +62,12 @@ def align(options: argparse.Namespace) -> int:
 
 def _output(options: argparse.Namespace) -> Path:
     from curation.errors import OutputError
-    from curation.system.files import check_new, local_output
+    from curation.system.files import local_output, prepare_output
 
     target = local_output(options.output)
     if target.suffix not in SUFFIXES:
         raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
-    check_new(target, options.force)
-    return target
+    return prepare_output(target, options.force)
 
 
 def _read(path: str, options: argparse.Namespace, column: str) -> Any:

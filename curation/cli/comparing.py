@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from curation.cli.measuring import print_table
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, UsageError
-from curation.system.files import check_new, commit, local_output
+from curation.system.files import commit, local_output, prepare_output
 from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _page_path(given: str) -> Path:
         raise UsageError(f"compare --html: expected a name that ends in .html, not {given}")
     if path.is_dir():
         raise UsageError(f"compare --html: {given} is a folder; name a file")
-    check_new(path, force=True)
+    prepare_output(path, force=True)
     if path.exists() and HEADING not in path.read_bytes():
         raise UsageError(f"compare --html: {given} exists already and is no comparison; name another file")
     return path

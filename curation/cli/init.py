@@ -39,15 +39,14 @@ def share_output(parser: Parser, metavar: str) -> None:
 def path_of_output(options: argparse.Namespace) -> Path:
     """Return where a command writes its recipe. Raises UsageError for another suffix, OutputError for a file that is
     there."""
-    from curation.system.files import check_new, local_output
+    from curation.system.files import local_output, prepare_output
 
     path = local_output(options.output)
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"{options.command.name} --output {options.output} is not a recipe; expected a name ending in .yaml or .yml"
         )
-    check_new(path, options.force)
-    return path
+    return prepare_output(path, options.force)
 
 
 def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -69,7 +68,7 @@ def init(options: argparse.Namespace) -> int:
     from curation.reading.inputs import list_inputs
     from curation.recipes.starter import describe, starting_recipe
     from curation.recipes.survey import survey
-    from curation.system.files import check_new
+    from curation.system.files import check_new_or_same, sweep_dead
 
     path = path_of_output(options)
     surveyed = survey(list_inputs(inputs_in(options)), options.output)
@@ -80,8 +79,9 @@ def init(options: argparse.Namespace) -> int:
         for suggested in inputs
         if suggested.listed
     }
-    for name in texts:
-        check_new(Path(name), options.force)
+    for name, content in texts.items():
+        check_new_or_same(Path(name), content.encode(), options.force)
+        sweep_dead(Path(name))
     write_recipe(path, text, texts)
     console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
     for suggested in inputs[:MAX_SHOWN_INPUTS]:

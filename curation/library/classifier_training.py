@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ from curation.library.scoring_metrics import CalibrationBin, LabelMetrics, calib
 from curation.models.fasttext import END_OF_TEXT, LABEL_PREFIX, load_classifier
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.system.files import as_json, check_new, commit_all, file_sha256, local_output, sweep_dead
+from curation.system.files import as_json, commit_all, file_sha256, local_output, prepare_output, training_folder
 from curation.system.html_table import html_table
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, each, watching
@@ -148,13 +148,12 @@ def train_classifier(
     _check_trainer()
     names = tuple(labels)
     inputs = [list_whole_inputs(labels[name], f"label {name}") for name in names]
-    sweep_dead(path, report_path)
-    with commit_all(path, report_path) as (model_file, report_file):
+    with commit_all(report_path, path) as (report_file, model_file):
         report_file.write_bytes(b"")  # to test that the folder is writable
-        with TemporaryDirectory(prefix=".curate-train-", dir=path.parent) as folder:
-            texts = _write_texts(Path(folder), names, inputs, held_out, seed)
-            _train(Path(folder), model_file, settings, quantize, seed)
-            tested = [_scores(model_file, names, batch) for batch in _read_held_out(Path(folder))]
+        with training_folder(path) as folder:
+            texts = _write_texts(folder, names, inputs, held_out, seed)
+            _train(folder, model_file, settings, quantize, seed)
+            tested = [_scores(model_file, names, batch) for batch in _read_held_out(folder)]
         truth = np.concatenate([batch for batch, _ in tested])
         scores = np.concatenate([batch for _, batch in tested])
         result = TrainedClassifier(
@@ -200,9 +199,19 @@ def _check(
         kind = "a quantized model" if quantize else "a model"
         raise OutputError(f"the output is {path}, expected {kind} with the suffix {suffix}")
     report_path = path.with_suffix(".json")
-    for file in (path, report_path):
-        check_new(file, force)
+    is_left = not path.exists() and _is_report(report_path)  # a killed training renames the report first
+    prepare_output(path, force)
+    prepare_output(report_path, force or is_left)
     return path, report_path
+
+
+def _is_report(path: Path) -> bool:
+    """Return whether a file is the report of a training."""
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return False
+    return isinstance(found, dict) and {"model", "sha256", "calibration", "settings"} <= found.keys()
 
 
 def _check_trainer() -> None:

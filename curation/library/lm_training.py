@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from curation.kernels.language_model import hash_span
 from curation.library.external_sort import BATCH_ROWS, Sorter
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.system.files import check_new, commit, local_output, sweep_dead
+from curation.system.files import commit, local_output, prepare_output, training_folder
 from curation.system.steps import each, watching
 
 BATCH_BYTES = 4 << 20
@@ -99,10 +98,9 @@ def train_lm(
     limits = _check(order, prune)
     path = _check_output(output, force)
     entries = list_whole_inputs(inputs)
-    sweep_dead(path)
-    with commit(path) as temporary, TemporaryDirectory(prefix=".curate-train-", dir=path.parent) as folder:
+    with commit(path) as temporary, training_folder(path) as folder:
         temporary.write_bytes(b"")  # to test that the folder is writable
-        training = _Training(Path(folder), order, limits)
+        training = _Training(folder, order, limits)
         training.read(entries)
         training.count()
         training.discount()
@@ -137,8 +135,7 @@ def _check_output(output: str | os.PathLike[str], force: bool) -> Path:
     path = local_output(output).expanduser()
     if path.suffix != SUFFIX:
         raise OutputError(f"the output is {path}, expected a model with the suffix {SUFFIX}")
-    check_new(path, force)
-    return path
+    return prepare_output(path, force)
 
 
 class _Vocabulary:

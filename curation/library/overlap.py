@@ -39,7 +39,7 @@ from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, comp
 from curation.stages.rows.evaluation_items import column_of
 from curation.stages.rows.leaks import says_something
 from curation.stages.words import check_words
-from curation.system.files import as_json, check_new, check_writable, commit, local_output
+from curation.system.files import as_json, check_writable, commit, local_output, prepare_output
 from curation.system.html_table import html_table
 from curation.system.steps import Count, each, watching
 
@@ -162,7 +162,7 @@ def check_output(path: str | os.PathLike[str], force: bool) -> Path:
     target = local_output(path)
     if target.suffix not in SUFFIXES:
         raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
-    check_new(target, force)
+    prepare_output(target, force)
     check_writable(target)
     return target
 

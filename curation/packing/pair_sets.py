@@ -101,6 +101,7 @@ def publish(pairs: Sequence[PairInfo], folder: Path, stem: Path) -> list[PairInf
         for source, target in moves:
             os.replace(suffixed(source, suffix), suffixed(target, suffix))
         sync_folder(stem.parent)
+    shutil.rmtree(folder, ignore_errors=True)  # before the marker, with which a rerun begins again
     _marker(stem).unlink()
     sync_folder(stem.parent)
     return [msgspec.structs.replace(pair, prefix=str(target)) for pair, (_, target) in zip(pairs, moves, strict=True)]

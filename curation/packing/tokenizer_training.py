@@ -18,7 +18,7 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.system.files import as_json, check_new, commit_all, local_output, sweep_dead
+from curation.system.files import as_json, check_new_or_same, commit_all, local_output, prepare_output, sweep_dead
 from curation.system.steps import Count, watching
 
 SPECIAL = ("<bos>", "<eos>", "<pad>", "<unk>", "<mask>")
@@ -108,11 +108,11 @@ def train_tokenizer(
     if path.suffix == MODEL:
         return _train_sentencepiece(path, list_whole_inputs(inputs), kind, vocabulary, special, force)
     config = path.with_name(CONFIG_FILE)
-    _check_output(path, config, force)
+    content = as_json(_config(special), indent=True)
+    _check_output(path, config, content, force)
     texts = _Texts(list_whole_inputs(inputs))
-    sweep_dead(path, config)
-    with commit_all(path, config) as (written, written_config):
-        written_config.write_bytes(as_json(_config(special), indent=True))  # first, to test that the folder is writable
+    with commit_all(config, path) as (written_config, written):
+        written_config.write_bytes(content)  # first, to test that the folder is writable
         written.write_text(_train(kind, vocabulary, list(special), texts, progress), "utf-8")
     return _trained(path, texts)
 
@@ -121,9 +121,8 @@ def _train_sentencepiece(
     path: Path, inputs: list[AnyInput], kind: str, vocabulary: int, special: Sequence[str], force: bool
 ) -> Trained:
     """Train and write a SentencePiece model."""
-    check_new(path, force)
+    prepare_output(path, force)
     texts = _Texts(inputs)
-    sweep_dead(path)
     with commit_all(path) as (written,):
         written.write_bytes(b"")  # to test that the folder is writable
         with _shown_phases(vocabulary, texts):
@@ -165,14 +164,15 @@ def _check_special(special: Sequence[str], usual: Sequence[str], purpose: str) -
         raise TokenizerError(f"special tokens must have one {purpose}: one of {', '.join(usual)}; got {list(special)}")
 
 
-def _check_output(path: Path, config: Path, force: bool) -> None:
+def _check_output(path: Path, config: Path, content: bytes, force: bool) -> None:
     if path.suffix != ".json" or path == config:
         raise OutputError(
             f"the output is {path}, expected a .json file other than {CONFIG_FILE}, or a .model of SentencePiece. Call "
             "it tokenizer.json or tokenizer.model"
         )
-    for file in (path, config):
-        check_new(file, force)
+    prepare_output(path, force)
+    check_new_or_same(config, content, force)
+    sweep_dead(config)
 
 
 class _Texts:

@@ -87,7 +87,6 @@ def generate(
         )
     with locked(folder):
         _check_folder(folder, found.identity)
-        sweep(folder, FILES)
         items: Counter[str] = Counter()
         documents = 0
         with (
@@ -130,6 +129,7 @@ def _work_of(task: AnyTask, answers: Answers) -> Work:
 def _check_folder(folder: Path, identity: dict[str, Any]) -> None:
     """Store the task of a new folder; OutputError for a folder of another task, or one that has other files."""
     check_entries(folder, FILES)
+    sweep(folder, FILES)
     if (path := folder / ANSWERS).exists() and path.stat().st_nlink > 1:
         raise OutputError(f"{path} has another name (a hard link), and answers are appended. Replace it by a copy")
     stored = read_json(folder / TASK)

@@ -82,6 +82,15 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
 
 
 @contextmanager
+def training_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder next to a model that is trained, after deleting those of killed trainings."""
+    work = path.with_name(f"{path.name}.training")
+    sweep_dead(work)
+    with temporary_folder(work) as folder:
+        yield folder
+
+
+@contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder next to `path`, of this thread alone, and remove it at the end."""
     make_folder(path.parent)
@@ -195,6 +204,21 @@ def check_new(path: Path, force: bool) -> None:
     if not force and os.path.lexists(path):
         raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
     _check_replaceable(path)
+
+
+def check_new_or_same(path: Path, content: bytes, force: bool) -> None:
+    """Do the same as `check_new`, but let a file with this content pass: a killed command has written it."""
+    if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
+        check_new(path, force)
+
+
+def prepare_output(path: Path, force: bool) -> Path:
+    """Return the path of a command's output, without what killed commands left under its temporary names.
+
+    OutputError as `check_new`."""
+    check_new(path, force)
+    sweep_dead(path)
+    return path
 
 
 def _check_replaceable(path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 _TEMPORARY = re.compile(rf"\.{re.escape(os.uname().nodename)}-\d+-\d+\.tmp$")
 FILLING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of writes, which name no file
 # Folders that commands make next to an output and delete.
-_OWN_FOLDER = re.compile(r"(^|/)(\.curate-|_repack\.)[^/]+(/|$)")
+_OWN_FOLDER = re.compile(rf"(^|/)(_repack\.[^/]+(/|$)|[^/]+\.training\.{re.escape(os.uname().nodename)}-)")
 NO_INODES = "the file system has no inodes left for new files", "Delete files, or choose a folder on another disk"
 FEW_INODES = 64  # a refused write may have deleted its files since
 

@@ -80,7 +80,11 @@ def test_each_command_names_its_output_and_the_error(corpus: Path, name: str) ->
 
 
 def test_names_of_own_folders_are_not_shown() -> None:
-    for hidden in ("m/.curate-train-3x9d", "m/_repack.ab12/0.lengths", "/x/_repack.ab12"):
+    for hidden in (
+        f"m/lm.arpa.training.{os.uname().nodename}-3-4.tmp/5.ngrams",
+        "m/_repack.ab12/0.lengths",
+        "/x/_repack.ab12",
+    ):
         refused = OSError(errno.EACCES, "Permission denied", hidden)
         assert explain(refused, where="m/out").startswith("m/out: permission denied (EACCES)")
         assert explain(OSError(errno.EACCES, "", "m/other"), where="m/out").startswith("m/other: ")

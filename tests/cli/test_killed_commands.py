@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command that is killed before or after any rename or deletion and started again ends in the same files."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curation.cli.main import main
+
+# Each process is a copy of one that has libraries loaded.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.planning.kernels_loaded", __name__])
+STEPS = ("replace", "rename", "mkdir", "unlink", "rmdir")
+EACH, SPREAD = 1, 9  # every moment, or every ninth: a training has many
+COMMANDS = {
+    "merge PAIR -o m/s": EACH,
+    "split PAIR -o m/s --max-bytes 4000": EACH,
+    "train tokenizer d.jsonl -o m/t.json --vocabulary 400": EACH,
+    "train tokenizer d.jsonl -o m/t.model --vocabulary 400": EACH,
+    "train lm d.jsonl -o m/lm.arpa --order 2": SPREAD,
+    "train classifier --label a d.jsonl --label b e.jsonl -o m/c.bin --epochs 1": EACH,
+    "check-overlap --train d.jsonl --test e.jsonl -o m/o.json": EACH,
+    "init d.jsonl -o m/r.yaml": EACH,
+    "import-config other.yaml -o m/r.yaml": EACH,
+    "compare o copy --html m/c.html": EACH,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for name, words in (("d", ("one", "two", "three")), ("e", ("uno", "dos", "tres"))):
+        texts = [" ".join(words[(k * n) % 3] + str(k * n % 7) for n in range(40)) for k in range(40)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (folder / "other.yaml").write_text("project_name: x\ndataset_path: d.jsonl\nprocess: [{words_num_filter: {}}]\n")
+    recipe = {"input": [{"path": str(folder / "d.jsonl")}], "stages": [{"kind": "exact_dedup"}]}
+    (folder / "r.yaml").write_text(json.dumps(recipe))
+    for output in ("o", "copy"):
+        assert main(["run", str(folder / "r.yaml"), "-o", str(folder / output), "--engine", "cpu", "--quiet"]) == 0
+    return folder
+
+
+class Steps:
+    """Counts moments before and after steps in the folder `m`, and dies at one of them."""
+
+    def __init__(self, moment: int) -> None:
+        self.moment, self.count = moment, 0
+        for name in STEPS:
+            setattr(os, name, partial(self.take, getattr(os, name)))
+
+    def take(self, step: Callable[..., Any], path: Any, *rest: Any, **options: Any) -> Any:
+        self.pass_moment(path)
+        result = step(path, *rest, **options)
+        self.pass_moment(path)
+        return result
+
+    def pass_moment(self, path: Any) -> None:
+        if not isinstance(path, int) and "m" in os.fspath(path).split("/"):
+            self.count += 1
+            if self.count == self.moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_command(folder: Path, words: list[str], moment: int) -> None:
+    """What a process of its own does."""
+    os.chdir(folder)
+    with open("log", "w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    steps = Steps(moment)
+    code = main(words)
+    Path("count").write_text(str(steps.count))
+    sys.exit(code)
+
+
+def run_until(folder: Path, words: list[str], moment: int) -> tuple[int, str]:
+    """Return the exit code of a command that dies at a moment (0: at none), and its output."""
+    (folder / "m").mkdir(exist_ok=True)
+    process = PROCESSES.Process(target=run_command, args=(folder, words, moment))
+    process.start()
+    process.join()
+    return process.exitcode, (folder / "log").read_text()
+
+
+@pytest.mark.slow("each command that writes files, killed at each rename and deletion, and started again")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_killed_command_starts_again(corpus: Path, command: str) -> None:
+    (pair,) = (corpus / "o" / "tokens").glob("*.bin")
+    words = command.replace("PAIR", str(pair.with_suffix(""))).split()
+    clear(corpus)
+    code, log = run_until(corpus, words, 0)
+    assert code in (0, 3), log
+    expected, moments = content(corpus / "m"), int((corpus / "count").read_text())
+    for moment in range(1, moments + 1, COMMANDS[command]):
+        clear(corpus)
+        assert run_until(corpus, words, moment)[0] == -signal.SIGKILL
+        again, log = run_until(corpus, words, 0)
+        assert again == code or (again == 2 and "exists already" in log), (moment, log)
+        assert content(corpus / "m") == expected, (moment, log)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+def clear(corpus: Path) -> None:
+    shutil.rmtree(corpus / "m", ignore_errors=True)
