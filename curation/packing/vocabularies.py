@@ -384,7 +384,7 @@ def _text(token: str | _AddedToken | None) -> str:
 
 
 def _special_id(tokenizer: Any, configured: str, usual: tuple[str, ...]) -> int | None:
-    ids = (tokenizer.token_to_id(text) for text in ([configured] if configured else usual))
+    ids = (tokenizer.token_to_id(text) for text in ([configured] if configured else usual) if text)
     return next((token for token in ids if token is not None), None)
 
 

@@ -60,7 +60,7 @@ def check_runs(folder: Path, name: str, append_eod: bool, file: Path) -> None:
     """Chunks are those of the tokenizer's own library, with and without [CLS] and [SEP]. Rows end in [PAD]."""
     own = tokenizers.Tokenizer.from_file(str(file))
     own.no_padding(), own.no_truncation()
-    texts = as_jsonl(made_texts(120), folder / "docs.jsonl")
+    texts = as_jsonl(made_texts(60), folder / "docs.jsonl")
     for special in (False, True):
         out = folder / f"out_{special}"
         settings = {

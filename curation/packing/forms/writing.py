@@ -37,7 +37,7 @@ def check_forms(output: Output, tokenizer: Tokenizer) -> None:
     TokenizerError: a vocabulary too large for a dtype, or a missing padding id. OutputError: `pt` without PyTorch.
     """
     forms, fill = output.chosen(), pad_id(output, tokenizer)
-    if forms and fill >= tokenizer.vocabulary:
+    if fill >= tokenizer.vocabulary and any(form.pads for form in forms):
         name = "output.pad_id" if output.pad_id >= 0 else f"the padding token of tokenizer {tokenizer.name!r}"
         raise TokenizerError(
             f"{name} is {fill}, expected at most {tokenizer.vocabulary - 1}, the largest id. Set output.pad_id"
