@@ -268,6 +268,7 @@ def perplexity(
     column: str = "perplexity",
     context: int = 0,
     stride: int = 0,
+    formula: str = "windows",
     text_column: str = "text",
 ) -> AnyFrame:
     r"""Return the frame with a column: the perplexity of each text by a language model, null without words.

@@ -32,6 +32,8 @@ from curation.system.panics import without_panics
 from curation.system.steps import note_share
 
 MOST_CONTEXT = 1024  # tokens of a window, by default; fewer if the model has fewer positions
+MOST_TRUNCATED = 512  # the same, of the formula TRUNCATED
+WINDOWS, TRUNCATED = FORMULAS = ("windows", "truncated")
 LOGIT_TOKENS = {"cpu": 128, "cuda": 2048}  # whose logits are in memory at once
 
 
@@ -49,14 +51,17 @@ class _Window(NamedTuple):
     first: int  # the first token of the window that it predicts
 
 
-def score_texts(texts: Sequence[str | None], model: str, context: int, stride: int) -> TextScores:
+def score_texts(
+    texts: Sequence[str | None], model: str, context: int, stride: int, formula: str = WINDOWS
+) -> TextScores:
     """Return the scores of texts. `context` and `stride`: 0 for their defaults (`window_of`).
 
     A begin token that the configuration names stands before each text; without one, the first token is not predicted.
-    InputError for a model that cannot be used, EngineError without PyTorch.
+    The formula TRUNCATED reads the first window of a text alone, without a begin token. InputError for a model that
+    cannot be used, EngineError without PyTorch.
     """
     reader = load_causal(model)
-    size, step = window_of(reader.files, context, stride)
+    size, step = window_of(reader.files, context, stride, formula)
     windows = [window for number, text in enumerate(texts) for window in reader.windows(number, text or "", size, step)]
     total, tokens = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     sums, done = np.zeros(len(windows)), 0
@@ -78,13 +83,16 @@ def score_texts(texts: Sequence[str | None], model: str, context: int, stride: i
     return TextScores(total / np.log(10), tokens)
 
 
-def window_of(files: CausalFiles, context: int, stride: int) -> tuple[int, int]:
+def window_of(files: CausalFiles, context: int, stride: int, formula: str) -> tuple[int, int]:
     """Return the tokens of a window, and those by which windows advance: by default up to MOST_CONTEXT, and half a
-    window. ValueError for more tokens than the model has positions, or a stride that skips tokens."""
+    window. TRUNCATED: up to MOST_TRUNCATED, and 0. ValueError for more tokens than the model has positions, or a stride
+    that skips tokens."""
     positions = files.max_tokens
-    size = context or min(positions, MOST_CONTEXT)
+    size = context or min(positions, MOST_TRUNCATED if formula == TRUNCATED else MOST_CONTEXT)
     if not 2 <= size <= positions:
         raise ValueError(f"context must be 2 to {positions:,}, the positions of the model, not {size:,}")
+    if formula == TRUNCATED:
+        return size, 0
     step = stride or size // 2
     if not 1 <= step < size:
         raise ValueError(f"stride must be 1 to {size - 1:,}, below the context, not {step:,}")
@@ -117,10 +125,13 @@ class Causal:
 
     @without_panics()
     def windows(self, document: int, text: str, size: int, step: int) -> list[_Window]:
-        """Return the windows of a text; none for a text with nothing to predict."""
+        """Return the windows of a text; none for a text with nothing to predict. A `step` of 0: the first window alone,
+        without a begin token."""
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-        begin = self.files.config.bos_token_id
+        begin = self.files.config.bos_token_id if step else None
         sequence = np.array(ids if begin is None else [begin, *ids], np.int32)
+        if not step:
+            sequence = sequence[:size]
         windows: list[_Window] = []
         start, predicted = 0, 1  # the first token is not predicted
         while predicted < len(sequence):

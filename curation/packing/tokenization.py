@@ -72,8 +72,8 @@ class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name         a tiktoken encoding (`gpt2`, `cl100k_base`, ...), the path of a Hugging Face `tokenizer.json`, of a
                  SentencePiece `.model` or of a folder with one of them, or a repository of the Hugging Face hub:
                  `hub:ORG/NAME`, or `ORG/NAME` where no such path exists
-    append_eod   put the end-of-document token after every document that has tokens
-    prepend_bos  put the begin-of-sequence token before every document that has tokens
+    append_eod   put the end-of-document token after every document that has tokens; of an encoder such as BERT, [SEP]
+    prepend_bos  put the begin-of-sequence token before every document that has tokens; of an encoder, [CLS]
 
     A document without tokens stays empty. Special tokens spelled out in a text are always encoded as plain text.
     RecipeError: a name that is empty or has white space at an end.
@@ -110,7 +110,7 @@ class Tokenizer(Shown):
     name            `TokenizerSpec.name`
     kind            "tiktoken", "huggingface" or "sentencepiece"
     vocabulary      number of tokens with added ones, Megatron's V
-    eod, bos        ids of the end-of-document and begin-of-sequence token, or None
+    eod, bos, pad   ids of the end-of-document, begin-of-sequence and padding token, or None
     special_tokens  texts of the special tokens
     dtype           dtype of packed ids: uint16 for a `vocabulary` below 65500, else int32 (`choose_dtype`)
     digest          SHA-256 of the vocabulary in hexadecimal. tiktoken: of the ranks in `.tiktoken` form, whatever file
@@ -132,6 +132,7 @@ class Tokenizer(Shown):
         self.vocabulary = vocabulary.size
         self.eod = vocabulary.eod
         self.bos = vocabulary.bos
+        self.pad = vocabulary.pad
         self.special_tokens = vocabulary.special_tokens
         self.digest = vocabulary.digest
         self.dtype = choose_dtype(vocabulary.size)
@@ -198,7 +199,8 @@ class Tokenizer(Shown):
     @property
     def identity(self) -> dict[str, Any]:
         """SHA-256 and special ids. They differ between tokenizers of one spec whose files differ."""
-        return {"sha256": self.digest, "eod": self.eod, "bos": self.bos}
+        pad = {} if self.pad is None else {"pad": self.pad}
+        return {"sha256": self.digest, "eod": self.eod, "bos": self.bos, **pad}
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[TokenizerSpec]]:
         return load_tokenizer, (self.spec,)

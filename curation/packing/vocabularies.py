@@ -45,6 +45,8 @@ GPT2_NAMES = ("gpt2", "r50k_base")
 CONFIG_FILE = "tokenizer_config.json"  # next to a tokenizer.json
 EOD_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
 BOS_TEXTS = ("<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
+PAD_TEXTS = ("[PAD]", "<pad>")
+CLS_TEXT, SEP_TEXT = "[CLS]", "[SEP]"  # begin and end of the input of an encoder such as BERT
 
 
 PRINTABLE = "".join(map(chr, range(32, 127)))
@@ -69,6 +71,7 @@ class Vocabulary(NamedTuple):
     build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
     byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
     piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
+    pad: int | None = None
     split: Callable[[], str] = lambda: ""  # how properties of characters cut a text, as `unicode_differences.Entry`
 
 
@@ -280,12 +283,14 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     _check_no_gap(path, tokenizer.get_vocab(with_added_tokens=False).values(), size)
     config = _read_config(config_path or path.with_name(CONFIG_FILE))
+    begins, ends = (_text(config.cls_token), CLS_TEXT), (_text(config.sep_token), SEP_TEXT)
     added = tokenizer.get_added_tokens_decoder()
     return Vocabulary(
         kind="huggingface",
         size=size,
-        eod=_special_id(tokenizer, _text(config.eos_token), EOD_TEXTS),
-        bos=_special_id(tokenizer, _text(config.bos_token), BOS_TEXTS),
+        eod=_special_id(tokenizer, _text(config.eos_token), (*EOD_TEXTS, *ends)),
+        bos=_special_id(tokenizer, _text(config.bos_token), (*BOS_TEXTS, *begins)),
+        pad=_special_id(tokenizer, _text(config.pad_token), PAD_TEXTS),
         special_tokens=[added[i].content for i in sorted(added) if added[i].special],
         digest=hashlib.sha256(data).hexdigest(),
         versions={"tokenizers": package_version("tokenizers")},
@@ -355,6 +360,9 @@ class _Config(msgspec.Struct):
 
     eos_token: str | _AddedToken | None = None
     bos_token: str | _AddedToken | None = None
+    sep_token: str | _AddedToken | None = None
+    cls_token: str | _AddedToken | None = None
+    pad_token: str | _AddedToken | None = None
 
 
 def _read_config(path: Path) -> _Config:
@@ -363,8 +371,8 @@ def _read_config(path: Path) -> _Config:
     try:
         content = path.read_bytes().decode()
         config = msgspec.convert(json.loads(content), _Config)
-        for text in (_text(config.eos_token), _text(config.bos_token)):
-            text.encode()  # fails for a lone surrogate, which JSON can spell
+        for name in config.__struct_fields__:
+            _text(getattr(config, name)).encode()  # fails for a lone surrogate, which JSON can spell
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise TokenizerError(
             f"expected JSON with special tokens in {path}: {error}. Repair or remove the file."
@@ -377,7 +385,7 @@ def _text(token: str | _AddedToken | None) -> str:
 
 
 def _special_id(tokenizer: Any, configured: str, usual: tuple[str, ...]) -> int | None:
-    ids = (tokenizer.token_to_id(text) for text in ([configured] if configured else usual))
+    ids = (tokenizer.token_to_id(text) for text in ([configured] if configured else usual) if text)
     return next((token for token in ids if token is not None), None)
 
 
@@ -417,6 +425,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         size=size,
         eod=model.eos_id() if model.eos_id() >= 0 else None,
         bos=model.bos_id() if model.bos_id() >= 0 else None,
+        pad=model.pad_id() if model.pad_id() >= 0 else None,
         special_tokens=[piece for i, piece in enumerate(pieces) if model.is_control(i)],
         digest=hashlib.sha256(data).hexdigest(),
         versions={"sentencepiece": package_version("sentencepiece")},

@@ -39,7 +39,7 @@ from curation.reading.formats import format_of
 from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import shown
-from curation.recipes.doubts import recipe_warnings
+from curation.recipes.doubts import order_advice, recipe_warnings
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Verdict
 from curation.rules.groups import groups_in
@@ -212,7 +212,8 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     seen = survey.documents_seen
     lost = [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
-    survey.warnings = [*recipe_warnings(recipe), *_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
+    doubts = [*recipe_warnings(recipe), *order_advice(recipe)]
+    survey.warnings = [*doubts, *_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
     return survey
 
 

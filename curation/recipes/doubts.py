@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from curation.reading.inputs import entries_by_name
 from curation.reading.urls import shown
 from curation.recipes.exports import REMOVED_COLUMNS
-from curation.stages import CorpusStage, ExactDedup
-from curation.stages.base import noted_columns
+from curation.stages import CorpusStage, ExactDedup, Filter, FuzzyDedup, Language, MeasureStage, SemanticDedup, Stage
+from curation.stages.base import ScoringStage, noted_columns
 from curation.stages.checks import stage_errors
 
 if TYPE_CHECKING:
@@ -66,3 +66,38 @@ def _orders(recipe: Recipe) -> Iterator[str]:
         if isinstance(stage, CorpusStage):
             with stage_errors(stage):
                 yield from stage.order_warnings(recipe.stages[number:])
+
+
+def order_advice(recipe: Recipe) -> list[str]:
+    """Return advice for the plan of a recipe: filters of single documents to put before a stage that compares
+    documents, which then has fewer of them."""
+    names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
+    for number, (name, stage) in enumerate(names.items(), 1):
+        if isinstance(stage, FuzzyDedup | SemanticDedup):
+            later = [*names.items()][number:]
+            if filters := _movable({*stage.writes()}, later):
+                them = " and ".join(filters)
+                return [
+                    f"{name} compares documents that {them} may remove later. Put {them} before {name}: the run "
+                    "compares fewer documents, and needs less disk space"
+                ]
+    return []
+
+
+def _movable(made: set[str], later: Sequence[tuple[str, Stage]]) -> list[str]:
+    """The filters among `later` stages that would judge the same texts and columns before them; none if they remove
+    nothing. `made`: columns that these stages write."""
+    filters: dict[str, bool] = {}
+    for name, stage in later:
+        if isinstance(stage, Filter | Language):
+            if not made & {*stage.reads()}:
+                filters[name] = isinstance(stage, Filter) or bool(stage.keep)
+        elif isinstance(stage, MeasureStage | ScoringStage) or _removes_duplicates(stage):
+            made |= {*stage.writes()}
+        else:  # it may edit texts, or keep a share of the documents
+            break
+    return [*filters] if any(filters.values()) else []
+
+
+def _removes_duplicates(stage: Stage) -> bool:
+    return isinstance(stage, CorpusStage) and stage.finds_duplicates and not stage.cuts_text

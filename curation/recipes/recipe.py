@@ -72,7 +72,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
                          splits. `documents/` has it in the column `split`
     blend, megatron      weights and settings in `tokens/_meta/`
     token_shards, blocks, chunks, packed, mds   settings of the forms
-    pad_id               token that fills up rows; -1: the end-of-document token
+    pad_id               token that fills up rows; -1: the padding token of the tokenizer, or else the
+                         end-of-document token
     max_file_bytes       size limit of a `.bin` file; the document that would exceed it starts the next file
     part_bytes, part_documents   text bytes and documents per file in `documents/`
     documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot

@@ -37,7 +37,7 @@ class ChunkDataset(Shown, Dataset[torch.Tensor]):
 
     folder  the folder `chunks/`
     split   "train" (default, also for a run without splits), "valid" or "test"
-    pad_id  id of padding. Default: the manifest's, which is `output.pad_id` or the end-of-document token
+    pad_id  id of padding. Default: the manifest's, which is `output.pad_id` or a token of the tokenizer
 
     A chunk has at most `length` tokens, the setting `chunks.length`. Pass `collate` or `collate_fixed` to a DataLoader;
     `Loader` uses `collate`.
@@ -52,7 +52,9 @@ class ChunkDataset(Shown, Dataset[torch.Tensor]):
         self.length = int(self.manifest["settings"]["length"])
         self.pad_id = pad_id if pad_id >= 0 else int(self.manifest["pad_id"])
         if self.pad_id < 0:
-            raise InputError(f"{folder} has no id of padding: its tokenizer has no end-of-document token. Give pad_id")
+            raise InputError(
+                f"{folder} has no id of padding: its tokenizer has no padding or end-of-document token. Give pad_id"
+            )
         self.files = [file for file in content["files"] if "chunks" in file]
         self.ends = np.cumsum([file["chunks"] for file in self.files])
         self.data = fingerprint("chunks", split, [file["sha256"] for file in content["files"]])

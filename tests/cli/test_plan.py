@@ -186,7 +186,7 @@ def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.kept == pytest.approx(true_kept, rel=0.2)
 
 
-def test_columns_and_weights_that_the_sample_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_warnings_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "a.jsonl").write_bytes(records_of(["one", "two"], kind="web", url="http://x"))
     columns = {"kind": "kind", "url": "urll", "site": "host"}
     stages = [{"kind": "mix", "by": "kind", "weights": {"web": 1, "wikki": 2}}]
@@ -201,6 +201,13 @@ def test_columns_and_weights_that_the_sample_lacks(tmp_path: Path, capsys: pytes
     code, _, err = curate(capsys, "plan", tmp_path / "r.yaml")
     assert (code, err.splitlines()) == (0, [f"warning: {warning}" for warning in expected])
     stages[0]["weights"] = {"web": 1}
+    early = recipe_of(
+        entry | {"columns": {}}, stages=["fuzzy_dedup", {"kind": "filter", "rules": {"words": {"min": 1}}}]
+    )
+    (advice,) = curation.estimate(early, tmp_path / "out").warnings
+    assert advice.startswith(
+        "fuzzy_dedup compares documents that filter may remove later. Put filter before fuzzy_dedup"
+    )
     right = entry | {"columns": {"kind": "kind"}}
     assert curation.estimate(recipe_of(right, stages=stages), tmp_path / "out").warnings == []
 

@@ -99,9 +99,11 @@ def cc_news_chunks(texts: Iterable[str]) -> Outcome:
     return chain.outcome()
 
 
-def _in_english(language: Language, least: float, newlines: str = " ") -> Callable[[str], str | None]:
+def _in_english(language: Language, least: float, characters: int | None = None) -> Callable[[str], str | None]:
+    """By the first `characters` of a text; None: the whole text."""
+
     def reason_of(text: str) -> str | None:
-        label, probability = language(text[:1000].replace("\n", newlines))
+        label, probability = language(text[:characters].replace("\n", " "))
         if label != "en":
             return "language"
         return "language_probability" if probability < least else None
@@ -111,7 +113,7 @@ def _in_english(language: Language, least: float, newlines: str = " ") -> Callab
 
 def common_crawl(texts: Iterable[str], language: Language) -> Outcome:
     chain = Chain(texts)
-    chain.drop("langid", _in_english(language, 0.65))
+    chain.drop("langid", _in_english(language, 0.65, 1000))
     chain.drop("gopher", lambda text: (rules.common_crawl(text) or (None,))[0])
     drop_near_duplicates(chain, "dedup", 5, 0.8, lambda text: text)
     return chain.outcome()

@@ -462,7 +462,7 @@ def test_a_vocabulary_too_large_is_refused_before_any_work(texts, tmp_path, monk
     assert not (tmp_path / "out/_work").exists()
 
 
-def test_padding_needs_a_token(texts, tmp_path):
+def test_padding_needs_a_token(texts, tmp_path, monkeypatch):
     path = train_tokenizer(tmp_path / "tokenizer.json", make_texts(50), eod=False)
     content = {
         "input": [{"path": str(texts)}],
@@ -480,6 +480,9 @@ def test_padding_needs_a_token(texts, tmp_path):
     content["output"] |= {"pad_id": 100_000}
     with pytest.raises(TokenizerError, match=r"output\.pad_id is 100000, expected at most"):
         run(convert_recipe(content), tmp_path / "other")
+    monkeypatch.setattr(load_tokenizer("gpt2"), "pad", 50_257)
+    with pytest.raises(TokenizerError, match=r"the padding token of tokenizer 'gpt2' is 50257, expected at most 50256"):
+        run(recipe_of([texts], ["chunks"]), tmp_path / "beyond")
 
 
 def test_a_document_longer_than_an_int32_length_is_refused(texts, tmp_path, monkeypatch):

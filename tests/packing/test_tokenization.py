@@ -390,6 +390,22 @@ def test_missing_end_of_document_is_an_error_unless_not_wanted(tmp_path):
     assert load_tokenizer(TokenizerSpec(name=name, append_eod=False)).eod is None
 
 
+@pytest.mark.parametrize(
+    ("specials", "config", "expected"),
+    [
+        (("[UNK]", "[PAD]", "[CLS]", "[SEP]"), None, ("</s>", "[CLS]", "[PAD]")),
+        (("[UNK]", "<pad>", "<s>"), {"pad_token": {"content": "world"}}, ("</s>", "<s>", "world")),
+        (("[UNK]", "<c>", "[CLS]"), {"cls_token": "<c>", "eos_token": "world"}, ("world", "<c>", None)),
+        (("[UNK]", "<pad>"), {"pad_token": "<nowhere>", "bos_token": "hello"}, ("</s>", "hello", None)),
+    ],
+)
+def test_tokens_of_begin_end_and_padding(tmp_path, specials, config, expected):
+    """The configuration's, or the usual ones: of an encoder, [CLS] and [SEP]."""
+    tokenizer = load_tokenizer(word_level(tmp_path, specials, config))
+    found = (tokenizer.eod, tokenizer.bos, tokenizer.pad)
+    assert tuple(token if token is None else tokenizer.piece(token) for token in found) == expected
+
+
 def test_gap_in_the_ids_is_an_error(tmp_path):
     name = word_level(tmp_path, ids=[0, 1, 2, 77])
     with pytest.raises(TokenizerError, match="ids up to 77"):

@@ -13,6 +13,11 @@ from tests.peers import files, tokens  # noqa: F401  they have adapters, too
 from tests.peers.adapters import results_of
 from tests.peers.cases import DOCS, PEERS, Case, Group, cases_of, equal, groups_of, pages, unnamed
 
+# Adapters that make whole runs, load other tokenizers, or compare the rows of each case: together 11 CPU seconds.
+SLOW = {
+    "decoded_tokens", "edited_after", "html_lines", "index_bytes", "joined_groups", "merged", "read", "round_trips",
+    "run", "sampled", "similarities", "survivors", "survivors_after", "token_counts", "tokens",
+}  # fmt: skip
 ALL_CASES = 1426
 EXPRESSIBLE, AGREE = 843, 786  # at least
 
@@ -31,12 +36,28 @@ def told(case: Case, got: object) -> str:
     return f"{case.id}: got {got!r}, the peer expects {case.expected!r}"
 
 
-@pytest.mark.slow("verdicts on cases of other tools are those of the table")
-@pytest.mark.parametrize("peer", PEERS)
-def test_verdicts_are_those_of_the_table(peer: str) -> None:
-    groups = [group for group in groups_of(peer) if not group.needs or find_spec(group.needs)]
+def verdicts(peer: str, slow: bool) -> None:
+    groups = [group for group in groups_of(peer) if (group.adapter in SLOW) is slow]
+    groups = [group for group in groups if not group.needs or find_spec(group.needs)]
     wrong = [mistake for group in groups for mistake in mistakes(group)]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_verdicts_on_texts_are_those_of_the_table(peer: str) -> None:
+    verdicts(peer, slow=False)
+
+
+@pytest.mark.slow("verdicts on cases of other tools that make whole runs or load tokenizers are those of the table")
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if any(group.adapter in SLOW for group in groups_of(peer))])
+def test_verdicts_are_those_of_the_table(peer: str) -> None:
+    verdicts(peer, slow=True)
+
+
+def test_most_cases_run_in_the_quick_tests() -> None:
+    groups = [group for peer in PEERS for group in groups_of(peer)]
+    quick = sum(len(group.cases) for group in groups if group.adapter not in SLOW)
+    assert {group.adapter for group in groups} >= SLOW and quick > EXPRESSIBLE / 2
 
 
 def test_every_case_is_counted_once() -> None:

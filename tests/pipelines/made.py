@@ -61,14 +61,15 @@ def _sentence(chance: random.Random, words: list[str], length: int) -> str:
     return " ".join(chance.choice(words) for _ in range(length)).capitalize() + "."
 
 
-def _prose(chance: random.Random, sentences: int, words: list[str] = WORDS) -> str:
+def random_prose(chance: random.Random, sentences: int, words: list[str] = WORDS) -> str:
+    """Random sentences of some words."""
     found = [_sentence(chance, words, chance.randrange(6, 18)) for _ in range(sentences)]
     return chance.choice([" ", "\n"]).join(found)
 
 
 def _odd(chance: random.Random) -> str:
     """A document that one of the rules is about."""
-    prose = _prose(chance, 8)
+    prose = random_prose(chance, 8)
     return chance.choice(
         [
             "",
@@ -83,8 +84,8 @@ def _odd(chance: random.Random) -> str:
             prose + " the end of it" * 60,
             " ".join("abcdefgh" * 10),
             " ".join(word * 3 for word in prose.split()),
-            _prose(chance, 8, GERMAN),
-            _prose(chance, 3) + " " + _prose(chance, 3, GERMAN),
+            random_prose(chance, 8, GERMAN),
+            random_prose(chance, 3) + " " + random_prose(chance, 3, GERMAN),
             " ".join(str(chance.randrange(10**6)) for _ in range(80)),
         ]
     )
@@ -105,7 +106,7 @@ def _again(chance: random.Random, texts: list[str]) -> str:
             " ".join(edited),
             first + " " + second,
             first[: len(first) // 2] + second[len(second) // 2 :],
-            (first + " ") * (2000 // max(len(first), 1) + 1) + _prose(chance, 2),
+            (first + " ") * (2000 // max(len(first), 1) + 1) + random_prose(chance, 2),
         ]
     )
 
@@ -120,7 +121,7 @@ def made_texts(count: int = 400, seed: int = 3) -> list[str]:
         elif kind < 0.5 and texts:
             texts.append(_again(chance, texts))
         else:
-            words = _prose(chance, chance.randrange(4, 40)).split(" ")
+            words = random_prose(chance, chance.randrange(4, 40)).split(" ")
             for _ in range(chance.choice([0, 0, 4])):
                 words.insert(chance.randrange(len(words)), chance.choice(MARKS))
             if number % 10 < len(DATA):

@@ -5,6 +5,7 @@ reasons, tokens, and the numbers of the report."""
 import csv
 import importlib
 import json
+import random
 import statistics
 from collections import Counter
 from functools import cache
@@ -34,8 +35,9 @@ from curation.system.terminal import short_number
 from tests.needs import needs
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome
+from tests.pipelines import made
 from tests.pipelines.made import as_jsonl, as_wet, assert_outcome, fasttext_language, made_texts, run_recipe
-from tests.runs import table_rows
+from tests.runs import kept_rows, table_rows
 
 EOD = 50256
 NAMES = ("cc_news_chunks", "common_crawl", "edu_mix", "nemo", "news_wiki_web")
@@ -121,11 +123,11 @@ def test_documents_have_the_language_that_fasttext_finds(done: Run):
         assert pq.read_schema(done.folder / "documents" / "part-00000.parquet").names[4:] == []
         return
     rows = table_rows(done.folder / "documents", "text", "language", "language_probability")
-    judge, least = fasttext_language(), {"common_crawl": 0.65, "nemo": 0.8}[name_of(done)]
+    judge, (least, most) = fasttext_language(), {"common_crawl": (0.65, 1000), "nemo": (0.8, None)}[name_of(done)]
     for text, language, probability in rows:
-        if "[REDACTED]_" in text[:1050]:
+        if "[REDACTED]_" in text[:most]:
             continue  # the language was found before
-        label, expected = judge(text[:1000].replace("\n", " "))
+        label, expected = judge(text[:most].replace("\n", " "))
         assert language == label == "en" and probability >= least
         assert probability == pytest.approx(expected, abs=2e-4)
     assert len(rows) == len(done.expected.kept)
@@ -301,6 +303,23 @@ def check_pair(done: Run) -> None:
     }
     lines = (meta / "README.txt").read_text()
     assert f"--data-args-path {meta / 'blend.txt'} --split 98,1,1 --seq-length 4096 --data-cache-path" in lines
+
+
+def test_nemo_finds_the_language_of_the_whole_text(tmp_path: Path):
+    """Texts whose first thousand characters have another language, or another probability, than the whole."""
+    chance, german = random.Random(1), made.GERMAN
+    begins = (
+        made.random_prose(chance, 8),
+        made.random_prose(chance, 20, german),
+        made.random_prose(chance, 20),
+        made.random_prose(chance, 8, german),
+    )
+    ends = ("", made.random_prose(chance, 180), made.random_prose(chance, 180, german), "")
+    texts = [f"{begin} {end}" for begin, end in zip(begins, ends, strict=True)]
+    assert [fasttext_language()(text[:1000].replace("\n", " "))[0] for text in texts] == ["en", "de", "en", "de"]
+    path, settings = as_jsonl(texts, tmp_path / "docs.jsonl"), ["stages.filter_1.distinct_words.min=0.01"]
+    run(load_recipe("nemo", input=str(path), settings=settings), tmp_path / "out", engine="cpu")
+    assert [id_ for _, id_, *_ in kept_rows(tmp_path / "out")] == ["docs/0", "docs/1"]
 
 
 def test_nemo_weighs_its_inputs(tmp_path: Path):

@@ -14,6 +14,7 @@ from curation.errors import RecipeError
 from curation.reading.inputs import Input
 from curation.recipes import renamed, yaml_text
 from curation.recipes.changes import changed_keys
+from curation.recipes.doubts import order_advice
 from curation.recipes.imported.config import import_config
 from curation.recipes.recipe import (
     DEFAULT_RECIPE,
@@ -394,3 +395,38 @@ def test_changed_keys():
         assert WHOLE.count(old) == 1
         assert changed_keys(before, as_builtins(parse_recipe(WHOLE.replace(old, new)))) == expected, old
     assert changed_keys(1, 2) == ["recipe"]
+
+
+FEW = {"kind": "filter", "rules": {"words": {"min": 5}}}
+ADVICE = "{0} compares documents that {1} may remove later. Put {1} before {0}: the run "
+ORDERS: dict[str, tuple[list[object], tuple[str, ...]]] = {
+    "near-duplicates first": (["fuzzy_dedup", FEW], ("fuzzy_dedup", "filter")),
+    "two filters": (["fuzzy_dedup", "exact_dedup", {"kind": "language", "keep": "en"}, FEW | {"name": "short"}],
+                    ("fuzzy_dedup", "language and short")),
+    "rules by language": (["fuzzy_dedup", "language", FEW], ("fuzzy_dedup", "language and filter")),
+    "vectors": ([{"kind": "semantic_dedup", "column": "v"}, "measure", FEW], ("semantic_dedup", "filter")),
+    "near-duplicates last": ([FEW, "fuzzy_dedup"], ()),
+    "exact duplicates first": (["exact_dedup", FEW], ()),
+    "labels remove nothing": (["fuzzy_dedup", "language"], ()),
+    "edited before it is judged": (["fuzzy_dedup", {"kind": "rewrite", "lowercase": True}, FEW], ()),
+    "a share": (["fuzzy_dedup", {"kind": "select", "column": "n", "max_documents": 9}, FEW], ()),
+    "a column of a measure": (["fuzzy_dedup", {"kind": "measure", "script": True},
+                               {"kind": "filter", "rules": [{"column": "script", "in": ["Latn"]}]}], ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_plan_advises_filters_before_near_duplicates(name: str):
+    stages, named = ORDERS[name]
+    advice = order_advice(convert_recipe({"stages": stages}))
+    assert [line.partition("compares fewer")[0] for line in advice] == ([ADVICE.format(*named)] if named else [])
+
+
+def test_no_shipped_recipe_is_advised_another_order():
+    """Also with the stages that need files, which `load_recipe` leaves out."""
+    for name, text in shipped_recipes().items():
+        assert order_advice(load_recipe(name)) == [], name
+        stages = yaml.safe_load(text)["stages"]
+        kinds = [stage if isinstance(stage, str) else stage["kind"] for stage in stages]
+        near = kinds.index("fuzzy_dedup") if "fuzzy_dedup" in kinds else len(kinds)
+        assert not {"filter", "language"} & {*kinds[near:]}, name

@@ -99,6 +99,29 @@ def test_without_a_begin_token_the_first_token_is_not_predicted(tmp_path: Path):
     assert column.notna().tolist() == [True, False]
 
 
+def test_the_truncated_formula_is_that_of_a_loss_of_transformers(tmp_path: Path):
+    """exp(loss) of the first tokens alone, without a begin token: of one token there is none."""
+    network = write_network(tmp_path / "m", "gpt2", TOKENS)
+    folder, texts = str(tmp_path / "m"), ["good text", LETTERS * 4, "good", ""]
+    for context in (0, 5):
+        settings = {"formula": "truncated", "context": context}
+        found = curation.perplexity(pd.DataFrame({"text": texts}), folder, **settings)["perplexity"]
+        most = context or load_causal(folder).files.max_tokens  # fewer than 512
+        for text, value in zip(texts[:2], found, strict=False):
+            ids = load_causal(folder).tokenizer.encode(text, add_special_tokens=False).ids[:most]
+            given = torch.tensor([ids])
+            with torch.inference_mode():
+                assert value == pytest.approx(math.exp(network(given, labels=given).loss), rel=1e-4)
+        assert found.isna().tolist() == [False, False, True, True]
+        assert f"of the first {most} tokens" in curation.Perplexity(model=folder, **settings).explain()[0]
+
+
+def test_a_truncated_text_has_512_tokens_by_default(tmp_path: Path):
+    folder = tiny.write_causal(tmp_path / "m", "llama", max_position_embeddings=2000)
+    scores = score_texts(["good " * 600], folder, 0, 0, "truncated")
+    assert scores.tokens.tolist() == [511]
+
+
 def test_a_run_is_the_same_for_other_slices_and_workers(model: tuple[str, str], tmp_path: Path):
     folder, _ = model
     texts = [text for text in TEXTS if text and text.strip()] * 4
@@ -132,6 +155,8 @@ BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "context": ("gpt2", {}, {"context": 17}, "context must be 2 to 16, the positions of the model, not 17"),
     "stride": ("gpt2", {}, {"context": 8, "stride": 8}, "stride must be 1 to 7, below the context, not 8"),
     "negative": ("gpt2", {}, {"stride": -1}, "context and stride must be 0 or more, not 0 and -1"),
+    "formula": ("gpt2", {}, {"formula": "published"}, "formula: no formula 'published'"),
+    "parts": ("gpt2", {}, {"formula": "truncated", "per": "byte"}, "Leave out stride and per, or"),
     "vocabulary": ("gpt2", {"vocab_size": 5}, {}, "the tensor transformer.wte.weight has the shape"),
 }  # fmt: skip
 
@@ -169,5 +194,6 @@ def test_weights_that_are_missing_or_not_finite_are_named(tmp_path: Path):
 
 
 def test_an_ngram_model_has_no_context(tmp_path: Path):
-    with pytest.raises(curation.RecipeError, match="context and stride are settings of causal models"):
-        curation.perplexity(pd.DataFrame({"text": ["good"]}), str(tmp_path / "x.arpa"), context=8)
+    for settings in ({"context": 8}, {"formula": "truncated"}):
+        with pytest.raises(curation.RecipeError, match="context, stride and formula are settings of causal models"):
+            curation.perplexity(pd.DataFrame({"text": ["good"]}), str(tmp_path / "x.arpa"), **settings)

@@ -25,10 +25,10 @@ TokenParts = Sequence[tuple[Path, Path]]  # paths (ids, lengths)
 
 
 def pad_id(forms: Forms, tokenizer: Tokenizer) -> int:
-    """Return the id that pads rows: `output.pad_id`, else the tokenizer's end-of-document token, else -1."""
-    if forms.pad_id >= 0:
-        return forms.pad_id
-    return -1 if tokenizer.eod is None else tokenizer.eod
+    """Return the id that pads rows: `output.pad_id`, else the tokenizer's padding token, else its end-of-document
+    token, else -1."""
+    known = (forms.pad_id if forms.pad_id >= 0 else None, tokenizer.pad, tokenizer.eod)
+    return next((token for token in known if token is not None), -1)
 
 
 def check_forms(output: Output, tokenizer: Tokenizer) -> None:
@@ -36,14 +36,16 @@ def check_forms(output: Output, tokenizer: Tokenizer) -> None:
 
     TokenizerError: a vocabulary too large for a dtype, or a missing padding id. OutputError: `pt` without PyTorch.
     """
-    vocabulary, forms = tokenizer.vocabulary, output.chosen()
-    if output.pad_id >= vocabulary:
-        raise TokenizerError(f"output.pad_id is {output.pad_id}, expected at most {vocabulary - 1}, the largest id")
-    needed = any(form.needs_pad_id() for form in forms) or output.sample.batches
-    if needed and pad_id(output, tokenizer) < 0:
+    forms, fill = output.chosen(), pad_id(output, tokenizer)
+    if fill >= tokenizer.vocabulary and any(form.pads for form in forms):
+        name = "output.pad_id" if output.pad_id >= 0 else f"the padding token of tokenizer {tokenizer.name!r}"
         raise TokenizerError(
-            f"rows are padded with the end-of-document token, tokenizer {tokenizer.name!r} names none. Set "
-            "output.pad_id"
+            f"{name} is {fill}, expected at most {tokenizer.vocabulary - 1}, the largest id. Set output.pad_id"
+        )
+    if fill < 0 and (any(form.needs_pad_id() for form in forms) or output.sample.batches):
+        raise TokenizerError(
+            f"rows are padded with the padding token or the end-of-document token, tokenizer {tokenizer.name!r} names "
+            "none. Set output.pad_id"
         )
     for form in forms:
         form.check(tokenizer)

@@ -40,12 +40,16 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
     column   name of the new column in `documents/`: float64, null for a text without words
     context  causal models only: tokens of a window; 0: the positions of the model, at most 1,024
     stride   causal models only: tokens by which the windows of a long text advance; 0: half of the context
+    formula  causal models only. `windows`: of the whole text. `truncated`: of its first 512 tokens, or `context`,
+             without a begin token and per token, as the usual call of transformers gives it:
+             exp(model(input_ids, labels=input_ids).loss)
 
     The perplexity is 10^(-s / n): s is the sum of the log probabilities (base 10) of all words and ends of lines, n the
     number of units. Each line with words is a sentence. Words are runs of bytes without ASCII white space: give the
     model texts of the form that it was trained on, by a `rewrite` before. Sums of ARPA files are exact integers, the
     same on both engines; values are rounded once, to 0.0001. The last digits of causal models depend on the device and
-    on libraries, so a run on another device does not resume. A begin token of the configuration stands before the text.
+    on libraries, so a run on another device does not resume. A begin token of the configuration stands before the text,
+    except with `truncated`.
     InputError for a model that cannot be used, EngineError without the packages of the extra `models`.
     """
 
@@ -71,6 +75,7 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
     column: str = "perplexity"
     context: int = 0
     stride: int = 0
+    formula: str = causal.WINDOWS
 
     def __post_init__(self) -> None:
         check_new_column(self.column)
@@ -78,12 +83,25 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
             raise ValueError("model is empty; give the path of an ARPA file")
         if self.per not in UNITS_OF:
             raise ValueError(f"per: no unit {self.per!r}{nearest(self.per, UNITS_OF)}")
+        if self.formula not in causal.FORMULAS:
+            raise ValueError(f"formula: no formula {self.formula!r}{nearest(self.formula, causal.FORMULAS)}")
         if min(self.context, self.stride) < 0:
             raise ValueError(f"context and stride must be 0 or more, not {self.context} and {self.stride}")
+        if self._is_truncated and (self.stride or self.per != UNITS_OF[0]):
+            raise ValueError(
+                "formula: truncated reads the first tokens of a text, per token. Leave out stride and per, or write "
+                "formula: windows"
+            )
         if self._is_causal:
-            causal.window_of(open_causal(self.model), self.context, self.stride)
-        elif self.context or self.stride:
-            raise ValueError("context and stride are settings of causal models; an n-gram model reads the whole text")
+            causal.window_of(open_causal(self.model), self.context, self.stride, self.formula)
+        elif self.context or self.stride or self._is_truncated:
+            raise ValueError(
+                "context, stride and formula are settings of causal models; an n-gram model reads the whole text"
+            )
+
+    @property
+    def _is_truncated(self) -> bool:
+        return self.formula == causal.TRUNCATED
 
     @property
     def _is_causal(self) -> bool:
@@ -136,7 +154,7 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
 
     def _by_transformer(self, engine: Engine, frame: Frame) -> pa.Table:
         texts = texts_of(engine, frame)
-        scores = causal.score_texts(texts, self.model, self.context, self.stride)
+        scores = causal.score_texts(texts, self.model, self.context, self.stride, self.formula)
         words = np.array([len((text or "").encode().split()) for text in texts], np.int64)
         units = {"token": scores.tokens, "word": words}.get(self.per)
         if units is None:
@@ -155,7 +173,12 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
         return Outcome(columns={self.column: column}, details=details)
 
     def explain(self) -> list[str]:
-        return [f"{self.column}: perplexity per {self.per} by {self.model}"]
+        tokens = f" of the first {self._truncated_at:,} tokens" if self._is_truncated else ""
+        return [f"{self.column}: perplexity per {self.per}{tokens} by {self.model}"]
+
+    @property
+    def _truncated_at(self) -> int:
+        return causal.window_of(open_causal(self.model), self.context, 0, self.formula)[0]
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return documents per power of ten of the perplexity, and the share of words that the model does not know."""
