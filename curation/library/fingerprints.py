@@ -42,7 +42,7 @@ class Hash(RowStage, frozen=True, kw_only=True, tag="hash"):
         return {"hash": "large_string"}
 
     def kernels(self) -> tuple[str, ...]:
-        return self.compared.kernels()
+        return tuple(name for name in self.compared.kernels() if name != "leaders")
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         keys = self.compared.keys(engine, frame[[TEXT]])
