@@ -4,8 +4,11 @@
 Frames and texts come in, integers and frames go out. Loops over documents are in `kernels`, what they do with one
 document in `vector_*` (vector instructions; `vectors` is about embeddings), `rewriting`, `rolling_shingles`, `fasttext`
 and `language_model`, and in `curation.kernels`. The package decides nothing about documents, and knows neither recipes,
-stages, runs nor the other engine.
+stages, runs nor the other engine. With a frame, functions such as `filter` are those of `curation`
+(docs/engine_functions.md).
 """
+
+import pandas as pd
 
 from cpu_fallback.dedup import connected_components, group_leaders, intersection_sizes
 from cpu_fallback.io import filter_rows, from_arrow, read_slice, to_arrow, with_columns
@@ -29,6 +32,7 @@ from cpu_fallback.tokens import tokenize
 from cpu_fallback.units import join_units, split_units
 from cpu_fallback.vectors import close_vectors, fit_centroids, nearest_vectors
 from cpu_fallback.windows import anchor_records, judge_records, node_records, window_records
+from curation.library.engine_functions import FUNCTIONS, function_of, with_frames
 
 __all__ = [
     "anchor_records",
@@ -66,3 +70,13 @@ __all__ = [
     "window_records",
     "with_columns",
 ]
+
+classify, measure, rewrite, tokenize = (with_frames(each, pd.Series) for each in (classify, measure, rewrite, tokenize))
+
+
+def __getattr__(name: str):
+    return function_of(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *FUNCTIONS]

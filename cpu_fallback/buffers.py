@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from curation.arrays import as_one_array
 from curation.errors import InputError
+from curation.library.engine_functions import check_text
 
 STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # `str` of pandas 3
 
@@ -17,9 +18,10 @@ STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # `str` of pandas 3
 def string_array(text: pd.Series) -> pa.LargeStringArray:
     """Return a text column as one Arrow array.
 
-    Raises InputError for a column of another type, and for an object column with a value that is neither a string nor
-    null, or with a lone surrogate.
+    Raises TypeError for a value that is no Series, and InputError for a column of another type, and for an object
+    column with a value that is neither a string nor null, or with a lone surrogate.
     """
+    check_text("cpu_fallback", text, pd.Series)
     try:
         array = as_one_array(pa.array(text, from_pandas=True))
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:

@@ -17,6 +17,7 @@ __version__ = "0.4.0.dev0"
 
 # Module -> names. `make functions` writes those of stages, and `__init__.pyi` for type checkers.
 _HOMES = {
+    "curation.library.fingerprints": ("hash", "minhash"),
     "curation.library.frames": ("apply",),
     "curation.library.functions": ("explain", "read"),
     "curation.library.stage_functions": (
@@ -40,6 +41,7 @@ _HOMES = {
         "semantic_dedup",
         "substring_dedup",
     ),
+    "curation.library.token_pairs": ("tokenize",),
     "curation.library.duplicates": ("Duplicates",),
     "curation.library.close_vectors": ("align", "clusters", "neighbours"),
     "curation.library.projections": ("pca",),

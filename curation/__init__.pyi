@@ -25,6 +25,8 @@ from curation.library.close_vectors import align as align
 from curation.library.close_vectors import clusters as clusters
 from curation.library.close_vectors import neighbours as neighbours
 from curation.library.duplicates import Duplicates as Duplicates
+from curation.library.fingerprints import hash as hash
+from curation.library.fingerprints import minhash as minhash
 from curation.library.frames import apply as apply
 from curation.library.functions import explain as explain
 from curation.library.functions import read as read
@@ -64,6 +66,7 @@ from curation.library.thresholds import rule_effects as rule_effects
 from curation.library.token_coverage import CoverageGroup as CoverageGroup
 from curation.library.token_coverage import TokenCoverage as TokenCoverage
 from curation.library.token_coverage import token_coverage as token_coverage
+from curation.library.token_pairs import tokenize as tokenize
 from curation.measures import Measure as Measure
 from curation.packing.blends import Blend as Blend
 from curation.packing.blends import Megatron as Megatron
@@ -132,3 +135,4 @@ from curation.system.files import known_sha256 as known_sha256
 
 __version__: str
 __all__: list[str]
+_HOMES: dict[str, tuple[str, ...]]

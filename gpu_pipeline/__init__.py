@@ -4,13 +4,15 @@
 Frames and texts come in, integers and frames go out. CUDA kernels are in `kernels` and `*_kernels`, what they share in
 `items`, `spans`, `pretokens` and others, and in `curation.kernels`. The package decides nothing about documents,
 and knows neither recipes, stages, runs nor the other engine. Functions are loaded on first use. So
-`gpu_pipeline.kernels` can be imported, compiled and linked on a machine without cuDF.
+`gpu_pipeline.kernels` can be imported, compiled and linked on a machine without cuDF. With a frame, functions such as
+`filter` are those of `curation` (docs/engine_functions.md).
 """
 
 from importlib import import_module
 
 from curation.contract import ENGINE_FUNCTIONS
 from curation.errors import EngineError
+from curation.library.engine_functions import FUNCTIONS, function_of, with_frames
 
 RAPIDS = ("cudf", "cuml", "cupy", "dask_cudf", "pylibcudf", "rmm")
 
@@ -21,9 +23,10 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str):
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return function_of(__name__, name)
     try:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        function = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return with_frames(function, import_module("cudf").Series) if name in FUNCTIONS else function
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in RAPIDS:
             raise
@@ -32,3 +35,7 @@ def __getattr__(name: str):
             "pip install -e '.[cu12]', or '.[cu13]' for a driver of CUDA 13. `curate doctor` shows the driver; "
             "cpu_fallback has the same functions"
         ) from None
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES, *FUNCTIONS]

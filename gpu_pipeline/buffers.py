@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 
+from curation.library.engine_functions import check_text
+
 LARGE_STRINGS = (1 << 31) - 1  # threshold of libcudf
 
 STAGING_BYTES = 8 << 20  # of page-locked memory, twice per thread; not measured
@@ -44,6 +46,7 @@ def buffers_of(text: cudf.Series | pa.LargeStringArray) -> tuple[cp.ndarray, cp.
     UTF-8 bytes (uint8), offsets (int64, rows + 1, the first may exceed 0), and validity (bool; None: no row is null).
     """
     series = cudf.Series.from_arrow(text) if isinstance(text, pa.Array) else text
+    check_text("gpu_pipeline", series, cudf.Series)
     column, _ = series.to_pylibcudf()
     data = column.data()
     valid = series.notna().values if series.null_count else None

@@ -2,7 +2,7 @@
 """Reads slices into cuDF frames; converts frames from and to Arrow.
 
 The device decodes Parquet row groups if all wanted columns are strings without nulls and malformed UTF-8, and finds the
-documents of JSON Lines (`gpu_pipeline.lines`). The host's readers, which report exactly which records are not
+documents of JSON Lines (`gpu_pipeline.json_lines`). The host's readers, which report exactly which records are not
 documents, read everything else, with one transfer per batch.
 """
 
@@ -30,7 +30,7 @@ from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, is_text, string_array, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
-from gpu_pipeline.lines import parse_lines
+from gpu_pipeline.json_lines import parse_lines
 
 log = logging.getLogger(__name__)
 

@@ -77,6 +77,7 @@ class HasValues(Protocol):
     def type(self) -> Any: ...
 
 
+Value = TypeVar("Value")
 AnyFrame = TypeVar("AnyFrame", bound=HasColumns | HasType | HasValues)
 
 
@@ -125,7 +126,7 @@ def _applied(frame: Any, stage: Stage, text_column: str) -> Any:
     with _progress(stage):
         if isinstance(prepared_stage, CorpusStage):
             return _apply_corpus(frame, prepared_stage, names, runs).frame
-        if not _is_lazy(frame):
+        if not is_lazy(frame):
             return _apply_rows(frame, prepared_stage, names)
     return frame.map_partitions(
         _apply_rows, prepared_stage, names, meta=_apply_rows(frame._meta, prepared_stage, names)
@@ -149,7 +150,7 @@ def _progress(stage: Stage) -> Iterator[None]:
 
 def _prepared(frame: Any, stage: Stage, text_column: str) -> tuple[Names, _LazyList, Stage]:
     """Check the frame and the stage; return the names of columns, the sources of rows, and the prepared stage."""
-    _check_frame(frame, text_column)
+    check_frame(frame, text_column)
     names = _check_stage(frame, stage, text_column)
     runs = _LazyList(lambda: _source_runs(frame, stage))
     with stage_errors(stage):
@@ -158,7 +159,19 @@ def _prepared(frame: Any, stage: Stage, text_column: str) -> tuple[Names, _LazyL
     return names, runs, prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
 
 
-def _is_lazy(frame: Any) -> bool:
+def of_partitions(frame: Any, function: Callable[..., Value], *arguments: Any) -> list[Value]:
+    """Return `function(partition, *arguments)` of each partition of a frame, computed together; a frame in memory is
+    one partition."""
+    if not is_lazy(frame):
+        return [function(frame, *arguments)]
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    return list(compute(*[delayed(function)(partition, *arguments) for partition in frame.to_delayed()]))  # type: ignore[no-untyped-call]
+
+
+def is_lazy(frame: Any) -> bool:
+    """Return whether a frame is of Dask."""
     return hasattr(frame, "map_partitions")
 
 
@@ -171,7 +184,8 @@ def _folder() -> TemporaryDirectory[str]:
 # Checks before anything is computed
 
 
-def _check_frame(frame: Any, text_column: str) -> None:
+def check_frame(frame: Any, text_column: str) -> None:
+    """Raise TypeError for a value that is no frame of an engine, InputError for one without a column of strings."""
     engine_of(frame)
     if not hasattr(getattr(frame, "_meta", frame), "columns"):
         raise TypeError(f"expected a DataFrame, got {type(frame).__name__}. Pass frame[[column]] or a whole frame")
@@ -226,6 +240,11 @@ def _names(taken: Sequence[Any], text_column: str) -> Names:
     while free_name in taken:
         free_name += "_"
     return {text_column: TEXT} | ({TEXT: free_name} if free_name != TEXT else {})
+
+
+def as_stages_see(frame: Frame, text_column: str) -> Frame:
+    """Return the same columns, the text as `text`, without a copy."""
+    return _renamed(frame, _names(frame.columns, text_column))
 
 
 def _renamed(frame: Frame, names: Names) -> Frame:
@@ -293,19 +312,9 @@ def _source_runs(frame: Any, stage: Stage) -> list[tuple[str, int, int]]:
             f"{list(frame.columns)}. Add the name of each row's input"
         )
     check_once(list(frame.columns), SOURCE)
-    runs = _runs_of_all(frame[[SOURCE]])
+    runs = [run for runs in of_partitions(frame[[SOURCE]], _runs) for run in runs]
     ends = np.cumsum([count for _, count in runs], dtype=np.int64).tolist()
     return [(name, low, high) for (name, _), low, high in zip(runs, [0, *ends], ends, strict=False)]
-
-
-def _runs_of_all(frame: Any) -> list[tuple[str, int]]:
-    if not _is_lazy(frame):
-        return _runs(frame)
-    from dask.base import compute
-    from dask.delayed import delayed
-
-    partitions = compute(*[delayed(_runs)(partition) for partition in frame.to_delayed()])  # type: ignore[no-untyped-call]
-    return [run for runs in partitions for run in runs]
 
 
 def _runs(frame: Frame) -> list[tuple[str, int]]:
@@ -323,18 +332,23 @@ class _Survey(NamedTuple):
     keys: dict[str, np.ndarray]
 
 
+def row_batches(engine: Engine, seen: Frame, lengths: np.ndarray | None = None) -> Sequence[slice]:
+    """Return the rows of the batches of a frame, as stages see it, of the size that suits the engine; at least one."""
+    if not len(seen) or hasattr(seen[TEXT].dtype, "categories"):  # a batch of these carries the categories of all rows
+        return [slice(0, len(seen))]
+    lengths = engine.byte_lengths(seen[TEXT]) if lengths is None else lengths
+    return list(batches_by_size(np.cumsum(lengths), engine.batch_bytes(1)))
+
+
 def _survey(frame: Frame, stage: CorpusStage, names: Names) -> _Survey:
     """The keys of a frame's rows, computed batch by batch in reused memory."""
     engine, seen = engine_of(frame), _renamed(frame, names)
     with _named(names):
         lengths = engine.byte_lengths(seen[TEXT])
-        batches = [slice(0, len(seen))]
-        if len(seen) and not hasattr(
-            seen[TEXT].dtype, "categories"
-        ):  # a batch of such a column carries the categories of all rows
-            batches = list(batches_by_size(np.cumsum(lengths), engine.batch_bytes(1)))
         types: list[dict[str, np.dtype]] = []
-        batch_keys = [compute_keys(stage, engine, seen.iloc[rows], types) for rows in batches]
+        batch_keys = [
+            compute_keys(stage, engine, seen.iloc[rows], types) for rows in row_batches(engine, seen, lengths)
+        ]
     keys = {key_column(NUMBER, name): np.concatenate([each[name] for each in batch_keys]) for name in batch_keys[0]}
     return _Survey(len(frame), keys | {BYTES: lengths})
 
@@ -405,18 +419,18 @@ class _FrameDecision(NamedTuple):
 def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Decided:
     """The rows that a prepared corpus stage keeps, without the spans that it cuts, and those that it removes."""
     engine = engine_of(frame)
-    if not _is_lazy(frame):
+    if not is_lazy(frame):
         seen = _renamed(frame, names)
-        storage = _Frames([_survey(frame, stage, names)], lambda _: seen)
+        storage = _Frames(of_partitions(frame, _survey, stage, names), lambda _: seen)
         decision, [share] = _decide(engine, stage, storage, sources)
         return Decided(_decided_frame(frame, share, names, stage), decision.drops, storage.rows_at)
     import dask.dataframe as dd
-    from dask.base import compute
     from dask.delayed import delayed
 
     partitions = frame.to_delayed()
-    surveys = compute(*[delayed(_survey)(partition, stage, names) for partition in partitions])  # type: ignore[no-untyped-call]
-    storage = _Frames(surveys, lambda number: _renamed(partitions[number].compute(), names))
+    storage = _Frames(
+        of_partitions(frame, _survey, stage, names), lambda number: _renamed(partitions[number].compute(), names)
+    )
     decision, shares = _decide(engine, stage, storage, sources)
     pairs = zip(partitions, shares, strict=True)
     frames = [delayed(_decided_frame)(partition, share, names, stage) for partition, share in pairs]

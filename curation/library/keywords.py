@@ -25,9 +25,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
-def takes(kind: type[msgspec.Struct], error: type[CurationError] = RecipeError) -> Callable[[Function], Function]:
-    """Append the docstring of `kind` to a function that takes its fields as keywords. Refuse unknown keywords, and
-    keywords together with a whole stage: a keyword equal to its default looks like an omitted one."""
+def takes(
+    kind: type[msgspec.Struct] | None = None, error: type[CurationError] = RecipeError
+) -> Callable[[Function], Function]:
+    """Refuse unknown keywords of a function. With a `kind`, whose fields the function takes as keywords, append its
+    docstring, and refuse keywords together with a whole stage: a keyword equal to its default looks like an omitted
+    one."""
 
     def documented(function: Function) -> Function:
         known = [*inspect.signature(function).parameters]
@@ -41,15 +44,16 @@ def takes(kind: type[msgspec.Struct], error: type[CurationError] = RecipeError) 
                     hint = f". Write rules={as_python(rule)}" if rule else nearest(name, known)
                     raise error(f"{function.__name__}: no setting {name!r}{hint}")
             others = [name for name in known[2:] if name in named and name not in NO_SETTINGS]
-            if others and isinstance(named.get(known[1]), kind):
+            if kind is not None and others and isinstance(named.get(known[1]), kind):
                 raise error(
                     f"{function.__name__} takes either keywords or one {kind.__name__}, not both: leave "
                     f"{', '.join(others)} out, or set it in the {kind.__name__}"
                 )
             return function(*arguments, **given)
 
-        texts = (inspect.cleandoc(text or "") for text in (function.__doc__, kind.__doc__))
-        checked.__doc__ = f"\n\n`curation.{kind.__name__}`: ".join(texts)
+        if kind is not None:
+            texts = (inspect.cleandoc(text or "") for text in (function.__doc__, kind.__doc__))
+            checked.__doc__ = f"\n\n`curation.{kind.__name__}`: ".join(texts)
         return cast(Function, checked)
 
     return documented

@@ -38,7 +38,7 @@ FLOAT32_DIMENSIONS = 1 << 10
 ROWS_AT_ONCE = 1 << 12
 SEEDS = (0x243F6A8885A308D3, 0x13198A2E03707344)  # digits of pi
 FACTORS = np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53], np.uint64)  # odd; those of murmur3
-TYPE_NAME = re.compile(r"int8\[(\d+)\]")
+TYPE_NAME = re.compile(r"(int8|uint32)\[(\d+)\]")
 
 
 # Types
@@ -50,9 +50,10 @@ def type_name(dimensions: int) -> str:
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """Return the Arrow type with an alias of Arrow, or with a `type_name`. ValueError for another name."""
+    """Return the Arrow type with an alias of Arrow, or with a `type_name`; `uint32[n]` is that of signatures.
+    ValueError for another name."""
     if isinstance(name, str) and (match := TYPE_NAME.fullmatch(name)):
-        return pa.list_(pa.int8(), int(match[1]))
+        return pa.list_(pa.type_for_alias(match[1]), int(match[2]))
     return pa.type_for_alias(name)
 
 

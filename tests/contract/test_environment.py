@@ -36,15 +36,27 @@ def conda_bounds() -> dict[str, SpecifierSet]:
 
 
 def test_conda_bounds_equal_pip_bounds():
-    expected = pip_bounds(PROJECT["dependencies"], EXTRAS["cu13"])
+    expected = pip_bounds(PROJECT["dependencies"], EXTRAS["cu13"], EXTRAS["torch"])
     expected["python"] = SpecifierSet(PROJECT["requires-python"])
+    expected["pytorch-gpu"] = expected.pop("torch")
     assert conda_bounds() == {name: expected.get(name) for name in conda_bounds()}
 
 
 def test_conda_brings_all_of_rapids_and_pip_the_project():
     assert set(pip_bounds(EXTRAS["cu13"])) <= set(conda_bounds())
     assert ENVIRONMENT["channels"] == ["rapidsai", "conda-forge", "nvidia"]
-    assert ENVIRONMENT["dependencies"][-1] == {"pip": ["--editable ."]}
+    assert ENVIRONMENT["dependencies"][-1] == {"pip": ["--editable .[test,torch,fasttext]"]}
+
+
+def test_pip_brings_no_second_cuda_and_a_fasttext_that_trains():
+    """What pip would install beside RAPIDS, conda has; nothing is named outside the extras, whose bounds are tested."""
+    [pip] = ENVIRONMENT["dependencies"][-1]["pip"]
+    extras = re.search(r"\[(.*)\]", pip)[1].split(",")
+    named = pip_bounds(*(EXTRAS[extra] for extra in extras))
+    assert {"torch", "pytest", "fasttext-modern"} <= set(named) and "fasttext" not in named
+    brought_by_conda = {re.sub("^pytorch-gpu$", "torch", name) for name in conda_bounds()}
+    of_cuda = {name for name in named if re.search("torch|cud|cupy|rmm|numba|nvidia|triton", name)}
+    assert of_cuda <= brought_by_conda
 
 
 def test_both_cuda_versions_ask_for_the_same_rapids():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from curation.contract import ENGINE_FUNCTIONS
+from curation.library.engine_functions import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ("cpu_fallback", "gpu_pipeline")
@@ -60,6 +61,7 @@ STAGE_FLOORS: list[set[str]] = [
     {"exact", "near", "rows", "shares"},
     {"vectors"},
 ]
+ENGINE_ROOM = "curation.library.engine_functions"  # from `stages` up, engines load this module alone (decision 0118)
 LOAD_BY_NAME = {"__init__.py", "engine.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 
@@ -242,6 +244,37 @@ def test_import_curation_loads_nothing_slow():
     code = f"import sys, curation; print(sorted({SLOW_TO_LOAD!r} & sys.modules.keys()))"
     finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (finished.stdout, finished.stderr) == ("[]\n", "")
+
+
+def loaded_by_engine(tree: ast.Module) -> set[str]:
+    """The modules of `curation` that a file of an engine loads, those inside functions too."""
+    loaded = [part for part in tree.body if not isinstance(part, ast.If) or ast.unparse(part.test) != "TYPE_CHECKING"]
+    nodes = [node for part in loaded for node in nodes_of(part) if isinstance(node, ast.ImportFrom)]
+    return {str(node.module) for node in nodes if str(node.module).startswith("curation.")}
+
+
+def test_engines_load_nothing_from_stages_up_but_the_functions_on_frames(engine_name: str):
+    below: set[str] = set().union(*FLOORS[: FLOORS.index({"stages"})])
+    wrong = {
+        path.name: found
+        for path in sources(engine_name)
+        if (found := {name for name in loaded_by_engine(parse(path)) if name.split(".")[1] not in below})
+    }
+    assert wrong.pop("__init__.py") == wrong.pop("buffers.py") == {ENGINE_ROOM}
+    assert wrong == {}
+
+
+def test_no_module_of_an_engine_has_the_name_of_a_function(engine_name: str):
+    """Its import would replace the function in the package."""
+    assert {path.stem for path in sources(engine_name)} & FUNCTIONS == set()
+
+
+def test_the_functions_on_frames_load_no_library():
+    code = "import sys; old = {*sys.modules}; import curation.library.engine_functions; print({*sys.modules} - old)"
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    ours = {"curation", "curation.library", ENGINE_ROOM}
+    assert {name for name in ast.literal_eval(finished.stdout) if "curation" in name} == ours
+    assert not SLOW_TO_LOAD & ast.literal_eval(finished.stdout)
 
 
 # The twins

@@ -72,6 +72,7 @@ PYTHON = {
     "coming_from.md": "a script of datatrove, which `import-config` reads and nothing runs",
     "deduplication.md": "this file",
     "edits.md": "this file",
+    "engine_functions.md": "this file",
     "extending.md": "tests/stages/test_own_stages.py",
     "graphs.md": "this file, with NetworkX",
     "how_to/data.md": "this file",
@@ -95,7 +96,17 @@ STANDS_FOR = {
     "PATH": "data/a.jsonl", "cl100k_base": "gpt2", "DIR/run": "RUN", "your/folder": "data",
 }  # fmt: skip
 OWNERS = (curation.RunResult, RowStage, CorpusStage, Corpus, Engine)
-OTHERS = {"datasets", "help", "pandas", "polars", "str", "strip", "text", "warnings"}  # of Python and of libraries
+OTHERS = {
+    "datasets",
+    "help",
+    "numpy",
+    "pandas",
+    "polars",
+    "str",
+    "strip",
+    "text",
+    "warnings",
+}  # of Python and of libraries
 
 
 class Words(NamedTuple):
@@ -305,7 +316,7 @@ def functions_of(name: str) -> list[Any]:
     *before, last = name.split(".")
     if before[:1] == ["curation"] and len(before) > 1:
         return [getattr(importlib.import_module(".".join(before)), last)]
-    found = [getattr(curation, last)] if before in ([], ["curation"]) and last in curation.__all__ else []
+    found = [getattr(curation, last)] if before in ([], ["curation"], ["engine"]) and last in curation.__all__ else []
     return found + [partial(method, None) for owner in OWNERS if callable(method := getattr(owner, last, None))]
 
 

@@ -391,7 +391,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         "measures",
         "columns",
         "models",
-        "lines",
+        "json_lines",
         "io",
     ):  # after those that they import
         monkeypatch.setitem(sys.modules, f"gpu_pipeline.{name}", load(name))

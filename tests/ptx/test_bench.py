@@ -31,7 +31,7 @@ def test_launches_of_all_kinds_are_timed(monkeypatch, tmp_path):
     engine, device = install_engine(monkeypatch, 1)
     monkeypatch.setattr(gpu_bench, "repeated", lambda texts, size: texts)
     monkeypatch.setattr(gpu_bench, "read_processors", lambda: 1)
-    monkeypatch.setattr("gpu_pipeline.lines.MIN_BYTES", 0)
+    monkeypatch.setattr("gpu_pipeline.json_lines.MIN_BYTES", 0)
     launched = set()
     run = device.run
     monkeypatch.setattr(device, "run", lambda name, *arguments: (launched.add(name), run(name, *arguments))[1])

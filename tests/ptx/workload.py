@@ -295,7 +295,7 @@ def run_job(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str], folder: Path)
     path = folder / "job.jsonl"
     path.write_text("".join(json.dumps({"id": str(k), "text": text}) + "\n" for k, text in enumerate(texts)))
     monkeypatch.setattr(selector, "gpu_obstacle", lambda: "")
-    monkeypatch.setattr(sys.modules["gpu_pipeline.lines"], "MIN_BYTES", 0)
+    monkeypatch.setattr(sys.modules["gpu_pipeline.json_lines"], "MIN_BYTES", 0)
     run(
         recipe_of(path, stages=JOB_STAGES, output={"formats": []}),
         folder / "job",

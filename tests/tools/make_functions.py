@@ -72,7 +72,7 @@ def names_text(text: str, stages: Mapping[str, type[Stage]] = STAGES) -> str:
 def stub_text(homes: Mapping[str, Iterable[str]]) -> str:
     """Return the stub of `curation`, which type checkers read: module -> names."""
     lines = [f"from {home} import {name} as {name}\n" for home, names in sorted(homes.items()) for name in names]
-    return f"{HEADER}\n{''.join(lines)}\n__version__: str\n__all__: list[str]\n"
+    return f"{HEADER}\n{''.join(lines)}\n__version__: str\n__all__: list[str]\n_HOMES: dict[str, tuple[str, ...]]\n"
 
 
 def _listed(names: Iterable[str], indent: int = 4) -> str:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curation.tokenize`: a frame as Megatron pairs, by the code that writes the tokens of a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pyarrow.compute as pc
+
+from curation.contract import TEXT, Frame
+from curation.engine import engine_of
+from curation.errors import OutputError
+from curation.library.frames import HasColumns, as_stages_see, check_frame, of_partitions, row_batches
+from curation.library.keywords import check_types, takes
+from curation.library.tables import as_frame, framed, is_column, is_table, table_of
+from curation.packing.joining import join_parts
+from curation.packing.megatron import PairInfo
+from curation.packing.token_files import token_files, token_paths
+from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+from curation.recipes.recipe import Recipe
+from curation.system.files import local_output, make_folder, temporary_folder
+
+NAME = "documents"  # of the pairs; a run takes the name of an input
+
+
+@takes()
+def tokenize(
+    frame: HasColumns,
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] = "gpt2",
+    append_eod: bool = True,
+    prepend_bos: bool = False,
+    text_column: str = "text",
+) -> list[PairInfo]:
+    """Write the tokens of a frame as Megatron pairs, and return the pairs.
+
+    frame, text_column   as in `curation.apply`
+    output               a folder that is new or empty, made if it is missing
+    tokenizer            as `name` in the `tokenizer` of a recipe: a tiktoken encoding, a path, or `hub:ORG/NAME`;
+                         default `gpt2`
+    append_eod           put the end-of-document token after every document that has tokens, default True
+    prepend_bos          put the begin-of-sequence token before every document that has tokens, default False
+
+    Files: `output/tokens/documents_00000_text_document.bin` and `.idx`, and a further pair after each 10 GB. The `.bin`
+    has the ids of all rows back to back, in their order: uint16 for a vocabulary below 65,500, else int32,
+    little-endian. The `.idx` has the length of each document in tokens and its first byte. Both are byte for byte those
+    of a run without stages over these texts, with this tokenizer. A row without tokens is counted in `empty_documents`
+    and not written; a frame without any token gives no pair. Each pair has `prefix`, `documents`, `empty_documents`,
+    `tokens`, `bytes`, `dtype`, `sha256_bin` and `sha256_idx`.
+
+    A Dask frame is computed once, partition by partition. Its workers write to `output`, so those on other machines
+    need a shared folder.
+
+        >>> import curation, pandas
+        >>> [pair] = curation.tokenize(pandas.DataFrame({"text": ["one two", ""]}), "tokenized")
+        >>> pair.prefix, pair.documents, pair.empty_documents, pair.tokens, pair.dtype
+        ('tokenized/tokens/documents_00000_text_document', 1, 1, 3, 'uint16')
+        >>> curation.IndexedReader(pair.prefix)[0].tolist()
+        [505, 734, 50256]
+
+    Raises OutputError for a folder that is not empty, TokenizerError or RecipeError for a wrong tokenizer, and the
+    errors of `curation.apply` for a wrong frame.
+    """
+    settings = {"tokenizer": (tokenizer, str), "append_eod": (append_eod, bool), "prepend_bos": (prepend_bos, bool)}
+    check_types("tokenize", {**settings, "output": (output, str), "text_column": (text_column, str)})
+    spec = TokenizerSpec(name=os.fspath(tokenizer), append_eod=append_eod, prepend_bos=prepend_bos)
+    seen: Any = framed(frame, text_column) if is_column(frame) else frame
+    seen = as_frame(table_of(seen)) if is_table(seen) else seen
+    check_frame(seen, text_column)
+    loaded, folder = load_tokenizer(spec), _new_folder(output)
+    recipe = Recipe(tokenizer=spec)
+    with temporary_folder(folder / NAME) as work:
+        files = of_partitions(seen[[text_column]], _write_part, recipe, text_column, work)
+        return join_parts(files, folder / "tokens" / NAME, loaded.dtype, recipe.output.max_file_bytes)
+
+
+def _new_folder(output: str | os.PathLike[str]) -> Path:
+    folder = local_output(output)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file, expected a folder. Give another output")
+    make_folder(folder)
+    if names := sorted(entry.name for entry in folder.iterdir()):
+        raise OutputError(f"{folder} is not empty (it has {', '.join(names[:5])}). Give a new folder as output")
+    return folder
+
+
+def _write_part(frame: Frame, recipe: Recipe, text_column: str, work: Path) -> tuple[Path, Path]:
+    """Write the token files of one partition, and return their paths."""
+    engine, seen = engine_of(frame), as_stages_see(frame, text_column)
+    own = Path(mkdtemp(dir=work))  # of this attempt: a cluster may run a task twice
+    with token_files(recipe, engine, own, 0) as files:
+        for rows in row_batches(engine, seen):
+            batch = seen.iloc[rows]
+            files.write(pc.fill_null(engine.to_arrow(batch).column(TEXT), ""), None, batch[TEXT])
+    return token_paths(own, 0)
