@@ -18,8 +18,8 @@ from curation.planning.null_columns import null_column
 from curation.reading import shown
 from curation.reading.formats import format_of
 from curation.reading.inputs import AnyInput, entries_by_name
+from curation.reading.other_records import OtherCounts, add_counts, not_pages, other_warnings
 from curation.reading.source_files import Slice
-from curation.reading.unknown_types import add_types, types_warning
 from curation.stages.outcome import StageCount
 
 MAX_REJECTED_SHARE = 0.1  # of all records
@@ -41,8 +41,8 @@ def warn_of_inputs(
     documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
     rejected: Path,
 ) -> list[str]:  # fmt: skip
-    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text, records
-    of unknown types.
+    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text, further
+    records of web archives.
 
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
@@ -57,7 +57,7 @@ def warn_of_inputs(
     warnings += _damaged(pairs)
     for name in entries_by_name(entries):
         own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
-        warnings += [*_empty_columns(name, own), *_repaired(name, own), *_unknown_types(name, own)]
+        warnings += [*_empty_columns(name, own), *_repaired(name, own), *_other_records(name, own)]
     return warnings
 
 
@@ -87,7 +87,7 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
 
 
 def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
-    documents = sum(record.rows - record.rejected - record.split for _, record in own)
+    documents = sum(record.rows - record.rejected - record.split - not_pages(record.others) for _, record in own)
     repaired = sum(record.repaired for _, record in own)
     if repaired and repaired >= documents * MAX_REPAIRED_SHARE:
         encoded = _have_encodings(input_slice for input_slice, _ in own)
@@ -148,12 +148,11 @@ def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
     return next(hint for mark, hint in HINTS if mark in error)
 
 
-def _unknown_types(name: str, own: Sequence[Read]) -> Iterator[str]:
-    types: dict[str, int] = {}
+def _other_records(name: str, own: Sequence[Read]) -> Iterator[str]:
+    others: OtherCounts = {}
     for _, record in own:
-        add_types(types, record.unknown.items())
-    if types:
-        yield f"input {name!r}: {types_warning(types)}"
+        add_counts(others, record.others)
+    return (f"input {name!r}: {warning}" for warning in other_warnings(others))
 
 
 def _have_encodings(slices: Iterable[Slice]) -> bool:

@@ -38,6 +38,7 @@ def conda_bounds() -> dict[str, SpecifierSet]:
 def test_conda_bounds_equal_pip_bounds():
     expected = pip_bounds(PROJECT["dependencies"], EXTRAS["cu13"])
     expected["python"] = SpecifierSet(PROJECT["requires-python"])
+    expected["brotli-python"] = pip_bounds(EXTRAS["warc"])["brotli"]  # its name in conda-forge
     assert conda_bounds() == {name: expected.get(name) for name in conda_bounds()}
 
 
