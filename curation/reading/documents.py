@@ -19,6 +19,7 @@ from curation.records import OtherRecord
 SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
 LINES_AT_ONCE = 1 << 16  # or texts: 4 MiB hold as many of 64 bytes; 20 MB where all are rejected
+NULL_TEXT = "text is null"
 MALFORMED = "curation.malformed"  # codec error handler for encoding and decoding
 
 
@@ -116,7 +117,7 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
     kept = valid & valid_ids & fits
     for k in np.flatnonzero(~kept).tolist():
         if nulls[k]:
-            error = "text is null"
+            error = NULL_TEXT
         elif valid[k] and valid_ids[k]:
             error = too_large(reject_large)
         else:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,14 +13,16 @@ from typing import Any
 
 import orjson
 
-from curation.errors import counted
+from curation.errors import InputError, counted
 from curation.phases.ledger import SliceRecord
 from curation.planning.null_columns import null_column
 from curation.reading import shown
+from curation.reading.documents import NULL_TEXT, too_large
 from curation.reading.formats import format_of
 from curation.reading.inputs import AnyInput, entries_by_name
 from curation.reading.other_records import OtherCounts, add_counts, not_pages, other_warnings
-from curation.reading.source_files import Slice
+from curation.reading.source_files import Slice, SourceFile
+from curation.records import LARGEST_STRING
 from curation.stages.outcome import StageCount
 
 MAX_REJECTED_SHARE = 0.1  # of all records
@@ -28,13 +31,8 @@ MAX_NAMED_FILES = 5
 Read = tuple[Slice, SliceRecord]
 NOTHING = "nothing is kept: "
 MAX_SEEN_REJECTIONS = 1000  # the first rejections show the most frequent kind
-HINTS = (
-    ("text_column", ""),  # the error itself has the hint
-    ("max_document_bytes", "; raise it"),
-    ("expected a string", "; set text_column: of the input to a field with text"),
-    ("is null", "; set text_column: of the input to a field with text"),
-    ("", "; rejected.jsonl has every error"),
-)
+NOT_VALID = re.compile(r"is not valid [\w-]+$")
+SEE_ALL = "; rejected.jsonl has every error"
 
 
 def warn_of_inputs(
@@ -140,12 +138,36 @@ def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
 
 
 def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
-    """The remedy for an error of rejected records of an input."""
-    if "is not valid " in error:
-        if _have_encodings(input_slice for input_slice in slices if input_slice.source == source):
+    """The remedy for an error of rejected records of an input. A message may quote names of the file, so it is compared
+    with the whole message of the reader."""
+    own = [input_slice for input_slice in slices if input_slice.source == source]
+    file = own[0].ranges[0].file
+    if NOT_VALID.search(error):
+        if _have_encodings(own):
             return f"; set encoding: of the input, such as latin-1 (--set input.{source}.encoding=latin-1)"
         return "; convert the input to UTF-8, which its format requires"
-    return next(hint for mark, hint in HINTS if mark in error)
+    if error == too_large(file.max_document_bytes):
+        return _too_large_hint(file)
+    if error == NULL_TEXT or error.startswith(f"field {file.text_column!r} is "):
+        return "; set text_column: of the input to a field with text"
+    return "" if error.startswith(f"no field {file.text_column!r}; ") else SEE_ALL
+
+
+def _too_large_hint(file: SourceFile) -> str:
+    """Raise the limit, or split a file that is read as one document."""
+    kind = format_of(file)
+    if not kind.is_one_document(file) or "separator" not in kind.options:
+        return "; raise it"
+    try:
+        mark = kind.detect(file).get("separator")
+    except InputError:  # the file is gone
+        mark = ""
+    split = (
+        f"; set separator: {json.dumps(mark)} of the input: it ends the documents in {shown(file.path)}"
+        if mark
+        else ('; set separator: of the input, such as "\\n\\n", if the file has several documents')
+    )
+    return split if file.bytes > LARGEST_STRING else f"{split}. Or raise it"
 
 
 def _other_records(name: str, own: Sequence[Read]) -> Iterator[str]:

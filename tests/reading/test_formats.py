@@ -336,15 +336,6 @@ def test_a_file_without_records_has_no_documents(tmp_path: Path, name: str, cont
     assert read(tmp_path / name, columns=["path"])["rows"] == 0
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.wet", "a.warc", "a.csv"])
-@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
-def test_a_compressed_file_of_which_nothing_can_be_read_is_refused(tmp_path: Path, name: str, suffix: str):
-    path = tmp_path / f"{name}{suffix}"
-    path.write_bytes(b"<html>404</html>")
-    with pytest.raises(InputError, match=rf"{path.name}( can be read: it is no \w+ file, or| has no readable header)"):
-        probe(*find_files([Input(path=str(path))]))
-
-
 def test_csv_with_a_byte_order_mark_before_a_quoted_header(tmp_path: Path):
     path = tmp_path / "a.csv"
     for encoding in ("utf-8", "UTF_8", "utf-8-sig", "utf-16", "utf-16-le"):
