@@ -288,12 +288,12 @@ def _pattern_hint(pattern: str) -> str:
 
 def _content_hint(folder: str) -> str:
     """The hint for a folder without an input file: the suffixes that it holds."""
-    names = chain.from_iterable(names for _, _, names in os.walk(folder))
-    suffixes = list(dict.fromkeys(os.path.splitext(name)[1] or name for name in islice(names, MAX_LISTED)))
+    names = list(islice(chain.from_iterable(names for _, _, names in os.walk(folder)), MAX_LISTED))
+    suffixes = list(dict.fromkeys(os.path.splitext(name)[1] or name for name in names))
     if not suffixes:
         return ". It is empty"
     shown_suffixes = ", ".join(suffixes[:5]) + (", ..." if suffixes[5:] else "")
-    bare = any(has_no_suffix(name) for name in suffixes)
+    bare = any(map(has_no_suffix, names))
     remedy = f". To read files without a suffix, set format: to one of {', '.join(FORMATS)}" if bare else ""
     return f". It holds {shown_suffixes}{remedy or _conversion(suffixes[0])}"
 

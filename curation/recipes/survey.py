@@ -188,9 +188,10 @@ def _surveyed(entry: AnyInput) -> Survey:
         [group] = groups
         return Survey([_suggested(settings | _common(group, facts), group, facts)], unused, faults)
     inputs = []
+    set_format = {name: value for name, value in settings.items() if name == "format"}
     for group in groups:
         path = _pattern(entry.path, group)
-        settings |= {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
+        settings = set_format | {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
         listed = tuple(_shown(file.path, entry.path) for file in group) if path == LIST_MARK else ()
         inputs.append(_suggested(settings, group, facts)._replace(listed=listed))
     return Survey(inputs, unused, faults)

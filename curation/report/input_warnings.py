@@ -31,7 +31,7 @@ MAX_NAMED_FILES = 5
 Read = tuple[Slice, SliceRecord]
 NOTHING = "nothing is kept: "
 MAX_SEEN_REJECTIONS = 1000  # the first rejections show the most frequent kind
-NOT_VALID = re.compile(r"is not valid [\w-]+$")
+NOT_VALID = re.compile(r"(?:id|text|column) is not valid [\w-]+|not valid JSON: str is not valid UTF-8.*")
 SEE_ALL = "; rejected.jsonl has every error"
 
 
@@ -142,7 +142,7 @@ def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
     with the whole message of the reader."""
     own = [input_slice for input_slice in slices if input_slice.source == source]
     file = own[0].ranges[0].file
-    if NOT_VALID.search(error):
+    if NOT_VALID.fullmatch(error):
         if _have_encodings(own):
             return f"; set encoding: of the input, such as latin-1 (--set input.{source}.encoding=latin-1)"
         return "; convert the input to UTF-8, which its format requires"

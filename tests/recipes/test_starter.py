@@ -321,7 +321,7 @@ DAMAGED: dict[str, tuple[bytes, str, str]] = {  # name -> content, what a run re
     "head.jsonl.gz": (
         gzip.compress(GOOD.encode())[:12],
         "nothing",
-        "nothing in data/head.jsonl.gz can be read: the file is damaged or cut off",
+        "head.jsonl.gz can be read: the file is damaged or cut off",
     ),
     "bad.jsonl": (
         b"{no json\n" + GOOD.encode() * 2,

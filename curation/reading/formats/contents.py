@@ -16,7 +16,7 @@ import orjson
 
 from curation.errors import InputError
 from curation.reading.answers import UNKNOWN_SIZE
-from curation.reading.formats.base import Format, start_of
+from curation.reading.formats.base import PROBED_BYTES, Format, start_of
 from curation.reading.source_files import COMPRESSIONS, MARKS, UTF8, SourceFile
 from curation.reading.streams import MAX_WINDOW, open_raw
 from curation.reading.urls import is_remote, shown
@@ -174,7 +174,7 @@ def _problem(file: SourceFile, kind: Format) -> str:
         return _not_compressed(file, start, found)
     if found.what == "zstd" and (window := window_of(start)) > MAX_WINDOW:
         return f"{shown(file.path)} {window_problem(window, shown(file.path))}"
-    start = start_of(file, LOOK_BYTES).data
+    start = start_of(file, PROBED_BYTES if kind.has_columns else LOOK_BYTES).data[:LOOK_BYTES]  # one read for both
     return _content_problem(file, kind, start, look(start), f"{file.compression} of ")
 
 
