@@ -19,12 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import curation
 from curation.errors import InputError
 from curation.reading import probe, read_documents
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipes.survey import survey
+from tests.runs import recipe_of
 
 LINE = b'{"id": "7", "text": "a text of some words"}\n'
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 1234567\n" % (b"4d" * 32)
@@ -210,3 +212,68 @@ def test_what_looks_like_another_file_is_read(tmp_path: Path):
         [piece] = plan_slices([probe(file)], 1 << 30)
         assert sum(len(batch.table) for batch in read_documents(piece, 1 << 20)) >= 1, name
         assert survey([Input(path=str(path))]).inputs, name
+
+
+def test_a_format_reads_the_files_of_a_folder_without_a_suffix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """As of WikiExtractor and Spark; without a format, the message and `curate init` name it."""
+    monkeypatch.chdir(tmp_path)
+    bare = {"wiki/AA/wiki_00": LINE, "wiki/AB/wiki_01.gz": gzip.compress(LINE), "wiki/part-00000": LINE}
+    others = ["README", "readme", "LICENSE", "Licence", "NOTICE", "SHA256SUMS", "md5sum", "a.xyz", "b.part", "_SUCCESS"]
+    for name, content in {**bare, **{f"wiki/{name}": b"x" for name in others}}.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(content)
+    found = find_files([Input(path="wiki", format="jsonl")])
+    assert {file.path for file in found} == {str(tmp_path / name) for name in bare}
+    assert "9 files in wiki not read" in caplog.text
+    with pytest.raises(InputError, match=r"holds no input file.* To read files without a suffix, set format: to one of"):
+        find_files([Input(path="wiki")])
+    assert survey([Input(path="wiki")]).inputs[0].settings == {"path": "wiki", "format": "jsonl", "text_column": "text"}
+    Path("wiki/c.jsonl").write_bytes(LINE)  # a name with a format decides for all
+    assert [file.path for file in find_files([Input(path="wiki")])] == [str(tmp_path / "wiki/c.jsonl")]
+    with pytest.raises(InputError, match=r"does not tell its format; .* part of a download"):
+        find_files([Input(path="wiki/b.part")])
+
+
+SEPARATED = {  # -> the separator that init sets
+    "story\n<|endoftext|>\nstory\n<|endoftext|>\n": "<|endoftext|>",
+    "story<|endoftext|>\r\nstory<|endoftext|> \r\n": "<|endoftext|>",
+    "story\n</s>\nstory\n </s>\nstory": "</s>",
+    "a\n<|endoftext|>\nb": "",  # once
+    "`<|endoftext|>` ends\na<|endoftext|>\nb<|endoftext|>": "",  # also inside a line: a text about it
+    "<s>a</s>\n<s>b</s>\n": "",  # HTML
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_documents_with_marks_between_them_are_split(encoding: str, tmp_path: Path):
+    for number, (text, separator) in enumerate(SEPARATED.items()):
+        path = tmp_path / f"{number}.txt"
+        path.write_bytes(text.encode(encoding))
+        [found] = survey([Input(path=str(path))]).inputs
+        assert found.settings.get("separator", "") == separator, text
+        files = find_files([Input(**found.settings)])
+        [piece] = plan_slices([probe(file) for file in files], 1 << 30)
+        texts = [value for batch in read_documents(piece, 100) for value in batch.table.column("text").to_pylist()]
+        assert (len(texts) > 1) == bool(separator)
+
+
+HINTS = {  # -> a file, and the end of the warning about its rejected records
+    "a.txt": (b"word " * 20 + b"<|endoftext|>\nb<|endoftext|>\n", '; set separator: "<|endoftext|>" of the input'),
+    "b.txt": (b"word " * 20, '; set separator: of the input, such as "\\n\\n"'),
+    "a.jsonl": (b'{"text": "%b"}\n' % (b"word " * 20), "(50); raise it"),
+    "b.jsonl": (b'{"id": [1], "text": "a"}\n', "expected a string or an integer; rejected.jsonl has every error"),
+    "c.jsonl": (b'{"text": "a"}\n' * 2 + b'{"text": 1}\n' * 9, "; set text_column: of the input to a field with text"),
+}
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_a_hint_is_for_what_was_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A name in a message, such as of a column `max_document_bytes`, does not choose it."""
+    monkeypatch.chdir(tmp_path)
+    content, hint = HINTS[name]
+    Path(name).write_bytes(content)
+    recipe = recipe_of({"path": name, "max_document_bytes": 50}, stages=[], output={"formats": []})
+    result = curation.run(recipe, "out", engine="cpu", workers=1)
+    assert any(hint in warning for warning in result.report["warnings"]), result.report["warnings"]

@@ -127,6 +127,7 @@ MARKUP: dict[bytes, Content] = {  # after white space and a byte order mark
     rb"<\?xml\b": Content("an XML document", "Convert its texts to JSON Lines first", True),
 }  # fmt: skip
 _SIGNATURES = [(re.compile(pattern), content) for pattern, content in SIGNATURES.items()]
+_ANY = re.compile(b"|".join(b"(?:%b)" % pattern for pattern in SIGNATURES))  # a tenth of the time of all in turn
 _MARKUP = [(re.compile(pattern, re.IGNORECASE), content) for pattern, content in MARKUP.items()]
 UTF16 = re.compile(rb"(?:[\t\n\r -~]\0){8}|(?:\0[\t\n\r -~]){8}")
 ERRORS = {"detail", "error", "errors", "message", "msg"}
@@ -138,9 +139,8 @@ ERROR_KEYS = {
 
 def look(start: bytes) -> Content | None:
     """Return what begins with these bytes, by its signature; None for text, and for bytes without one."""
-    found = next((content for pattern, content in _SIGNATURES if pattern.match(start)), None)
-    if found:
-        return found
+    if _ANY.match(start):
+        return next(content for pattern, content in _SIGNATURES if pattern.match(start))
     text = start.removeprefix(codecs.BOM_UTF8).lstrip()
     if not text.startswith(b"<"):
         return None
@@ -160,7 +160,7 @@ def explain(file: SourceFile, kind: Format, error: InputError) -> InputError:
         return error
     try:
         problem = _problem(file, kind) or _guess(file, kind)
-    except InputError:  # it cannot be opened
+    except (InputError, EOFError, OSError):  # it cannot be opened or read, which is the error
         return error
     return InputError(problem) if problem else error
 
@@ -315,7 +315,7 @@ def _guess(file: SourceFile, kind: Format) -> str:
         is_json = start.lstrip()[:1] in (b"{", b"[")
         remedy = f"{FETCH}. {'If it is JSON Lines, rename it to .jsonl' if is_json else 'If it is text, rename it'}"
         return "" if _is_binary(start) else f"{is_not}: {_begins(start)}. {remedy}"
-    return _binary(path, start) if _is_binary(start) else ""
+    return _binary(path, start) if "encoding" not in kind.options and _is_binary(start) else ""
 
 
 def _error_of_server(start: bytes) -> list[str]:
