@@ -26,6 +26,7 @@ from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipes.survey import survey
+from tests.needs import needs
 from tests.runs import recipe_of
 
 LINE = b'{"id": "7", "text": "a text of some words"}\n'
@@ -208,7 +209,7 @@ def test_what_looks_like_another_file_is_read(tmp_path: Path):
         path.write_bytes(content)
         [file] = find_files([Input(path=str(path))])
         if file.format == "html":
-            pytest.importorskip("resiliparse")
+            needs("resiliparse")
         [piece] = plan_slices([probe(file)], 1 << 30)
         assert sum(len(batch.table) for batch in read_documents(piece, 1 << 20)) >= 1, name
         assert survey([Input(path=str(path))]).inputs, name
@@ -227,7 +228,9 @@ def test_a_format_reads_the_files_of_a_folder_without_a_suffix(
     found = find_files([Input(path="wiki", format="jsonl")])
     assert {file.path for file in found} == {str(tmp_path / name) for name in bare}
     assert "9 files in wiki not read" in caplog.text
-    with pytest.raises(InputError, match=r"holds no input file.* To read files without a suffix, set format: to one of"):
+    with pytest.raises(
+        InputError, match=r"holds no input file.* To read files without a suffix, set format: to one of"
+    ):
         find_files([Input(path="wiki")])
     assert survey([Input(path="wiki")]).inputs[0].settings == {"path": "wiki", "format": "jsonl", "text_column": "text"}
     Path("wiki/c.jsonl").write_bytes(LINE)  # a name with a format decides for all
