@@ -132,7 +132,7 @@ def test_the_page_of_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         needs(name)
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[2] / "docs" / "web_pages.md").read_text("utf-8")
-    blocks = dict(re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    blocks = dict(reversed(re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))  # the first of each
     Path("crawl").mkdir()
     Path("crawl/a.html").write_text(PAGE)
     Path("archive").mkdir()

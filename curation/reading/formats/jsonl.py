@@ -27,6 +27,7 @@ from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.urls import is_remote, shown
 
 MAX_PIECE_TEXT = 16 << 20
+OVER_LINES = "For objects over several lines: jq -c . in.json > out.jsonl; for another format set format:"
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 
 
@@ -148,7 +149,7 @@ def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None
     if not objects and (len(first) > 1 or (first and _load(first[0]) is not None)):
         raise InputError(
             f"{shown(file.path)}: none of its first {len(first)} lines is a JSON object, expected one per line. "
-            "For objects over several lines: jq -c . in.json > out.jsonl; for another format set format:"
+            f"{OVER_LINES if start.lstrip().startswith(b'{') else 'If it has another format, set format:'}"
         )
 
 
