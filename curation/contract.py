@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
     from curation.reading.locations import Location
     from curation.reading.source_files import Slice
-    from curation.records import Unknown
+    from curation.records import OtherRecord
 
 Frame = Any
 Text = Any
@@ -42,11 +42,11 @@ class Batch(NamedTuple):
 
     frame     the documents: `row` (int64), `id`, `text` and the columns that the input carries
     rejected  the records that are not documents
-    rows      number of documents and rejected records
+    rows      number of documents, rejected records, and answers in web archives that are no pages
     lines     number of physical lines, with blank ones
     repaired  number of documents in which U+FFFD replaced malformed UTF-8
     locations of records that do not follow the one before them (`curation.reading.locations`)
-    unknown   records of an unknown type, which are skipped and have no row
+    others    further records of web archives, which are skipped
     """
 
     frame: Frame
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     lines: int
     repaired: int = 0
     locations: Sequence[Location] = ()
-    unknown: Sequence[Unknown] = ()
+    others: Sequence[OtherRecord] = ()
 
 
 class UnitFrame(NamedTuple):

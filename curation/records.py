@@ -32,8 +32,19 @@ class Rejected(NamedTuple):
     file_index: int = 0
 
 
-class Unknown(NamedTuple):
-    """A record that is skipped, because no reader knows its type. `row` is that of the next document."""
+# Why a record of a web archive is no document: its type is unknown; its type is another one of the standard; it is an
+# answer with other content than a page. OF_FILE marks the end of a file without a document or a rejected record.
+UNKNOWN_TYPE, OTHER_TYPE, NOT_PAGE, OF_FILE = "unknown type", "other type", "no page", "of file"
+
+
+class OtherRecord(NamedTuple):
+    """A record of a web archive that is skipped and counted.
+
+    row   of the next document; NOT_PAGE has a row of its own
+    name  what is counted: the type of the record, the media type of its content, or the path of its file
+    why   UNKNOWN_TYPE, OTHER_TYPE, NOT_PAGE or OF_FILE
+    """
 
     row: int
-    kind: str
+    name: str
+    why: str

@@ -78,7 +78,7 @@ def _as_batch(documents: Documents, row: int, first_range: int) -> Batch:
         entry._replace(row=entry.row + row, file_index=entry.file_index + first_range) for entry in documents.rejected
     ]
     locations = shifted(documents.locations, row, first_range)
-    return Batch(frame, rejected, *documents[2:5], locations=locations, unknown=documents.unknown)  # archives: row is 0
+    return Batch(frame, rejected, *documents[2:5], locations=locations, others=documents.others)  # archives: row is 0
 
 
 def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:

@@ -164,7 +164,8 @@ def _streams(report: dict[str, Any], files: Sequence[SourceFile], seed: int) -> 
 
 def _positions(source: dict[str, Any]) -> int:
     """The number of `doc` of an input, by its entry in the report."""
-    return int(source["documents_read"] + source["not_sampled"] + source.get("skipped", 0))
+    passed = sum(source.get(name, 0) for name in ("not_sampled", "skipped", "not_pages"))
+    return int(source["documents_read"] + passed)
 
 
 def _until(stop: int, batches: Iterator[_Batch], in_order: bool) -> Iterator[_Batch]:

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from curation.errors import IntegrityError
+from curation.reading.other_records import OtherCounts, add_counts, not_pages
 from curation.reading.source_files import Slice
-from curation.reading.unknown_types import add_types
 from curation.rules.grammar import Rule
 from curation.rules.group_tallies import tallies_of_groups
 from curation.rules.tallies import Tally
@@ -22,7 +22,7 @@ from curation.stages.outcome import StageCount
 class SliceRecord(msgspec.Struct, kw_only=True):
     """The done-record of one slice in one segment. Counts are of records or documents unless named otherwise."""
 
-    rows: int = 0  # positions: documents read + rejected + unsampled + skipped
+    rows: int = 0  # positions: documents read + rejected + unsampled + skipped + answers that are no pages
     lines: int = 0
     rejected: int = 0
     unsampled: int = 0  # positions that the input's `sample` skipped
@@ -34,7 +34,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     bytes_kept: int = 0  # of the texts in the partition
     bytes_read: int = 0
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
-    unknown: dict[str, int] = {}  # records of unknown types, which have no position (`curation.reading.unknown_types`)
+    others: OtherCounts = {}  # further records of web archives
     measured: int = 0  # rows for `measures/`
     locations: int = 0  # stored ones, of records that do not follow the one before them, in `.locations.npy`
     filled: list[str] = []  # carried columns with a value in some document
@@ -46,7 +46,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     @property
     def documents_read(self) -> int:
         """Positions with a document or a rejected record."""
-        return self.rows - self.unsampled - self.skipped
+        return self.rows - self.unsampled - self.skipped - not_pages(self.others)
 
     def read_counts(self) -> tuple[int, int]:
         """Return the number of documents that the segment read of the slice, and the bytes of their text."""
@@ -164,7 +164,7 @@ class SliceTotals:
 def _add(total: SliceRecord, record: SliceRecord) -> None:
     for name in SUMMED:
         setattr(total, name, getattr(total, name) + getattr(record, name))
-    add_types(total.unknown, record.unknown.items())
+    add_counts(total.others, record.others)
     for number, stage in enumerate(record.stages):
         if number == len(total.stages):
             total.stages.append(StageCount(kind=stage.kind, name=stage.name))

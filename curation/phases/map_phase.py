@@ -28,10 +28,10 @@ from curation.planning.identity import check_computed_with, check_stage_files, f
 from curation.planning.segments import Segment
 from curation.planning.stored_plan import Plan, urls_of, with_urls
 from curation.reading import schema_of
+from curation.reading.other_records import add_records
 from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
-from curation.reading.unknown_types import add_types
 from curation.rules.decide import Verdict
 from curation.run_folder.partitions import (
     REMOVED_SCHEMA,
@@ -200,7 +200,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         record.bytes_read += int(sizes.sum())
         record.rejected += len(batch.rejected)
         record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
-        add_types(record.unknown, ((found.kind, 1) for found in batch.unknown))
+        add_records(record.others, batch.others)
         record.filled += [
             name for name in task.slice.columns if name not in record.filled and batch.frame[name].count()
         ]

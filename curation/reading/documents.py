@@ -14,11 +14,12 @@ from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, ROW, TEXT, Rejected
 from curation.kernels import jsonl
 from curation.reading.locations import Location
-from curation.records import Unknown
+from curation.records import OtherRecord
 
 SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
 LINES_AT_ONCE = 1 << 16  # or texts: 4 MiB hold as many of 64 bytes; 20 MB where all are rejected
+NULL_TEXT = "text is null"
 MALFORMED = "curation.malformed"  # codec error handler for encoding and decoding
 
 
@@ -36,11 +37,11 @@ class Documents(NamedTuple):
 
     table      documents, with the schema of `schema_of`
     rejected   records that are no documents
-    rows       number of records: documents and rejected ones
+    rows       number of records: documents, rejected ones, and answers in web archives that are no pages
     lines      number of lines (JSON Lines), rows or records of the file
     repaired   number of documents in which malformed UTF-8 became U+FFFD
     locations  of the records that do not follow the one before them
-    unknown    records of an unknown type, which are skipped and have no row
+    others     further records of web archives, which are skipped
     """
 
     table: pa.Table
@@ -49,7 +50,7 @@ class Documents(NamedTuple):
     lines: int
     repaired: int = 0
     locations: Sequence[Location] = ()
-    unknown: Sequence[Unknown] = ()
+    others: Sequence[OtherRecord] = ()
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
@@ -116,7 +117,7 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
     kept = valid & valid_ids & fits
     for k in np.flatnonzero(~kept).tolist():
         if nulls[k]:
-            error = "text is null"
+            error = NULL_TEXT
         elif valid[k] and valid_ids[k]:
             error = too_large(reject_large)
         else:

@@ -103,8 +103,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     text_column         "": the first of text, content, body, raw_content, ...; a dotted path selects nested JSON
     id_column           of strings or integers; a record without id gets `<name>/<doc>`
     columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date, warc_id;
-                        WARC: links; text: path): a list, or a mapping of new names to fields, such as
-                        `{domain: source}`
+                        WARC: links, status, content_type; text: path): a list, or a mapping of new names to fields,
+                        such as `{domain: source}`
     separator           text: split files here; "": each file is one document
     encoding            of text, html, csv and tsv; html without it is read as by browsers
     extract             html and warc: the library that finds the main text, resiliparse, trafilatura or justext, or

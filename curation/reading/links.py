@@ -29,7 +29,7 @@ def links_of(page: bytes, charset: str, url: str) -> str:
     from resiliparse.parse.html import HTMLTree
 
     found: dict[str, None] = {}
-    for link in _resolved(HTMLTree.parse(decode(page, charset)[0]).document, url.strip("<> ")):
+    for link in _resolved(HTMLTree.parse(decode(page, charset)[0]).document, url):
         if len(found) == MAX_LINKS:
             break
         found[link] = None

@@ -90,13 +90,15 @@ def extractor(extract: Extract) -> Callable[..., tuple[str, bool]]:
 @cache
 def versions(extract: Extract) -> dict[str, str]:
     """Return the versions of the packages on which the main text depends."""
-    found = {}
-    for name in PACKAGES[extract.by]:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "missing"
-    return found
+    return {name: version_of(name) for name in PACKAGES[extract.by]}
+
+
+def version_of(package: str) -> str:
+    """Return the version of a package, or "missing"."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
 
 
 def _by_lxml(main_text: Callable[[str], str], name: str, html: str) -> str:

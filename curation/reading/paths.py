@@ -7,6 +7,7 @@ import codecs
 import glob
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -36,6 +37,12 @@ from curation.system.path_advice import advice, unreplaced
 
 log = logging.getLogger(__name__)
 
+PARTIAL = (".part", ".partial", ".crdownload", ".download", ".incomplete", ".aria2", ".tmp")
+ABOUT_DATA = re.compile(  # names without a suffix that are no data
+    r"(?:read_?me|licen[cs]e|copying|copyright|notice|authors|changelog|changes|citation|manifest|makefile|todo|"
+    r"(?:md5|sha\d+|b2|cksum)(?:sum)?s?)\b",
+    re.IGNORECASE,
+)
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 DOCUMENTS = (".pdf", ".doc", ".docx", ".odt", ".rtf", ".epub", ".xml", ".xlsx")
 MAX_SUFFIXES = 5  # that a message names
@@ -87,7 +94,7 @@ def _paths(entry: AnyInput, left_out: str) -> list[str]:
     """Return the files of an input; for a data set, which is streamed, its label."""
     if isinstance(entry, HubInput):
         return [hub_label(entry)]
-    return [path for listed in _listed(entry) for path in _matches(listed, left_out)]
+    return [path for listed in _listed(entry) for path in _matches(listed, left_out, entry.format != AUTO)]
 
 
 def split_suffix(path: str) -> tuple[str, str]:
@@ -102,9 +109,19 @@ def _suffixes_of(path: str) -> tuple[str, str]:
     return split_suffix(path_of(path) if is_remote(path) else path)
 
 
-def _files_below(folder: str, unknown: list[str] | None = None) -> Iterable[str]:
+def has_no_suffix(path: str) -> bool:
+    """Return whether the name of a file has no suffix but that of a compression, and is not such as README."""
+    name = os.path.basename(path)
+    stem, suffix = os.path.splitext(name)
+    return not os.path.splitext(stem if suffix.lower() in COMPRESSIONS else name)[1] and not ABOUT_DATA.match(name)
+
+
+def _files_below(folder: str, unknown: list[str] | None = None, with_bare: bool = False) -> Iterable[str]:
     """Yield all input files in a folder and below it, sorted. Links to folders are followed, but each folder is entered
-    once, and output folders of runs are skipped. Files whose name tells no format are appended to `unknown`."""
+    once, and output folders of runs are skipped. Files whose name tells no format are appended to `unknown`.
+
+    with_bare   whether files without a suffix are input files, since the input sets their format
+    """
     seen = {os.path.realpath(folder)}
     for parent, folders, names in os.walk(folder, onerror=_cannot_list, followlinks=True):
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
@@ -112,11 +129,16 @@ def _files_below(folder: str, unknown: list[str] | None = None) -> Iterable[str]
             path = os.path.join(parent, name)
             if name.startswith(HIDDEN):
                 continue
-            if not split_suffix(name)[0]:
+            if not split_suffix(name)[0] and not (with_bare and has_no_suffix(name)):
                 if unknown is not None:
                     unknown.append(path)
             elif _is_readable_kind(path):
                 yield path
+
+
+def has_input_file(folder: str) -> bool:
+    """Return whether a file in a folder or below it has a name that tells its format."""
+    return any(True for _ in _files_below(folder))
 
 
 def _not_read(folder: str, paths: Sequence[str]) -> str:
@@ -166,8 +188,11 @@ def _cannot_list(error: OSError) -> None:
     raise InputError(f"folder {error.filename} cannot be listed: {fault_of(error)}") from None
 
 
-def _matches(path: str, leave_out: str) -> list[str]:
-    """Return the files of a path in a recipe, sorted. An existing file with wildcards in its name is no glob."""
+def _matches(path: str, leave_out: str, has_format: bool) -> list[str]:
+    """Return the files of a path in a recipe, sorted. An existing file with wildcards in its name is no glob.
+
+    has_format   whether the input sets the format, so that a folder's files without a suffix are read
+    """
     if is_remote(path):
         return remote_matches(path)
     path = os.path.expanduser(path)
@@ -179,7 +204,7 @@ def _matches(path: str, leave_out: str) -> list[str]:
                 f"{path} is the output folder of a run; to read its documents: {os.path.join(path, 'documents')}"
             )
         unknown: list[str] = []
-        files = _without(leave_out, _files_below(path, unknown), path)
+        files = _without(leave_out, _files_below(path, unknown, has_format), path)
         if not files:
             outputs = (parent for parent, _, _ in os.walk(path) if is_run(parent))
             skipped = next(outputs, leave_out if any(_files_below(path)) else "")
@@ -263,18 +288,22 @@ def _pattern_hint(pattern: str) -> str:
 
 def _content_hint(folder: str) -> str:
     """The hint for a folder without an input file: the suffixes that it holds."""
-    names = chain.from_iterable(names for _, _, names in os.walk(folder))
-    suffixes = list(dict.fromkeys(os.path.splitext(name)[1] or name for name in islice(names, MAX_LISTED)))
+    names = list(islice(chain.from_iterable(names for _, _, names in os.walk(folder)), MAX_LISTED))
+    suffixes = list(dict.fromkeys(os.path.splitext(name)[1] or name for name in names))
     if not suffixes:
         return ". It is empty"
     shown_suffixes = ", ".join(suffixes[:5]) + (", ..." if suffixes[5:] else "")
-    return f". It holds {shown_suffixes}{_conversion(suffixes[0])}"
+    bare = any(map(has_no_suffix, names))
+    remedy = f". To read files without a suffix, set format: to one of {', '.join(FORMATS)}" if bare else ""
+    return f". It holds {shown_suffixes}{remedy or _conversion(suffixes[0])}"
 
 
 def _conversion(suffix: str) -> str:
     """The remedy for files of a format that is not read; "" for an unknown format."""
     if suffix.lower() in ARCHIVES:
         return ". Unpack the archive first"
+    if suffix.lower() in PARTIAL:
+        return ". It is a part of a download: let it finish, or leave it out"
     return ". Convert the documents to text first" if suffix.lower() in DOCUMENTS else ""
 
 

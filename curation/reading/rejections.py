@@ -11,9 +11,9 @@ from typing import NamedTuple
 from curation.contract import Batch
 from curation.errors import InputError, InputWarning, counted
 from curation.reading.documents import Documents
+from curation.reading.other_records import OtherCounts, add_counts, add_records, not_pages, other_warnings
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
-from curation.reading.unknown_types import add_types, types_warning
 from curation.reading.urls import shown
 
 MAX_PLACES = 3  # that a message names, of each kind
@@ -36,7 +36,7 @@ class Tally(NamedTuple):
     lines         lines of the slice
     damaged       number of files that were not read to their end
     places        the first rejected records, and the first ones that name damage
-    unknown       records of unknown types by their type
+    others        further records of web archives
     """
 
     file: str
@@ -46,7 +46,7 @@ class Tally(NamedTuple):
     rejected: int = 0
     damaged: int = 0
     places: tuple[Place, ...] = ()
-    unknown: tuple[tuple[str, int], ...] = ()
+    others: OtherCounts = {}  # noqa: RUF012  # replaced, never changed
 
 
 def add(tally: Tally | None, input_slice: Slice, batch: Documents | Batch) -> Tally:
@@ -59,15 +59,17 @@ def add(tally: Tally | None, input_slice: Slice, batch: Documents | Batch) -> Ta
         if len([place for place in places if is_damage(place.error) == is_damage(entry.error)]) < MAX_PLACES:
             name = shown(input_slice.ranges[entry.file_index].file.path)
             places.append(Place(name, entry.line, entry.offset >= 0, entry.error))
-    unknown = dict(tally.unknown)
-    add_types(unknown, ((record.kind, 1) for record in batch.unknown))
+    others: OtherCounts = {}
+    add_records(others, batch.others)
+    pages = batch.rows - not_pages(others)
+    add_counts(others, tally.others)
     return tally._replace(
-        records=tally.records + batch.rows - damaged,
+        records=tally.records + pages - damaged,
         lines=tally.lines + batch.lines,
         rejected=tally.rejected + len(batch.rejected) - damaged,
         damaged=tally.damaged + damaged,
         places=tuple(places),
-        unknown=tuple(unknown.items()),
+        others=others,
     )
 
 
@@ -90,10 +92,10 @@ def report(tallies: Iterable[Tally], errors: str = "warn") -> None:
         parts.append(f"{lost}{_listed(places, damaged, True)}")
     if parts and errors == "raise":
         raise InputError(f"{'. '.join(parts)}. {REMEDY}")
-    unknown: dict[str, int] = {}
+    others: OtherCounts = {}
     for tally in tallies:
-        add_types(unknown, tally.unknown)
-    messages = [". ".join(parts)] * bool(parts) + [types_warning(unknown)] * bool(unknown)
+        add_counts(others, tally.others)
+    messages = [". ".join(parts)] * bool(parts) + other_warnings(others)
     for message in messages:
         (sys.modules.get("distributed") or warnings).warn(message, InputWarning, stacklevel=3)
 

@@ -3,6 +3,9 @@
 
 Some files hold them as transferred, others decoded with unchanged headers. So a body that does not begin in the
 encoding of its headers is used unchanged, as in warcio.
+
+Whether a body is HTML or text is told by its media type, as in browsers; by its first bytes where it has none, or is
+`text/plain` (WHATWG MIME Sniffing, sections 7.1 and 7.2).
 """
 
 from __future__ import annotations
@@ -10,14 +13,31 @@ from __future__ import annotations
 import re
 import zlib
 
+import pyarrow as pa
+
 from curation.reading.documents import too_large
+from curation.reading.page_encodings import MARKS
 
 HEADER_END = re.compile(rb"\r?\n\r?\n")
+FOLDED = re.compile(r"\r?\n[ \t]+")  # a field value goes on in the next line
+STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})\b")
+QUOTES = "\"' \t"
+HTML, TEXT = "html", "text"
+SNIFFED = ("", "unknown/unknown", "application/unknown", "*/*")  # media types that say nothing
+SNIFFED_BYTES = 1445
+HTML_STARTS = re.compile(
+    rb"\s*(?:<\?xml[^>]*>\s*)?"
+    rb"<(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p|!--)[ >]",
+    re.IGNORECASE,
+)
+BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 CHUNK_START = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?(?:\n|\Z)")
 CHUNK_END = re.compile(rb"\r?\n|\Z")
 MAX_HEAD_BYTES = 64 << 10  # header fields after them are ignored
 MAX_CODINGS = 10
-GZIP_START, HTML_START = b"\x1f\x8b", b"<"
+GZIP_START, ZSTD_START, HTML_START = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"<"
+ZSTD_CUT_OFF = "Truncated compressed stream"  # of Arrow
+STEP = 1 << 16  # bytes that are decoded at once
 GZIP, ZLIB, RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS  # zlib's wbits for these forms
 
 
@@ -25,7 +45,7 @@ def split(response: bytes) -> tuple[dict[str, str], bytes]:
     """Return the headers, by name in lower case, and the body. Repeated fields are joined with commas."""
     end = HEADER_END.search(response)
     stop, body = (end.start(), response[end.end() :]) if end else (len(response), b"")
-    lines = response[: min(stop, MAX_HEAD_BYTES)].decode("latin-1").split("\n")
+    lines = FOLDED.sub(" ", response[: min(stop, MAX_HEAD_BYTES)].decode("latin-1")).split("\n")
     headers: dict[str, list[str]] = {}
     for line in lines[1:] if stop <= MAX_HEAD_BYTES else lines[1:-1]:
         name, colon, value = line.partition(":")
@@ -34,8 +54,41 @@ def split(response: bytes) -> tuple[dict[str, str], bytes]:
     return {name: ",".join(values) for name, values in headers.items()}, body
 
 
+def status_of(response: bytes) -> str:
+    """Return the status code of a response, such as "200"; "" without one."""
+    found = STATUS.match(response)
+    return found[1].decode() if found else ""
+
+
+def media_type(content_type: str) -> str:
+    """Return the media type of a Content-Type header in lower case, without parameters: `text/html`."""
+    return content_type.partition(";")[0].partition(",")[0].strip(QUOTES).lower()
+
+
+def is_html(content_type: str) -> bool:
+    """Return whether a Content-Type header names HTML: `text/html`, `application/xhtml+xml`."""
+    return "html" in content_type.lower()
+
+
+def may_be_page(content_type: str) -> bool:
+    """Return whether a body with this Content-Type header may be HTML or text."""
+    return is_html(content_type) or media_type(content_type) in (*SNIFFED, "text/plain")
+
+
+def sniff(content_type: str, body: bytes) -> str:
+    """Return HTML or TEXT; "" for other content, and for text of white space."""
+    if is_html(content_type):
+        return HTML
+    if not may_be_page(content_type):
+        return ""
+    if HTML_STARTS.match(body):
+        return HTML
+    is_marked = body.startswith((*MARKS,))  # of UTF-16, whose text has NULs
+    return TEXT if body.strip() and (is_marked or not BINARY.search(body, 0, SNIFFED_BYTES)) else ""
+
+
 def decode(headers: dict[str, str], body: bytes, max_bytes: int) -> bytes:
-    """Return the body without its transfer and content encodings (chunked, gzip, deflate).
+    """Return the body without its transfer and content encodings (chunked, gzip, deflate, Brotli, zstd).
 
     A truncated body gives its decoded start. Raises ValueError for a damaged body, a decoded one above `max_bytes`,
     other encodings, and more than MAX_CODINGS of them.
@@ -58,7 +111,11 @@ def _undo(coding: str, body: bytes, max_bytes: int) -> bytes:
             return _inflate(body, GZIP, max_bytes) if body.startswith(GZIP_START) else body
         case "deflate":
             return _undo_deflate(body, max_bytes)
-    raise ValueError(f"the page is encoded as {coding!r}; chunked, gzip and deflate can be read")
+        case "br":
+            return _undo_brotli(body, max_bytes)
+        case "zstd":
+            return _undo_zstd(body, max_bytes) if body.startswith(ZSTD_START) else body
+    raise ValueError(f"the page is encoded as {coding!r}; chunked, gzip, deflate, br and zstd can be read")
 
 
 def _join_chunks(body: bytes) -> bytes:
@@ -106,3 +163,34 @@ def _inflate(body: bytes, form: int, max_bytes: int) -> bytes:
             raise ValueError(too_large(max_bytes))
         body = stream.unused_data if stream.unused_data.startswith(GZIP_START) else b""
     return b"".join(bodies)
+
+
+def _undo_brotli(body: bytes, max_bytes: int) -> bytes:
+    """Decode Brotli (RFC 7932), which has no signature: a page that it cannot begin is one that is decoded already."""
+    try:
+        import brotli
+    except ImportError:
+        raise ValueError("the page is encoded as 'br', which needs a package: pip install brotli") from None
+    try:
+        decoded = bytes(brotli.Decompressor().process(body, output_buffer_limit=max_bytes + 1))
+    except brotli.error as error:
+        if body.lstrip().startswith(HTML_START):
+            return body
+        raise ValueError(f"the compressed page is damaged: {error}") from None
+    if len(decoded) > max_bytes:  # by at most a block: decoding ends there
+        raise ValueError(too_large(max_bytes))
+    return decoded
+
+
+def _undo_zstd(body: bytes, max_bytes: int) -> bytes:
+    decoded = bytearray()
+    with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
+        try:
+            while (block := stream.read(STEP)) and len(decoded) <= max_bytes:
+                decoded += block
+        except OSError as error:
+            if not str(error).startswith(ZSTD_CUT_OFF):
+                raise ValueError(f"the compressed page is damaged: {error}") from None
+    if len(decoded) > max_bytes:
+        raise ValueError(too_large(max_bytes))
+    return bytes(decoded)

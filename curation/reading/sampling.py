@@ -12,6 +12,7 @@ from curation.contract import ID, ROW, TEXT, Batch, Engine, Frame
 from curation.reading.changes import check_unchanged
 from curation.reading.source_files import Slice
 from curation.reading.splitting import Parts
+from curation.records import NOT_PAGE
 
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -83,9 +84,13 @@ def _between(engine: Engine, batch: Batch, row: int, limits: Slice) -> tuple[Bat
     rows = engine.to_arrow(batch.frame[[ROW]]).column(0).to_numpy()
     frame = engine.filter_rows(batch.frame, (rows >= limits.skip) & (rows < stop))
     rejected = [entry for entry in batch.rejected if limits.skip <= entry.row < stop]
-    unknown = [record for record in batch.unknown if not 0 <= limits.stop <= record.row]
+    others = [
+        record
+        for record in batch.others
+        if not 0 <= limits.stop <= record.row and (record.why != NOT_PAGE or limits.skip <= record.row)
+    ]
     skipped = min(max(limits.skip - row, 0), stop - row)
-    batch = batch._replace(frame=frame, rejected=rejected, rows=stop - row, unknown=unknown)
+    batch = batch._replace(frame=frame, rejected=rejected, rows=stop - row, others=others)
     return batch, Passed(skipped=skipped)
 
 

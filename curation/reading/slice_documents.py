@@ -25,7 +25,7 @@ def read_documents(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     size = 0
     for documents in _file_batches(input_slice, batch_bytes):
         batches.append(documents)
-        size += documents.table.nbytes + HELD_BYTES * (len(documents.rejected) + len(documents.unknown))
+        size += documents.table.nbytes + HELD_BYTES * (len(documents.rejected) + len(documents.others))
         if size >= batch_bytes:
             yield _joined(batches)
             batches, size = [], 0
@@ -70,7 +70,7 @@ def _joined(batches: Sequence[Documents]) -> Documents:
         lines=sum(documents.lines for documents in batches),
         repaired=sum(documents.repaired for documents in batches),
         locations=[location for documents in batches for location in documents.locations],
-        unknown=[record for documents in batches for record in documents.unknown],
+        others=[record for documents in batches for record in documents.others],
     )
 
 
@@ -84,5 +84,5 @@ def _shifted(documents: Documents, first: int, number: int) -> Documents:
         table=documents.table.set_column(0, ROW, rows),
         rejected=rejected,
         locations=shifted(documents.locations, first, number),
-        unknown=[record._replace(row=record.row + first) for record in documents.unknown],
+        others=[record._replace(row=record.row + first) for record in documents.others],
     )

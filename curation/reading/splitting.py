@@ -24,7 +24,7 @@ from curation.reading.split_settings import MARKED, SEPARATOR, Split
 
 HASH = pa.scalar("#", pa.large_string())
 SPLIT_BYTES = 4 << 20  # of text that is split at once
-NOTHING: dict[str, Any] = {"lines": 0, "repaired": 0, "locations": (), "unknown": ()}  # of all parts but the first
+NOTHING: dict[str, Any] = {"lines": 0, "repaired": 0, "locations": (), "others": ()}  # of all parts but the first
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 TokenSizes = Callable[[pa.LargeStringArray], tuple[np.ndarray, np.ndarray]]
 

@@ -21,12 +21,22 @@ from curation.system.os_errors import fault_of
 from curation.system.steps import note_read
 
 COMPRESSED_STEP = 1 << 16  # bytes read from a compressed file per call
+ZSTD_WINDOW = "Frame requires too much memory for decoding"  # of libzstd, behind the words of Arrow
+MAX_WINDOW = 1 << 27  # bytes that Arrow's decompressor holds; `zstd --long` writes as much, `--long=31` 16 times
+RECOMPRESS = "Recompress it: zstd -dc --long=31 IN | zstd --long=27 -o OUT.zst"
 DECODED_STEP = 1 << 12  # bytes decompressed per call; damage loses at most one step of sound data before it
 FILE_DAMAGED = "the file is damaged or cut off"  # start of every error about the rest of a file; see `is_damage`
 
 
+FILE_NOT_DECODED = "the rest of the file cannot be decompressed"  # the same, for a sound file
+
+
 class DamageError(EOFError):
     """The content of a file cannot be decompressed, or ends too early. Failed reads of sound files raise OSError."""
+
+
+class WindowError(DamageError):
+    """A zstd frame needs a larger window than the decompressor has."""
 
 
 def is_of_system(error: BaseException) -> bool:
@@ -95,7 +105,7 @@ class _Decompressed(io.RawIOBase):
     """
 
     _decoded = b""
-    _damage = ""  # text: a stored exception would keep its frames and their buffers alive
+    _damage: tuple[type[DamageError], str] | None = None  # a stored exception would keep frames and buffers alive
 
     def _decode(self) -> bytes:
         raise NotImplementedError
@@ -107,12 +117,13 @@ class _Decompressed(io.RawIOBase):
         if size < 0:
             return self.readall()
         if self._damage:
-            raise DamageError(self._damage)
+            kind, text = self._damage
+            raise kind(text)
         if not self._decoded:
             try:
                 self._decoded = self._decode()
             except DamageError as error:
-                self._damage = str(error)
+                self._damage = type(error), str(error)
                 raise
         data, self._decoded = self._decoded[:size], self._decoded[size:]
         return data
@@ -183,6 +194,8 @@ class _ZstdStream(_Decompressed):
         except OSError as error:
             if is_of_system(error):
                 raise
+            if str(error).endswith(ZSTD_WINDOW):
+                raise WindowError(f"a frame has a window above {MAX_WINDOW >> 20} MB. {RECOMPRESS}") from None
             raise DamageError(str(error)) from None
         return data
 
@@ -211,12 +224,12 @@ def read_chunk(stream: Any, size: int) -> Chunk:
 
 
 def _describe(damage: DamageError) -> str:
-    return f"{FILE_DAMAGED}: {damage}"
+    return f"{FILE_NOT_DECODED if isinstance(damage, WindowError) else FILE_DAMAGED}: {damage}"
 
 
 def is_damage(error: str) -> bool:
     """Return whether the error of a rejected record says that the rest of its file was not read."""
-    return error.startswith(FILE_DAMAGED)
+    return error.startswith((FILE_DAMAGED, FILE_NOT_DECODED))
 
 
 def read_after(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, str]:

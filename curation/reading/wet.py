@@ -21,10 +21,15 @@ RECORD_END = b"\r\n\r\n"
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 LINE_ENDS = re.compile(rb"[\r\n]*")
 FOLDED = re.compile(rb"\r?\n[ \t]+")  # a field value goes on in the next line
+FOLD = b"\t"  # in place of such a line end: no value has a tab of its own
+ENCLOSED = re.compile(r"<(.*)>|\"(.*)\"|'(.*)'", re.DOTALL)
 MAX_LINE_ENDS = 8  # bytes of line ends that are searched after a record
 MAX_HEADER_BYTES = 64 << 10
 RECORD_FIELDS = {"warc-type", "content-length"}
-KEPT_FIELDS = {b"warc-type", b"content-length", b"warc-record-id", b"warc-target-uri", b"warc-date"}
+KEPT_FIELDS = {
+    b"warc-type", b"content-length", b"content-type", b"warc-record-id", b"warc-target-uri", b"warc-date"
+}  # fmt: skip
+URIS = {b"warc-record-id", b"warc-target-uri"}
 MAX_DIGITS = 18  # of a Content-Length; `int` refuses more than 4,300
 BOUNDARY, BLANK_LINE = "boundary", "blank line"
 NO_RECORD = "expected a WARC record, found other bytes"
@@ -34,7 +39,7 @@ class Record(NamedTuple):
     """One record.
 
     offset      where it begins, in bytes of the decompressed file
-    headers     the ones in KEPT_FIELDS, by name in lower case
+    headers     the ones in KEPT_FIELDS, by name in lower case, with the values of `_clean`
     content     empty where it is damaged or too large
     damage      why it cannot be read; "" where it can
     too_large   whether it is larger than the limit, or its Content-Length says so
@@ -187,13 +192,22 @@ def _holds_record(data: bytearray, start: int, stop: int) -> bool:
 def _parse_headers(raw: bytes) -> dict[str, str]:
     """Return the KEPT_FIELDS. Two types that differ are one that no reader knows."""
     headers: dict[str, str] = {}
-    for line in FOLDED.sub(b" ", raw).splitlines()[1:]:
+    for line in FOLDED.sub(FOLD, raw).splitlines()[1:]:
         name, colon, content = line.partition(b":")
         if colon and (field := name.strip().lower()) in KEPT_FIELDS:
-            value = content.strip().decode("utf-8", "replace")
+            value = _clean(content.replace(FOLD, b"" if field in URIS else b" "))
             first = headers.get("warc-type", value) if field == b"warc-type" else value
             headers[field.decode()] = value if first == value else f"{first}, {value}"
     return headers
+
+
+def _clean(content: bytes) -> str:
+    """The value of a field without blanks, brackets and quotes around it. wget 1.19 to 1.21 writes `<http://...>`, as
+    the grammar of WARC 1.0 says by mistake (ISO 28500:2017 has no brackets there)."""
+    value = content.decode("utf-8", "replace").strip()
+    while found := ENCLOSED.fullmatch(value):
+        value = found[found.lastindex or 0].strip()
+    return value
 
 
 def _content_length(headers: dict[str, str]) -> int:

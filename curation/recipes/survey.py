@@ -18,11 +18,11 @@ import msgspec
 from charset_normalizer import from_bytes
 
 from curation.errors import InputError
-from curation.reading.formats import FORMATS, format_of
+from curation.reading.formats import FORMATS, contents, format_of
 from curation.reading.formats.base import PROBED_BYTES, start_of
 from curation.reading.globs import HIDDEN, glob_paths
 from curation.reading.inputs import LIST_MARK, AnyInput, FilesInput
-from curation.reading.paths import find_files, is_run, split_suffix
+from curation.reading.paths import find_files, has_input_file, has_no_suffix, is_run, split_suffix
 from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk
 from curation.reading.urls import is_remote
@@ -41,8 +41,6 @@ TAGS = (
 TAG = re.compile(rf"</?(?:{TAGS})(?:\s+[a-z-]+\s*=[^<>]*|\s*/)?>", re.IGNORECASE)
 ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,6});", re.IGNORECASE)
 MIN_TAGS = 2  # of a text with tags
-CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\b\x1b"})
-MAX_CONTROLS = 0.01  # share of the bytes of a text
 UNKNOWN = "unknown format"
 SAME = "other files of its suffix cannot be read"
 # Of scripts other than Latin, as charset-normalizer names them. Their letters are most bytes of a text; in French or
@@ -58,7 +56,7 @@ class Facts(NamedTuple):
 
     column    text column; "" for a format without columns
     is_usual  whether a run finds the column by its name
-    reading   further settings: encoding, delimiter, quote
+    reading   further settings: encoding, delimiter, quote, separator
     others    further columns with text -> mean bytes; `column` is among them
     numbers   columns with numbers
     texts     number of texts looked at
@@ -166,7 +164,11 @@ def _surveyed(entry: AnyInput) -> Survey:
     if not split_suffix(entry.path)[0] and os.path.isfile(os.path.expanduser(entry.path)):
         settings["format"] = _format_of(entry.path)
         entry = msgspec.structs.replace(entry, format=settings["format"])
-    unused = _unknown_files(entry.path)
+    bare = _bare_files(entry.path)
+    if bare:
+        settings["format"] = _format_of(bare[0])
+        entry = msgspec.structs.replace(entry, format=settings["format"])
+    unused = {path: reason for path, reason in _unknown_files(entry.path).items() if path not in bare}
     is_whole = not (unused and _is_glob(entry.path))  # a glob reads all its matches, a folder known formats alone
     files = find_files([entry] if is_whole else _known_matches(entry))
     facts, failures = _facts_of(files)
@@ -186,9 +188,10 @@ def _surveyed(entry: AnyInput) -> Survey:
         [group] = groups
         return Survey([_suggested(settings | _common(group, facts), group, facts)], unused, faults)
     inputs = []
+    set_format = {name: value for name, value in settings.items() if name == "format"}
     for group in groups:
         path = _pattern(entry.path, group)
-        settings = {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
+        settings = set_format | {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
         listed = tuple(_shown(file.path, entry.path) for file in group) if path == LIST_MARK else ()
         inputs.append(_suggested(settings, group, facts)._replace(listed=listed))
     return Survey(inputs, unused, faults)
@@ -332,6 +335,14 @@ def _unknown_files(path: str) -> dict[str, str]:
     return {}
 
 
+def _bare_files(path: str) -> list[str]:
+    """The files without a suffix of a folder in which no name tells a format."""
+    folder = os.path.expanduser(path)
+    if not os.path.isdir(folder) or is_run(folder) or has_input_file(folder):
+        return []
+    return [name for name, reason in _unknown_below(folder) if reason == UNKNOWN and has_no_suffix(name)]
+
+
 def _is_glob(path: str) -> bool:
     return glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))
 
@@ -383,7 +394,7 @@ def _facts_of(files: Sequence[SourceFile]) -> tuple[dict[str, Facts], dict[str, 
             try:
                 facts[file.path] = _facts(file)
             except InputError as error:
-                failures[file.path] = error
+                failures[file.path] = contents.explain(file, format_of(file), error)
     return facts, failures
 
 
@@ -407,22 +418,11 @@ def _agreed(facts: Mapping[str, Facts]) -> dict[str, Facts]:
 def _facts(file: SourceFile) -> Facts:
     kind, reading = format_of(file), _reading_of(file)
     file = msgspec.structs.replace(file, **reading)
-    start = _start_of(file)
+    contents.check(file, kind)
+    start = start_of(file) if kind.is_compressible else Chunk(b"", "")
     facts = _plain_facts(file, start.data, tuple(reading.items()))
     fault = f"{start.damage}; a run reads what comes before" if start.damage else kind.doubt(file)
     return facts._replace(fault=fault if start.data or file.bytes else "the file is empty")
-
-
-def _start_of(file: SourceFile) -> Chunk:
-    """The first bytes of a file that is compressed as a whole, or is text. InputError for binary data in its place."""
-    kind = format_of(file)
-    if not kind.is_compressible:
-        return Chunk(b"", "")
-    start = start_of(file)
-    is_text = "encoding" in kind.options and not file.encoding.startswith(("utf-16", "utf-32"))
-    if is_text and len(start.data) - len(start.data.translate(None, CONTROLS)) > MAX_CONTROLS * len(start.data):
-        raise InputError(f"{file.path} looks like binary data, expected text. Convert it, or leave it out")
-    return start
 
 
 def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ...]) -> Facts:

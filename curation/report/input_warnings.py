@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,14 +13,16 @@ from typing import Any
 
 import orjson
 
-from curation.errors import counted
+from curation.errors import InputError, counted
 from curation.phases.ledger import SliceRecord
 from curation.planning.null_columns import null_column
 from curation.reading import shown
+from curation.reading.documents import NULL_TEXT, too_large
 from curation.reading.formats import format_of
 from curation.reading.inputs import AnyInput, entries_by_name
-from curation.reading.source_files import Slice
-from curation.reading.unknown_types import add_types, types_warning
+from curation.reading.other_records import OtherCounts, add_counts, not_pages, other_warnings
+from curation.reading.source_files import Slice, SourceFile
+from curation.records import LARGEST_STRING
 from curation.stages.outcome import StageCount
 
 MAX_REJECTED_SHARE = 0.1  # of all records
@@ -28,21 +31,16 @@ MAX_NAMED_FILES = 5
 Read = tuple[Slice, SliceRecord]
 NOTHING = "nothing is kept: "
 MAX_SEEN_REJECTIONS = 1000  # the first rejections show the most frequent kind
-HINTS = (
-    ("text_column", ""),  # the error itself has the hint
-    ("max_document_bytes", "; raise it"),
-    ("expected a string", "; set text_column: of the input to a field with text"),
-    ("is null", "; set text_column: of the input to a field with text"),
-    ("", "; rejected.jsonl has every error"),
-)
+NOT_VALID = re.compile(r"(?:id|text|column) is not valid [\w-]+|not valid JSON: str is not valid UTF-8.*")
+SEE_ALL = "; rejected.jsonl has every error"
 
 
 def warn_of_inputs(
     documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
     rejected: Path,
 ) -> list[str]:  # fmt: skip
-    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text, records
-    of unknown types.
+    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text, further
+    records of web archives.
 
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
@@ -57,7 +55,7 @@ def warn_of_inputs(
     warnings += _damaged(pairs)
     for name in entries_by_name(entries):
         own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
-        warnings += [*_empty_columns(name, own), *_repaired(name, own), *_unknown_types(name, own)]
+        warnings += [*_empty_columns(name, own), *_repaired(name, own), *_other_records(name, own)]
     return warnings
 
 
@@ -87,7 +85,7 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
 
 
 def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
-    documents = sum(record.rows - record.rejected - record.split for _, record in own)
+    documents = sum(record.rows - record.rejected - record.split - not_pages(record.others) for _, record in own)
     repaired = sum(record.repaired for _, record in own)
     if repaired and repaired >= documents * MAX_REPAIRED_SHARE:
         encoded = _have_encodings(input_slice for input_slice, _ in own)
@@ -140,20 +138,43 @@ def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
 
 
 def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
-    """The remedy for an error of rejected records of an input."""
-    if "is not valid " in error:
-        if _have_encodings(input_slice for input_slice in slices if input_slice.source == source):
+    """The remedy for an error of rejected records of an input. A message may quote names of the file, so it is compared
+    with the whole message of the reader."""
+    own = [input_slice for input_slice in slices if input_slice.source == source]
+    file = own[0].ranges[0].file
+    if NOT_VALID.fullmatch(error):
+        if _have_encodings(own):
             return f"; set encoding: of the input, such as latin-1 (--set input.{source}.encoding=latin-1)"
         return "; convert the input to UTF-8, which its format requires"
-    return next(hint for mark, hint in HINTS if mark in error)
+    if error == too_large(file.max_document_bytes):
+        return _too_large_hint(file)
+    if error == NULL_TEXT or error.startswith(f"field {file.text_column!r} is "):
+        return "; set text_column: of the input to a field with text"
+    return "" if error.startswith(f"no field {file.text_column!r}; ") else SEE_ALL
 
 
-def _unknown_types(name: str, own: Sequence[Read]) -> Iterator[str]:
-    types: dict[str, int] = {}
+def _too_large_hint(file: SourceFile) -> str:
+    """Raise the limit, or split a file that is read as one document."""
+    kind = format_of(file)
+    if not kind.is_one_document(file) or "separator" not in kind.options:
+        return "; raise it"
+    try:
+        mark = kind.detect(file).get("separator")
+    except InputError:  # the file is gone
+        mark = ""
+    split = (
+        f"; set separator: {json.dumps(mark)} of the input: it ends the documents in {shown(file.path)}"
+        if mark
+        else ('; set separator: of the input, such as "\\n\\n", if the file has several documents')
+    )
+    return split if file.bytes > LARGEST_STRING else f"{split}. Or raise it"
+
+
+def _other_records(name: str, own: Sequence[Read]) -> Iterator[str]:
+    others: OtherCounts = {}
     for _, record in own:
-        add_types(types, record.unknown.items())
-    if types:
-        yield f"input {name!r}: {types_warning(types)}"
+        add_counts(others, record.others)
+    return (f"input {name!r}: {warning}" for warning in other_warnings(others))
 
 
 def _have_encodings(slices: Iterable[Slice]) -> bool:

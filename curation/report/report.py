@@ -21,6 +21,7 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.phases.ledger import SliceRecord, SliceTotals, as_report
 from curation.planning.stream_inputs import check_fewest, check_minimum
 from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, entries_by_name
+from curation.reading.other_records import OtherCounts, add_counts, not_pages, reported
 from curation.reading.source_files import Slice
 from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import Output, as_builtins
@@ -342,6 +343,7 @@ def contributions(
                 "documents_read": sum(record.documents_read for record in own),
                 "not_sampled": sum(record.unsampled for record in own),
                 **_limited(entry, own, ended_by.get(name, "")),
+                **_other_records(own),
                 "rejected": sum(record.rejected for record in own),
                 "bytes_read": sum(record.bytes_read for record in own),
                 "documents_kept": documents,
@@ -371,6 +373,14 @@ def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict
     found = {"skipped": sum(record.skipped for record in own)} if entry.skip and isinstance(entry, FilesInput) else {}
     found |= {"documents_split": whole} if entry.parts else {}
     return found | ({"ended_by": ended_by} if ended_by else {})
+
+
+def _other_records(own: Sequence[SliceRecord]) -> dict[str, Any]:
+    """The records of web archives that are no documents, where there are any. `not_pages` of them have a `doc`."""
+    others: OtherCounts = {}
+    for record in own:
+        add_counts(others, record.others)
+    return {"not_pages": not_pages(others), "other_records": reported(others)} if reported(others) else {}
 
 
 def unreached_budgets(

@@ -98,6 +98,8 @@ class _Source(msgspec.Struct):
     commit: str = ""
     licence: str = ""
     skipped: Count = 0
+    not_pages: Count = 0
+    other_records: dict[str, dict[str, Count]] = {}
     documents_split: Count = 0
     ended_by: str = ""
     blend_weight: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET

@@ -174,12 +174,12 @@ MISTAKES = {
     ),
     "tabs in a CSV": data("s.csv", "id\ttext\n1\ta b\n", r"separated by '\t'", r'Set delimiter: "\t"'),
     "commas in a TSV": data("s.tsv", "id,text\n1,a b\n", "separated by ','", 'Set delimiter: ","'),
-    "no gzip": data("a.jsonl.gz", RECORD, "no gzip file", "Download it again, or leave it out"),
-    "gzip without suffix": data("a.jsonl", gzip.compress(RECORD), "content is gzip", "Rename the file", "x.jsonl.gz"),
+    "no gzip": data("a.jsonl.gz", RECORD, "is not compressed", "Rename it to a.jsonl"),
+    "gzip without suffix": data("a.jsonl", gzip.compress(RECORD), "content is gzip", "Rename it to a.jsonl.gz"),
     "UTF-16 JSON Lines": data(
         "a.jsonl", RECORD.decode().encode("utf-16"), "content is UTF-16", "Convert it", "iconv -f UTF-16 -t UTF-8"
     ),
-    "no Parquet": data("a.parquet", RECORD, "not a readable Parquet file", "Download it again, or set format:"),
+    "no Parquet": data("a.parquet", RECORD, "not a readable Parquet file", "it begins with", "rename it to .jsonl"),
     "JSON array": data("a.json", '[{"text": "x"}, {"text": "y"}]', "JSON array", "one object per line", "jq -c"),
     "JSON over lines": data("a.json", '{\n  "text": "x"\n}\n', "is a JSON object", "one per line", "jq -c ."),
     # Recipes

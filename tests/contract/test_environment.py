@@ -39,6 +39,7 @@ def test_conda_bounds_equal_pip_bounds():
     expected = pip_bounds(PROJECT["dependencies"], EXTRAS["cu13"], EXTRAS["torch"])
     expected["python"] = SpecifierSet(PROJECT["requires-python"])
     expected["pytorch-gpu"] = expected.pop("torch")
+    expected["brotli-python"] = pip_bounds(EXTRAS["warc"])["brotli"]  # its name in conda-forge
     assert conda_bounds() == {name: expected.get(name) for name in conda_bounds()}
 
 

@@ -25,6 +25,7 @@ from curation.reading import probe, read_documents
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.records import NOT_PAGE
 from tests.needs import needs
 
 MUTATIONS = int(os.environ.get("TORTURE", "250"))
@@ -139,11 +140,13 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 
 class Found(NamedTuple):
-    """(position, text, id) of documents, (position, offset, error) of rejected records, and how many positions."""
+    """(position, text, id) of documents, (position, offset, error) of rejected records, how many positions, and the
+    positions of answers in archives that are no pages."""
 
     documents: list[tuple[int, str, str | None]]
     rejected: list[tuple[int, int, str]]
     positions: int
+    others: list[int]
 
 
 def read_all(path: Path, slice_bytes: int = 1000, batch_bytes: int = 500, **settings: Any) -> Found:
@@ -153,7 +156,7 @@ def read_all(path: Path, slice_bytes: int = 1000, batch_bytes: int = 500, **sett
     if "utf16" in path.name:
         settings |= {"encoding": "utf-16", "separator": "\n"}
     slices = plan_slices([probe(file) for file in find_files([Input(path=str(path), **settings)])], slice_bytes)
-    found = Found([], [], 0)
+    found = Found([], [], 0, [])
     for piece in slices:
         first = found.positions
         for batch in read_documents(piece, batch_bytes):
@@ -161,6 +164,7 @@ def read_all(path: Path, slice_bytes: int = 1000, batch_bytes: int = 500, **sett
             columns = (batch.table.column(name).to_pylist() for name in (ROW, TEXT, ID))
             found.documents.extend((first + row, text, id_) for row, text, id_ in zip(*columns, strict=True))
             found.rejected.extend((first + entry.row, entry.offset, entry.error) for entry in batch.rejected)
+            found.others.extend(first + record.row for record in batch.others if record.why == NOT_PAGE)
             found = found._replace(positions=found.positions + batch.rows)
     return found
 
@@ -186,7 +190,8 @@ def test_damage_is_refused_or_accounted_for(tmp_path: Path, name: str):
         except CurationError:
             outcomes["refused"] += 1
         else:
-            assert found.positions == len(found.documents) + len(found.rejected), f"{name}, mutation {number}"
+            counted = len(found.documents) + len(found.rejected) + len(found.others)
+            assert found.positions == counted, f"{name}, mutation {number}"
             cut = rng.choice([1, 300, 1 << 20]), rng.choice([1, 30, 1 << 20])
             other = read_all(path, *cut, max_document_bytes=most)
             assert found == other, f"{name}, mutation {number}"

@@ -562,7 +562,7 @@ def test_json_that_is_not_in_lines_is_refused(tmp_path: Path, suffix: str, start
             InputError, match=r"begins with a JSON array, expected one object per line\. .*jq -c '\.\[\]'"
         ):
             probe(written(tmp_path / f"a.json{suffix}", pack(start + content.encode())))
-    for content in (json.dumps(records[0], indent=1), '"a"\n"b"\n', "1\n", '"a"', "id,text\n1,a\n", "<html>\n<body>\n"):
+    for content in (json.dumps(records[0], indent=1), '"a"\n"b"\n', "1\n", '"a"', "id,text\n1,a\n"):
         with pytest.raises(InputError, match=r"none of its first \d lines is a JSON object, expected one per line"):
             probe(written(tmp_path / f"a.json{suffix}", pack(start + content.encode())))
     for content in ('{"te', "", "\n", "rubbish", '\n{"text": "a"\n{"text": "b"\n', 'rubbish\n{"text": "a"}\n'):

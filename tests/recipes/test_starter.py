@@ -318,17 +318,21 @@ def test_files_with_the_same_columns_have_one_text_column():
 
 DAMAGED: dict[str, tuple[bytes, str, str]] = {  # name -> content, what a run reads of it, reason
     "cut.jsonl.gz": (gzip.compress(GOOD.encode() * 4000)[:-40], "part", "damaged or cut off: it ends inside"),
-    "head.jsonl.gz": (gzip.compress(GOOD.encode())[:12], "nothing", "it is no gzip file, or damaged or cut off"),
+    "head.jsonl.gz": (
+        gzip.compress(GOOD.encode())[:12],
+        "nothing",
+        "head.jsonl.gz can be read: the file is damaged or cut off",
+    ),
     "bad.jsonl": (
         b"{no json\n" + GOOD.encode() * 2,
         "part",
         "1 of its first 3 lines are no JSON objects; a run rejects",
     ),
     "empty.jsonl": (b"", "part", "the file is empty"),
-    "wrong.jsonl": (b"PAR1" + bytes(range(256)), "nothing", "its content is Parquet. Rename the file"),
-    "packed.jsonl": (gzip.compress(GOOD.encode()), "nothing", "its content is gzip. Rename the file"),
+    "wrong.jsonl": (b"PAR1" + bytes(range(256)), "nothing", "its content is Parquet. Rename it to wrong.parquet"),
+    "packed.jsonl": (gzip.compress(GOOD.encode()), "nothing", "its content is gzip. Rename it to packed.jsonl.gz"),
     "binary.csv": (bytes(range(256)) * 9, "nothing", "looks like binary data, expected text"),
-    "scan.txt": (b"%PDF-1.4\n" + bytes(range(256)) * 9, "nothing", "looks like binary data, expected text"),
+    "scan.txt": (b"%PDF-1.4\n" + bytes(range(256)) * 9, "nothing", "its content is a PDF document"),
 }
 
 

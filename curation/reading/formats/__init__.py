@@ -5,6 +5,7 @@ the name of a format. A format knows planned files, but neither inputs, recipes 
 from __future__ import annotations
 
 from curation.errors import InputError
+from curation.reading.formats import contents
 from curation.reading.formats.archives import Warc, Wet
 from curation.reading.formats.base import SET, TEXT_COLUMNS, Format
 from curation.reading.formats.delimited import Csv, Tsv
@@ -58,10 +59,13 @@ def is_copied(file: SourceFile) -> bool:
 def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
     """Return the file with its text column set. Raises InputError for a file without a required column, with `remedy`
     in place of the advice for recipes and commands."""
+    kind = format_of(file)
+    contents.check(file, kind)
     try:
-        return format_of(file).probe(file)
+        return kind.probe(file)
     except InputError as error:
-        raise InputError(str(error).replace(SET["text_column"], remedy)) from None
+        found = contents.explain(file, kind, error)
+        raise InputError(str(found).replace(SET["text_column"], remedy)) from None
 
 
 __all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "is_copied", "probe"]

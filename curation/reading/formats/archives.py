@@ -1,127 +1,183 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Web archives: WET (`conversion` records, whose content is the text) and WARC (`response` records, whose main text
-`curation.reading.pages` extracts).
+"""Web archives: WET (`conversion` records, whose content is the text) and WARC (pages: `response` records, and
+`resource` records of HTML with an address of http or https).
 
-`id` is the record's. `columns` may name `url`, `date` and `warc_id`, which is the same id; of WARC also `links`.
-Malformed UTF-8 becomes U+FFFD; such documents are counted.
+The main text of HTML is extracted by `curation.reading.pages`; plain text is taken whole. A `response` with other
+content keeps its position, has no document and is counted; so are records of other types, which have no position.
+`id` is the record's. `columns` may name `url`, `date` and `warc_id`, which is the same id; of WARC also `links`,
+`status` and `content_type`. Malformed UTF-8 becomes U+FFFD; such documents are counted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from curation.contract import Rejected
-from curation.reading import pages, responses
+from curation.reading import page_encodings, pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
 from curation.reading.formats.base import Format
 from curation.reading.links import links_of
-from curation.reading.page_encodings import charset_of
+from curation.reading.other_records import MAX_CHARACTERS, TYPES
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunks
-from curation.reading.unknown_types import MAX_CHARACTERS, TYPES
+from curation.reading.urls import shown
 from curation.reading.wet import Record, read_records
-from curation.records import Unknown
+from curation.records import NOT_PAGE, OF_FILE, OTHER_TYPE, UNKNOWN_TYPE, OtherRecord
 from curation.system.interrupts import check as check_interrupts
 
 
 class Entry(NamedTuple):
-    """A record reduced to its text, or to the error where it has none."""
+    """A record with a position, reduced to its text, or to what it has in place of one.
+
+    error      why it is rejected
+    content    what an answer holds that is no page, such as image/png
+    repaired   whether malformed bytes became U+FFFD before the text was known
+    """
 
     offset: int
     headers: dict[str, str]
-    text: bytes
-    error: str
-    repaired: bool  # malformed bytes became U+FFFD before the text was known
+    text: bytes = b""
+    error: str = ""
+    content: str = ""
+    repaired: bool = False
+
+    @property
+    def is_document(self) -> bool:
+        return not (self.error or self.content)
 
 
-TYPE, RECORD_ID = "warc-type", "warc-record-id"
-URL, LINKS = "warc-target-uri", "links"
+TYPE, RECORD_ID, CONTENT_TYPE = "warc-type", "warc-record-id", "content-type"
+URL, LINKS, STATUS, MEDIA_TYPE = "warc-target-uri", "links", "status", "content_type"
 FIELDS = {"url": URL, "date": "warc-date", "warc_id": RECORD_ID}
+WEB = re.compile("https?:", re.IGNORECASE)
+HTTP, BROTLI = b"HTTP/", "brotli"
 
-TextOf = Callable[[Record], tuple[bytes, bool, dict[str, str]]]  # with `repaired`, and further fields
+Read = Callable[[Record], Entry]
 
 
-def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: TextOf) -> Iterator[Documents]:
-    """Yield the records of one type as documents. Each damaged stretch of the file, and each record without a type,
-    counts as one rejected record. Types are compared without case, as the literals of ISO 28500 are."""
+def _read(file: SourceFile, batch_bytes: int, holds_text: Callable[[Record], bool], read: Read) -> Iterator[Documents]:
+    """Yield the records for which `holds_text` as documents. Each damaged stretch of the file, and each record without
+    a type, counts as one rejected record."""
     row = size = 0
     entries: list[Entry] = []
-    unknown: list[Unknown] = []
+    others: list[OtherRecord] = []
+    is_unread = is_empty = True
     with open_planned(file) as stream:
         for record in read_records(read_chunks(stream, batch_bytes), file.max_document_bytes):
-            found = record.headers.get(TYPE, "").lower()
-            if record.damage or found in ("", kind):
-                entry = _with_text(record, text_of, file)
+            kind, place = _type_of(record), row + len(entries)
+            is_empty = False
+            if record.damage or not kind or holds_text(record):
+                entry = _entry(record, read, file)
                 entries.append(entry)
-                size += HELD_BYTES + len(entry.text) + sum(map(len, entry.headers.values()))
-            elif found not in TYPES:
-                unknown.append(Unknown(row + len(entries), found[:MAX_CHARACTERS]))
-                size += HELD_BYTES
+                others += [OtherRecord(place, entry.content[:MAX_CHARACTERS], NOT_PAGE)] * bool(entry.content)
+                is_unread &= bool(entry.content)
+                size += len(entry.text) + sum(map(len, entry.headers.values()))
+            else:
+                others.append(OtherRecord(place, kind[:MAX_CHARACTERS], OTHER_TYPE if kind in TYPES else UNKNOWN_TYPE))
+            size += HELD_BYTES
             if size >= batch_bytes:
-                yield _as_documents(entries, file, row, unknown)
-                row, size, entries, unknown = row + len(entries), 0, [], []
-    if entries or unknown:
-        yield _as_documents(entries, file, row, unknown)
+                yield _as_documents(entries, file, row, others)
+                row, size, entries, others = row + len(entries), 0, [], []
+    if is_unread and not is_empty:
+        others.append(OtherRecord(row + len(entries), shown(file.path), OF_FILE))
+    if entries or others:
+        yield _as_documents(entries, file, row, others)
 
 
-def _with_text(record: Record, text_of: TextOf, file: SourceFile) -> Entry:
+def _type_of(record: Record) -> str:
+    """The type of a record; types are compared without case, as the literals of ISO 28500 are."""
+    return record.headers.get(TYPE, "").lower()
+
+
+def _entry(record: Record, read: Read, file: SourceFile) -> Entry:
     error = record.damage or ("" if record.headers.get(TYPE) else "the record has no WARC-Type")
     error = error or (too_large(file.max_document_bytes) if record.too_large else "")
-    text, repaired, fields = b"", False, dict[str, str]()
-    try:
-        if not error:
-            text, repaired, fields = text_of(record)
-    except ValueError as raised:
-        error = str(raised)
-    return Entry(record.offset, record.headers | fields, text, error, repaired)
+    if not error:
+        try:
+            return read(record)
+        except ValueError as raised:
+            error = str(raised)
+    return Entry(record.offset, record.headers, error=error)
 
 
-def _as_documents(entries: list[Entry], file: SourceFile, row: int, unknown: list[Unknown]) -> Documents:
+def _as_documents(entries: list[Entry], file: SourceFile, row: int, others: list[OtherRecord]) -> Documents:
     numbered = list(enumerate(entries, row))
     rejected = [Rejected(k, k, entry.offset, entry.error) for k, entry in numbered if entry.error]
-    text, repaired = strings([entry.text for entry in entries if not entry.error])
-    headers = [entry.headers for entry in entries if not entry.error]
+    documents = [(k, entry) for k, entry in numbered if entry.is_document]
+    text, repaired = strings([entry.text for _, entry in documents])
     columns = [
-        [k for k, entry in numbered if not entry.error],
-        [_value(entry, RECORD_ID) for entry in headers],
+        [k for k, _ in documents],
+        [_value(entry.headers, RECORD_ID) for _, entry in documents],
         text,
-        *([_value(entry, FIELDS.get(name, name)) for entry in headers] for name in file.carried.values()),
+        *([_value(entry.headers, FIELDS.get(name, name)) for _, entry in documents] for name in file.carried.values()),
     ]
     table = pa.table(columns, schema=schema_of(file.carried))
     repaired += sum(entry.repaired for entry in entries)
-    return Documents(table, rejected, len(entries), len(entries), repaired, unknown=unknown)
+    return Documents(table, rejected, len(entries), len(entries), repaired, others=others)
 
 
 def _value(headers: dict[str, str], field: str) -> str | None:
-    value = headers.get(field)
-    if field != RECORD_ID:
-        return value
-    return value.strip("<>").removeprefix("urn:uuid:") if value else None
+    value = headers.get(field) or None
+    return value.removeprefix("urn:uuid:") if field == RECORD_ID and value else value
 
 
-def _extractor(file: SourceFile) -> TextOf:
-    """Return the function from a record to its main text: "" for other content than HTML, ValueError for unreadable
-    pages."""
+def _holds_page(record: Record) -> bool:
+    """Whether a record of WARC has the position of a page: every response, and a resource of HTML from the web."""
+    if _type_of(record) != "resource":
+        return _type_of(record) == "response"
+    media = record.headers.get(CONTENT_TYPE, "")
+    return bool(WEB.match(record.headers.get(URL, ""))) and responses.sniff(media, record.content) == responses.HTML
+
+
+def _answer(record: Record) -> tuple[dict[str, str], bytes, str]:
+    """Return the HTTP headers of a record, its body and its status. A `resource`, and a `response` of another protocol,
+    such as a look-up of a name by Heritrix, is its content alone."""
+    media = record.headers.get(CONTENT_TYPE, "")
+    is_http = record.content.startswith(HTTP) or responses.media_type(media) in ("", "application/http")
+    if _type_of(record) == "response" and is_http:
+        return *responses.split(record.content), responses.status_of(record.content)
+    return {CONTENT_TYPE: media}, record.content, ""
+
+
+def _page_reader(file: SourceFile) -> Read:
+    """Return the function that reads the page of a record. It raises ValueError for unreadable pages."""
     main_text = pages.extractor(file.extraction)
     with_links = LINKS in file.carried.values()
 
-    def extract(record: Record) -> tuple[bytes, bool, dict[str, str]]:
+    def read(record: Record) -> Entry:
         check_interrupts()  # a page takes up to a second
-        headers, body = responses.split(record.content)
-        content_type = headers.get("content-type", "")
-        if "html" not in content_type.lower():
-            return b"", False, {}
+        headers, body, status = _answer(record)
+        content_type = headers.get(CONTENT_TYPE, "")
+        media = responses.media_type(content_type)
+        found = Entry(record.offset, record.headers | {STATUS: status, MEDIA_TYPE: media})
+        if not responses.may_be_page(content_type):
+            return found._replace(content=media)
         body = responses.decode(headers, body, file.max_document_bytes)
-        charset = charset_of(content_type)
-        text, repaired = main_text(body, charset)
-        links = links_of(body, charset, record.headers.get(URL, "")) if with_links else ""
-        return text.encode(), repaired, {LINKS: links} if with_links else {}
+        charset = page_encodings.charset_of(content_type)
+        match responses.sniff(content_type, body):
+            case responses.HTML:
+                text, repaired = main_text(body, charset)
+                links = links_of(body, charset, record.headers.get(URL, "")) if with_links else ""
+                found.headers.update({LINKS: links} if with_links else {})
+            case responses.TEXT:
+                text, repaired = page_encodings.decode(body, charset)
+                if not text.strip():  # a byte order mark alone
+                    return found._replace(content=_unread(media, b""))
+            case _:
+                return found._replace(content=_unread(media, body))
+        return found._replace(text=text.encode(), repaired=repaired)
 
-    return extract
+    return read
+
+
+def _unread(media: str, body: bytes) -> str:
+    """What an answer holds whose media type does not tell that it is no page."""
+    return f"{media or 'no media type'}, {'binary' if body.strip() else 'empty'}"
 
 
 class _Archive(Format):
@@ -137,28 +193,33 @@ class Wet(_Archive):
     suffixes = (".wet",)
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        return _read(file_range.file, batch_bytes, "conversion", lambda record: (record.content, False, {}))
+        return _read(
+            file_range.file,
+            batch_bytes,
+            lambda record: _type_of(record) == "conversion",
+            lambda record: Entry(record.offset, record.headers, record.content),
+        )
 
 
 class Warc(_Archive):
-    """The main text of the page in a `response` record. InputError where a package is missing."""
+    """The main text of the page in a record. InputError where a package is missing."""
 
     name = "warc"
     suffixes = (".warc",)
-    fields = (*FIELDS, LINKS)
+    fields = (*FIELDS, LINKS, STATUS, MEDIA_TYPE)
     start = rb"WARC/"
     options = ("extract",)
     hint = pages.HINT
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         file = file_range.file
-        return _read(file, batch_bytes, "response", _extractor(file))
+        return _read(file, batch_bytes, _holds_page, _page_reader(file))
 
     def require(self, file: SourceFile) -> None:
         pages.extractor(file.extraction)
 
     def computed_with(self, file: SourceFile) -> dict[str, str]:
-        return pages.versions(file.extraction)
+        return pages.versions(file.extraction) | {BROTLI: pages.version_of(BROTLI)}
 
     def note(self, file: SourceFile) -> str:
         return pages.note(file.extraction)

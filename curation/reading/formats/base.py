@@ -13,11 +13,12 @@ from curation.errors import InputError, near_or_nothing
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.documents import Documents, shown_names
 from curation.reading.source_files import FileRange, SourceFile
-from curation.reading.streams import Chunk, DamageError, open_stream, read_chunk
+from curation.reading.streams import FILE_DAMAGED, Chunk, DamageError, WindowError, open_stream, read_chunk
 from curation.reading.urls import is_remote, shown
 
 # Usual names of a text column, the most frequent first.
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
+AGAIN = ". Download it again, or leave it out"  # after an error about damage
 PROBED_RECORDS = 100
 PROBED_BYTES = 1 << 20
 SET = {  # remedies, by setting of an input
@@ -179,9 +180,8 @@ class ColumnFormat(Format):
         try:
             names = self.columns(file)
         except DamageError as error:
-            raise InputError(
-                f"{shown(file.path)} cannot be read: {error}. Download it again, or leave it out"
-            ) from None
+            again = "" if isinstance(error, WindowError) else AGAIN
+            raise InputError(f"{shown(file.path)} cannot be read: {error}{again}") from None
         return self.with_column(file, names)
 
     def with_column(self, file: SourceFile, names: Sequence[str]) -> SourceFile:
@@ -249,7 +249,7 @@ def head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
     found = start_of(file, size)
     if found.damage and not found.data:
         raise InputError(
-            f"nothing in {shown(file.path)} can be read: it is no {file.compression} file, or damaged or cut off at "
-            "its start. Download it again, or leave it out"
+            f"nothing in {shown(file.path)} can be read: {found.damage}"
+            f"{AGAIN if found.damage.startswith(FILE_DAMAGED) else ''}"
         )
     return found.data

@@ -23,25 +23,11 @@ from curation.reading.formats.base import (
     head,
     with_some_column,
 )
-from curation.reading.source_files import MARKS, FileRange, SourceFile
+from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.urls import is_remote, shown
 
 MAX_PIECE_TEXT = 16 << 20
-SIGNATURES = {  # first bytes that no text has
-    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "a ZIP archive",
-    **{mark: name.upper() for mark, name in MARKS},
-    b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
-}  # fmt: skip
-REMEDIES = {
-    "gzip": "Rename the file, such as x.jsonl.gz", "zstd": "Rename the file, such as x.jsonl.zst",
-    "bzip2": "Rename the file, such as x.jsonl.bz2", "xz": "Rename the file, such as x.jsonl.xz",
-    "a ZIP archive": "Unpack it, and name the files in it", "a PDF document": "Convert it to text, and name the text",
-    "Parquet": "Rename the file, or set format: parquet", "Arrow": "Rename the file, or set format: arrow",
-    **{
-        name: f"Convert it, since JSON Lines are UTF-8: iconv -f {name} -t UTF-8 in.jsonl > out.jsonl"
-        for name in ("UTF-16", "UTF-32")
-    },
-}  # fmt: skip
+OVER_LINES = "For objects over several lines: jq -c . in.json > out.jsonl; for another format set format:"
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 
 
@@ -154,10 +140,6 @@ def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
 def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None:
     """Raise InputError for JSON that is not in lines. A single bad line passes: it may be a truncated file, and is
     rejected when it is read."""
-    if signature := next((name for mark, name in SIGNATURES.items() if start.startswith(mark)), ""):
-        raise InputError(
-            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. {REMEDIES[signature]}"
-        )
     if _is_array(start, first):
         raise InputError(
             f"{shown(file.path)} begins with a JSON array, expected one object per line. "
@@ -167,7 +149,7 @@ def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None
     if not objects and (len(first) > 1 or (first and _load(first[0]) is not None)):
         raise InputError(
             f"{shown(file.path)}: none of its first {len(first)} lines is a JSON object, expected one per line. "
-            "For objects over several lines: jq -c . in.json > out.jsonl; for another format set format:"
+            f"{OVER_LINES if start.lstrip().startswith(b'{') else 'If it has another format, set format:'}"
         )
 
 

@@ -8,6 +8,7 @@ the start of a file names its encoding, and is not part of the text.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator
 from itertools import chain
 
@@ -16,11 +17,18 @@ import pyarrow as pa
 from curation.contract import Rejected
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
-from curation.reading.formats.base import Format
+from curation.reading.formats.base import Format, start_of
 from curation.reading.source_files import MARK_BYTES, UTF8, FileRange, SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk, read_chunks
 from curation.reading.urls import shown
 
+# What ends documents in a file of several: at the end of lines, or as lines of their own, since HTML has `</s>`, too.
+END_MARKS = {
+    mark: re.compile(rb"%b%b[ \t]*\r?$" % (start, re.escape(mark)), re.MULTILINE)
+    for start, marks in ((b"", (b"<|endoftext|>", b"<|end_of_text|>")), (rb"^[ \t]*", (b"<eos>", b"</s>")))
+    for mark in marks
+}
+MIN_MARKS = 2
 TOO_LARGE = None  # in place of the text of a document above max_document_bytes
 
 
@@ -116,6 +124,16 @@ class Text(Format):
                 documents = _as_documents(texts, file_range.file, row, damage)
                 row += documents.rows
                 yield documents
+
+    def detect(self, file: SourceFile) -> dict[str, str]:
+        """The separator of a file whose start has a usual mark at the end of documents twice, and nowhere else."""
+        if file.separator:
+            return {}
+        raw = start_of(file).data
+        start = raw.decode(encoding_by_mark(raw, file.encoding), "replace").encode()
+        found = (mark for mark, line in END_MARKS.items() if MIN_MARKS <= start.count(mark) == len(line.findall(start)))
+        mark = next(found, b"")
+        return {"separator": mark.decode()} if mark else {}
 
     def is_one_document(self, file: SourceFile) -> bool:
         return not file.separator

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a file holds, by its first bytes: looked at before a format or a decompressor reports an error of its own.
+
+Two kinds of signs are kept apart. A signature is certain, and its file is refused before it is read. A guess replaces
+the error of a format that could not read the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from typing import NamedTuple
+
+import orjson
+
+from curation.errors import InputError
+from curation.reading.answers import UNKNOWN_SIZE
+from curation.reading.formats.base import PROBED_BYTES, Format, start_of
+from curation.reading.source_files import COMPRESSIONS, MARKS, UTF8, SourceFile
+from curation.reading.streams import MAX_WINDOW, open_raw
+from curation.reading.urls import is_remote, shown
+from curation.reading.zstd_frames import window_of
+
+LOOK_BYTES = 4096
+MAX_CONTROLS = 0.01  # share of the bytes of a text
+CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\b\x1b"})
+SHOWN_CHARACTERS = 60
+COMPRESSED = {
+    "gzip": rb"\x1f\x8b", "zstd": rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18",
+    "bzip2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "xz": rb"\xfd7zXZ\0",
+}  # fmt: skip
+TOOLS = {"gzip": "gzip -dc", "zstd": "zstd -dc", "bzip2": "bzip2 -dc", "xz": "xz -dc"}
+FORMATS = {  # name -> in words, and suffix
+    "parquet": ("Parquet", ".parquet"), "arrow": ("Arrow IPC", ".arrow"), "warc": ("a WARC archive", ".warc"),
+}  # fmt: skip
+ALIKE = {"wet": "warc"}  # formats that begin alike
+TABLES = {"parquet": "a readable Parquet file", "arrow": "readable Arrow IPC"}  # whose own content is binary
+FETCH = "A server or a program sent it in place of the data: check the address and the log-in, then fetch the data"
+UNPACK = "Unpack it, and name the files in it"
+TEXT = "Convert it to text first"
+TABLE = "Convert it to Parquet or JSON Lines first"
+LEAVE = "Leave it out"
+DECRYPT = "Decrypt it first"
+DECOMPRESS = "Decompress it, or compress it with gzip or zstd"
+
+
+class Content(NamedTuple):
+    """What a file holds.
+
+    what      in words; the name of a compression or format of this program alone
+    remedy    a sentence; "" where the name of the file decides
+    is_text   whether it may be the content of plain text, too
+    """
+
+    what: str
+    remedy: str = ""
+    is_text: bool = False
+
+
+# Content by the bytes that begin it. The formats' own documents define them; most are in the `magic` of file(1), too.
+SIGNATURES: dict[bytes, Content] = {
+    **{pattern: Content(name) for name, pattern in COMPRESSED.items()},
+    rb"PAR1(?![ -~])": Content("parquet"),
+    rb"ARROW1\0\0": Content("arrow"),
+    rb"PARE(?![ -~])": Content("an encrypted Parquet file", DECRYPT),
+    rb"FEA1(?![ -~])": Content("a Feather file of version 1", "Convert it: pandas.read_feather(IN).to_parquet(OUT)"),
+    rb"ORC(?![ -~])": Content("an ORC file", TABLE),
+    rb"Obj\x01": Content("an Avro file", TABLE),
+    rb"SQLite format 3\0": Content("an SQLite database", "Export the table with the texts to CSV or Parquet first"),
+    rb"\x89HDF\r\n\x1a\n": Content("an HDF5 file", TABLE),
+    rb"\x93NUMPY": Content("an array of NumPy (.npy)", "Read the texts that it was made from"),
+    rb"\x80[\x02-\x05][\x80-\x95(\]}cqX]": Content(
+        "a pickle of Python",
+        "Write its texts as JSON Lines or Parquet in the program that made it: reading a pickle can run code"),
+    rb"MMIDIDX\0\0": Content("an index of Megatron (.idx)", "Read the texts that it was made from"),
+    rb"PK\x03\x04[\s\S]{26,300}?(?:\[Content_Types\]|_rels/|xl/|word/|ppt/)": Content(
+        "an Office document (such as .xlsx or .docx)", "Save it as CSV (tables) or as plain text (documents)"),
+    rb"PK\x03\x04[\s\S]{26}mimetypeapplication/(?:epub|vnd\.oasis)": Content("an EPUB or OpenDocument file", TEXT),
+    rb"PK\x03\x04[\s\S]{26}\S{1,200}?\.npy": Content("arrays of NumPy (.npz)", "Read the texts that it was made from"),
+    rb"PK\x03\x04[\s\S]{26}\S{1,200}?/data\.pkl": Content("a checkpoint of PyTorch", LEAVE),
+    rb"PK(?:\x03\x04|\x05\x06|\x07\x08)": Content("a ZIP archive", UNPACK),
+    rb"7z\xbc\xaf\x27\x1c": Content("a 7z archive", UNPACK),
+    rb"Rar!\x1a\x07": Content("a RAR archive", UNPACK),
+    rb"[\s\S]{257}ustar(?:\0|  \0)": Content("a tar archive", "Unpack it (tar -xf), and name the files in it"),
+    rb"\x04\x22\x4d\x18": Content("compressed by lz4", DECOMPRESS),
+    rb"\xff\x06\0\0sNaPpY": Content("compressed by snappy", DECOMPRESS),
+    rb"LZIP\x01": Content("compressed by lzip", DECOMPRESS),
+    rb"\x5d\0\0[\0-\x80]": Content("compressed by lzma", DECOMPRESS),
+    rb"\x1f\x9d": Content("compressed by compress (.Z)", DECOMPRESS),
+    rb"\x89LZO\0": Content("compressed by lzop", DECOMPRESS),
+    rb"%PDF-[0-9]\.[0-9]\s": Content("a PDF document", TEXT),
+    rb"\{\\rtf1": Content("an RTF document", TEXT),
+    rb"%!PS": Content("a PostScript document", TEXT, is_text=True),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": Content("an old Office document (such as .doc or .xls)", TEXT),
+    rb"AT&TFORM": Content("a DjVu document", TEXT),
+    rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a(?![ -~]{8})|II\*\0|MM\0\*|RIFF[\s\S]{4}WEBP": Content("an image", LEAVE),
+    rb"RIFF[\s\S]{4}WAVE|ID3[\x02-\x04]\0|OggS\0|fLaC\0|\0\0[\s\S]{2}ftyp": Content("sound or video", LEAVE),
+    rb"\x7fELF|MZ[\s\S]{58}[\s\S]\0\0\0|\xcf\xfa\xed\xfe|\xca\xfe\xba\xbe": Content("a program", LEAVE),
+    rb"\0\x05\x16[\0\x07]": Content(
+        "data of macOS about another file, whose name lacks the `._`", "Delete it, and read the other file"),
+    rb"\0\0\0\x01Bud1": Content("a .DS_Store of macOS", "Delete it"),
+    rb"bplist0": Content("a property list of macOS", LEAVE),
+    rb"Salted__|age-encryption\.org/": Content("an encrypted file", DECRYPT),
+    rb"version https://git-lfs\.github\.com/spec/": Content(
+        "a pointer of Git LFS, not the data", "Fetch the data: run git lfs pull in its repository"),
+    rb"(?:\.\./)*(?:\.git)?/annex/objects/\S+\s*\Z": Content(
+        "a pointer of git-annex, not the data", "Fetch the data: run git annex get (or datalad get) in its repository"),
+    rb"(?:\.\./|\./|/)(?:[\w.+-]+/)*[\w.+-]+\n?\Z": Content(
+        "the path of another file, as a symbolic link that was copied as text", "Read the file that it names", True),
+    rb"WARC/[01]\.": Content("warc", is_text=True),
+    rb"HTTP/[0-9.]+ [0-9]{3}\b": Content(
+        "an answer of a server with its headers (curl -i)", "Fetch the data without its headers", True),
+    rb"-----BEGIN (?:PGP MESSAGE|CMS|ENCRYPTED)": Content("an encrypted file", DECRYPT, True),
+    rb"-----BEGIN [A-Z ]+-----": Content("a key or certificate (PEM)", LEAVE, True),
+    rb"H4sI[A-Za-z0-9+/]{12}": Content(
+        "gzip in base64", "Decode it: base64 -d IN > OUT.gz, with the suffix of the data before .gz", True),
+    rb"begin [0-7]{3} \S+\r?\n": Content("a file in uuencode", "Decode it: uudecode IN", True),
+}  # fmt: skip
+MARKUP: dict[bytes, Content] = {  # after white space and a byte order mark
+    rb"[\s\S]{0,3000}?Google Drive[\s\S]{0,200}?[Vv]irus scan": Content(
+        "the HTML page of Google Drive that asks about a virus scan",
+        "Download it through the browser, or with gdown (pip install gdown)", True),
+    rb"<!doctype html|<html\b|<head\b|<body\b": Content(
+        "a web page (HTML)", f"{FETCH}. To read pages, set format: html", True),
+    rb"(?:<\?xml[^>]*>\s*)?<Error\b[\s\S]{0,200}?<Code>": Content("an error of object storage (XML)", FETCH, True),
+    rb"<\?xml\b": Content("an XML document", "Convert its texts to JSON Lines first", True),
+}  # fmt: skip
+_SIGNATURES = [(re.compile(pattern), content) for pattern, content in SIGNATURES.items()]
+_ANY = re.compile(b"|".join(b"(?:%b)" % pattern for pattern in SIGNATURES))  # a tenth of the time of all in turn
+_MARKUP = [(re.compile(pattern, re.IGNORECASE), content) for pattern, content in MARKUP.items()]
+UTF16 = re.compile(rb"(?:[\t\n\r -~]\0){8}|(?:\0[\t\n\r -~]){8}")
+ERRORS = {"detail", "error", "errors", "message", "msg"}
+ERROR_KEYS = {
+    *ERRORS, "code", "details", "documentation_url", "path", "reason",
+    "request_id", "requestId", "status", "statusCode", "success", "timestamp", "title", "type",
+}  # fmt: skip
+
+
+def look(start: bytes) -> Content | None:
+    """Return what begins with these bytes, by its signature; None for text, and for bytes without one."""
+    if _ANY.match(start):
+        return next(content for pattern, content in _SIGNATURES if pattern.match(start))
+    text = start.removeprefix(codecs.BOM_UTF8).lstrip()
+    if not text.startswith(b"<"):
+        return None
+    return next((content for pattern, content in _MARKUP if pattern.match(text)), None)
+
+
+def check(file: SourceFile, kind: Format) -> None:
+    """Raise InputError for a local file with other content than its format and compression. Files behind URLs, of which
+    there may be very many, are looked at by `explain`."""
+    if not is_remote(file.path) and not file.label and (problem := _problem(file, kind)):
+        raise InputError(problem)
+
+
+def explain(file: SourceFile, kind: Format, error: InputError) -> InputError:
+    """Return the error for a file whose format could not be read: what it holds instead, or else `error`."""
+    if file.label:
+        return error
+    try:
+        problem = _problem(file, kind) or _guess(file, kind)
+    except (InputError, EOFError, OSError):  # it cannot be opened or read, which is the error
+        return error
+    return InputError(problem) if problem else error
+
+
+def _problem(file: SourceFile, kind: Format) -> str:
+    start = _raw_start(file)
+    found = look(start)
+    if not file.compression or not start:
+        return _content_problem(file, kind, start, found)
+    if found is None or found.what != file.compression:
+        return _not_compressed(file, start, found)
+    if found.what == "zstd" and (window := window_of(start)) > MAX_WINDOW:
+        return f"{shown(file.path)} {window_problem(window, shown(file.path))}"
+    start = start_of(file, PROBED_BYTES if kind.has_columns else LOOK_BYTES).data[:LOOK_BYTES]  # one read for both
+    return _content_problem(file, kind, start, look(start), f"{file.compression} of ")
+
+
+def _raw_start(file: SourceFile) -> bytes:
+    size = LOOK_BYTES if file.bytes == UNKNOWN_SIZE else min(LOOK_BYTES, file.bytes)
+    if not size:
+        return b""
+    with open_raw(file.path, file.planned if is_remote(file.path) else (UNKNOWN_SIZE, "")) as raw:
+        return bytes(raw.read(size))
+
+
+def _content_problem(file: SourceFile, kind: Format, start: bytes, found: Content | None, inside: str = "") -> str:
+    if found and not _suits(found, kind):
+        return _message(file, found, inside)
+    if start and not start.strip(b"\0") and not start_of(file).data.strip(b"\0"):
+        return (
+            f"{shown(file.path)} has only NUL bytes at its start: a download or copy did not finish. Fetch the whole "
+            "file, or leave it out"
+        )
+    if found or kind.name in TABLES or kind.tells_encoding:
+        return ""
+    is_small = kind.has_columns and not file.text_column and len(start) < LOOK_BYTES
+    if is_small and (keys := _error_of_server(start)):
+        begin = _begins(start)
+        return f"{shown(file.path)} is an error of a server in JSON, with {', '.join(keys)}: {begin}. {FETCH}"
+    return _encoding_problem(file, kind, start)
+
+
+def _suits(found: Content, kind: Format) -> bool:
+    """Whether a format reads this content: its own, and text where it reads any text."""
+    return found.what in (kind.name, ALIKE.get(kind.name)) or (
+        found.is_text and "encoding" in kind.options and not kind.has_columns
+    )
+
+
+def _not_compressed(file: SourceFile, start: bytes, found: Content | None) -> str:
+    if found and not found.is_text:
+        return _message(file, found)
+    if _is_binary(start):
+        return f"{shown(file.path)} is no {file.compression}, although its name says so: {_begins(start)}. {FETCH}"
+    plain = f"{shown(file.path)} is not compressed, although its name says {file.compression}"
+    if found and found.remedy:
+        return f"{plain}: it is {found.what}. {found.remedy}"
+    return f"{plain}: {_begins(start)}. Rename it to {os.path.basename(_stem(file))}"
+
+
+def _message(file: SourceFile, found: Content, inside: str = "") -> str:
+    path, what, name = shown(file.path), found.what, os.path.basename(_stem(file))
+    if what in COMPRESSED and inside:
+        return (
+            f"{path} is compressed twice: {what} in {file.compression}. Decompress it once: {TOOLS[file.compression]} "
+            f"IN > OUT{_suffix_of(what)}"
+        )
+    if what in COMPRESSED and file.compression:
+        return f"{path} is {what}, not {file.compression}. Rename it to {name}{_suffix_of(what)}"
+    if what in COMPRESSED and file.format in TABLES:
+        return f"{path} is read as {file.format}, but its content is {what}. Decompress it: {TOOLS[what]} IN > OUT"
+    if what in COMPRESSED:
+        return f"{path} is read as {file.format}, but its content is {what}. Rename it to {name}{_suffix_of(what)}"
+    if what in FORMATS:
+        title, suffix = FORMATS[what]
+        rename = f"Rename it to {os.path.splitext(name)[0]}{suffix}, or set format: {what}"
+        remedy = f"Decompress it: {TOOLS[file.compression]} IN > OUT{suffix}" if inside and what in TABLES else rename
+        return f"{path} is read as {file.format}, but its content is {inside}{title}. {remedy}"
+    return f"{path} is read as {file.format}, but its content is {inside}{what}. {found.remedy}"
+
+
+def window_problem(window: int, name: str) -> str:
+    """Return the end of a message about a zstd file with a window (bytes) above MAX_WINDOW."""
+    size = f"{window / 2**30:.3g} GB" if window >= 2**30 else f"{window / 2**20:.4g} MB"
+    return (
+        f"was compressed with a window of {size}; up to {MAX_WINDOW >> 20} MB can be read. Recompress it: zstd -dc "
+        f"--long={(window - 1).bit_length()} {os.path.basename(name)} | zstd --long=27 -o OUT.zst"
+    )
+
+
+def _suffix_of(compression: str) -> str:
+    return next(suffix for suffix, name in COMPRESSIONS.items() if name == compression)
+
+
+def _stem(file: SourceFile) -> str:
+    """The path without the suffix of its compression."""
+    stem, suffix = os.path.splitext(shown(file.path))
+    return stem if suffix.lower() in COMPRESSIONS else shown(file.path)
+
+
+def _begins(start: bytes) -> str:
+    """How a file begins, for messages."""
+    if _is_binary(start):
+        return f"it begins with the bytes {start[:8].hex(' ')}"
+    text = " ".join(start.decode("utf-8", "replace").split())
+    return f"it begins with {text[:SHOWN_CHARACTERS]!r}"
+
+
+def _is_binary(start: bytes, encoding: str = "utf-8") -> bool:
+    """Whether bytes are no text: 1 % NULs, or 1 % controls in what is no UTF-8. Logs of chats have controls, too."""
+    is_utf8 = codecs.lookup(encoding).name in UTF8
+    text = start.decode("utf-8" if is_utf8 else encoding, "replace")
+    data = start if is_utf8 else text.encode("utf-8", "replace")
+    limit = MAX_CONTROLS * len(data)
+    if data.count(0) > limit:
+        return True
+    is_damaged = "\ufffd" in text[:-1] or not is_utf8
+    return is_damaged and len(data) - len(data.translate(None, CONTROLS)) > limit
+
+
+def _encoding_problem(file: SourceFile, kind: Format, start: bytes) -> str:
+    """The message about a file that is no text, or in an encoding that its format does not read."""
+    path, reads_others = shown(file.path), "encoding" in kind.options
+    marked = next((name.upper() for mark, name in MARKS if start.startswith(mark)), "")
+    if marked and not reads_others:
+        return f"{path} is read as {file.format}, but its content is {marked}. {_recode(kind, marked)}"
+    is_binary = reads_others and not marked and _is_binary(start, file.encoding)
+    if found := UTF16.match(start) if is_binary or not reads_others else None:
+        name = "UTF-16BE" if found[0][0] == 0 else "UTF-16LE"
+        return f"{path} looks like {name} without a byte order mark. {_recode(kind, name)}"
+    return _binary(path, start) if is_binary else ""
+
+
+def _recode(kind: Format, encoding: str) -> str:
+    if "encoding" in kind.options:
+        return f"Set encoding: {encoding.lower()}"
+    return f"Convert it, since {kind.name} is in UTF-8: iconv -f {encoding} -t UTF-8 IN > OUT"
+
+
+def _binary(path: str, start: bytes) -> str:
+    return f"{path} looks like binary data, expected text: {_begins(start)}. Convert it, or leave it out"
+
+
+def _guess(file: SourceFile, kind: Format) -> str:
+    """What a file most likely holds whose format could not read it; "" where nothing tells."""
+    start = start_of(file, LOOK_BYTES).data if file.compression else _raw_start(file)
+    path = shown(file.path)
+    if kind.name in TABLES:
+        is_not = f"{path} is not {TABLES[kind.name]}"
+        if not start:
+            return f"{is_not}: it is empty. Fetch it, since a download or copy did not finish, or leave it out"
+        is_json = start.lstrip()[:1] in (b"{", b"[")
+        remedy = f"{FETCH}. {'If it is JSON Lines, rename it to .jsonl' if is_json else 'If it is text, rename it'}"
+        return "" if _is_binary(start) else f"{is_not}: {_begins(start)}. {remedy}"
+    return _binary(path, start) if "encoding" not in kind.options and _is_binary(start) else ""
+
+
+def _error_of_server(start: bytes) -> list[str]:
+    """The keys of the one JSON object that is the whole file, if they are those of an error; [] else."""
+    try:
+        content = orjson.loads(start)
+    except orjson.JSONDecodeError:
+        return []
+    if not isinstance(content, dict) or not content.keys() <= ERROR_KEYS:
+        return []
+    return [*content] if content.keys() & ERRORS else []

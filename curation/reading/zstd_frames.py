@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The window of a zstd file, by the header of its first frame (RFC 8878, section 3.1.1)."""
+
+from __future__ import annotations
+
+FRAME, SKIPPABLE = 0xFD2FB528, 0x184D2A50
+SIZES = (0, 2, 4, 8)  # of the field with the size of the content, by its flag
+DICTIONARY_SIZES = (0, 1, 2, 4)
+
+
+def window_of(start: bytes) -> int:
+    """Return the bytes that a decompressor must hold for the first frame; 0 where `start` does not tell."""
+    place = 0
+    while place + 8 <= len(start) and int.from_bytes(start[place : place + 4], "little") & ~15 == SKIPPABLE:
+        place += 8 + int.from_bytes(start[place + 4 : place + 8], "little")
+    head = start[place : place + 18]
+    if len(head) < 6 or int.from_bytes(head[:4], "little") != FRAME:
+        return 0
+    flags = head[4]
+    if not flags & 0x20:
+        base = 1 << (10 + (head[5] >> 3))
+        return base + base // 8 * (head[5] & 7)
+    size = SIZES[flags >> 6] or 1  # a single segment, whose window is its content
+    begin = 5 + DICTIONARY_SIZES[flags & 3]
+    content = int.from_bytes(head[begin : begin + size], "little")
+    return content + 256 if size == 2 else content
