@@ -273,7 +273,8 @@ def test_pieces_are_blamed_for_what_they_do(monkeypatch):
 
 def test_ids_of_special_tokens_are_found_among_any_others():
     vocabulary = vocabularies.Vocabulary(
-        kind="tiktoken", size=100, eod=0, bos=0, special_tokens=[], digest="", versions={}, encode=lambda texts: [[] for _ in texts], decode=str,
+        kind="tiktoken", size=100, eod=0, bos=0, special_tokens=[], digest="", versions={}, decode=str,
+        encode=lambda texts: [[] for _ in texts],
         build_fast=list,
     )  # fmt: skip
     for special in ([], [0], [99], [0, 99], [0, 50, 99], [3, 4, 5], [*range(100)]):
