@@ -24,6 +24,7 @@ from curation.arrays import as_large_strings
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
+from curation.packing.probes import PROBES, SHOWN_CHARACTERS, Comparison, compare, documents_like
 from curation.packing.unicode_differences import (
     SWEEP,
     Characters,
@@ -48,22 +49,13 @@ CHECK_EVERY = 1000  # one document in so many is checked by the reference
 
 REFERENCE_DOCUMENTS = 256  # in one call of the reference: `tokenizers` holds about 100 bytes per token in a call
 
-MAX_SPECIAL_CHARACTERS = 10_000  # RE2 refuses patterns of some megabytes
-SHOWN_CHARACTERS = 60
-
-PROBES = (
-    "",
-    " ",
-    "\n",
-    "\t \r\n \u00a0 \u2003 \u3000x  y   z    ",
-    "Hello world, it's THE end; we'll can't I'M don’t __init__ a1b22c333 4444 55555.66 -7e-8",
-    "naïve café e\u0301 \u1e9b\u0323 İstanbul ß ŒUVRE ﬁ Ⅷ ² ½ ٣٤ ०१",
-    "👩‍👩‍👧‍👦👍🏽🇫🇷❤️ \ufeff\u200b\u200d zero\x00width \x1f",
-    "中文沒有空格。ひらがなカタカナ 한국어 ภาษาไทย العربية עברית हिन्दी Ελληνικός русский",
-    "def f(x):\n    return {'a': [1, 2]}  # <b>http://example.org/?q=%20&r=1</b>\n\n\n\tif x:\n\t\tpass\n",
-    "a" * 300 + " " * 300 + "\n" * 50 + "!" * 100 + "1" * 100 + "ab" * 100,
-    "<s> </s> <unk> <pad> [CLS] [SEP] <|im_start|> <|endoftext|> <0x0A> ▁under▁score",
+REVISION = 2  # 2: special tokens are plain text for every model, and some pieces are for the reference
+# Characters with all bytes that UTF-8 has: a special token of a byte-level BPE may be one of them
+ALL_BYTES = "".join(
+    map(chr, (*range(256), *range(256, 0x800, 64), *range(0x800, 0xD000, 0x1000), 0xD000, 0xE000, 0xF000))
 )
+ALL_BYTES += "".join(map(chr, range(0x10000, 0x110000, 0x40000))) + chr(0x10FFFF)
+MAX_SPECIAL_CHARACTERS = 10_000  # RE2 refuses patterns of some megabytes
 
 
 class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -150,7 +142,7 @@ class Tokenizer(Shown):
     @functools.cached_property
     def note(self) -> str:
         """Reason why the reference encodes, "" where gigatoken does. The first access takes 0.3 s."""
-        return self._compare_probes() or self._missing_sweep()
+        return self._comparison.note or self._missing_sweep()
 
     @property
     def fast(self) -> bool:
@@ -198,9 +190,11 @@ class Tokenizer(Shown):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """SHA-256 and special ids. They differ between tokenizers of one spec whose files differ."""
+        """SHA-256 and special ids, which differ between tokenizers of one spec whose files differ; and a revision,
+        raised when a new version gives other ids for the same file."""
         pad = {} if self.pad is None else {"pad": self.pad}
-        return {"sha256": self.digest, "eod": self.eod, "bos": self.bos, **pad}
+        revision = {} if self.kind == "tiktoken" else {"revision": REVISION}
+        return {"sha256": self.digest, "eod": self.eod, "bos": self.bos} | pad | revision
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[TokenizerSpec]]:
         return load_tokenizer, (self.spec,)
@@ -214,11 +208,25 @@ class Tokenizer(Shown):
 
         Special tokens spelled out in a text are plain text. InputError: nulls, another type, or a text that the
         reference cannot encode. IntegrityError: gigatoken fails, or differs from the reference; the message names the
-        text's index.
+        text's index; or an id is not below `vocabulary`.
         """
-        texts = as_large_strings(texts)
+        ids, counts, _ = self._encode(as_large_strings(texts))
+        return ids, counts
+
+    def _encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `encode`, with the places of special ids that nothing can replace."""
         if not self.fast:
-            return self._encode_with_reference(texts, range(len(texts)))
+            ids, counts = self._encode_with_reference(texts, range(len(texts)))
+            return ids, counts, self.special_places(ids)
+        ids, counts = self._encode_fast(texts)
+        places = self.special_places(ids)
+        if len(places):
+            ids, counts = self._replace_ids(texts, ids, counts, _documents_at(places, counts))
+            places = self.special_places(ids)
+        self._check_sample(texts, ids, counts)
+        return ids, counts, places
+
+    def _encode_fast(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         try:
             with without_panics():
                 ids, counts = self._pool.encode(texts)
@@ -229,20 +237,20 @@ class Tokenizer(Shown):
                 f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
                 "Report it to gigatoken. To encode only with the reference, uninstall gigatoken."
             ) from None
-        if self._differing:
-            ids, counts = self._replace_differing(texts, ids, counts, self._differing)
-        self._check_sample(texts, ids, counts)
-        return ids, counts
+        return self._replace_ids(texts, ids, counts, self._for_reference(texts))
 
     def pack(self, texts: pa.LargeStringArray) -> Packed:
         """Encode `texts` and add begin-of-sequence and end-of-document tokens to every document that has tokens.
 
-        No document is dropped: one without tokens has length 0. Ids are checked before they are narrowed to `dtype`.
-        IntegrityError: an id not below `vocabulary`, or a document of 2^31 tokens or more. Further errors: see
+        No document is dropped: one without tokens has length 0, and so has one of `special_piece`. Ids are checked
+        before they are narrowed to `dtype`. IntegrityError: a document of 2^31 tokens or more. Further errors: see
         `encode`.
         """
-        ids, counts = self.encode(as_large_strings(texts))
-        self._check_range(ids)
+        ids, counts, places = self._encode(as_large_strings(texts))
+        if len(places):
+            is_kept = np.ones(len(counts), np.bool_)
+            is_kept[_documents_at(places, counts)] = False
+            ids, counts = ids[np.repeat(is_kept, counts)], np.where(is_kept, counts, 0)
         bos, eod = self.special_ids
         lengths = np.where(counts > 0, counts + len(bos) + len(eod), 0)
         if len(lengths) and lengths.max() > MAX_SEQUENCE_TOKENS:
@@ -252,6 +260,14 @@ class Tokenizer(Shown):
             )
         ids = _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype)
         return Packed(ids, lengths.astype(np.int32))
+
+    def special_piece(self, text: str) -> str:
+        """Return a special token that the ids of a text would have, "" if there is none.
+
+        There should be none: `load_tokenizer` refuses a tokenizer that cannot do without the token."""
+        ids = self._call_reference([text], [0])[0]
+        places = np.zeros(0, np.int64) if ids is None else self.special_places(ids)
+        return self.piece(int(ids[places[0]])) if len(places) else ""
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""
@@ -303,6 +319,18 @@ class Tokenizer(Shown):
                 f"tokenizer {self.name!r} cannot encode {PROBES[number][:SHOWN_CHARACTERS]!r}: {reason}. Correct its "
                 "file, or use another tokenizer."
             )
+        self._check_special_texts()
+
+    def _check_special_texts(self) -> None:
+        """TokenizerError: a special token whose text gives its id, and for which the model has no other pieces."""
+        around = [context for token in self.special_tokens for context in (token, f"a{token}b {token}\n{token}")]
+        for text in [*around, ALL_BYTES] if self._source.special_ids else ():
+            if self._first_failure([text]) is None and (piece := self.special_piece(text)):
+                raise TokenizerError(
+                    f"tokenizer {self.name!r} has no pieces for the text of its special token {piece!r} except the "
+                    "token, so documents with this text would be cut there. Remove the token from the special tokens "
+                    "of its file, or use another tokenizer."
+                )
 
     def _first_failure(self, texts: Sequence[str]) -> tuple[int, str] | None:
         """Return (number, error) of the first text on which the reference raises, or None."""
@@ -316,9 +344,10 @@ class Tokenizer(Shown):
         return None
 
     def _call_reference(self, texts: list[str], numbers: Sequence[int] | np.ndarray) -> list[Any]:
-        """Return the reference's ids of each text. InputError names the failing text by its number in the batch."""
+        """Return the reference's ids of each text, without special ids where other pieces can replace them. InputError
+        names the failing text by its number in the batch."""
         try:
-            return list(self._source.encode(texts))
+            found = list(self._source.encode(texts))
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -327,19 +356,66 @@ class Tokenizer(Shown):
                 f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer "
                 f"{self.name!r} fails on it: {reason}. Remove the document, or use another tokenizer"
             ) from None
+        return [self._with_plain_ids(ids) for ids in found]
 
-    def _compare_probes(self) -> str:
-        """Return "" if gigatoken gives the reference's ids for all probes, else the reason."""
-        probes = [*PROBES, *(f"a{text}b {text} " for text in self.special_tokens[:8])]
+    def _with_plain_ids(self, ids: Any) -> np.ndarray | None:
+        """Replace special ids by those of other pieces, where the vocabulary has some."""
+        if ids is None:
+            return None
+        ids = np.asarray(ids, np.uint32)
+        places = self.special_places(ids)
+        if not len(places):
+            return ids
+        parts: list[np.ndarray] = np.split(ids, np.stack([places, places + 1], axis=1).reshape(-1))
+        for number in range(1, len(parts), 2):
+            parts[number] = np.array(self._source.plain_ids(int(parts[number][0])) or parts[number], np.uint32)
+        return np.concatenate(parts)
+
+    def special_places(self, ids: np.ndarray) -> np.ndarray:
+        """Return the places of ids that no text may have. IntegrityError: an id not below `vocabulary`."""
+        first, count, is_special = self._ordinary
+        largest = int(ids.max()) if len(ids) else -1
+        if largest < first + count and (not first or not len(ids) or int(ids.min()) >= first):
+            return np.zeros(0, np.int64)
+        if largest >= self.vocabulary:
+            raise IntegrityError(
+                f"tokenizer {self.name!r} gave id {largest}, expected ids below its vocabulary of {self.vocabulary}. "
+                "Its files do not belong together: download them again."
+            )
+        others = np.flatnonzero((ids < first) | (ids >= first + count))
+        return others[is_special[ids[others]]]
+
+    @functools.cached_property
+    def is_special(self) -> np.ndarray:
+        """bool, shape (vocabulary,): whether an id is one that no text may have."""
+        found = np.zeros(self.vocabulary, np.bool_)
+        found[[number for number in self._source.special_ids if number < self.vocabulary]] = True
+        return found
+
+    @functools.cached_property
+    def _ordinary(self) -> tuple[int, int, np.ndarray]:
+        """The longest run of ids without special ones, (first, count), and `is_special`."""
+        ends = np.concatenate([[-1], np.flatnonzero(self.is_special), [self.vocabulary]])
+        longest = int(np.diff(ends).argmax())
+        return int(ends[longest]) + 1, int(ends[longest + 1] - ends[longest]) - 1, self.is_special
+
+    @functools.cached_property
+    def _comparison(self) -> Comparison:
+        """gigatoken against the reference on the probes and on all pieces that are no plain text."""
+        source = self._source
         try:
             with without_panics():
-                encoded = self._pool.encode(_large_strings(probes))
+                found = compare(self._encode_probes, source.encode, source.pieces(), source.differing, self.kind)
+                documents_like(_large_strings([""]), found.pattern)  # RE2 refuses a pattern of some megabytes
+                return found
         except BaseException as error:
             if not is_failure(error):
                 raise
-            return f"gigatoken does not support this vocabulary: {_first_line(error)}"
-        number = _first_difference(encoded, self._source.encode(probes), range(len(probes)))
-        return "" if number is None else f"gigatoken differs from {self.kind} on {probes[number][:SHOWN_CHARACTERS]!r}"
+            return Comparison(f"gigatoken does not support this vocabulary: {_first_line(error)}")
+
+    def _encode_probes(self, texts: Sequence[str]) -> list[np.ndarray]:
+        ids, counts = self._pool.encode(_large_strings(texts))
+        return np.split(ids, np.cumsum(counts))[: len(texts)]
 
     def _missing_sweep(self) -> str:
         """Return "" if gigatoken and the reference were compared on all characters, else the reason and the remedy."""
@@ -352,11 +428,16 @@ class Tokenizer(Shown):
             f"this split, so only {self.kind} encodes. {install} yours once: {SWEEP} {self.name}"
         )
 
-    def _replace_differing(
-        self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, differing: Characters
+    def _for_reference(self, texts: pa.LargeStringArray) -> np.ndarray:
+        """Return the indexes of the texts with a character or a piece on which gigatoken differs."""
+        found = [documents_with(texts, self._differing)] if self._differing else []
+        found += [documents_like(texts, self._comparison.pattern)] if self._comparison.pattern else []
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+    def _replace_ids(
+        self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, chosen: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Put the reference's ids in place of those of the texts that have one of the characters."""
-        chosen = documents_with(texts, differing)
+        """Put the reference's ids in place of those of the chosen texts."""
         if not len(chosen):
             return ids, counts
         found, sizes = self._encode_with_reference(texts.take(chosen), chosen)
@@ -385,7 +466,7 @@ class Tokenizer(Shown):
                     "max_document_bytes"
                 )
             counts.extend(map(len, encoded))
-            arrays.extend(np.asarray(ids, np.uint32) for ids in encoded)
+            arrays.extend(encoded)
         return np.concatenate([np.empty(0, np.uint32), *arrays]), np.array(counts, np.int64)
 
     def check_ids(self, texts: pa.LargeStringArray, numbers: np.ndarray, ids: list[np.ndarray]) -> None:
@@ -407,13 +488,6 @@ class Tokenizer(Shown):
                 f"document {number} of the batch: gigatoken and the reference give different ids with {self.name!r} "
                 f"({self.versions}). Report the document to gigatoken. To encode only with the reference, run 'pip "
                 "uninstall gigatoken' and the command again with a new --output: ids already written may be wrong."
-            )
-
-    def _check_range(self, ids: np.ndarray) -> None:
-        if len(ids) and ids.max() >= self.vocabulary:
-            raise IntegrityError(
-                f"tokenizer {self.name!r} gave id {int(ids.max())}, expected ids below its vocabulary of "
-                f"{self.vocabulary}. Its files do not belong together: download them again."
             )
 
     def count_specials(self, texts: pa.LargeStringArray) -> int:
@@ -497,6 +571,11 @@ def _first_difference(
         if reference is not None and not np.array_equal(ids[ends[index] - counts[index] : ends[index]], reference):
             return int(index)
     return None
+
+
+def _documents_at(places: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the indexes of the documents with ids at these places."""
+    return np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
 
 
 def _add_special_ids(
