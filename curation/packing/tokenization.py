@@ -24,6 +24,7 @@ from curation.arrays import as_large_strings
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
+from curation.packing.probes import PROBES, SHOWN_CHARACTERS, Comparison, compare, documents_like
 from curation.packing.unicode_differences import (
     SWEEP,
     Characters,
@@ -49,21 +50,6 @@ CHECK_EVERY = 1000  # one document in so many is checked by the reference
 REFERENCE_DOCUMENTS = 256  # in one call of the reference: `tokenizers` holds about 100 bytes per token in a call
 
 MAX_SPECIAL_CHARACTERS = 10_000  # RE2 refuses patterns of some megabytes
-SHOWN_CHARACTERS = 60
-
-PROBES = (
-    "",
-    " ",
-    "\n",
-    "\t \r\n \u00a0 \u2003 \u3000x  y   z    ",
-    "Hello world, it's THE end; we'll can't I'M don’t __init__ a1b22c333 4444 55555.66 -7e-8",
-    "naïve café e\u0301 \u1e9b\u0323 İstanbul ß ŒUVRE ﬁ Ⅷ ² ½ ٣٤ ०१",
-    "👩‍👩‍👧‍👦👍🏽🇫🇷❤️ \ufeff\u200b\u200d zero\x00width \x1f",
-    "中文沒有空格。ひらがなカタカナ 한국어 ภาษาไทย العربية עברית हिन्दी Ελληνικός русский",
-    "def f(x):\n    return {'a': [1, 2]}  # <b>http://example.org/?q=%20&r=1</b>\n\n\n\tif x:\n\t\tpass\n",
-    "a" * 300 + " " * 300 + "\n" * 50 + "!" * 100 + "1" * 100 + "ab" * 100,
-    "<s> </s> <unk> <pad> [CLS] [SEP] <|im_start|> <|endoftext|> <0x0A> ▁under▁score",
-)
 
 
 class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,7 +135,7 @@ class Tokenizer(Shown):
     @functools.cached_property
     def note(self) -> str:
         """Reason why the reference encodes, "" where gigatoken does. The first access takes 0.3 s."""
-        return self._compare_probes() or self._missing_sweep()
+        return self._comparison.note or self._missing_sweep()
 
     @property
     def fast(self) -> bool:
@@ -227,8 +213,9 @@ class Tokenizer(Shown):
                 f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
                 "Report it to gigatoken. To encode only with the reference, uninstall gigatoken."
             ) from None
-        if self._differing:
-            ids, counts = self._replace_differing(texts, ids, counts, self._differing)
+        chosen = self._for_reference(texts)
+        if len(chosen):
+            ids, counts = self._replace_ids(texts, ids, counts, chosen)
         self._check_sample(texts, ids, counts)
         return ids, counts
 
@@ -326,18 +313,21 @@ class Tokenizer(Shown):
                 f"{self.name!r} fails on it: {reason}. Remove the document, or use another tokenizer"
             ) from None
 
-    def _compare_probes(self) -> str:
-        """Return "" if gigatoken gives the reference's ids for all probes, else the reason."""
-        probes = [*PROBES, *(f"a{text}b {text} " for text in self.special_tokens[:8])]
+    @functools.cached_property
+    def _comparison(self) -> Comparison:
+        """gigatoken against the reference on the probes and on all pieces that are no plain text."""
+        source = self._source
         try:
             with without_panics():
-                encoded = self._pool.encode(_large_strings(probes))
+                return compare(self._encode_probes, source.encode, source.pieces, source.differing, self.kind)
         except BaseException as error:
             if not is_failure(error):
                 raise
-            return f"gigatoken does not support this vocabulary: {_first_line(error)}"
-        number = _first_difference(encoded, self._source.encode(probes), range(len(probes)))
-        return "" if number is None else f"gigatoken differs from {self.kind} on {probes[number][:SHOWN_CHARACTERS]!r}"
+            return Comparison(f"gigatoken does not support this vocabulary: {_first_line(error)}")
+
+    def _encode_probes(self, texts: Sequence[str]) -> list[np.ndarray]:
+        ids, counts = self._pool.encode(_large_strings(texts))
+        return np.split(ids, np.cumsum(counts))[: len(texts)]
 
     def _missing_sweep(self) -> str:
         """Return "" if gigatoken and the reference were compared on all characters, else the reason and the remedy."""
@@ -350,13 +340,16 @@ class Tokenizer(Shown):
             f"this split, so only {self.kind} encodes. {install} yours once: {SWEEP} {self.name}"
         )
 
-    def _replace_differing(
-        self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, differing: Characters
+    def _for_reference(self, texts: pa.LargeStringArray) -> np.ndarray:
+        """Return the indexes of the texts with a character or a piece on which gigatoken differs."""
+        found = [documents_with(texts, self._differing)] if self._differing else []
+        found += [documents_like(texts, self._comparison.pattern)] if self._comparison.pattern else []
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+    def _replace_ids(
+        self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, chosen: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Put the reference's ids in place of those of the texts that have one of the characters."""
-        chosen = documents_with(texts, differing)
-        if not len(chosen):
-            return ids, counts
+        """Put the reference's ids in place of those of the chosen texts."""
         found, sizes = self._encode_with_reference(texts.take(chosen), chosen)
         ends = np.cumsum(counts)
         cuts = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).reshape(-1)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,6 +21,15 @@ import msgspec
 
 from curation.errors import TokenizerError, near_or_nothing
 from curation.models.tokenizer_files import parse_tokenizer
+from curation.packing.added_tokens import (
+    has_rules,
+    json_for_gigatoken,
+    special_texts,
+    steps_of,
+    unknown_token,
+    with_renamed_tokens,
+    without_merges,
+)
 from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
 from curation.packing.unicode_differences import split_of
 from curation.system.packages import package_version
@@ -55,6 +64,12 @@ SHOWN_PATTERN = 40
 MAX_GROWTH = 100  # factor. NFKD grows most of the usual normalisers: 18 letters of U+FDFA
 
 
+# Fields and types of pieces in sentencepiece_model.proto.
+PIECES, TEXT, TYPE = 1, 1, 3
+NORMAL, USER_DEFINED, UNUSED = 1, 4, 5
+MERGED_TYPES = NORMAL, USER_DEFINED, UNUSED
+
+
 class Vocabulary(NamedTuple):
     """A loaded vocabulary: identity, special ids, and both ways to encode."""
 
@@ -71,6 +86,9 @@ class Vocabulary(NamedTuple):
     byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
     piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
     split: Callable[[], str] = lambda: ""  # how properties of characters cut a text, as `unicode_differences.Entry`
+    special_ids: Collection[int] = ()  # ids that no text may have
+    pieces: Sequence[str] = ()  # texts that gigatoken may find otherwise than the reference
+    differing: Collection[str] = ()  # pieces for the reference; gigatoken does not know them
 
 
 def is_failure(error: BaseException) -> bool:
@@ -162,6 +180,8 @@ def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
         eod=eod,
         bos=ids.get("<|startoftext|>", eod),  # GPT-2 has one token for begin and end
         special_tokens=specials,
+        special_ids=ids.values(),
+        pieces=specials,
         digest=hashlib.sha256(ranks).hexdigest(),
         versions={"tiktoken": package_version("tiktoken")},
         encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
@@ -273,27 +293,38 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
             f"the model of {path} has dropout {tokenizer.model.dropout:g}: each run would draw other ids. Set dropout "
             "to null in the file, or use another tokenizer."
         )
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True  # special tokens in a text are plain text
+    added = tokenizer.get_added_tokens_decoder()
+    marked = [added[i].content for i in sorted(added) if added[i].special]
+    specials = special_texts(content["model"], marked)
+    changed = with_renamed_tokens(content, specials)
+    renamed = data if changed is content else json.dumps(changed).encode()
+    encoder = tokenizer if changed is content else parse_tokenizer(renamed)[0]
+    encoder.no_padding()
+    encoder.no_truncation()
+    encoder.encode_special_tokens = True  # special tokens in a text are plain text
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     _check_no_gap(path, tokenizer.get_vocab(with_added_tokens=False).values(), size)
     config = _read_config(config_path or path.with_name(CONFIG_FILE))
-    added = tokenizer.get_added_tokens_decoder()
+    eod = _special_id(tokenizer, _text(config.eos_token), EOD_TEXTS)
+    bos = _special_id(tokenizer, _text(config.bos_token), BOS_TEXTS)
+    unknown = {tokenizer.token_to_id(unknown_token(content["model"]))} - {eod, bos}
     return Vocabulary(
         kind="huggingface",
         size=size,
-        eod=_special_id(tokenizer, _text(config.eos_token), EOD_TEXTS),
-        bos=_special_id(tokenizer, _text(config.bos_token), BOS_TEXTS),
-        special_tokens=[added[i].content for i in sorted(added) if added[i].special],
+        eod=eod,
+        bos=bos,
+        special_tokens=marked,
+        special_ids={*map(tokenizer.token_to_id, specials)} - unknown,
+        pieces=[token.content for token in added.values()],
+        differing=[token["content"] for token in content.get("added_tokens") or [] if has_rules(token)],
         digest=hashlib.sha256(data).hexdigest(),
         versions={"tokenizers": package_version("tokenizers")},
         encode=without_panics()(
-            lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+            lambda texts: [e.ids for e in encoder.encode_batch_fast(texts, add_special_tokens=False)]
         ),
         decode=without_panics()(lambda ids: tokenizer.decode(ids, skip_special_tokens=False)),
-        build_fast=without_panics()(lambda: _gigatoken_from_json(data)),
-        byte_pairs=lambda: huggingface_pairs(data),
+        build_fast=without_panics()(lambda: _gigatoken_from_json(json.loads(renamed), encoder.token_to_id)),
+        byte_pairs=lambda: huggingface_pairs(renamed),
         piece=tokenizer.id_to_token,
         split=lambda: split_of(json.loads(data)),
     )
@@ -305,7 +336,7 @@ def _check_growth(path: Path, normalizer: Any) -> None:
     Steps multiply: nine steps that write ten letters for one make 10^9, and the library takes 16 bytes for each."""
     import tokenizers
 
-    steps = list(_steps(normalizer))
+    steps = list(steps_of(normalizer))
     longest = max((len(step.get(key) or "") for step in steps for key in ("content", "prepend")), default=0)
     if longest > MAX_GROWTH:
         raise TokenizerError(
@@ -325,15 +356,6 @@ def _check_growth(path: Path, normalizer: Any) -> None:
                     f"the normaliser of {path} grows a text of {probe[:SHOWN_PATTERN]!r} by more than {MAX_GROWTH} "
                     "times: documents would fill the memory. Correct the file, or use another tokenizer."
                 )
-
-
-def _steps(normalizer: Any) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a normaliser of tokenizer.json, which may be a sequence of sequences."""
-    if normalizer and normalizer.get("type") == "Sequence":
-        for step in normalizer["normalizers"]:
-            yield from _steps(step)
-    elif normalizer:
-        yield normalizer
 
 
 def _check_no_gap(path: Path, ids: Iterable[int], size: int) -> None:
@@ -380,22 +402,10 @@ def _special_id(tokenizer: Any, configured: str, usual: tuple[str, ...]) -> int 
     return next((token for token in ids if token is not None), None)
 
 
-def _gigatoken_from_json(data: bytes | str) -> Any:
-    """Build a gigatoken object without the entries of special tokens, which it would parse in a text.
-
-    ValueError for other added tokens that it reads otherwise than `tokenizers`."""
+def _gigatoken_from_json(content: dict[str, Any], id_of: Callable[[str], int | None]) -> Any:
     import gigatoken
 
-    content = json.loads(data)
-    added = [token for token in content.get("added_tokens") or [] if not token.get("special")]
-    known = content["model"].get("vocab") or {}
-    for token in added:
-        has_rules = any(token.get(rule) for rule in ("single_word", "lstrip", "rstrip"))
-        if has_rules or (isinstance(known, dict) and known.get(token["content"], token["id"]) != token["id"]):
-            raise ValueError(f"the added token {token['content']!r} has rules or an id of its own")
-    content["added_tokens"] = added
-    content |= {"post_processor": None, "truncation": None, "padding": None}
-    return gigatoken.Tokenizer.from_json(json.dumps(content))
+    return gigatoken.Tokenizer.from_json(json.dumps(json_for_gigatoken(content, id_of)))
 
 
 # ---- SentencePiece
@@ -411,17 +421,20 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         pieces = model.id_to_piece([*range(size)])
     except (RuntimeError, UnicodeDecodeError) as error:  # a piece need not be UTF-8
         raise TokenizerError(f"expected a SentencePiece model in {path}: {error}. Correct its path.") from error
+    control = [i for i in range(size) if model.is_control(i)]
     return Vocabulary(
         kind="sentencepiece",
         size=size,
         eod=model.eos_id() if model.eos_id() >= 0 else None,
         bos=model.bos_id() if model.bos_id() >= 0 else None,
-        special_tokens=[piece for i, piece in enumerate(pieces) if model.is_control(i)],
+        special_tokens=[pieces[i] for i in control],
+        special_ids=control,
+        pieces=_sentencepiece_texts(data, [NORMAL]),
         digest=hashlib.sha256(data).hexdigest(),
         versions={"sentencepiece": package_version("sentencepiece")},
         encode=lambda texts: model.encode(texts, out_type=int, num_threads=1),
         decode=model.decode,
-        build_fast=without_panics()(lambda: _gigatoken_from_json(_sentencepiece_json(data))),
+        build_fast=without_panics()(lambda: _gigatoken_from_json(_without_control(data), model.piece_to_id)),
         piece=model.id_to_piece,
         split=lambda: split_of(json.loads(_sentencepiece_json(data))),
     )
@@ -432,3 +445,18 @@ def _sentencepiece_json(data: bytes) -> str:
     from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json
 
     return str(sentencepiece_to_tokenizer_json(data))
+
+
+def _sentencepiece_texts(data: bytes, without: Collection[int]) -> list[str]:
+    """Return the pieces of a model whose type is none of these."""
+    from gigatoken._load.sentencepiece import _fields, _scalars
+
+    found: list[dict[int, Any]] = [_scalars(value) for field, value in _fields(data) if field == PIECES]  # type: ignore[arg-type]
+    return [piece[TEXT].decode() for piece in found if piece.get(TYPE, NORMAL) not in without]
+
+
+def _without_control(data: bytes) -> dict[str, Any]:
+    """Return a model as a tokenizer.json in which no text is a control piece, a byte or the unknown piece."""
+    content = json.loads(_sentencepiece_json(data))
+    content = with_renamed_tokens(content, [t["content"] for t in content["added_tokens"] if t["special"]])
+    return content | {"model": without_merges(content["model"], _sentencepiece_texts(data, MERGED_TYPES))}

@@ -450,8 +450,10 @@ def test_hostile_files_are_refused(tmp_path, parts, message):
 
 
 @pytest.mark.parametrize("rule", [{"single_word": True}, {"lstrip": True}, {"rstrip": True}, {"id": 500}])
-def test_added_tokens_with_rules_are_left_to_the_reference(tmp_path, rule):
+def test_texts_with_added_tokens_with_rules_are_left_to_the_reference(tmp_path, rule):
     """gigatoken finds them inside words, keeps the space that they take, or writes the id of the file."""
+    import tokenizers
+
     path = train_tokenizer(tmp_path / "tokenizer.json", ["the cat and the dog"] * 3, 270, eod=False)
     content = json.loads(path.read_bytes())
     known = content["model"]["vocab"]
@@ -461,7 +463,11 @@ def test_added_tokens_with_rules_are_left_to_the_reference(tmp_path, rule):
         token["content"] = next(text for text in known if len(text) > 1)
     path.write_text(json.dumps(content | {"added_tokens": [token]}))
     tokenizer = load_tokenizer(TokenizerSpec(name=str(path), append_eod=False))
-    assert not tokenizer.fast and "has rules or an id of its own" in tokenizer.note
+    assert tokenizer.fast
+    assert tokenizer._comparison.pattern == ("" if "id" in rule else "cat[ ▁]and")
+    texts = ["a  cat and  b", "concat and", "cat anda", token["content"], "a dog"]
+    expected = [ids.ids for ids in tokenizers.Tokenizer.from_file(str(path)).encode_batch(texts)]
+    assert documents_of(*tokenizer.encode(strings(texts))) == expected
 
 
 def test_a_model_whose_error_has_other_bytes_is_refused(tmp_path, monkeypatch):

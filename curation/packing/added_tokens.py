@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Special and other added tokens of a tokenizer.json.
+
+A special token is one that no text may have. The model gets another name for it, so that its text is plain text.
+`tokenizers` leaves special tokens in a text alone only as added tokens. A model whose own vocabulary has `<eos>` still
+finds it: Unigram and WordLevel always, WordPiece with a splitter on white space, BPE by `ignore_merges` or by merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+MARK = "\U0010fffe"  # a noncharacter, which no text in open interchange has
+BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
+SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+
+
+def steps_of(normalizer: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a normaliser of tokenizer.json, which may be a sequence of sequences."""
+    if normalizer and normalizer.get("type") == "Sequence":
+        for step in normalizer["normalizers"]:
+            yield from steps_of(step)
+    elif normalizer:
+        yield normalizer
+
+
+def special_texts(model: dict[str, Any], texts: Sequence[str]) -> list[str]:
+    """Return the texts of added tokens that are special: not bytes, of which a model makes unknown characters."""
+    return [text for text in texts if not (model.get("byte_fallback") and text in BYTES)]
+
+
+def unknown_token(model: dict[str, Any]) -> str:
+    """Return the name of the token for unknown text, "" if the model has none."""
+    number = model.get("unk_id")
+    return str(model["vocab"][number][0] if number is not None else model.get("unk_token") or "")
+
+
+def with_renamed_tokens(content: dict[str, Any], texts: Collection[str]) -> dict[str, Any]:
+    """Return a tokenizer.json whose model has other names for these tokens, and no merges that make or use them.
+
+    All ids stay. An added token keeps its text too, so that shorter added tokens are not found inside it.
+    """
+    model = content["model"]
+    tokens = model.get("vocab") or {}
+    known = {token for token, _ in tokens} if isinstance(tokens, list) else set(tokens)
+    names = {text: f"{MARK}{number}{MARK}" for number, text in enumerate(sorted(known.intersection(texts)))}
+    if not names:
+        return content
+    if isinstance(tokens, list):  # Unigram
+        renamed: Any = [[names.get(token, token), score] for token, score in tokens]
+    else:
+        renamed = {names.get(token, token): number for token, number in tokens.items()}
+    model = without_merges(model | {"vocab": renamed}, names)
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    added = content.get("added_tokens") or []
+    # `tokenizers` numbers added tokens by the model or by their order. So those that keep their text come last.
+    moved = [token | {"content": names.get(token["content"], token["content"])} for token in added]
+    kept = [token for token in added if token["content"] in names]
+    return content | {"model": model, "added_tokens": moved + kept}
+
+
+def without_merges(model: dict[str, Any], texts: Collection[str]) -> dict[str, Any]:
+    """Return a model without the merges that make or use these tokens."""
+    if not model.get("merges"):
+        return model
+    prefix = model.get("continuing_subword_prefix") or ""
+    pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
+    kept = [[left, right] for left, right in pairs if not {left, right, left + right.removeprefix(prefix)} & set(texts)]
+    return model | {"merges": kept}
+
+
+def has_rules(token: dict[str, Any]) -> bool:
+    """Whether an added token has rules that gigatoken does not know: it finds the token inside words, and keeps the
+    white space that the token takes."""
+    return any(token.get(rule) for rule in ("single_word", "lstrip", "rstrip"))
+
+
+def json_for_gigatoken(content: dict[str, Any], id_of: Callable[[str], int | None]) -> dict[str, Any]:
+    """Return a tokenizer.json without special tokens, which gigatoken would parse in a text.
+
+    `id_of` gives the ids of added tokens: `tokenizers` does not use those of the file. ValueError: an added token that
+    a normaliser may make of many texts.
+    """
+    plain = [token for token in content.get("added_tokens") or [] if not token.get("special")]
+    steps = [*steps_of(content.get("normalizer"))]
+    for token in plain:
+        if token.get("normalized", True) and not all(_keeps_text(step, token["content"]) for step in steps):
+            raise ValueError(f"the added token {token['content']!r} is found in normalised text")
+    added = [token | {"id": id_of(token["content"])} for token in plain if not has_rules(token)]
+    return content | {"added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
+
+
+def _keeps_text(step: dict[str, Any], text: str) -> bool:
+    """Whether `probes.pattern_of` finds a token in all texts of which a step of a normaliser makes it."""
+    is_space = step == SPACE or (step["type"] == "Prepend" and step.get("prepend") == "▁")
+    return is_space or (step["type"] == "NFC" and text.isascii())

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare a fast library with the reference of a tokenizer: on short texts, and on each piece that is no plain text.
+
+Such pieces are special and other added tokens, user-defined symbols, and the names of bytes and of unknown text. Each
+is tried in CONTEXTS. Texts with a piece on which the libraries differ are for the reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SPELLED = "<s> </s> <unk> <pad> [CLS] [SEP] <|im_start|> <|endoftext|> <0x0A> ▁under▁score"
+PROBES = (
+    "",
+    " ",
+    "\n",
+    "\t \r\n \u00a0 \u2003 \u3000x  y   z    ",
+    "Hello world, it's THE end; we'll can't I'M don’t __init__ a1b22c333 4444 55555.66 -7e-8",
+    "naïve café e\u0301 \u1e9b\u0323 İstanbul ß ŒUVRE ﬁ Ⅷ ² ½ ٣٤ ०१",
+    "👩‍👩‍👧‍👦👍🏽🇫🇷❤️ \ufeff\u200b\u200d zero\x00width \x1f",
+    "中文沒有空格。ひらがなカタカナ 한국어 ภาษาไทย العربية עברית हिन्दी Ελληνικός русский",
+    "def f(x):\n    return {'a': [1, 2]}  # <b>http://example.org/?q=%20&r=1</b>\n\n\n\tif x:\n\t\tpass\n",
+    "a" * 300 + " " * 300 + "\n" * 50 + "!" * 100 + "1" * 100 + "ab" * 100,
+    SPELLED,
+)
+CONTEXTS = (  # {0}: a piece, {1}: the next one
+    "{0}",
+    "{0}{0}",
+    "{0}{0}{0}{0}{0}",
+    " {0}",
+    "{0} ",
+    "  {0}  {0}  ",
+    "\n{0}\n",
+    "a{0}b",
+    "{0}a {0}",
+    "a {0} b",
+    "A{0}\t{0}1.{0}é{0}中{0}'s ▁{0}▁",
+    "{0}{1}",
+    "{0} {1}a{0}",
+)
+MAX_PROBES = 100_000  # with more, the reference encodes: it takes about 20 seconds per million
+MAX_CHARACTERS = 200  # texts with a longer piece are for the reference
+SHOWN_CHARACTERS = 60
+# Texts in which a normaliser finds a character of a piece: U+2581 for a space, and what NFC makes of single characters.
+SAME = {" ": "[ ▁]", "▁": "[ ▁]", "K": "[K\u212a]", ";": "[;\u037e]", "`": "[`\u1fef]"}
+
+Encode = Callable[[list[str]], Iterable[Any]]
+
+
+class Comparison(NamedTuple):
+    """What probes found.
+
+    note     reason why only the reference encodes, "" if there is none
+    pattern  regular expression of RE2: texts that match are for the reference; "" for none
+    """
+
+    note: str
+    pattern: str = ""
+
+
+def compare(fast: Encode, reference: Encode, pieces: Sequence[str], differing: Iterable[str], name: str) -> Comparison:
+    """Compare two libraries.
+
+    pieces     the pieces that are no plain text
+    differing  pieces on which they are known to differ
+    name       of the reference, for messages
+    """
+    found = {*differing, *(piece for piece in pieces if len(piece) > MAX_CHARACTERS)} - {""}
+    probes = list(islice(_probes_of(sorted({*pieces} - {"", *found})), MAX_PROBES + 1))
+    if len(probes) > MAX_PROBES:
+        return Comparison(f"its {len(pieces):,} added tokens are too many to compare gigatoken with {name} on each")
+    texts = [text for text, _ in probes]
+    for (_, blamed), ours, theirs in zip(probes, fast(texts), reference(texts), strict=True):
+        if _differ(ours, theirs):
+            found.update(blamed)
+    if everywhere := found & {"▁"}:
+        return Comparison(f"gigatoken differs from {name} on {everywhere.pop()!r}, which stands for every space")
+    pattern = pattern_of(found)
+    plain = [text for text in PROBES if text is not SPELLED or not (pattern and re.search(pattern, text))]
+    for text, ours, theirs in zip(plain, fast(plain), reference(plain), strict=True):
+        if _differ(ours, theirs):
+            return Comparison(f"gigatoken differs from {name} on {text[:SHOWN_CHARACTERS]!r}")
+    return Comparison("", pattern)
+
+
+def _differ(ours: Any, theirs: Any) -> bool:
+    """None is a text that the reference cannot encode."""
+    return theirs is not None and not np.array_equal(ours, theirs)
+
+
+def _probes_of(pieces: Sequence[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """Yield (text, pieces in it): every piece in every context, and pieces that overlap."""
+    for piece, other in zip(pieces, [*pieces[1:], *pieces[:1]], strict=True):
+        for context in CONTEXTS:
+            yield context.format(piece, other), (piece, other) if "{1}" in context else (piece,)
+    yield from _overlaps(pieces)
+
+
+def _overlaps(pieces: Sequence[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """Yield texts in which the end of a piece is the beginning of another one."""
+    starts: dict[str, list[str]] = {}
+    for piece in pieces:
+        for end in range(1, len(piece)):
+            starts.setdefault(piece[:end], []).append(piece)
+    for piece in pieces:
+        for start in range(1, len(piece)):
+            for other in starts.get(piece[start:], ()):
+                yield piece[:start] + other, (piece, other)
+
+
+def pattern_of(pieces: Iterable[str]) -> str:
+    """Return a regular expression that finds pieces in texts that are not yet normalised, "" without pieces.
+
+    A piece may begin with the space that a model puts before a text.
+    """
+    bare = {piece.removeprefix("▁") for piece in pieces}
+    return "|".join("".join(SAME.get(sign) or re.escape(sign) for sign in piece) for piece in sorted(bare))
+
+
+def documents_like(texts: pa.LargeStringArray, pattern: str) -> np.ndarray:
+    """Return the indexes of the texts that match a pattern of `compare`."""
+    import pyarrow.compute as pc
+
+    return np.flatnonzero(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False))
