@@ -101,6 +101,8 @@ def _probes_of(pieces: Sequence[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
     for piece, other in zip(pieces, [*pieces[1:], *pieces[:1]], strict=True):
         for context in CONTEXTS:
             yield context.format(piece, other), (piece, other) if "{1}" in context else (piece,)
+            if "▁" in piece and "{1}" not in context:  # where a text has a space, gigatoken may not find the piece
+                yield context.format(piece.replace("▁", " ")), (piece,)
     yield from _overlaps(pieces)
 
 

@@ -345,7 +345,8 @@ def _texts_of(model: dict[str, Any]) -> list[str]:
 def _without_texts(content: dict[str, Any], specials: list[str]) -> dict[str, Any]:
     """The tokenizer in which special tokens have names that no text has. All ids stay the same.
 
-    A special unknown token stays the id of unknown text, and is no longer that of its own name."""
+    A special unknown token stays the id of unknown text, and is no longer that of its own name. The library skips the
+    text of special tokens, so that other added tokens are not found in it: it needs this text once more."""
     hidden = {text: f"{UNREADABLE}{number}" for number, text in enumerate(specials)}
     model = dict(content["model"])
     if model["type"] == "Unigram":
@@ -357,7 +358,8 @@ def _without_texts(content: dict[str, Any], specials: list[str]) -> dict[str, An
     if model.get("unk_token"):
         model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
     added = [token | {"content": hidden.get(token["content"], token["content"])} for token in content["added_tokens"]]
-    return content | {"model": model, "added_tokens": added}
+    skipped = [token for token in content["added_tokens"] if token["content"] in hidden]
+    return content | {"model": model, "added_tokens": added + skipped}
 
 
 # ---- tiktoken
