@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Special and other added tokens of a tokenizer.json.
 
-A special token is one that no text may have. The model gets another name for it, so that its text is plain text.
 `tokenizers` leaves special tokens in a text alone only as added tokens. A model whose own vocabulary has `<eos>` still
 finds it: Unigram and WordLevel always, WordPiece with a splitter on white space, BPE by `ignore_merges` or by merges.
+So these models get another name for it, except BPE: its merges may need the token for longer ones. There, the ids of
+other pieces of its text replace the id.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -66,9 +68,32 @@ def without_merges(model: dict[str, Any], texts: Collection[str]) -> dict[str, A
     if not model.get("merges"):
         return model
     prefix = model.get("continuing_subword_prefix") or ""
+    unwanted = frozenset(texts)
     pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
-    kept = [[left, right] for left, right in pairs if not {left, right, left + right.removeprefix(prefix)} & set(texts)]
+    kept = [
+        [left, right] for left, right in pairs if unwanted.isdisjoint((left, right, left + right.removeprefix(prefix)))
+    ]
     return model | {"merges": kept}
+
+
+def texts_to_rename(model: dict[str, Any], specials: Collection[str]) -> list[str]:
+    """Return the special tokens that need another name: of BPE only the unknown token, if merges make it. Its id may
+    be right, so nothing can replace the id later."""
+    if "merges" not in model:
+        return [*specials]
+    unknown = unknown_token(model)
+    is_made = model.get("ignore_merges") or len(without_merges(model, [unknown])["merges"]) < len(model["merges"])
+    return [unknown] if unknown in specials and is_made else []
+
+
+def plain_ids(content: dict[str, Any], specials: Collection[str]) -> Callable[[str], list[int]]:
+    """Return a function that gives the ids of other pieces for the text of a special token of BPE; none if the model
+    has no other ones."""
+    import tokenizers
+
+    changed = with_renamed_tokens(content, specials)
+    model = tokenizers.Tokenizer.from_str(json.dumps(changed)).model
+    return lambda text: [token.id for token in model.tokenize(text)]
 
 
 def has_rules(token: dict[str, Any]) -> bool:

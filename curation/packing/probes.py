@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -49,8 +49,8 @@ CONTEXTS = (  # {0}: a piece, {1}: the next one
 MAX_PROBES = 100_000  # with more, the reference encodes: it takes about 20 seconds per million
 MAX_CHARACTERS = 200  # texts with a longer piece are for the reference
 SHOWN_CHARACTERS = 60
-# Texts in which a normaliser finds a character of a piece: U+2581 for a space, and what NFC makes of single characters.
-SAME = {" ": "[ ▁]", "▁": "[ ▁]", "K": "[K\u212a]", ";": "[;\u037e]", "`": "[`\u1fef]"}
+# What else a normaliser may make a character of: U+2581 is made of a space, and three characters by NFC.
+SAME = {" ": "▁", "▁": " ", "K": "\u212a", ";": "\u037e", "`": "\u1fef"}
 
 Encode = Callable[[list[str]], Iterable[Any]]
 
@@ -97,12 +97,12 @@ def _differ(ours: Any, theirs: Any) -> bool:
 
 
 def _probes_of(pieces: Sequence[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Yield (text, pieces in it): every piece in every context, and pieces that overlap."""
+    """Yield (text, pieces in it): every piece in every context, also as a normaliser may make it, and pieces that
+    overlap."""
+    same = str.maketrans(SAME)
     for piece, other in zip(pieces, [*pieces[1:], *pieces[:1]], strict=True):
-        for context in CONTEXTS:
-            yield context.format(piece, other), (piece, other) if "{1}" in context else (piece,)
-            if "▁" in piece and "{1}" not in context:  # where a text has a space, gigatoken may not find the piece
-                yield context.format(piece.replace("▁", " ")), (piece,)
+        for text, context in product(dict.fromkeys((piece, piece.translate(same))), CONTEXTS):
+            yield context.format(text, other), (piece, other) if "{1}" in context else (piece,)
     yield from _overlaps(pieces)
 
 
@@ -124,7 +124,10 @@ def pattern_of(pieces: Iterable[str]) -> str:
     A piece may begin with the space that a model puts before a text.
     """
     bare = {piece.removeprefix("▁") for piece in pieces}
-    return "|".join("".join(SAME.get(sign) or re.escape(sign) for sign in piece) for piece in sorted(bare))
+    return "|".join(
+        "".join(f"[{sign}{SAME[sign]}]" if sign in SAME else re.escape(sign) for sign in piece)
+        for piece in sorted(bare)
+    )
 
 
 def documents_like(texts: pa.LargeStringArray, pattern: str) -> np.ndarray:

@@ -213,9 +213,8 @@ class Tokenizer(Shown):
                 f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
                 "Report it to gigatoken. To encode only with the reference, uninstall gigatoken."
             ) from None
-        chosen = self._for_reference(texts)
-        if len(chosen):
-            ids, counts = self._replace_ids(texts, ids, counts, chosen)
+        ids, counts = self._replace_ids(texts, ids, counts, self._for_reference(texts))
+        ids, counts = self._replace_ids(texts, ids, counts, self._documents_with_special(ids, counts))
         self._check_sample(texts, ids, counts)
         return ids, counts
 
@@ -301,9 +300,10 @@ class Tokenizer(Shown):
         return None
 
     def _call_reference(self, texts: list[str], numbers: Sequence[int] | np.ndarray) -> list[Any]:
-        """Return the reference's ids of each text. InputError names the failing text by its number in the batch."""
+        """Return the reference's ids of each text, without special ids where other pieces can replace them. InputError
+        names the failing text by its number in the batch."""
         try:
-            return list(self._source.encode(texts))
+            return [self._with_plain_ids(ids) for ids in self._source.encode(texts)]
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -312,6 +312,39 @@ class Tokenizer(Shown):
                 f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer "
                 f"{self.name!r} fails on it: {reason}. Remove the document, or use another tokenizer"
             ) from None
+
+    def _with_plain_ids(self, ids: Any) -> np.ndarray | None:
+        """Replace special ids by those of other pieces, where the vocabulary has some."""
+        if ids is None:
+            return None
+        ids = np.asarray(ids, np.uint32)
+        places = self._special_places(ids)
+        for place in places[::-1]:
+            plain = self._source.plain_ids(int(ids[place])) or ids[place : place + 1]
+            ids = np.concatenate([ids[:place], np.array(plain, np.uint32), ids[place + 1 :]])
+        return ids
+
+    def _special_places(self, ids: np.ndarray) -> np.ndarray:
+        """Return the places of ids that no text may have. uint32: ids below the first ordinary one are large there."""
+        first, count, is_special = self._ordinary
+        if not len(ids) or (int(ids.min()) >= first and int(ids.max()) < first + count):
+            return np.zeros(0, np.int64)
+        others = np.flatnonzero(ids - np.uint32(first) >= np.uint32(count))
+        return others[is_special[np.minimum(ids[others], len(is_special) - 1)]]
+
+    def _documents_with_special(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the indexes of the documents that have an id that no text may have."""
+        return np.unique(np.searchsorted(np.cumsum(counts), self._special_places(ids), side="right"))
+
+    @functools.cached_property
+    def _ordinary(self) -> tuple[int, int, np.ndarray]:
+        """The longest run of ids without special ones, as (first, count), and whether an id is special."""
+        special = [*self._source.special_ids]
+        is_special = np.zeros(max([self.vocabulary, *special]) + 2, np.bool_)  # the last: every id above
+        is_special[special] = True
+        ends = np.concatenate([[-1], np.flatnonzero(is_special), [len(is_special)]])
+        longest = int(np.diff(ends).argmax())
+        return int(ends[longest]) + 1, int(ends[longest + 1] - ends[longest]) - 1, is_special
 
     @functools.cached_property
     def _comparison(self) -> Comparison:
@@ -350,6 +383,8 @@ class Tokenizer(Shown):
         self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, chosen: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Put the reference's ids in place of those of the chosen texts."""
+        if not len(chosen):
+            return ids, counts
         found, sizes = self._encode_with_reference(texts.take(chosen), chosen)
         ends = np.cumsum(counts)
         cuts = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).reshape(-1)
@@ -376,7 +411,7 @@ class Tokenizer(Shown):
                     "max_document_bytes"
                 )
             counts.extend(map(len, encoded))
-            arrays.extend(np.asarray(ids, np.uint32) for ids in encoded)
+            arrays.extend(encoded)
         return np.concatenate([np.empty(0, np.uint32), *arrays]), np.array(counts, np.int64)
 
     def check_ids(self, texts: pa.LargeStringArray, numbers: np.ndarray, ids: list[np.ndarray]) -> None:

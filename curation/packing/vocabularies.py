@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,8 +24,10 @@ from curation.models.tokenizer_files import parse_tokenizer
 from curation.packing.added_tokens import (
     has_rules,
     json_for_gigatoken,
+    plain_ids,
     special_texts,
     steps_of,
+    texts_to_rename,
     unknown_token,
     with_renamed_tokens,
     without_merges,
@@ -99,6 +102,7 @@ class Vocabulary(NamedTuple):
     piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
     split: Callable[[], str] = lambda: ""  # how properties of characters cut a text, as `unicode_differences.Entry`
     special_ids: Collection[int] = ()  # ids that no text may have
+    plain_ids: Callable[[int], list[int]] = lambda id_: []  # what replaces such an id of `encode`; none: nothing can
     pieces: Sequence[str] = ()  # texts that gigatoken may find otherwise than the reference
     differing: Collection[str] = ()  # pieces for the reference; gigatoken does not know them
 
@@ -330,9 +334,10 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     added = tokenizer.get_added_tokens_decoder()
     marked = [added[i].content for i in sorted(added) if added[i].special]
     specials = special_texts(content["model"], marked)
-    changed = with_renamed_tokens(content, specials)
-    renamed = data if changed is content else json.dumps(changed).encode()
-    encoder = tokenizer if changed is content else parse_tokenizer(renamed)[0]
+    encoder, renamed = tokenizer, data
+    if texts := texts_to_rename(content["model"], specials):
+        renamed = json.dumps(with_renamed_tokens(content, texts)).encode()
+        encoder, _ = parse_tokenizer(renamed)
     encoder.no_padding()
     encoder.no_truncation()
     encoder.encode_special_tokens = True  # special tokens in a text are plain text
@@ -341,6 +346,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     config = _read_config(config_path or path.with_name(CONFIG_FILE))
     eod = _special_id(tokenizer, _text(config.eos_token), EOD_TEXTS)
     bos = _special_id(tokenizer, _text(config.bos_token), BOS_TEXTS)
+    plain_text = cache(lambda: plain_ids(json.loads(data), specials))
     unknown = {tokenizer.token_to_id(unknown_token(content["model"]))} - {eod, bos}
     return Vocabulary(
         kind="huggingface",
@@ -349,6 +355,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         bos=bos,
         special_tokens=marked,
         special_ids={*map(tokenizer.token_to_id, specials)} - unknown,
+        plain_ids=without_panics()(cache(lambda id_: plain_text()(tokenizer.id_to_token(id_)))),
         pieces=[token.content for token in added.values()],
         differing=[token["content"] for token in content.get("added_tokens") or [] if has_rules(token)],
         digest=hashlib.sha256(data).hexdigest(),
