@@ -96,7 +96,7 @@ class Tokenizer(Shown):
     name            `TokenizerSpec.name`
     kind            "tiktoken", "huggingface" or "sentencepiece"
     vocabulary      number of tokens with added ones, Megatron's V
-    eod, bos        ids of the end-of-document and begin-of-sequence token, or None
+    eod, bos, pad   ids of the end-of-document, begin-of-sequence and padding token, or None
     special_tokens  texts of the special tokens
     dtype           dtype of packed ids: uint16 for a `vocabulary` below 65500, else int32 (`choose_dtype`)
     digest          SHA-256 of the vocabulary in hexadecimal. tiktoken: of the ranks in `.tiktoken` form, whatever file
@@ -118,6 +118,7 @@ class Tokenizer(Shown):
         self.vocabulary = vocabulary.size
         self.eod = vocabulary.eod
         self.bos = vocabulary.bos
+        self.pad = vocabulary.pad
         self.special_tokens = vocabulary.special_tokens
         self.digest = vocabulary.digest
         self.dtype = choose_dtype(vocabulary.size)
@@ -252,6 +253,10 @@ class Tokenizer(Shown):
         name = self._source.piece(token)
         is_named = name is not None and (name in ("<unk>", "[UNK]") or name.startswith("<0x"))
         return str(name) if is_named or name in self.special_tokens else self.decode([token])
+
+    def named(self, token: int) -> str:
+        """Return the name and the id of a special token, as in "</s> 2"."""
+        return f"{self._source.piece(token) or self.decode([token])} {token}"
 
     def _find_special_ids(self) -> tuple[list[int], list[int]]:
         bos = [self._require_token(self.bos, "prepend_bos", "a begin-of-sequence")] if self.spec.prepend_bos else []

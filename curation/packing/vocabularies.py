@@ -69,6 +69,7 @@ CONFIG_FILE = "tokenizer_config.json"  # next to a tokenizer.json
 FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")  # in a folder, the first that exists
 SUFFIXES = (".json", ".model", ".tiktoken", ".txt")
 EOD_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
+PAD_TEXTS = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
 BOS_TEXTS = ("<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
 
 
@@ -101,6 +102,7 @@ class Vocabulary(NamedTuple):
     byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
     piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
     split: Callable[[], str] = lambda: ""  # how properties of characters cut a text, as `unicode_differences.Entry`
+    pad: int | None = None
     special_ids: Collection[int] = ()  # ids that no text may have
     plain_ids: Callable[[int], list[int]] = lambda id_: []  # what replaces such an id of `encode`; none: nothing can
     pieces: Sequence[str] = ()  # texts that gigatoken may find otherwise than the reference
@@ -224,11 +226,12 @@ def _of_ranks(path: Path, ranks: Ranks) -> Vocabulary:
     found = tiktoken_vocabulary(ranks.encoding, None)
     ids = dict(zip(found.special_tokens, found.special_ids, strict=True))
     config = _read_config(path.with_name(CONFIG_FILE))
-    eod, bos = (
-        next((ids[text] for text in ([configured] if configured else usual) if text in ids), None)
-        for configured, usual in ((_text(config.eos_token), EOD_TEXTS), (_text(config.bos_token), BOS_TEXTS))
+    named = (config.eos_token, EOD_TEXTS), (config.bos_token, BOS_TEXTS), (config.pad_token, PAD_TEXTS)
+    eod, bos, pad = (
+        next((ids[text] for text in ([_text(token)] if token else usual) if text in ids), None)
+        for token, usual in named
     )
-    found = found._replace(eod=eod, bos=bos)
+    found = found._replace(eod=eod, bos=bos, pad=pad)
     normalize, encode = ranks.normalize, found.encode
     if normalize is None:
         return found
@@ -353,6 +356,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         size=size,
         eod=eod,
         bos=bos,
+        pad=_special_id(tokenizer, _text(config.pad_token), PAD_TEXTS),
         special_tokens=marked,
         special_ids={*map(tokenizer.token_to_id, specials)} - unknown,
         plain_ids=without_panics()(cache(lambda id_: plain_text()(tokenizer.id_to_token(id_)))),
@@ -417,6 +421,7 @@ class _Config(msgspec.Struct):
 
     eos_token: str | _AddedToken | None = None
     bos_token: str | _AddedToken | None = None
+    pad_token: str | _AddedToken | None = None
 
 
 def _read_config(path: Path) -> _Config:
@@ -425,7 +430,7 @@ def _read_config(path: Path) -> _Config:
     try:
         content = path.read_bytes().decode()
         config = msgspec.convert(json.loads(content), _Config)
-        for text in (_text(config.eos_token), _text(config.bos_token)):
+        for text in (_text(config.eos_token), _text(config.bos_token), _text(config.pad_token)):
             text.encode()  # fails for a lone surrogate, which JSON can spell
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise TokenizerError(
@@ -468,6 +473,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         size=size,
         eod=model.eos_id() if model.eos_id() >= 0 else None,
         bos=model.bos_id() if model.bos_id() >= 0 else None,
+        pad=model.pad_id() if model.pad_id() >= 0 else None,
         special_tokens=[pieces[i] for i in control],
         special_ids=control,
         pieces=_sentencepiece_texts(data, [NORMAL]),
