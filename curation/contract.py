@@ -254,8 +254,9 @@ class Engine(Protocol):
         """Return the ids of all documents back to back, and how many each has.
 
         Ids have the type `tokenizer.dtype`, and include the begin-of-sequence and end-of-document tokens of the
-        tokenizer's spec. Lengths are int32. A document without tokens has length 0. IntegrityError: ids of a sample
-        of the documents differ from those of the tokenizer's library."""
+        tokenizer's spec. Lengths are int32. A document without tokens has length 0, and so has one of
+        `Tokenizer.special_piece`. IntegrityError: ids of a sample of the documents differ from those of the
+        tokenizer's library."""
         ...
 
     # dedup.py

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens of a cuDF string column: pre-tokens, their ids and the special ids on the device.
 
-The host encodes with tokenizers that have no flat form, documents of more than MAX_BYTES, and pre-tokens of more than
-`token_kernels.MERGED_BYTES` that are no token. It checks one document in a thousand with the tokenizer's library.
+The host encodes with tokenizers that have no flat form, documents of more than MAX_BYTES, batches with an id that
+no text may have, and pre-tokens of more than `token_kernels.MERGED_BYTES` that are no token. It checks one document in
+a thousand with the tokenizer's library.
 """
 
 from functools import cache
@@ -36,13 +37,16 @@ class _Tables(NamedTuple):
     tokens: TokenTable
     byte_ids: cp.ndarray
     pairs: cp.ndarray
+    is_special: cp.ndarray  # bool, by id
 
 
 @shared(4)
 def _device_tables(tokenizer: "Tokenizer") -> _Tables:
     flat = tokenizer.flat_tables
     tokens = TokenTable(*map(cp.asarray, flat.tokens[:4]), flat.tokens.longest)
-    return _Tables(cp.asarray(flat.pages), cp.asarray(flat.classes), tokens, *map(cp.asarray, flat[4:6]))
+    return _Tables(
+        cp.asarray(flat.pages), cp.asarray(flat.classes), tokens, *map(cp.asarray, (*flat[4:6], tokenizer.is_special))
+    )
 
 
 class _Merged(NamedTuple):
@@ -87,8 +91,11 @@ def _merge(data: cp.ndarray, pieces: Pieces, missing: cp.ndarray, tokenizer: "To
     return _Merged(starts, pool, counts, _encode_on_host(data, pieces, missing[~on_device], tokenizer))
 
 
-def _tokenize_batch(data: cp.ndarray, offsets: cp.ndarray, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
-    """(ids with special ids, lengths) of documents of together less than 2^31 bytes, at least one."""
+def _tokenize_batch(
+    data: cp.ndarray, offsets: cp.ndarray, tokenizer: "Tokenizer"
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """(ids with special ids, lengths) of documents of together less than 2^31 bytes, at least one. None: a text has the
+    id of a special token, which the host replaces."""
     tables, flat = _device_tables(tokenizer), tokenizer.flat_tables
     blocks = eight_byte_blocks(data)
     pieces = token_kernels.find_pieces(data, blocks, offsets, flat.pattern, tables.pages, tables.classes)
@@ -114,7 +121,11 @@ def _tokenize_batch(data: cp.ndarray, offsets: cp.ndarray, tokenizer: "Tokenizer
     opens = cp.isin(long, pieces.rows) if bos != token_kernels.NO_ID else cp.zeros(long.size, bool)
     for first, found in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
         out[first : first + len(found)] = cp.asarray(found)
-    return download(out.astype(tokenizer.dtype)), cp.asnumpy(lengths).astype(np.int32)
+    sizes = cp.asnumpy(lengths).astype(np.int32)
+    added = sum(int(tokenizer.is_special[token]) for token in (bos, eod) if token != token_kernels.NO_ID)
+    if int(tables.is_special[out].sum()) != added * np.count_nonzero(sizes):
+        return None
+    return download(out.astype(tokenizer.dtype)), sizes
 
 
 def _tokenize_on_host(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
@@ -133,13 +144,14 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
             first = last
             continue
         try:
-            found.append(_tokenize_batch(data, offsets[first : last + 1], tokenizer))
+            batch = _tokenize_batch(data, offsets[first : last + 1], tokenizer)
         except MemoryError as error:
             if limit <= MIN_BATCH_BYTES:
                 raise out_of_memory(int(byte_starts[last] - byte_starts[first])) from error
             warn_of_short_memory()
             limit //= 2
         else:
+            found.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
             first = last
     ids, lengths = map(np.concatenate, zip(*found, strict=True))
     return ids, lengths

@@ -74,15 +74,19 @@ class TokenFiles:
         self.special_hits = self.tokenised = self.tokenless = self.seen = 0
         self.losses = Losses()
 
-    def write(self, text: pa.ChunkedArray, splits: np.ndarray | None = None, column: Text | None = None) -> None:
+    def write(
+        self, text: pa.ChunkedArray, splits: np.ndarray | None = None, column: Text | None = None
+    ) -> list[tuple[int, str]]:
         """Tokenise documents and append their ids and lengths (int32) to the files of their splits.
+
+        Return (position, special token) of the documents that get no tokens: see `Tokenizer.special_piece`.
 
         splits   the number of the split of each document, as `assign_splits` returns it; None in a run without splits
         column   the same texts in a frame of the engine; None: they are not in a frame yet
         """
         import pyarrow as pa
 
-        done = 0
+        done, rejected = 0, []
         for chunk in map(as_large_strings, [text.combine_chunks()] if column is not None else text.chunks):
             texts = self.engine.from_arrow(pa.table({TEXT: chunk}))[TEXT] if column is None else column
             all_ids, all_lengths = self.engine.tokenize(texts, self.tokenizer)
@@ -90,7 +94,10 @@ class TokenFiles:
             self.special_hits += self.tokenizer.count_specials(chunk)
             self.losses.add_documents(self.tokenizer, chunk, all_ids, all_lengths, self._compared_rows(len(chunk)))
             self.tokenised += int(np.count_nonzero(all_lengths))
-            self.tokenless += _count_with_text(chunk, all_lengths == 0)
+            without = _with_text(chunk, all_lengths == 0)
+            found = [(done + row, self.tokenizer.special_piece(chunk[row].as_py())) for row in without.tolist()]
+            rejected += [(row, piece) for row, piece in found if piece]
+            self.tokenless += sum(not piece for _, piece in found)
             numbers = np.zeros(0, np.uint8) if splits is None else splits[done : done + len(chunk)]
             done += len(chunk)
             for number, split in enumerate(self.splits):
@@ -101,6 +108,7 @@ class TokenFiles:
                     write_array(file, values)
                     begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
+        return rejected
 
     def _compared_rows(self, count: int) -> Iterable[int]:
         """Return which of the next documents to decode: they depend on their positions in the part alone."""
@@ -141,15 +149,14 @@ class TokenFiles:
         }
 
 
-def _count_with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
-    """Count the chosen documents with more than white space. Some tokenizers have no tokens for white space."""
+def _with_text(chunk: pa.Array, chosen: np.ndarray) -> np.ndarray:
+    """Return which of the chosen documents have more than white space. Some tokenizers have no tokens for it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not chosen.any():
-        return 0
-    lengths = pc.binary_length(pc.utf8_trim_whitespace(chunk.filter(pa.array(chosen))))
-    return int(np.count_nonzero(lengths.to_numpy(zero_copy_only=False)))
+    rows = np.flatnonzero(chosen)
+    lengths = pc.binary_length(pc.utf8_trim_whitespace(chunk.take(pa.array(rows))))
+    return rows[lengths.fill_null(0).to_numpy(zero_copy_only=False) > 0]
 
 
 Parts = Sequence[tuple[int, str]]  # number and input of each output part

@@ -199,11 +199,21 @@ class Tokenizer(Shown):
 
         Special tokens spelled out in a text are plain text. InputError: nulls, another type, or a text that the
         reference cannot encode. IntegrityError: gigatoken fails, or differs from the reference; the message names the
-        text's index.
+        text's index; or an id is not below `vocabulary`.
         """
-        texts = as_large_strings(texts)
-        if not self.fast:
-            return self._encode_with_reference(texts, range(len(texts)))
+        ids, counts, _ = self._encode(as_large_strings(texts))
+        return ids, counts
+
+    def _encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `encode`, with the places of special ids that nothing can replace."""
+        ids, counts = self._encode_fast(texts) if self.fast else self._encode_with_reference(texts, range(len(texts)))
+        places = self.special_places(ids)
+        if self.fast and len(places):
+            ids, counts = self._replace_ids(texts, ids, counts, _documents_at(places, counts))
+            places = self.special_places(ids)
+        return ids, counts, places
+
+    def _encode_fast(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         try:
             with without_panics():
                 ids, counts = self._pool.encode(texts)
@@ -215,19 +225,21 @@ class Tokenizer(Shown):
                 "Report it to gigatoken. To encode only with the reference, uninstall gigatoken."
             ) from None
         ids, counts = self._replace_ids(texts, ids, counts, self._for_reference(texts))
-        ids, counts = self._replace_ids(texts, ids, counts, self._documents_with_special(ids, counts))
         self._check_sample(texts, ids, counts)
         return ids, counts
 
     def pack(self, texts: pa.LargeStringArray) -> Packed:
         """Encode `texts` and add begin-of-sequence and end-of-document tokens to every document that has tokens.
 
-        No document is dropped: one without tokens has length 0. Ids are checked before they are narrowed to `dtype`.
-        IntegrityError: an id not below `vocabulary`, or a document of 2^31 tokens or more. Further errors: see
+        No document is dropped: one without tokens has length 0, and so has one of `special_piece`. Ids are checked
+        before they are narrowed to `dtype`. IntegrityError: a document of 2^31 tokens or more. Further errors: see
         `encode`.
         """
-        ids, counts = self.encode(as_large_strings(texts))
-        self._check_range(ids)
+        ids, counts, places = self._encode(as_large_strings(texts))
+        if len(places):
+            is_kept = np.ones(len(counts), np.bool_)
+            is_kept[_documents_at(places, counts)] = False
+            ids, counts = ids[np.repeat(is_kept, counts)], np.where(is_kept, counts, 0)
         bos, eod = self.special_ids
         lengths = np.where(counts > 0, counts + len(bos) + len(eod), 0)
         if len(lengths) and lengths.max() > MAX_SEQUENCE_TOKENS:
@@ -237,6 +249,14 @@ class Tokenizer(Shown):
             )
         ids = _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype)
         return Packed(ids, lengths.astype(np.int32))
+
+    def special_piece(self, text: str) -> str:
+        """Return a special token that the ids of a text would have, "" if there is none.
+
+        There should be none: `load_tokenizer` refuses a tokenizer that cannot do without the token."""
+        ids = self._call_reference([text], [0])[0]
+        places = np.zeros(0, np.int64) if ids is None else self.special_places(ids)
+        return self.piece(int(ids[places[0]])) if len(places) else ""
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""
@@ -292,6 +312,17 @@ class Tokenizer(Shown):
                 f"tokenizer {self.name!r} cannot encode {PROBES[number][:SHOWN_CHARACTERS]!r}: {reason}. Correct its "
                 "file, or use another tokenizer."
             )
+        self._check_special_texts()
+
+    def _check_special_texts(self) -> None:
+        """TokenizerError: a special token whose text gives its id, and for which the model has no other pieces."""
+        for text in self.special_tokens if self._source.special_ids else ():
+            if self._first_failure([text]) is None and (piece := self.special_piece(text)):
+                raise TokenizerError(
+                    f"tokenizer {self.name!r} has no pieces for the text of its special token {piece!r} except the "
+                    "token, so documents with this text would be cut there. Remove the token from the special tokens "
+                    "of its file, or use another tokenizer."
+                )
 
     def _first_failure(self, texts: Sequence[str]) -> tuple[int, str] | None:
         """Return (number, error) of the first text on which the reference raises, or None."""
@@ -308,7 +339,7 @@ class Tokenizer(Shown):
         """Return the reference's ids of each text, without special ids where other pieces can replace them. InputError
         names the failing text by its number in the batch."""
         try:
-            return [self._with_plain_ids(ids) for ids in self._source.encode(texts)]
+            found = list(self._source.encode(texts))
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -317,39 +348,46 @@ class Tokenizer(Shown):
                 f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer "
                 f"{self.name!r} fails on it: {reason}. Remove the document, or use another tokenizer"
             ) from None
+        return [self._with_plain_ids(ids) for ids in found]
 
     def _with_plain_ids(self, ids: Any) -> np.ndarray | None:
         """Replace special ids by those of other pieces, where the vocabulary has some."""
         if ids is None:
             return None
         ids = np.asarray(ids, np.uint32)
-        places = self._special_places(ids)
+        places = self.special_places(ids)
         for place in places[::-1]:
             plain = self._source.plain_ids(int(ids[place])) or ids[place : place + 1]
             ids = np.concatenate([ids[:place], np.array(plain, np.uint32), ids[place + 1 :]])
         return ids
 
-    def _special_places(self, ids: np.ndarray) -> np.ndarray:
-        """Return the places of ids that no text may have. uint32: ids below the first ordinary one are large there."""
+    def special_places(self, ids: np.ndarray) -> np.ndarray:
+        """Return the places of ids that no text may have. IntegrityError: an id not below `vocabulary`."""
         first, count, is_special = self._ordinary
-        if not len(ids) or (int(ids.min()) >= first and int(ids.max()) < first + count):
+        largest = int(ids.max()) if len(ids) else -1
+        if largest < first + count and (not first or not len(ids) or int(ids.min()) >= first):
             return np.zeros(0, np.int64)
-        others = np.flatnonzero(ids - np.uint32(first) >= np.uint32(count))
-        return others[is_special[np.minimum(ids[others], len(is_special) - 1)]]
+        if largest >= self.vocabulary:
+            raise IntegrityError(
+                f"tokenizer {self.name!r} gave id {largest}, expected ids below its vocabulary of {self.vocabulary}. "
+                "Its files do not belong together: download them again."
+            )
+        others = np.flatnonzero((ids < first) | (ids >= first + count))
+        return others[is_special[ids[others]]]
 
-    def _documents_with_special(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the indexes of the documents that have an id that no text may have."""
-        return np.unique(np.searchsorted(np.cumsum(counts), self._special_places(ids), side="right"))
+    @functools.cached_property
+    def is_special(self) -> np.ndarray:
+        """bool, shape (vocabulary,): whether an id is one that no text may have."""
+        found = np.zeros(self.vocabulary, np.bool_)
+        found[[number for number in self._source.special_ids if number < self.vocabulary]] = True
+        return found
 
     @functools.cached_property
     def _ordinary(self) -> tuple[int, int, np.ndarray]:
-        """The longest run of ids without special ones, as (first, count), and whether an id is special."""
-        special = [*self._source.special_ids]
-        is_special = np.zeros(max([self.vocabulary, *special]) + 2, np.bool_)  # the last: every id above
-        is_special[special] = True
-        ends = np.concatenate([[-1], np.flatnonzero(is_special), [len(is_special)]])
+        """The longest run of ids without special ones, (first, count), and `is_special`."""
+        ends = np.concatenate([[-1], np.flatnonzero(self.is_special), [self.vocabulary]])
         longest = int(np.diff(ends).argmax())
-        return int(ends[longest]) + 1, int(ends[longest + 1] - ends[longest]) - 1, is_special
+        return int(ends[longest]) + 1, int(ends[longest + 1] - ends[longest]) - 1, self.is_special
 
     @functools.cached_property
     def _comparison(self) -> Comparison:
@@ -440,13 +478,6 @@ class Tokenizer(Shown):
                 "uninstall gigatoken' and the command again with a new --output: ids already written may be wrong."
             )
 
-    def _check_range(self, ids: np.ndarray) -> None:
-        if len(ids) and ids.max() >= self.vocabulary:
-            raise IntegrityError(
-                f"tokenizer {self.name!r} gave id {int(ids.max())}, expected ids below its vocabulary of "
-                f"{self.vocabulary}. Its files do not belong together: download them again."
-            )
-
     def count_specials(self, texts: pa.LargeStringArray) -> int:
         """Return the number of occurrences of the text of a special token."""
         import pyarrow.compute as pc
@@ -528,6 +559,11 @@ def _first_difference(
         if reference is not None and not np.array_equal(ids[ends[index] - counts[index] : ends[index]], reference):
             return int(index)
     return None
+
+
+def _documents_at(places: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the indexes of the documents with ids at these places."""
+    return np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
 
 
 def _add_special_ids(

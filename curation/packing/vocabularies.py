@@ -209,7 +209,7 @@ def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
         eod=eod,
         bos=ids.get("<|startoftext|>", eod),  # GPT-2 has one token for begin and end
         special_tokens=specials,
-        special_ids=ids.values(),
+        special_ids=encoding._special_tokens.values(),  # one may have the text of an ordinary token
         pieces=specials,
         digest=hashlib.sha256(ranks).hexdigest(),
         versions={"tiktoken": package_version("tiktoken")},

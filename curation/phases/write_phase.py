@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from curation.planning.stored_plan import Plan
 
 
+NAMED_DOCUMENTS = 10  # of each part, that get no tokens since their ids would have special ones
+
+
 class OutputPart(NamedTuple):
     """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are written.
 
@@ -123,7 +126,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     schema = document_schema(plan.slices.carried, plan.recipe.stages, splits=bool(output.splits))
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
-    tally["copy"] = part.copy
+    tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}
     lengths, languages = Tally(), Counter[str]()
     engine = load_engine(job.engine)
     files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
@@ -151,7 +154,10 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
             lengths.add(tally_of(sizes))
             languages += count_languages(plan.recipe.stages, table)
             if tokens:
-                tokens.write(table.column(TEXT), splits, None if frame is None else frame[TEXT])
+                found = tokens.write(table.column(TEXT), splits, None if frame is None else frame[TEXT])
+                names = [[table["doc"][row].as_py(), piece] for row, piece in found[:NAMED_DOCUMENTS]]
+                tally["untokenised"] += len(found)
+                tally["untokenised_names"] = [*tally["untokenised_names"], *names][:NAMED_DOCUMENTS]
             note.write(tally["documents"], tally["bytes"], tally["documents"])
     if tokens:
         tally |= tokens.counts()

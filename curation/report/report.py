@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from curation import errors
 from curation.packing.blends import meta_files, small_pairs, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
@@ -64,9 +65,10 @@ def build(
     documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
     counted_stages  the count and the lines under the funnel of each stage, in recipe order
     totals          the done-records of the slices, first segment
-    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms; `texts`,
-                    samples; `measured`, of each filter; `lost`, warnings about groups of documents; `largest`,
-                    the reasons that remove most documents of each input and language
+    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms;
+                    `untokenised`, documents without tokens; `texts`, samples; `measured`, of each filter; `lost`,
+                    warnings about groups of documents; `largest`, the reasons that remove most documents of each
+                    input and language
     digests         path -> SHA-256 of the outputs that are already written
     """
     plan, folder = context.plan, context.folder
@@ -75,6 +77,8 @@ def build(
     parts = output_records["parts"]
     digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
     tokens = _token_report(plan, parts)
+    if untokenised := output_records["untokenised"]:
+        tokens["untokenised"] = untokenised
     pairs, forms = output_records["tokens"]
     tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
     if "megatron" in plan.recipe.output.formats:
@@ -116,6 +120,7 @@ def build(
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
             *(losses_of(parts).warning(tokenizer.name) if tokenizer else []),
+            *(untokenised_warning(tokenizer, parts, output_records["untokenised"]) if tokenizer else []),
             *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, slices, records),
@@ -229,6 +234,23 @@ def warnings(stages: Sequence[StageCount]) -> list[str]:
             )
             break
     return messages
+
+
+def untokenised_warning(
+    tokenizer: Tokenizer, parts: Sequence[dict[str, Any]], named: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Return the warning that documents have no tokens since their ids would have special ones; an empty list if there
+    are none. `named` are the first ones."""
+    if not named:
+        return []
+    first = named[0]
+    place = first["file"] if first["line"] is None else f"{first['file']}, line {first['line']}"
+    documents = errors.counted(sum(part.get("untokenised", 0) for part in parts), "document")
+    return [
+        f"{documents} got no tokens, since tokenizer {tokenizer.name} gives the id of a special token inside the text: "
+        f"{first['token']!r} in document {first['doc']} ({place}), for example. report.json names them under "
+        "tokens.untokenised. Remove the token from the texts, or use another tokenizer"
+    ]
 
 
 def _token_report(plan: Plan, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

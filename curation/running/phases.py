@@ -156,10 +156,24 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         "copies": copies,
         "texts": shown,
         "measured": sample_measures(recipe, filters, counts, shown, numbering.offsets),
+        "untokenised": _untokenised(part_records, numbering, locations),
         "lost": texts.warn_of_lost_groups(counts, lost.groups(part_records)),
         "largest": {"sources": largest(lost.removed), "languages": largest(lost.of_languages)},
     }
     return _conclude(context, counts, first, output_records, digests)
+
+
+def _untokenised(
+    records: Sequence[dict[str, Any]], numbering: Numbering, locations: LocationTable
+) -> list[dict[str, Any]]:
+    """The first documents of each part that get no tokens, since their ids would have special ones."""
+    found = []
+    for doc, token in (entry for record in records for entry in record.get("untokenised_names", ())):
+        number = int(np.searchsorted(numbering.offsets, doc, side="right")) - 1
+        place = locations.columns(number, np.array([doc - int(numbering.offsets[number])]))
+        names = {name: column[0].as_py() for name, column in place.items()}
+        found.append({"source": numbering.slices[number].source, **names, "doc": doc, "token": token})
+    return found
 
 
 def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], numbering: Numbering) -> None:
