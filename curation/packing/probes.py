@@ -81,7 +81,7 @@ def compare(fast: Encode, reference: Encode, pieces: Sequence[str], differing: I
             if _differ(ours, theirs):
                 found.update(blamed)
     if everywhere := found & {"▁"}:
-        return Comparison(f"gigatoken differs from {name} on {everywhere.pop()!r}, which stands for every space")
+        return Comparison(f"gigatoken differs from {name} on {everywhere.pop()!r}, which every space becomes")
     pattern = pattern_of(found)
     plain = [text for text in PROBES if text is not SPELLED or not (pattern and re.search(pattern, text))]
     for text, ours, theirs in zip(plain, fast(plain), reference(plain), strict=True):

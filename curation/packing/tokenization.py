@@ -49,6 +49,7 @@ CHECK_EVERY = 1000  # one document in so many is checked by the reference
 
 REFERENCE_DOCUMENTS = 256  # in one call of the reference: `tokenizers` holds about 100 bytes per token in a call
 
+REVISION = 2  # 2: special tokens are plain text for every model, and some pieces are for the reference
 MAX_SPECIAL_CHARACTERS = 10_000  # RE2 refuses patterns of some megabytes
 
 
@@ -184,8 +185,10 @@ class Tokenizer(Shown):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """SHA-256 and special ids. They differ between tokenizers of one spec whose files differ."""
-        return {"sha256": self.digest, "eod": self.eod, "bos": self.bos}
+        """SHA-256 and special ids, which differ between tokenizers of one spec whose files differ; and a revision,
+        raised when a new version gives other ids for the same file."""
+        revision = {} if self.kind == "tiktoken" else {"revision": REVISION}
+        return {"sha256": self.digest, "eod": self.eod, "bos": self.bos} | revision
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[TokenizerSpec]]:
         return load_tokenizer, (self.spec,)
