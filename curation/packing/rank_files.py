@@ -141,7 +141,7 @@ def is_tekken(data: bytes) -> bool:
     """Return whether a JSON file has the form of `tekken.json`, whatever its name."""
     try:
         form = msgspec.json.decode(data, type=_Form)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return bool(bytes(form.config) and bytes(form.vocab)) and not bytes(form.model)
 
@@ -157,8 +157,10 @@ def read_tekken(path: Path, data: bytes) -> Ranks:
         if any(token.rank != number for number, token in enumerate(tokens)):
             raise ValueError("tokens are not in the order of their ranks")
         ranks = {token.token_bytes: count + token.rank for token in tokens}
+        if len(ranks) != len(tokens) or not ranks.keys() >= {bytes([byte]) for byte in range(256)}:
+            raise ValueError("tokens are repeated, or a byte has no token")
         specials = _tekken_specials(found.special_tokens, count)
-    except ValueError as error:  # msgspec's errors are ValueErrors
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise TokenizerError(
             f"expected Mistral's tekken format in {path}: {error}. Download the file again, or use the tokenizer.json "
             "of the same model."
@@ -197,7 +199,7 @@ def is_pair(path: Path, data: bytes) -> bool:
         return path.name.endswith(MERGES)
     try:
         return len(msgspec.json.decode(data, type=dict[str, int])) > 0
-    except ValueError:
+    except (ValueError, RecursionError):
         return path.name.endswith(VOCAB)
 
 
@@ -220,7 +222,7 @@ def tokenizer_json_of_pair(path: Path, config_path: Path) -> bytes:
         config = msgspec.json.decode(config_path.read_bytes(), type=_Config) if config_path.is_file() else _Config()
         if path.with_name(ADDED).is_file() and not config.added_tokens_decoder:
             raise ValueError(f"{ADDED} does not say which tokens are special")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TokenizerError(
             f"expected vocab.json, merges.txt and, if there is one, tokenizer_config.json of one tokenizer at {path}: "
             f"{error}. Use the tokenizer.json of the same model."

@@ -120,11 +120,10 @@ def losses_of(records: Iterable[dict[str, Any]]) -> Losses:
 def special_tokens_line(tokenizer: Tokenizer) -> str:
     """Return the line with the names of the special tokens, and which of them a run writes."""
     before, after = tokenizer.special_ids
-    places = (
-        ("begin of sequence", tokenizer.bos, "before each document" if before else "not written"),
-        ("end of document", tokenizer.eod, "after each document" if after else "not written"),
-        ("padding", tokenizer.pad, "not written to documents"),
+    tokens = ("end", tokenizer.eod, after), ("begin", tokenizer.bos, before), ("padding", tokenizer.pad, ())
+    return "special tokens: " + ", ".join(
+        f"no {name}"
+        if token is None
+        else f"{name} {tokenizer.named(token)} ({'written' if written else 'not written'})"
+        for name, token, written in tokens
     )
-    parts = (f"{name} {tokenizer.named(token)} ({place})" for name, token, place in places if token is not None)
-    lacking = [name for name, token, _ in places if token is None]
-    return f"tokenizer {tokenizer.name}: " + ", ".join([*parts, *(f"no {name}" for name in lacking)])
