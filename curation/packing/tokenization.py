@@ -57,7 +57,8 @@ class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The tokenizer of a run, and the special tokens that it adds to each document.
 
     name         a tiktoken encoding (`gpt2`, `cl100k_base`, ...), the path of a Hugging Face `tokenizer.json`, of a
-                 SentencePiece `.model` or of a folder with one of them, or a repository of the Hugging Face hub:
+                 SentencePiece `.model`, of another file of `docs/tokenizer_files.md` or of a folder with one of them,
+                 or a repository of the Hugging Face hub:
                  `hub:ORG/NAME`, or `ORG/NAME` where no such path exists
     append_eod   put the end-of-document token after every document that has tokens
     prepend_bos  put the begin-of-sequence token before every document that has tokens

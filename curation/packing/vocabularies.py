@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load vocabularies: tiktoken encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`, and those `rank_files`.
+"""Load vocabularies: tiktoken encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`, and rank files.
 
 A loader returns the reference's `encode` and `decode`, and a function that builds a gigatoken object of the same
 vocabulary. Both encode special tokens spelled out in a text as plain text.
@@ -34,6 +34,8 @@ from curation.packing.added_tokens import (
 )
 from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
 from curation.packing.rank_files import (
+    MERGES,
+    VOCAB,
     Ranks,
     is_pair,
     is_rank_file,
@@ -127,10 +129,10 @@ def load_vocabulary(name: str) -> Vocabulary:
     path = _local_file(name)
     if path.is_file():
         return _load_file(path)
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in (".json", ".model"):
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in SUFFIXES:
         return _load_from_hub(name)
     hint = near_or_nothing(name, names) or ". Correct tokenizer.name."
-    if os.sep in name or name.endswith((".json", ".model")):
+    if os.sep in name or name.endswith(SUFFIXES):
         hint = advice(name) or hint
     raise TokenizerError(
         f"expected a tiktoken encoding ({', '.join(sorted(names))}), an existing tokenizer.json, folder or .model, or "
@@ -143,11 +145,12 @@ def vocabulary_files(name: str) -> list[Path]:
     names and the hub."""
     if name.startswith("hub:") or name in _tiktoken_names() or not (path := _local_file(name)).is_file():
         return []
-    return list(dict.fromkeys([path, *pair_of(path), path.with_name(CONFIG_FILE)]))
+    pair = pair_of(path) if path.name.endswith((VOCAB, MERGES)) else ()
+    return list(dict.fromkeys([path, *pair, path.with_name(CONFIG_FILE)]))
 
 
 def read_tokenizer_json(path: Path, config_path: Path | None = None) -> bytes:
-    """Return the bytes of a tokenizer.json, or those that a vocabulary with merges amounts to."""
+    """Return the bytes of a tokenizer.json, or of the one that is equal to a vocabulary with merges."""
     data = path.read_bytes()
     return tokenizer_json_of_pair(path, config_path or path.with_name(CONFIG_FILE)) if is_pair(path, data) else data
 
