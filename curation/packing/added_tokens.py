@@ -82,8 +82,10 @@ def texts_to_rename(model: dict[str, Any], specials: Collection[str]) -> list[st
     if "merges" not in model:
         return [*specials]
     unknown = unknown_token(model)
+    if unknown not in specials:
+        return []
     is_made = model.get("ignore_merges") or len(without_merges(model, [unknown])["merges"]) < len(model["merges"])
-    return [unknown] if unknown in specials and is_made else []
+    return [unknown] if is_made else []
 
 
 def plain_ids(content: dict[str, Any], specials: Collection[str]) -> Callable[[str], list[int]]:
@@ -96,10 +98,12 @@ def plain_ids(content: dict[str, Any], specials: Collection[str]) -> Callable[[s
     return lambda text: [token.id for token in model.tokenize(text)]
 
 
-def has_rules(token: dict[str, Any]) -> bool:
-    """Whether an added token has rules that gigatoken does not know: it finds the token inside words, and keeps the
-    white space that the token takes."""
-    return any(token.get(rule) for rule in ("single_word", "lstrip", "rstrip"))
+def plain_tokens(content: dict[str, Any], *, with_rules: bool) -> list[dict[str, Any]]:
+    """Return the added tokens that are not special: those with rules that gigatoken does not know, or the others. It
+    finds the former inside words, and keeps the white space that they take."""
+    added = [token for token in content.get("added_tokens") or [] if not token.get("special")]
+    rules = ("single_word", "lstrip", "rstrip")
+    return [token for token in added if with_rules == any(token.get(rule) for rule in rules)]
 
 
 def json_for_gigatoken(content: dict[str, Any], id_of: Callable[[str], int | None]) -> dict[str, Any]:
@@ -108,12 +112,12 @@ def json_for_gigatoken(content: dict[str, Any], id_of: Callable[[str], int | Non
     `id_of` gives the ids of added tokens: `tokenizers` does not use those of the file. ValueError: an added token that
     a normaliser may make of many texts.
     """
-    plain = [token for token in content.get("added_tokens") or [] if not token.get("special")]
+    plain = plain_tokens(content, with_rules=False)
     steps = [*steps_of(content.get("normalizer"))]
-    for token in plain:
+    for token in [*plain, *plain_tokens(content, with_rules=True)]:
         if token.get("normalized", True) and not all(_keeps_text(step, token["content"]) for step in steps):
             raise ValueError(f"the added token {token['content']!r} is found in normalised text")
-    added = [token | {"id": id_of(token["content"])} for token in plain if not has_rules(token)]
+    added = [token | {"id": id_of(token["content"])} for token in plain]
     return content | {"added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
 
 

@@ -22,9 +22,9 @@ import msgspec
 from curation.errors import TokenizerError, near_or_nothing
 from curation.models.tokenizer_files import parse_tokenizer
 from curation.packing.added_tokens import (
-    has_rules,
     json_for_gigatoken,
     plain_ids,
+    plain_tokens,
     special_texts,
     steps_of,
     texts_to_rename,
@@ -107,7 +107,7 @@ class Vocabulary(NamedTuple):
     pad: int | None = None
     special_ids: Collection[int] = ()  # ids that no text may have
     plain_ids: Callable[[int], list[int]] = lambda id_: []  # what replaces such an id of `encode`; none: nothing can
-    pieces: Sequence[str] = ()  # texts that gigatoken may find otherwise than the reference
+    pieces: Callable[[], Sequence[str]] = tuple  # texts that gigatoken may find otherwise than the reference
     differing: Collection[str] = ()  # pieces for the reference; gigatoken does not know them
 
 
@@ -213,7 +213,7 @@ def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
         bos=ids.get("<|startoftext|>", eod),  # GPT-2 has one token for begin and end
         special_tokens=specials,
         special_ids=encoding._special_tokens.values(),  # one may have the text of an ordinary token
-        pieces=specials,
+        pieces=lambda: specials,
         digest=hashlib.sha256(ranks).hexdigest(),
         versions={"tiktoken": package_version("tiktoken")},
         encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
@@ -326,6 +326,13 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         tokenizer, content = parse_tokenizer(data)
         with without_panics():
             _check_growth(path, content.get("normalizer"))
+        added = tokenizer.get_added_tokens_decoder()
+        marked = [added[i].content for i in sorted(added) if added[i].special]
+        specials = special_texts(content["model"], marked)
+        encoder, renamed = tokenizer, data
+        if texts := texts_to_rename(content["model"], specials):
+            renamed = json.dumps(with_renamed_tokens(content, texts)).encode()
+            encoder, _ = parse_tokenizer(renamed)
     except TokenizerError:
         raise
     except Exception as error:
@@ -337,13 +344,6 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
             f"the model of {path} has dropout {tokenizer.model.dropout:g}: each run would draw other ids. Set dropout "
             "to null in the file, or use another tokenizer."
         )
-    added = tokenizer.get_added_tokens_decoder()
-    marked = [added[i].content for i in sorted(added) if added[i].special]
-    specials = special_texts(content["model"], marked)
-    encoder, renamed = tokenizer, data
-    if texts := texts_to_rename(content["model"], specials):
-        renamed = json.dumps(with_renamed_tokens(content, texts)).encode()
-        encoder, _ = parse_tokenizer(renamed)
     encoder.no_padding()
     encoder.no_truncation()
     encoder.encode_special_tokens = True  # special tokens in a text are plain text
@@ -363,8 +363,8 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         special_tokens=marked,
         special_ids={*map(tokenizer.token_to_id, specials)} - unknown,
         plain_ids=without_panics()(cache(lambda id_: plain_text()(tokenizer.id_to_token(id_)))),
-        pieces=[token.content for token in added.values()],
-        differing=[token["content"] for token in content.get("added_tokens") or [] if has_rules(token)],
+        pieces=lambda: [token.content for token in added.values()],
+        differing=[token["content"] for token in plain_tokens(content, with_rules=True)],
         digest=hashlib.sha256(data).hexdigest(),
         versions={"tokenizers": package_version("tokenizers")},
         encode=without_panics()(
@@ -479,7 +479,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         pad=model.pad_id() if model.pad_id() >= 0 else None,
         special_tokens=[pieces[i] for i in control],
         special_ids=control,
-        pieces=_sentencepiece_texts(data, [NORMAL]),
+        pieces=lambda: _sentencepiece_texts(data, [NORMAL]),
         digest=hashlib.sha256(data).hexdigest(),
         versions={"sentencepiece": package_version("sentencepiece")},
         encode=lambda texts: model.encode(texts, out_type=int, num_threads=1),

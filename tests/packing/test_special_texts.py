@@ -124,6 +124,28 @@ def test_tokenizers_without_other_pieces_are_refused(tmp_path):
     assert ids_of(loaded(bpe_json(tmp_path, ["$"], unk_token="a")), ["$b"]) == [[0, 1]]
 
 
+@pytest.mark.parametrize("special", ["1", "é"])
+def test_special_tokens_that_are_a_byte_are_refused(tmp_path, special):
+    """ "1" follows a space at the beginning of a text, and "é" spells the first byte of 64 x 64 other characters."""
+    byte_level(tmp_path, special=[special])
+    made = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert f"of its special token {special!r} except the token" in _refused(tmp_path)
+
+
+def test_ids_of_gigatoken_are_replaced_before_a_sample_is_compared(tmp_path):
+    path = train_tokenizer(tmp_path / "tokenizer.json", SENTENCES, 300)
+    content = json.loads(path.read_bytes())
+    tokens, merges = content["model"]["vocab"], content["model"]["merges"]
+    special = next(left + right for left, right in map(tuple, merges) if (left + right).isascii())
+    content["added_tokens"].append({"id": tokens[special], "content": special, "special": True, "normalized": False}
+                                   | dict.fromkeys(("single_word", "lstrip", "rstrip"), False))  # fmt: skip
+    path.write_text(json.dumps(content))
+    tokenizer = loaded(path)
+    assert tokenizer.fast and tokens[special] not in ids_of(tokenizer, [special])[0]
+
+
 def test_a_document_with_a_special_id_gets_no_tokens(tmp_path, monkeypatch):
     """No file is known to lead here: the model of this one is changed after its check."""
     made = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0, "hello": 1, "world": 2, SPECIAL: 3}, unk_token="[UNK]"))
@@ -251,7 +273,8 @@ def test_pieces_are_blamed_for_what_they_do(monkeypatch):
 
 def test_ids_of_special_tokens_are_found_among_any_others():
     vocabulary = vocabularies.Vocabulary(
-        kind="tiktoken", size=100, eod=0, bos=0, special_tokens=[], digest="", versions={}, encode=list, decode=str,
+        kind="tiktoken", size=100, eod=0, bos=0, special_tokens=[], digest="", versions={}, decode=str,
+        encode=lambda texts: [[] for _ in texts],
         build_fast=list,
     )  # fmt: skip
     for special in ([], [0], [99], [0, 99], [0, 50, 99], [3, 4, 5], [*range(100)]):

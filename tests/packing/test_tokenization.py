@@ -671,9 +671,9 @@ def test_a_rewritten_file_is_another_tokenizer(tmp_path):
     name = word_level(tmp_path)
     before = load_tokenizer(name)
     assert load_tokenizer(name) is before
-    assert load_tokenizer(name).identity == {"sha256": before.digest, "eod": 3, "bos": 4}
+    assert load_tokenizer(name).identity == {"sha256": before.digest, "eod": 3, "bos": 4, "revision": 2}
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "world"}')
-    assert load_tokenizer(name).identity == {"sha256": before.digest, "eod": 2, "bos": 4}
+    assert load_tokenizer(name).identity == {"sha256": before.digest, "eod": 2, "bos": 4, "revision": 2}
     (tmp_path / "tokenizer_config.json").unlink()
     assert load_tokenizer(name).identity == before.identity
     word_level(tmp_path, ids=[0, 2, 1, 3])

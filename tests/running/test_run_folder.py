@@ -147,7 +147,7 @@ def test_a_tokenizer_that_changes_is_another_run(tmp_path: Path, corpus: Path, m
     write_tokenizer(path, words)
     recipe = recipe_of(corpus, stages=[], tokenizer={"name": str(path)}, output={"part_documents": 20})
     run(recipe, tmp_path / "whole", engine="cpu")
-    assert report_of(tmp_path / "whole")["tokenizer"].keys() == {"sha256", "eod", "bos"}
+    assert report_of(tmp_path / "whole")["tokenizer"].keys() == {"sha256", "eod", "bos", "revision"}
 
     def fail(*_: Any) -> None:
         raise OSError(errno.EIO, "interrupted here")
