@@ -31,6 +31,7 @@ def plan_lines(estimate: Estimate) -> list[str]:
     ]
     tail = [
         *([f"tokens: about {estimate.tokens:,} ({estimate.recipe['tokenizer']['name']})"] if estimate.tokens else []),
+        *([estimate.special_tokens] if estimate.tokens else []),
         f"time: {_time(estimate.seconds[0])} to {_time(estimate.seconds[1])} on {counted(estimate.workers, 'worker')}",
         _memory_line(estimate.memory),
         _disk_line(estimate.disk),

@@ -6,11 +6,12 @@ Pairs and all other forms are copied from them, so nothing is tokenised twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
 
 from curation.arrays import as_large_strings, write_array
@@ -20,7 +21,8 @@ from curation.packing.forms.writing import write_forms
 from curation.packing.joining import PlannedPair, delete_pairs, join_parts, plan_pairs, stem_name
 from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
 from curation.packing.ordering import seeded_order, split_names
-from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.packing.tokenization import CHECK_EVERY, Tokenizer, load_tokenizer
+from curation.packing.tokenizer_notes import FIRST_DOCUMENTS, Losses
 from curation.system.files import begin_sync, commit_all, numbered_path
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ class TokenFiles:
         self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
         self.shares_counted = np.zeros(SHARES + 1, np.int64)
-        self.special_hits = self.tokenised = self.tokenless = 0
+        self.special_hits = self.tokenised = self.tokenless = self.seen = 0
+        self.losses = Losses()
 
     def write(
         self, text: pa.ChunkedArray, splits: np.ndarray | None = None, column: Text | None = None
@@ -89,6 +92,7 @@ class TokenFiles:
             all_ids, all_lengths = self.engine.tokenize(texts, self.tokenizer)
             self.shares_counted += count_shares(chunk, all_lengths)
             self.special_hits += self.tokenizer.count_specials(chunk)
+            self.losses.add_documents(self.tokenizer, chunk, all_ids, all_lengths, self._compared_rows(len(chunk)))
             self.tokenised += int(np.count_nonzero(all_lengths))
             without = _with_text(chunk, all_lengths == 0)
             found = [(done + row, self.tokenizer.special_piece(chunk[row].as_py())) for row in without.tolist()]
@@ -106,6 +110,13 @@ class TokenFiles:
                 self.tokens[split] += len(ids)
         return rejected
 
+    def _compared_rows(self, count: int) -> Iterable[int]:
+        """Return which of the next documents to decode: they depend on their positions in the part alone."""
+        rows = [row for row in range(count) if self.seen + row < FIRST_DOCUMENTS]
+        rows += range(-self.seen % CHECK_EVERY, count, CHECK_EVERY)
+        self.seen += count
+        return sorted({*rows})
+
     def counts(self) -> dict[str, Any]:
         """Return the counts for the part's record.
 
@@ -113,6 +124,7 @@ class TokenFiles:
         tokenised     documents with tokens
         tokenless     documents with text but without tokens
         special_hits  special tokens spelled out in texts
+        losses        `Losses` of the documents that were decoded
         per_byte      documents by tokens per byte, in bins of width 1 / SHARES from 0 to 1
         split_tokens  tokens of each split
         tokenizer     `Tokenizer.identity`
@@ -122,6 +134,7 @@ class TokenFiles:
             "tokenised": self.tokenised,
             "tokenless": self.tokenless,
             "special_hits": self.special_hits,
+            "losses": msgspec.to_builtins(self.losses),
             "per_byte": self.shares_counted.tolist(),
             "split_tokens": self.tokens,
             "tokenizer": self.tokenizer.identity,

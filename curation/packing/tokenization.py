@@ -62,7 +62,8 @@ class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The tokenizer of a run, and the special tokens that it adds to each document.
 
     name         a tiktoken encoding (`gpt2`, `cl100k_base`, ...), the path of a Hugging Face `tokenizer.json`, of a
-                 SentencePiece `.model` or of a folder with one of them, or a repository of the Hugging Face hub:
+                 SentencePiece `.model`, of another file of `docs/tokenizer_files.md` or of a folder with one of them,
+                 or a repository of the Hugging Face hub:
                  `hub:ORG/NAME`, or `ORG/NAME` where no such path exists
     append_eod   put the end-of-document token after every document that has tokens; of an encoder such as BERT, [SEP]
     prepend_bos  put the begin-of-sequence token before every document that has tokens; of an encoder, [CLS]
@@ -284,6 +285,10 @@ class Tokenizer(Shown):
         name = self._source.piece(token)
         is_named = name is not None and (name in ("<unk>", "[UNK]") or name.startswith("<0x"))
         return str(name) if is_named or name in self.special_tokens else self.decode([token])
+
+    def named(self, token: int) -> str:
+        """Return the name and the id of a special token, as in "</s> 2"."""
+        return f"{self._source.piece(token) or self.decode([token])} {token}"
 
     def _find_special_ids(self) -> tuple[list[int], list[int]]:
         bos = [self._require_token(self.bos, "prepend_bos", "a begin-of-sequence")] if self.spec.prepend_bos else []

@@ -32,6 +32,7 @@ from curation.packing.vocabularies import (
     GIGATOKEN_SCHEMES,
     Vocabulary,
     load_vocabulary,
+    read_tokenizer_json,
     tiktoken_vocabulary,
     vocabulary_files,
 )
@@ -215,7 +216,7 @@ def vocabulary_like(name: str) -> Vocabulary:
     if found.kind == "tiktoken":
         return tiktoken_with(found.split(), GIGATOKEN_SCHEMES.get(name))
     if found.kind == "huggingface":
-        content = json.loads(vocabulary_files(name)[0].read_bytes())
+        content = json.loads(read_tokenizer_json(vocabulary_files(name)[0]))
         if not content["model"].get("byte_fallback"):
             return huggingface_with(content.get("normalizer"), content.get("pre_tokenizer"))
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load vocabularies: tiktoken encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`.
+"""Load vocabularies: tiktoken encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`, and rank files.
 
 A loader returns the reference's `encode` and `decode`, and a function that builds a gigatoken object of the same
 vocabulary. Both encode special tokens spelled out in a text as plain text.
@@ -7,7 +7,6 @@ vocabulary. Both encode special tokens spelled out in a text as plain text.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -33,6 +32,19 @@ from curation.packing.added_tokens import (
     without_merges,
 )
 from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
+from curation.packing.rank_files import (
+    MERGES,
+    VOCAB,
+    Ranks,
+    is_pair,
+    is_rank_file,
+    is_tekken,
+    pair_of,
+    rank_lines,
+    read_ranks,
+    read_tekken,
+    tokenizer_json_of_pair,
+)
 from curation.packing.unicode_differences import split_of
 from curation.system.packages import package_version
 from curation.system.panics import without_panics
@@ -55,9 +67,11 @@ GPT2_ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256db
 GPT2_NAMES = ("gpt2", "r50k_base")
 
 CONFIG_FILE = "tokenizer_config.json"  # next to a tokenizer.json
+FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")  # in a folder, the first that exists
+SUFFIXES = (".json", ".model", ".tiktoken", ".txt")
 EOD_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
+PAD_TEXTS = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
 BOS_TEXTS = ("<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
-PAD_TEXTS = ("[PAD]", "<pad>")
 CLS_TEXT, SEP_TEXT = "[CLS]", "[SEP]"  # begin and end of the input of an encoder such as BERT
 
 
@@ -115,10 +129,10 @@ def load_vocabulary(name: str) -> Vocabulary:
     path = _local_file(name)
     if path.is_file():
         return _load_file(path)
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in (".json", ".model"):
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in SUFFIXES:
         return _load_from_hub(name)
     hint = near_or_nothing(name, names) or ". Correct tokenizer.name."
-    if os.sep in name or name.endswith((".json", ".model")):
+    if os.sep in name or name.endswith(SUFFIXES):
         hint = advice(name) or hint
     raise TokenizerError(
         f"expected a tiktoken encoding ({', '.join(sorted(names))}), an existing tokenizer.json, folder or .model, or "
@@ -127,11 +141,18 @@ def load_vocabulary(name: str) -> Vocabulary:
 
 
 def vocabulary_files(name: str) -> list[Path]:
-    """Return the files that `load_vocabulary` reads for a path; the second may be missing. Empty for tiktoken's names
-    and the hub."""
+    """Return the files that `load_vocabulary` reads for a path; all but the first may be missing. Empty for tiktoken's
+    names and the hub."""
     if name.startswith("hub:") or name in _tiktoken_names() or not (path := _local_file(name)).is_file():
         return []
-    return [path, path.with_name(CONFIG_FILE)]
+    pair = pair_of(path) if path.name.endswith((VOCAB, MERGES)) else ()
+    return list(dict.fromkeys([path, *pair, path.with_name(CONFIG_FILE)]))
+
+
+def read_tokenizer_json(path: Path, config_path: Path | None = None) -> bytes:
+    """Return the bytes of a tokenizer.json, or of the one that is equal to a vocabulary with merges."""
+    data = path.read_bytes()
+    return tokenizer_json_of_pair(path, config_path or path.with_name(CONFIG_FILE)) if is_pair(path, data) else data
 
 
 def _local_file(name: str) -> Path:
@@ -140,22 +161,27 @@ def _local_file(name: str) -> Path:
 
 
 def _file_in_folder(folder: Path) -> Path:
-    files = [folder / name for name in ("tokenizer.json", "tokenizer.model") if (folder / name).is_file()]
+    files = [folder / name for name in FILES if (folder / name).is_file()] or sorted(folder.glob("*.tiktoken"))
     if not files:
         raise TokenizerError(
-            f"expected tokenizer.json or tokenizer.model in {folder}, found {sorted(os.listdir(folder))[:8]}. "
-            "Give the path of the file."
+            f"expected {', '.join(FILES)} or *.tiktoken in {folder}, found {sorted(os.listdir(folder))[:8]}. Give the "
+            "path of the tokenizer's file."
         )
     return files[0]
 
 
 def _load_file(path: Path) -> Vocabulary:
-    loaders = {".json": _load_huggingface, ".model": _load_sentencepiece}
-    if path.suffix not in loaders:
+    if path.suffix not in SUFFIXES:
         raise TokenizerError(
-            f"expected a Hugging Face tokenizer.json or a SentencePiece .model, got {path}. Rename it by its format."
+            f"expected a Hugging Face tokenizer.json, a SentencePiece .model or another of {', '.join(SUFFIXES)}, got "
+            f"{path}. Rename it by its format."
         )
-    return loaders[path.suffix](path)
+    data = path.read_bytes()
+    if path.suffix == ".tiktoken" or (path.suffix == ".model" and is_rank_file(data)):
+        return _of_ranks(path, read_ranks(path, data))
+    if path.suffix == ".model":
+        return _load_sentencepiece(path)
+    return _of_ranks(path, read_tekken(path, data)) if is_tekken(data) else _load_huggingface(path)
 
 
 # ---- tiktoken
@@ -176,7 +202,7 @@ def _load_tiktoken(name: str) -> Vocabulary:
 
 def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
     """Return the vocabulary of a tiktoken encoding; `scheme` is gigatoken's name of its expression."""
-    ranks = _rank_file(encoding._mergeable_ranks)
+    ranks = rank_lines(encoding._mergeable_ranks)
     specials = sorted(encoding.special_tokens_set, key=encoding.encode_single_token)
     ids = {text: encoding.encode_single_token(text) for text in specials}
     eod = ids.get("<|endoftext|>")
@@ -196,6 +222,23 @@ def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
         byte_pairs=lambda: tiktoken_pairs(encoding._pat_str, encoding._mergeable_ranks),
         split=lambda: encoding._pat_str,
     )
+
+
+def _of_ranks(path: Path, ranks: Ranks) -> Vocabulary:
+    """Return the vocabulary of a rank file. `tokenizer_config.json` may name its special tokens."""
+    found = tiktoken_vocabulary(ranks.encoding, None)
+    ids = dict(zip(found.special_tokens, found.special_ids, strict=True))
+    config = _read_config(path.with_name(CONFIG_FILE))
+    named = (config.eos_token, EOD_TEXTS), (config.bos_token, BOS_TEXTS), (config.pad_token, PAD_TEXTS)
+    eod, bos, pad = (
+        next((ids[text] for text in ([_text(token)] if token else usual) if text in ids), None)
+        for token, usual in named
+    )
+    found = found._replace(eod=eod, bos=bos, pad=pad)
+    normalize, encode = ranks.normalize, found.encode
+    if normalize is None:
+        return found
+    return found._replace(encode=lambda texts: encode([*map(normalize, texts)]), byte_pairs=lambda: None)
 
 
 def _tiktoken_ids(encoding: Any, text: str) -> Any:
@@ -245,11 +288,6 @@ def _gpt2_encoding(name: str) -> Any:
     )
 
 
-def _rank_file(ranks: dict[bytes, int]) -> bytes:
-    ordered = sorted(ranks.items(), key=lambda item: item[1])
-    return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ordered)
-
-
 def _gigatoken_from_ranks(ranks: bytes, scheme: str | None) -> Any:
     import gigatoken
 
@@ -285,7 +323,7 @@ def _load_from_hub(repository: str) -> Vocabulary:
 
 
 def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary:
-    data = path.read_bytes()
+    data = read_tokenizer_json(path, config_path)
     try:
         tokenizer, content = parse_tokenizer(data)
         with without_panics():

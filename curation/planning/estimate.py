@@ -27,6 +27,7 @@ from curation.engine import choose_engine, load_engine
 from curation.errors import counted
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.packing.tokenizer_notes import special_tokens_line
 from curation.planning.arguments import find_resources
 from curation.planning.disk import DiskNeed, disk_need
 from curation.planning.memory import Resources, read_processors
@@ -100,6 +101,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     stages       the stages of the recipe
     kept         documents left after all row stages, with copies
     tokens       tokens of the output, 0 if it has none
+    special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
     seconds      lower and upper bound of the wall time
     workers      tasks at once
     memory, disk what the run needs and what is free
@@ -117,6 +119,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     stages: list[StageEstimate]
     kept: int
     tokens: int
+    special_tokens: str
     seconds: tuple[float, float]
     workers: int
     memory: MemoryNeed
@@ -179,6 +182,7 @@ def estimate(
         stages=_stages(recipe, survey),
         kept=round(survey.kept_documents * share),
         tokens=round(survey.tokens * share),
+        special_tokens=special_tokens_line(tokenizer) if tokenizer else "",
         seconds=_seconds(recipe, survey, resources.workers, share),
         workers=resources.workers,
         memory=_memory(resources, survey),

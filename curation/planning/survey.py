@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import cut_tables
+from curation.arrays import as_large_strings, cut_tables
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
+from curation.packing.tokenizer_notes import Losses
 from curation.parquet import write_table
 from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import (
@@ -137,6 +138,7 @@ class Survey(msgspec.Struct, kw_only=True):
     not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
     warnings           columns and groups that the sample lacks, and groups of documents that row stages remove
     documents_seen     the sampled documents, which tell these groups
+    losses             characters of the tokenised documents that decoding loses
     """
 
     kinds: list[FileKind]
@@ -157,6 +159,7 @@ class Survey(msgspec.Struct, kw_only=True):
     not_counted: list[str] = []
     warnings: list[str] = []
     documents_seen: list[SampledDocument] = []
+    losses: Losses = msgspec.field(default_factory=Losses)
 
 
 class _Chunk(NamedTuple):
@@ -212,6 +215,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     seen = survey.documents_seen
     lost = [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
+    lost += survey.losses.warning(tokenizer.name) if tokenizer else []
     doubts = [*recipe_warnings(recipe), *order_advice(recipe)]
     survey.warnings = [*doubts, *_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
     return survey
@@ -383,6 +387,7 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
     survey.documents += measured.documents * scale
     survey.text_bytes += measured.text_bytes * scale
     survey.removed_bytes += measured.removed_bytes * scale
+    survey.losses.merge(measured.losses)
     survey.documents_seen += [document._replace(weight=scale) for document in measured.documents_seen]
     survey.segments = [size + more * scale for size, more in zip(survey.segments, measured.segments, strict=True)]
     for name in ("kept_documents", "kept_bytes", "documents_bytes", "tokens"):
@@ -481,10 +486,14 @@ def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Sur
     if chain.tokenizer and len(kept):
         first = next(part for _, part in cut_tables(iter([kept]), len(kept), TOKENIZED_BYTES))
         started = time.perf_counter()
-        tokens = sum(len(chain.tokenizer.pack(part).ids) for part in _chunked(first.column(TEXT)))
+        chunks = list(map(as_large_strings, _chunked(first.column(TEXT))))
+        packed = list(map(chain.tokenizer.pack, chunks))
+        tokens = sum(len(part.ids) for part in packed)
         scale = measured.kept_bytes / max(_text_bytes(first), 1)
         measured.tokens = tokens * scale
         measured.seconds["tokenize"] = (time.perf_counter() - started) * scale
+        for texts, part in zip(chunks, packed, strict=True):
+            measured.losses.add_documents(chain.tokenizer, texts, part.ids, part.lengths, range(len(texts)))
 
 
 def _chunked(column: pa.ChunkedArray) -> list[Any]:

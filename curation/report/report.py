@@ -19,6 +19,7 @@ from curation.packing.forms.writing import summaries
 from curation.packing.megatron import TrainingPair
 from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.packing.tokenizer_notes import losses_of, special_tokens_line
 from curation.phases.ledger import SliceRecord, SliceTotals, as_report
 from curation.planning.stream_inputs import check_fewest, check_minimum
 from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, entries_by_name
@@ -119,6 +120,7 @@ def build(
             *(line for stage, count in zip(plan.recipe.stages, stages, strict=True) for line in stage.warnings(count)),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
+            *(losses_of(parts).warning(tokenizer.name) if tokenizer else []),
             *(untokenised_warning(tokenizer, parts, output_records["untokenised"]) if tokenizer else []),
             *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
@@ -180,6 +182,7 @@ def tokenizer_notes(tokenizer: Tokenizer, engine: str) -> list[str]:
     """Return the lines that a run of an engine logs about its tokenizer."""
     unused = f"tokenizer {tokenizer.name} does not use the GPU: {tokenizer.device_note}"
     return [
+        special_tokens_line(tokenizer),
         *([tokenizer_warning(tokenizer)] if tokenizer.note else []),
         *([unused] if engine == "gpu" and tokenizer.device_note else []),
     ]
@@ -263,6 +266,7 @@ def _token_report(plan: Plan, parts: Sequence[dict[str, Any]]) -> dict[str, Any]
         "empty_documents": sum(part["documents"] for part in parts) - documents,
         "per_byte": round(count / size, 6) if size else 0.0,
         "special_token_texts": sum(part.get("special_hits", 0) for part in parts),
+        "decoded": msgspec.to_builtins(losses_of(parts)),
         "vocabulary": tokenizer.vocabulary,
         "dtype": tokenizer.dtype.name,
         "tokenizer": {

@@ -604,7 +604,7 @@ def test_spec_is_checked_when_built():
 def test_unknown_names_list_what_would_do(tmp_path):
     with pytest.raises(TokenizerError, match=r"cl100k_base.*got 'gtp2'"):
         load_tokenizer("gtp2")
-    with pytest.raises(TokenizerError, match=r"expected tokenizer\.json or tokenizer\.model"):
+    with pytest.raises(TokenizerError, match=r"expected tokenizer\.json, tokenizer\.model, tekken\.json"):
         load_tokenizer(str(tmp_path))
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(TokenizerError, match=r"expected a Hugging Face tokenizer\.json"):

@@ -127,7 +127,8 @@ def test_documents_without_tokens_are_a_warning(tmp_path: Path, capsys: pytest.C
             f"tokenizer {tmp_path} has no token for the text of 1 of 3 documents: the token outputs leave them out. "
             "Choose a tokenizer made for such text"
         )
-        assert found[1:] == [warning] * expected and "tenth of its speed" in found[0]
+        assert found[1 : 1 + expected] == [warning] * expected and "tenth of its speed" in found[0]
+        assert [" loses " in line for line in found[1 + expected :]] == [True] * expected
     print_funnel(report_of(tmp_path / "some" / "out"))
     assert f"warning: {warning}" in capsys.readouterr().out
 
@@ -147,8 +148,9 @@ def test_a_slow_tokenizer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_tokenizer_that_does_not_use_the_gpu_is_named():
     tokenizer = load_tokenizer("gpt2")
-    assert tokenizer_notes(tokenizer, "gpu") == []
+    special = "special tokens: end <|endoftext|> 50256 (written), begin <|endoftext|> 50256 (not written), no padding"
+    assert tokenizer_notes(tokenizer, "gpu") == [special]
     other = Tokenizer(tokenizer.spec, tokenizer._source._replace(byte_pairs=lambda: None))
-    assert tokenizer_notes(other, "cpu") == []
-    (line,) = tokenizer_notes(other, "gpu")
+    assert tokenizer_notes(other, "cpu") == [special]
+    (_, line) = tokenizer_notes(other, "gpu")
     assert line.startswith("tokenizer gpt2 does not use the GPU: it is no byte-level BPE in the order of its ids")
