@@ -49,10 +49,11 @@ class StoredTokens(NamedTuple):
         return f"{self.noun} {number}: {counted(len(self.rows[number]), 'token')}{inside}"
 
 
-class PairDocuments(NamedTuple):
+class PairDocuments:
     """The documents of a pair, each with the ids of all its sequences."""
 
-    reader: IndexedReader
+    def __init__(self, reader: IndexedReader) -> None:
+        self.reader = reader
 
     def __len__(self) -> int:
         return len(self.reader.documents) - 1
@@ -91,10 +92,10 @@ def open_tokens(path: str | Path) -> StoredTokens:
             for entry in split["files"]:
                 if form.unit in entry and folder / entry["file"] == file:
                     settings, dtype = msgspec.convert(manifest["settings"], form), np.dtype(manifest["dtype"])
-                    rows = settings.open_shard(file, dtype.newbyteorder("<"), entry[form.unit])
+                    stored = settings.open_shard(file, dtype.newbyteorder("<"), entry[form.unit])
                     noun = "window" if form is TokenShards else form.unit.removesuffix("s")
                     size = f"{settings.shown_size(file.name, entry[form.unit])}, {dtype.name}"
-                    return StoredTokens(file, file, size, noun, rows, manifest["tokenizer"], folder)
+                    return StoredTokens(file, file, size, noun, stored, manifest["tokenizer"], folder)
     raise InputError(f"{file} is no shard that a {MANIFEST} beside it names. Give a shard in the folder of its run")
 
 
