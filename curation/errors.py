@@ -43,7 +43,7 @@ class InputError(CurationError, ValueError):
 
 
 class InputWarning(UserWarning):
-    """Records of inputs are no documents, or a file is damaged; they are left out."""
+    """Records of inputs are no documents, a file is damaged, or an id names several documents; they are left out."""
 
 
 class TokenizerError(CurationError, ValueError):

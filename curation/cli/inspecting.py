@@ -26,7 +26,6 @@ def _add_inspect(parser: Parser) -> None:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    from curation.errors import counted
     from curation.finished.decoding import open_tokens, texts_of
     from curation.packing.indexed import check_ids
     from curation.packing.repack import check_tokenizer
@@ -50,8 +49,8 @@ def inspect(options: argparse.Namespace) -> int:
             break
         ids = found.rows[number]
         if tokenizer:
-            check_ids(found.file, ids, tokenizer.vocabulary)
-        print_line(f"\n--- {found.noun} {number}: {counted(len(ids), 'token')}")
+            check_ids(f"{found.file}, {found.noun} {number}", ids, tokenizer.vocabulary)
+        print_line(f"\n--- {found.heading(number)}")
         print_line(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:SHOWN_IDS].tolist())))
     return 0
 

@@ -38,9 +38,39 @@ class StoredTokens(NamedTuple):
     file: Path
     size: str
     noun: str
-    rows: Sequence[np.ndarray] | IndexedReader
+    rows: Sequence[np.ndarray] | PairDocuments
     tokenizer: Mapping[str, Any]
     manifest: Path
+
+    def heading(self, number: int) -> str:
+        """Return the noun and number of a row, its tokens, and its sequences if they are several."""
+        sequences = self.rows.sequences(number) if isinstance(self.rows, PairDocuments) else 1
+        inside = f" in {counted(sequences, 'sequence')}" if sequences > 1 else ""
+        return f"{self.noun} {number}: {counted(len(self.rows[number]), 'token')}{inside}"
+
+
+class PairDocuments:
+    """The documents of a pair, each with the ids of all its sequences."""
+
+    def __init__(self, reader: IndexedReader) -> None:
+        self.reader = reader
+
+    def __len__(self) -> int:
+        return len(self.reader.documents) - 1
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        return self.reader.document(number)
+
+    def sequences(self, number: int) -> int:
+        """Return the number of sequences of a document."""
+        return int(self.reader.documents[number + 1] - self.reader.documents[number])
+
+    def size(self) -> str:
+        """Return the counts as text: sequences only if there are more or fewer than documents."""
+        reader = self.reader
+        counts = [(len(self), "document"), (len(reader), "sequence"), (len(reader.tokens), "token")]
+        shown = [counted(*count) for count in counts if count[1] != "sequence" or len(reader) != len(self)]
+        return ", ".join([*shown, reader.dtype.name, *(["modes (multimodal data)"] if reader.has_modes else [])])
 
 
 def open_tokens(path: str | Path) -> StoredTokens:
@@ -51,11 +81,9 @@ def open_tokens(path: str | Path) -> StoredTokens:
     """
     file = Path(path)
     if not file.is_file() or suffixed(bare_prefix(file), ".idx").is_file():
-        reader = IndexedReader(path)
-        documents, tokens = counted(len(reader.documents) - 1, "document"), counted(len(reader.tokens), "token")
-        size, meta = f"{documents}, {tokens}, {reader.dtype.name}", reader.prefix.parent / "_meta"
-        bin_path = suffixed(reader.prefix, ".bin")
-        return StoredTokens(reader.prefix, bin_path, size, "document", reader, read_tokenizer(reader.prefix), meta)
+        rows = PairDocuments(reader := IndexedReader(path, allow_modes=True))
+        meta, bin_path = reader.prefix.parent / "_meta", suffixed(reader.prefix, ".bin")
+        return StoredTokens(reader.prefix, bin_path, rows.size(), "document", rows, read_tokenizer(reader.prefix), meta)
     for folder in (file.parent, file.parent.parent):  # `mds` has a folder per split
         if (manifest := read_manifest(folder)) is None:
             continue
@@ -64,10 +92,10 @@ def open_tokens(path: str | Path) -> StoredTokens:
             for entry in split["files"]:
                 if form.unit in entry and folder / entry["file"] == file:
                     settings, dtype = msgspec.convert(manifest["settings"], form), np.dtype(manifest["dtype"])
-                    rows = settings.open_shard(file, dtype.newbyteorder("<"), entry[form.unit])
+                    stored = settings.open_shard(file, dtype.newbyteorder("<"), entry[form.unit])
                     noun = "window" if form is TokenShards else form.unit.removesuffix("s")
                     size = f"{settings.shown_size(file.name, entry[form.unit])}, {dtype.name}"
-                    return StoredTokens(file, file, size, noun, rows, manifest["tokenizer"], folder)
+                    return StoredTokens(file, file, size, noun, stored, manifest["tokenizer"], folder)
     raise InputError(f"{file} is no shard that a {MANIFEST} beside it names. Give a shard in the folder of its run")
 
 

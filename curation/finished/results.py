@@ -8,6 +8,7 @@ after the other. The texts of chosen rows are read last, so memory depends on a 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import groupby
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 from curation.arrays import seeded_hashes
 from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
-from curation.errors import OutputError, RecipeError, nearest
+from curation.errors import InputWarning, OutputError, RecipeError, nearest
 from curation.finished.edited import edited_documents
 from curation.finished.split_checks import has_documents
 from curation.finished.verify import no_run
@@ -34,7 +35,7 @@ from curation.report.similarity import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, fi
 from curation.rules.decide import Rule, expand_rules
 from curation.run_folder.finished_report import read_report
 from curation.run_folder.folder import REPORT
-from curation.run_folder.tables import WITH_TEXT, Part, part_paths
+from curation.run_folder.tables import DOC, WITH_TEXT, Part, part_paths
 from curation.stages import Filter, Lines
 from curation.system.damage import reading
 
@@ -43,6 +44,7 @@ SAMPLE = 10
 COLUMN_AND_VALUE = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
 FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
 PARTNER = "duplicate_of"
+PARTNER_DOC = "duplicate_of_doc"  # runs of earlier versions lack it
 REJECTED_SCHEMA = pa.schema(
     [
         ("source", pa.string()),
@@ -303,12 +305,23 @@ def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
 def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:
     """Return removed duplicates with `kept_text`, null if this run does not have it, and `jaccard`, then null too, as
     for a stage that compares vectors."""
-    wanted = pc.unique(table.column(PARTNER)).drop_null().cast(pa.string())
-    found: dict[str, str | None] = {}
+    by, own = (PARTNER_DOC, DOC) if PARTNER_DOC in table.column_names else (PARTNER, ID)
+    wanted = pc.unique(table.column(by)).drop_null()
+    found: dict[Any, tuple[int, str | None]] = {}  # doc or id -> `doc` and text
+    repeated: set[Any] = set()
     for folder in ("removed", "documents"):  # a document kept of a group may be removed later
-        for rows in _with_ids(run.parts(folder), wanted):
-            found |= dict(zip(rows.column(ID).to_pylist(), rows.column(TEXT).to_pylist(), strict=True))
-    kept = [found.get(name) for name in table.column(PARTNER).to_pylist()]
+        for rows in _rows_with(run.parts(folder), wanted, own):
+            for key, doc, text in zip(*(rows.column(name).to_pylist() for name in (own, DOC, TEXT)), strict=True):
+                repeated |= {key} if found.setdefault(key, (doc, text))[0] != doc else set()
+    if repeated:
+        warnings.warn(
+            f"ids repeat: {len(repeated):,} of {len(wanted):,} ids of kept documents name several documents, and this "
+            f"run has no column {PARTNER_DOC}. Their texts are left out. Write the run again to have them",
+            InputWarning,
+            stacklevel=3,
+        )
+    texts = {key: text for key, (_, text) in found.items() if key not in repeated}
+    kept = [texts.get(key) for key in table.column(by).to_pylist()]
     table = table.append_column("kept_text", pa.array(kept, pa.string()))
     stages = table.column("stage").to_pylist()
     pairs = zip(stages, table.column(TEXT).to_pylist(), kept, strict=True)
@@ -319,47 +332,52 @@ def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table
         for stage, text, other in pairs
     ]
     table = table.append_column("jaccard", pa.array(values, pa.float64()))
-    links = _links(run, table, engine)
+    links = _links(run, table, engine, by)
     table = table.append_column("link", pa.array([name for name, _ in links], pa.string()))
     return table.append_column("link_jaccard", pa.array([similarity for _, similarity in links], pa.float64()))
 
 
-def _links(run: FinishedRun, table: pa.Table, engine: Engine) -> list[tuple[str | None, float | None]]:
-    """The id of the document through which each removed one is joined with the kept one, and the similarity of both."""
+def _links(run: FinishedRun, table: pa.Table, engine: Engine, by: str) -> list[tuple[str | None, float | None]]:
+    """The id of the document through which each removed one is joined with the kept one, and the similarity of both.
+    `by` is the column that names the kept one."""
     links: list[tuple[str | None, float | None]] = [(None, None)] * len(table)
-    names = ("stage", PARTNER, ID, "value", "kept_text")
+    names = ("stage", by, DOC, "value", "kept_text")
     rows = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-    chained: dict[tuple[str, str], str] = {}  # stage and id of the kept document -> its text
+    chained: dict[tuple[str, Any], str] = {}  # stage and kept document -> its text
     for stage, kept, _, value, kept_text in rows:
         settings = run.settings(stage, CHAIN_STAGE)
         if None not in (kept_text, value) and has_chains(settings) and value < settings["threshold"]:
             chained[stage, kept] = kept_text
-    for (stage, kept), members in _members(run, chained).items():
-        ids = [kept, *members]
-        texts = [chained[stage, kept], *members.values()]
-        found = dict(zip(ids, find_links(engine, run.settings(stage, CHAIN_STAGE), texts), strict=True))
+    for (stage, kept), members in _members(run, chained, by).items():
+        texts = [chained[stage, kept], *(text for _, text in members.values())]
+        found = dict(zip([-1, *members], find_links(engine, run.settings(stage, CHAIN_STAGE), texts), strict=True))
+        ids = [None, *(own for own, _ in members.values())]  # a link is never the kept document
         for index, row in enumerate(rows):
             if row[:2] == (stage, kept) and (link := found.get(row[2])):
                 links[index] = ids[link.position], link.similarity
     return links
 
 
-def _members(run: FinishedRun, groups: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
-    """The removed documents of groups: id -> text. `groups` are pairs of a stage and the id of the kept document."""
-    members: dict[tuple[str, str], dict[str, str]] = {group: {} for group in groups}
-    wanted = pa.array(sorted({kept for _, kept in groups}), pa.string())
-    for rows in _with_ids(run.parts("removed"), wanted, PARTNER, ("stage", PARTNER)):
-        names = ("stage", PARTNER, ID, TEXT)
-        for stage, kept, own, text in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+def _members(
+    run: FinishedRun, groups: Collection[tuple[str, Any]], by: str
+) -> dict[tuple[str, Any], dict[int, tuple[str, str]]]:
+    """The removed documents of groups: `doc` -> id and text. `groups` are pairs of a stage and the kept document, which
+    the column `by` names."""
+    members: dict[tuple[str, Any], dict[int, tuple[str, str]]] = {group: {} for group in groups}
+    wanted = pa.array(sorted({kept for _, kept in groups}), pa.int64() if by == PARTNER_DOC else pa.string())
+    for rows in _rows_with(run.parts("removed"), wanted, by, ("stage", by)):
+        names = ("stage", by, DOC, ID, TEXT)
+        for stage, kept, doc, own, text in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
             if (group := members.get((stage, kept))) is not None and len(group) <= MAX_LINKED:
-                group[own] = text or ""
+                group[doc] = own, text or ""
     return members
 
 
-def _with_ids(files: Sequence[Path], wanted: pa.Array, by: str = ID, others: Sequence[str] = ()) -> Iterator[pa.Table]:
-    """The rows with these ids in the column `by`, from the row groups that have any: `id`, `text` and `others`."""
+def _rows_with(files: Sequence[Path], wanted: pa.Array, by: str, others: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """The rows with these values in the column `by`, from the row groups that have any: `doc`, `id`, `text` and
+    `others`."""
     for part in map(Part, files if len(wanted) else ()):
         for group in part.groups:
             mask = pc.is_in(part.read(group, [by]).column(by), value_set=wanted)
             if pc.any(mask).as_py():
-                yield part.read(group, [ID, TEXT, *others]).filter(mask)
+                yield part.read(group, [DOC, ID, TEXT, *others]).filter(mask)

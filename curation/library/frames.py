@@ -150,7 +150,7 @@ def _progress(stage: Stage) -> Iterator[None]:
 
 def _prepared(frame: Any, stage: Stage, text_column: str) -> tuple[Names, _LazyList, Stage]:
     """Check the frame and the stage; return the names of columns, the sources of rows, and the prepared stage."""
-    check_frame(frame, text_column)
+    check_frame(frame, text_column, stage)
     names = _check_stage(frame, stage, text_column)
     runs = _LazyList(lambda: _source_runs(frame, stage))
     with stage_errors(stage):
@@ -184,11 +184,13 @@ def _folder() -> TemporaryDirectory[str]:
 # Checks before anything is computed
 
 
-def check_frame(frame: Any, text_column: str) -> None:
+def check_frame(frame: Any, text_column: str, stage: Stage | None = None) -> None:
     """Raise TypeError for a value that is no frame of an engine, InputError for one without a column of strings."""
     engine_of(frame)
     if not hasattr(getattr(frame, "_meta", frame), "columns"):
         raise TypeError(f"expected a DataFrame, got {type(frame).__name__}. Pass frame[[column]] or a whole frame")
+    if not getattr(stage, "reads_text", True):  # a class in place of a stage is refused later
+        return
     if text_column not in frame.columns:
         raise InputError(
             f"column {text_column!r} not found in the frame; it has {list(frame.columns)}. Set text_column to the "

@@ -39,7 +39,8 @@ class IndexedReader(Shown):
 
     `reader[i]` has shape (tokens of the sequence,) and the pair's dtype. It is a read-only view, without a copy.
 
-    prefix  path of the pair without suffix, or the path of either file
+    prefix       path of the pair without suffix, or the path of either file
+    allow_modes  read a pair with a mode for each sequence (multimodal data). Default: False, which refuses it
 
     Attributes:
 
@@ -49,13 +50,14 @@ class IndexedReader(Shown):
     documents  int64, shape (documents + 1,): first sequence of each document, then S
     tokens     shape (all tokens,): the whole `.bin`
     num_bytes  size of the `.bin`
+    has_modes  whether the index has a mode for each sequence
 
     Layout: `curation/packing/megatron.py`. The whole index is checked: its lengths against the size of the `.bin`, its
     pointers against the lengths, and the order of its documents. InputError: a missing file, a URL, or a pair of an
     unfinished `merge` or `split`. IntegrityError: a damaged index. `reader[i]` raises IndexError.
     """
 
-    def __init__(self, prefix: str | Path) -> None:
+    def __init__(self, prefix: str | Path, *, allow_modes: bool = False) -> None:
         self.prefix = bare_prefix(prefix)
         refuse_unfinished(self.prefix)
         index_path, bin_path = suffixed(self.prefix, ".idx"), suffixed(self.prefix, ".bin")
@@ -64,7 +66,7 @@ class IndexedReader(Shown):
                 raise damaged(path, "it is a folder, expected a file")
             if not path.is_file():
                 raise InputError(f"{path} does not exist. {_suggest_pairs(self.prefix)}")
-        self.dtype, num_sequences, num_documents = _read_header(index_path)
+        self.dtype, num_sequences, num_documents, self.has_modes = _read_header(index_path, allow_modes)
         self.lengths = map_array(index_path, "<i4", HEADER.size, num_sequences)
         self.pointers = map_array(index_path, "<i8", HEADER.size + 4 * num_sequences, num_sequences)
         self.documents = map_array(index_path, "<i8", HEADER.size + 12 * num_sequences, num_documents)
@@ -82,6 +84,14 @@ class IndexedReader(Shown):
             raise IndexError(f"sequence {index} of {len(self)}")
         start = int(self.pointers[index]) // self.dtype.itemsize
         return self.tokens[start : start + int(self.lengths[index])]
+
+    def document(self, number: int) -> np.ndarray:
+        """Return the ids of all sequences of document `number`, from 0: a view as of `reader[i]`, which may be empty.
+        IndexError for a number outside of 0 to documents - 1."""
+        if not 0 <= number < len(self.documents) - 1:
+            raise IndexError(f"document {number} of {len(self.documents) - 1}")
+        bounds = [int(self.pointers[k]) if k < len(self) else self.num_bytes for k in self.documents[number:][:2]]
+        return self.tokens[bounds[0] // self.dtype.itemsize : bounds[1] // self.dtype.itemsize]
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -152,7 +162,8 @@ def check_pair(prefix: str | Path, vocabulary: int | None = None, *, strict: boo
     )
 
 
-def _read_header(path: Path) -> tuple[np.dtype, int, int]:
+def _read_header(path: Path, allow_modes: bool) -> tuple[np.dtype, int, int, bool]:
+    """The dtype, the numbers of sequences and document indices, and whether the index has modes."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(HEADER.size)
@@ -166,12 +177,15 @@ def _read_header(path: Path) -> tuple[np.dtype, int, int]:
     if code not in DTYPE_CODES:
         raise IntegrityError(f"{path} has dtype code {code}, expected one of {sorted(DTYPE_CODES)}. Export it again.")
     expected = HEADER.size + 12 * num_sequences + 8 * num_documents
-    if size != expected:
+    has_modes = bool(num_sequences) and size == expected + num_sequences  # a byte for each sequence, at the end
+    if size != expected and not (allow_modes and has_modes):
+        fault = "It has modes (multimodal data)" if has_modes else "It is truncated or damaged"
+        remedy = "Export it again without modes." if has_modes else "Export it again."
         raise IntegrityError(
             f"{path} has {size} bytes, expected {expected} for {num_sequences} sequences and {num_documents} document "
-            "indices. It is truncated or damaged, or has modes (multimodal data). Export it again without modes."
+            f"indices. {fault}. {remedy}"
         )
-    return np.dtype(DTYPE_CODES[code]), num_sequences, num_documents
+    return np.dtype(DTYPE_CODES[code]), num_sequences, num_documents, has_modes
 
 
 def _check_dtype(reader: IndexedReader, vocabulary: int | None, strict: bool) -> None:

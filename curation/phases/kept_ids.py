@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids of documents by their rows, with one read of each slice however many rows are asked for."""
+"""Ids and `doc` of documents by their rows, with one read of each slice however many rows are asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from curation.contract import ID, ROW
 from curation.run_folder.partitions import Numbering, Partitions, open_partition
 from curation.system.files import commit, make_folder, numbered_path
 
+IdsAndDocs = tuple[pa.LargeStringArray, np.ndarray]  # ids of some documents, and their `doc` (int64; -1: another run)
 TASK_ROWS = 1 << 17  # of a task that looks up ids
+DOCS = ".docs.npy"  # suffix of the files with `doc`
 
 
 class StoredIds(NamedTuple):
@@ -57,7 +59,8 @@ def store_ids(path: Path, rows: np.ndarray, ids: Iterable[pa.LargeStringArray]) 
 
 
 class KeptIds:
-    """Ids of documents in a folder, written by tasks: those of consecutive slices, or of a part of a saved index.
+    """Ids and `doc` of documents in a folder, written by tasks: those of consecutive slices, or of a part of a saved
+    index.
 
     rows    the `.npy` file of ascending, unique rows
     bounds  int64: the first of the rows of each task, then the number of rows
@@ -86,37 +89,46 @@ class KeptIds:
         """Return the rows of a task."""
         return self.rows[self.bounds[task] : self.bounds[task + 1]]
 
-    def store(self, task: int, ids: Iterable[pa.LargeStringArray]) -> None:
-        """Store the ids of the rows of a task, in their order."""
-        with commit(numbered_path(self.folder, task, ".bin")) as path:
-            stored = store_ids(path, self.rows_of(task), ids)
-        with commit(numbered_path(self.folder, task, ".npy")) as path:
-            save_array(path, stored.offsets)
+    def store(self, task: int, documents: Iterable[IdsAndDocs]) -> None:
+        """Store the ids and `doc` of the rows of a task, in their order."""
+        docs = [np.zeros(0, np.int64)]
 
-    def take(self, rows: np.ndarray) -> pa.Array:
-        """Return the ids of some of the rows, in any order."""
+        def ids() -> Iterator[pa.LargeStringArray]:
+            for own, doc in documents:
+                docs.append(doc)
+                yield own
+
+        with commit(numbered_path(self.folder, task, ".bin")) as path:
+            stored = store_ids(path, self.rows_of(task), ids())
+        for suffix, values in ((".npy", stored.offsets), (DOCS, np.concatenate(docs))):
+            with commit(numbered_path(self.folder, task, suffix)) as path:
+                save_array(path, values)
+
+    def take(self, rows: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+        """Return the ids and `doc` of some of the rows, in any order."""
         distinct, place = np.unique(rows, return_inverse=True)
         ends = np.searchsorted(np.searchsorted(self.rows, distinct), self.bounds)
-        chunks = [pa.array([], pa.large_string())]
+        chunks, docs = [pa.array([], pa.large_string())], [np.zeros(0, np.int64)]
         for task in np.flatnonzero(np.diff(ends)).tolist():
             path = numbered_path(self.folder, task, ".bin")
-            stored = StoredIds(path, self.rows_of(task), load_mapped(path.with_suffix(".npy")))
-            chunks.append(stored.take(distinct[ends[task] : ends[task + 1]]))
-        return pa.concat_arrays(chunks).take(pa.array(place))
+            own, asked = self.rows_of(task), distinct[ends[task] : ends[task + 1]]
+            chunks.append(StoredIds(path, own, load_mapped(path.with_suffix(".npy"))).take(asked))
+            docs.append(load_mapped(path.with_suffix(DOCS))[np.searchsorted(own, asked)])
+        return pa.concat_arrays(chunks).take(pa.array(place)), np.concatenate(docs)[place]
 
 
-def ids_by_slice(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> Iterator[pa.LargeStringArray]:
-    """Yield the ids of ascending rows of a segment, one array per slice with any of them."""
+def ids_by_slice(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> Iterator[IdsAndDocs]:
+    """Yield the ids and `doc` of ascending rows of a segment, a pair per slice with any of them."""
     bounds = np.searchsorted(rows, partitions.starts.astype(rows.dtype))  # bounds of another dtype would copy all rows
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         local = rows[bounds[number] : bounds[number + 1]] - partitions.starts[number]
         table = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(local))
         documents = numbering.with_ids(table, number)
-        yield documents.column(ID).combine_chunks()
+        yield documents.column(ID).combine_chunks(), documents.column("doc").to_numpy()
 
 
 def ids_of(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> pa.Array:
     """Return the ids (large_string) of rows of a segment, in the order of `rows`, from their partitions."""
     distinct, place = np.unique(rows, return_inverse=True)
-    chunks = [pa.array([], pa.large_string()), *ids_by_slice(partitions, distinct, numbering)]
+    chunks = [pa.array([], pa.large_string()), *(ids for ids, _ in ids_by_slice(partitions, distinct, numbering))]
     return pa.chunked_array(chunks).take(pa.array(place)).combine_chunks()

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from curation.errors import IntegrityError
+from curation.phases.repeated_ids import IdSample
 from curation.reading.other_records import OtherCounts, add_counts, not_pages
 from curation.reading.source_files import Slice
 from curation.rules.grammar import Rule
@@ -37,6 +38,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     others: OtherCounts = {}  # further records of web archives
     measured: int = 0  # rows for `measures/`
     locations: int = 0  # stored ones, of records that do not follow the one before them, in `.locations.npy`
+    ids: IdSample = msgspec.field(default_factory=IdSample)  # of the documents that were read
     filled: list[str] = []  # carried columns with a value in some document
     lengths: Tally | None = None  # of the texts that were read, in bytes
     read_seconds: float = 0.0
@@ -173,6 +175,7 @@ def _add(total: SliceRecord, record: SliceRecord) -> None:
             reasons[reason] = reasons.get(reason, 0) + count
     total.lengths = total.lengths or Tally()
     total.lengths.add(record.lengths or Tally())
+    total.ids.add(np.array(record.ids.hashes, np.uint64), record.ids.modulus)
     total.filled += [name for name in record.filled if name not in total.filled]
 
 

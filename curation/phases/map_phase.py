@@ -199,6 +199,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         notes.add_lengths(sizes)
         record.bytes_read += int(sizes.sum())
         record.rejected += len(batch.rejected)
+        record.ids.add_frame(engine, batch.frame)
         record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
         add_records(record.others, batch.others)
         record.filled += [

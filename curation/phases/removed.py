@@ -166,11 +166,13 @@ def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple
 
 
 def look_up_ids(kept_ids: KeptIds, task: int, asked: RemovedRows, numbering: Numbering) -> None:
-    """Store the ids of a task's rows, with one read of each of its slices. `asked` has the partitions or the index."""
+    """Store the ids and `doc` of a task's rows, with one read of each of its slices. `asked` has the partitions or the
+    index, whose documents have no `doc` in this run."""
     rows, index = kept_ids.rows_of(task), asked.index_folder
-    kept_ids.store(
-        task, SavedIndex(index).ids_by_batch(rows) if index else ids_by_slice(asked.partitions, rows, numbering)
-    )
+    if index:
+        kept_ids.store(task, ((ids, np.full(len(ids), -1)) for ids in SavedIndex(index).ids_by_batch(rows)))
+    else:
+        kept_ids.store(task, ids_by_slice(asked.partitions, rows, numbering))
 
 
 def _holder(removed_rows: RemovedRows) -> str:
@@ -202,19 +204,24 @@ def _removed_of_slice(
 def _as_removed(
     table: pa.Table, names: Sequence[str], duplicates: Sequence[RemovedRows], kept_ids: Sequence[KeptIds]
 ) -> pa.Table:
-    """The rows in the schema of `removed/`. `kept_ids` has the ids of the kept documents for each of `duplicates`."""
+    """The rows in the schema of `removed/`. `kept_ids` has the ids and `doc` of the kept documents for each of
+    `duplicates`."""
     stage, kept_row = (table.column(name).to_numpy() for name in ("stage", "kept_row"))
     encoded = table.column("reason").combine_chunks().dictionary_encode()
     reason, numbers = encoded.indices.to_numpy(), {name: k for k, name in enumerate(encoded.dictionary.to_pylist())}
-    places = np.full(len(table), -1)
+    places, docs = np.full(len(table), -1), np.full(len(table), -1)
     ids = pa.array([], pa.large_string())
     for removed_rows, stored in zip(duplicates, kept_ids, strict=True):
         number = numbers.get(removed_rows.reason, -1)
         at = np.flatnonzero((stage == removed_rows.stage) & (kept_row >= 0) & (reason == number))
         places[at] = np.arange(len(ids), len(ids) + len(at))
-        ids = pa.concat_arrays([ids, stored.take(kept_row[at])])
-    duplicate_of = ids.take(pa.array(places, mask=places < 0))
-    replaced = {"stage": pa.array(names, pa.string()).take(pa.array(stage)), "duplicate_of": duplicate_of}
+        own, docs[at] = stored.take(kept_row[at])
+        ids = pa.concat_arrays([ids, own])
+    replaced = {
+        "stage": pa.array(names, pa.string()).take(pa.array(stage)),
+        "duplicate_of": ids.take(pa.array(places, mask=places < 0)),
+        "duplicate_of_doc": pa.array(docs, mask=docs < 0),
+    }
     columns = [replaced[name] if name in replaced else table.column(name) for name in REMOVED_OUTPUT.names]
     return pa.table(columns, REMOVED_OUTPUT.names).cast(REMOVED_OUTPUT).combine_chunks()
 

@@ -37,6 +37,7 @@ REMOVED_OUTPUT = pa.schema(
         ("reason", pa.large_string()),
         ("value", pa.float64()),
         ("duplicate_of", pa.large_string()),
+        ("duplicate_of_doc", pa.int64()),  # null for a document of a saved index, which is of another run
         ("file", pa.string()),
         ("line", pa.int64()),
     ]

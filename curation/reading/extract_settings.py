@@ -10,22 +10,25 @@ from curation.errors import nearest
 RESILIPARSE, TRAFILATURA, JUSTEXT = EXTRACTORS = ("resiliparse", "trafilatura", "justext")
 KEEP, DROP = KEPT = ("keep", "drop")
 NO_LANGUAGE = "none"
+SHORT, LONG = 70, 200  # characters of a paragraph: the defaults of jusText for `length_low` and `length_high`
 TABLES, LISTS = ("table",), ("ul", "ol")  # elements; <dl> is no list here: manuals describe functions in it
 
 
 class Extract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The library that finds the main text of a page, and what it leaves out.
 
-    by         resiliparse, trafilatura or justext
-    tables     keep, or drop: without tables, also those that lay out the page
-    lists      keep, or drop: without bulleted and numbered lists
-    language   of justext: the name of one of its stop lists, such as English, or none: for all languages
+    by               resiliparse, trafilatura or justext
+    tables           keep, or drop: without tables, also those that lay out the page
+    lists            keep, or drop: without bulleted and numbered lists
+    language         of justext: the name of one of its stop lists, such as English, or none: for all languages
+    min_characters   of justext: shorter paragraphs are never good by themselves (its `length_low`)
     """
 
     by: str = RESILIPARSE
     tables: str = KEEP
     lists: str = KEEP
     language: str = ""
+    min_characters: int = SHORT
 
     def __post_init__(self) -> None:
         if self.by not in EXTRACTORS:
@@ -38,6 +41,10 @@ class Extract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 "extract: justext needs the language of the pages. Write extract: {by: justext, language: English}, "
                 "or language: none for pages of several languages"
             )
+        if not 0 <= self.min_characters <= LONG:
+            raise ValueError(f"extract.min_characters must be from 0 to {LONG}, not {self.min_characters}")
+        if self.by != JUSTEXT and self.min_characters != SHORT:
+            raise ValueError(f"extract.min_characters is of justext, and {self.by} takes none. Leave it out")
         if self.by != JUSTEXT and self.language:
             raise ValueError(
                 f"extract.language chooses the stop words of justext, and {self.by} takes none. Leave language out"

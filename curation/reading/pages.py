@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from curation.errors import InputError, near_or_nothing
-from curation.reading.extract_settings import DROP, JUSTEXT, NO_LANGUAGE, RESILIPARSE, TRAFILATURA, Extract
+from curation.reading.extract_settings import DROP, JUSTEXT, NO_LANGUAGE, RESILIPARSE, SHORT, TRAFILATURA, Extract
 from curation.reading.page_encodings import decode
 
 MAX_PAGE_BYTES = 5_250_000  # of HTML: up to 600 MB of memory. Common Crawl truncates pages at 5 MiB (1 MiB until 2025)
@@ -156,7 +156,7 @@ def _load_justext(extract: Extract) -> Callable[[str], str]:
 
     def main_text(html: str) -> str:
         try:
-            paragraphs = justext(html, words, preprocessor=prepare, **settings)
+            paragraphs = justext(html, words, preprocessor=prepare, length_low=extract.min_characters, **settings)
         except etree.ParserError:  # no element
             return ""
         return "\n\n".join(paragraph.text for paragraph in paragraphs if not paragraph.is_boilerplate)
@@ -175,6 +175,7 @@ def note(extract: Extract) -> str:
     """Return how the main text is found, for `curate plan`."""
     left_out = " and ".join(name for name in ("tables", "lists") if getattr(extract, name) == DROP)
     language = f" with stop words of {extract.language}" if extract.language else ""
+    language += f", paragraphs from {extract.min_characters} characters on" if extract.min_characters != SHORT else ""
     return f"main text by {extract.by}{language}{f', without {left_out}' if left_out else ''}"
 
 

@@ -11,7 +11,9 @@ from curation.errors import nearest
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 PATTERN = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*\.)?(?:jsonl|csv|parquet)|"
 DOCUMENT_COLUMNS = ("doc", "id", "source", "text")
-REMOVED_COLUMNS = ("stage", "reason", "value", "bound", "duplicate_of", "file", "line")  # of removed/, besides those
+REMOVED_COLUMNS = (  # of removed/, besides those
+    "stage", "reason", "value", "bound", "duplicate_of", "duplicate_of_doc", "file", "line",
+)  # fmt: skip
 
 
 def check_export(field: str, value: str) -> None:

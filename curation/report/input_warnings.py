@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings of the report about inputs: rejected records, truncated files, empty columns, nothing kept."""
+"""Warnings of the report about inputs: rejected records, truncated files, repeated ids, empty columns, nothing
+kept."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from curation.errors import InputError, counted
 from curation.phases.ledger import SliceRecord
+from curation.phases.repeated_ids import IdSample
 from curation.planning.null_columns import null_column
 from curation.reading import shown
 from curation.reading.documents import NULL_TEXT, too_large
@@ -39,8 +42,8 @@ def warn_of_inputs(
     documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
     rejected: Path,
 ) -> list[str]:  # fmt: skip
-    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text, further
-    records of web archives.
+    """Return the input warnings of the report: rejected records, truncated files, repeated ids, empty columns, repaired
+    text, further records of web archives.
 
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
@@ -53,6 +56,10 @@ def warn_of_inputs(
         warnings.append(f"{start}; rejected.jsonl has the reasons" if not cause else f"{start}{cause}")
     pairs = list(zip(slices, records, strict=True))
     warnings += _damaged(pairs)
+    ids = IdSample()
+    for record in records:
+        ids.add(np.array(record.ids.hashes, np.uint64), record.ids.modulus)
+    warnings += [found] if (found := ids.warning()) else []
     for name in entries_by_name(entries):
         own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
         warnings += [*_empty_columns(name, own), *_repaired(name, own), *_other_records(name, own)]

@@ -67,6 +67,7 @@ class Stage(
 
     revision: ClassVar[int] = 1
     removes: ClassVar[bool] = True
+    reads_text: ClassVar[bool] = True  # False: its function takes frames without a column of texts
     compares: ClassVar[bool] = False
     finds_duplicates: ClassVar[bool] = False
 

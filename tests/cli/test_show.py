@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow.parquet as pq
 import pytest
 
 import curation
 from curation.cli.main import main
-from curation.errors import OutputError, RecipeError
+from curation.errors import InputWarning, OutputError, RecipeError
 from curation.report.marks import broken_spans, excerpt
 from curation.report.report import digest
 from curation.rules.decide import GOPHER_REPETITION, Rule
@@ -77,6 +78,32 @@ def test_pairs_are_side_by_side_with_their_differences_and_similarity(
         ("d4", "d3", True), ("d5", "d3", True),
     ]  # fmt: skip
     assert table[0]["jaccard"] == pytest.approx(57 / 61) and table[1]["jaccard"] == 1
+
+
+def test_pairs_are_found_where_ids_repeat(tmp_path: Path):
+    """A chain of near-duplicates over two files that are both numbered from 0. Earlier runs lack `duplicate_of_doc`."""
+    words = LONG.split()
+    chain = [" ".join(words[12 * k : 12 * k + 40]) for k in (0, 0, 1)]
+    chain[1] = " ".join(words[6:46])
+    for name, texts in {"a": ["another text of five words", chain[0]], "b": [chain[1], chain[2]]}.items():
+        lines = [orjson.dumps({"text": text, "id": k}) for k, text in enumerate(texts)]
+        (tmp_path / f"{name}.jsonl").write_bytes(b"\n".join(lines))
+    stages = [{"kind": "fuzzy_dedup", "ngram": 1, "threshold": 0.7, "bands": 128, "rows": 1, "permutations": 128}]
+    recipe = recipe_of(tmp_path / "a.jsonl", tmp_path / "b.jsonl", stages=stages, output={"formats": []})
+    result = run(recipe, tmp_path / "out", engine="cpu")
+    assert [line.partition(". ")[0] for line in result.report["warnings"]] == [
+        "ids repeat: 2 of 2 different ids name several documents"
+    ]
+    found = curation.run_documents(tmp_path / "out", "pairs").to_pylist()
+    names = ("doc", "id", "duplicate_of", "duplicate_of_doc", "kept_text", "link")
+    assert [tuple(row[name] for name in names) for row in found] == [
+        (2, "0", "1", 1, chain[0], None), (3, "1", "1", 1, chain[0], "0"),
+    ]  # fmt: skip
+    for path in (tmp_path / "out/removed").iterdir():
+        pq.write_table(pq.read_table(path).drop_columns(["duplicate_of_doc"]), path)
+    with pytest.warns(InputWarning, match="ids repeat: 1 of 1 ids of kept documents name several documents"):
+        found = curation.run_documents(tmp_path / "out", "pairs").to_pylist()
+    assert [(row["kept_text"], row["jaccard"], row["link"]) for row in found] == [(None, None, None)] * 2
 
 
 def test_a_rule_chooses_documents_by_measures_and_by_columns(finished: Path):

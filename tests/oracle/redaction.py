@@ -33,12 +33,28 @@ def at(text: str, place: int) -> str:
 def is_email(text: str, start: int, end: int) -> bool:
     local, _, domain = text[start:end].partition("@")
     labels = domain.split(".")
+    in_brackets = domain.startswith("[") and domain.endswith("]") and is_literal(domain[1:-1])
     return (
         at(text, start - 1) not in (ALNUM if local[:1] != "_" else WORD)
-        and at(text, end) not in ALNUM
+        and (in_brackets or is_domain(labels, at(text, end)))
         and 1 <= len(local) <= 64
         and (local[0] in ALNUM or (local[0] == "_" and not {*local} & {*ALNUM}))
         and set(local) <= {*WORD, *".%+-"}
+    )
+
+
+def is_literal(domain: str) -> bool:
+    try:
+        return bool(ipaddress.IPv4Address(domain))
+    except ValueError:
+        rest = domain[5:]
+        is_named = domain[:2].lower() == "ip" and domain[2:5] == "v6:"
+        return is_named and 2 <= len(rest) <= 45 and {*rest} <= {*string.hexdigits, ":", "."}
+
+
+def is_domain(labels: list[str], after: str) -> bool:
+    return (
+        after not in ALNUM
         and 2 <= len(labels) <= 11
         and all(0 < len(label) < 64 and {*label} <= {*ALNUM, "-"} for label in labels)
         and not any(label.startswith("-") or label.endswith("-") for label in labels)
@@ -194,7 +210,7 @@ JUDGES: dict[str, tuple[Callable[[str, int, int], bool], str, int]] = {  # what 
     "PHONE": (is_phone, DIGITS + "+(", 70),
 }
 ALPHABETS = {  # what it can hold
-    "EMAIL": WORD + ".%+-@",
+    "EMAIL": WORD + ".%+-@[]:",
     "IP_ADDRESS": string.hexdigits + ".:",
     "CREDIT_CARD": DIGITS + " -",
     "SSN": DIGITS + "-",

@@ -2,6 +2,7 @@
 """`.bin`/`.idx` byte by byte, what is refused, where pairs are cut, and Megatron itself as a reader."""
 
 import os
+import re
 import struct
 from itertools import chain, pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from curation.cli import main
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing import joining, megatron
 from curation.packing.indexed import IndexedReader, check_pair
@@ -180,6 +182,43 @@ def test_reader_gives_what_was_written(tmp_path):
     for outside in (4, -5):
         with pytest.raises(IndexError):
             reader[outside]
+
+
+INSPECTED = [  # sequences of each document, whether the index has modes, first line, and lines of documents
+    ([[[5, 6, 7], [8, 9], [1]], [[2]]], False, "2 documents, 4 sequences, 7 tokens, uint16",
+     ["6 tokens in 3 sequences", "1 token"]),
+    ([[[5]], [], [[6, 7]]], False, "3 documents, 2 sequences, 3 tokens, uint16", ["1 token", "0 tokens", "2 tokens"]),
+    ([[], [[5], []], []], False, "3 documents, 2 sequences, 1 token, uint16",
+     ["0 tokens", "1 token in 2 sequences", "0 tokens"]),
+    ([[[5, 6]], [[7]]], True, "2 documents, 3 tokens, uint16, modes (multimodal data)", ["2 tokens", "1 token"]),
+    ([[[5], [6]]], True, "1 document, 2 sequences, 2 tokens, uint16, modes (multimodal data)",
+     ["2 tokens in 2 sequences"]),
+    ([[]], False, "1 document, 0 sequences, 0 tokens, uint16", ["0 tokens"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("documents", "has_modes", "size", "lines"), INSPECTED)
+def test_inspect_tells_sequences_from_documents(tmp_path, capsys, documents, has_modes, size, lines):
+    lengths = [len(ids) for document in documents for ids in document]
+    ends = np.cumsum([0, *lengths]) * 2
+    starts = np.cumsum([0, *map(len, documents)])
+    index = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, len(lengths), len(starts))
+    index += np.array(lengths, "<i4").tobytes() + ends[:-1].astype("<i8").tobytes() + starts.astype("<i8").tobytes()
+    (tmp_path / "a.idx").write_bytes(index + b"\x01" * len(lengths) * has_modes)
+    (tmp_path / "a.bin").write_bytes(np.array(flat(flat(documents)), "<u2").tobytes())
+    assert main(["inspect", str(tmp_path / "a"), "--documents", "9"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{tmp_path / 'a'}: {size}\n")
+    assert re.findall("^--- document (.*)$", out, re.MULTILINE) == [f"{k}: {line}" for k, line in enumerate(lines)]
+    shown = re.findall(r"^([\d ]*)$", out.partition("--- ")[2], re.MULTILINE)
+    assert [*map(int, " ".join(shown).split())] == flat(flat(documents))
+    reader = IndexedReader(tmp_path / "a", allow_modes=has_modes)
+    assert reader.has_modes == has_modes
+    with pytest.raises(IndexError, match=f"document {len(documents)} of {len(documents)}"):
+        reader.document(len(documents))
+    if has_modes:
+        with pytest.raises(IntegrityError, match=r"has modes \(multimodal data\)\. Export it again without modes"):
+            check_pair(tmp_path / "a", strict=False)
 
 
 def test_reader_names_the_missing_file(tmp_path):

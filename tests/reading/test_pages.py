@@ -97,6 +97,21 @@ def test_the_language_chooses_the_stop_words():
     assert text_of(page, by="justext", language="Vietnamese") == ""
 
 
+def test_short_paragraphs_are_good_from_min_characters_on():
+    needs("justext")
+    short = "This is one of the sentences that are short."  # 44 characters
+    page = f"<html><p>{SENTENCE * 4}</p><p>{short}</p></html>"
+    assert text_of(page, **ENGLISH) == text_of(page, **ENGLISH, min_characters=70) == SENTENCE * 4
+    assert text_of(page, **ENGLISH, min_characters=20) == f"{SENTENCE * 4}\n\n{short}"
+    assert pages.note(Extract(**ENGLISH, min_characters=20)).endswith(", paragraphs from 20 characters on")
+    for settings, message in (
+        (ENGLISH | {"min_characters": 201}, "extract.min_characters must be from 0 to 200, not 201"),
+        ({"min_characters": 20}, "extract.min_characters is of justext, and resiliparse takes none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Extract(**settings)
+
+
 def test_results_depend_on_neither_order_nor_slices_nor_workers(
     by: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

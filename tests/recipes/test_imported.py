@@ -375,6 +375,104 @@ def test_no_value_of_a_setting_ends_the_command(value: Any):
     assert all(translated(tool, name, Strange(value)) for tool, name in ENTRIES)
 
 
+# Options
+
+NEEDED: dict[str, dict[str, Any]] = {  # settings without which an entry has no translation
+    **{name: {"data_folder": "d", "file_paths": "d"} for name in ("JsonlReader", "ParquetReader")},
+    "CsvReader": {"data_folder": "d"}, "IpcReader": {"data_folder": "d"}, "WarcReader": {"data_folder": "d"},
+    "RegexFilter": {"regex_exp": "x"}, "FastTextClassifierFilter": {"keep_labels": [["hq", 0.5]]},
+    "SubstringFilter": {"substring": "x"}, "LineRemover": {"patterns": ["x"]}, "dataset": {"path": "d"},
+    "dataset_path": {"path": "d"}, "replace_content_mapper": {"pattern": "x"}, "documents": {"path": "d"},
+    "include": {"text": "a__gopher_v1__word_count < 9"}, "exclude": {"text": "a__gopher_v1__word_count < 9"},
+    "span_replacement": {"span": "$.attributes.a__pii_regex_v1__EMAIL_ADDRESS", "replacement": "x"},
+    "input_field": {"text_field": "x"}, "tokens": {"name_or_path": "gpt2"}, "export_path": {"path": "x.jsonl"},
+    "specified_field_filter": {"field_key": "x", "target_value": ["q"]}, "TokenCountFilter": {"min_tokens": 9},
+    "topk_specified_field_selector": {"field_key": "x", "topk": 5},
+    "specified_numeric_field_filter": {"field_key": "x", "min_value": 2}, "min_text_length": {"min_text_length": 5},
+    "HuggingFaceDatasetReader": {"dataset": "d"},
+}  # fmt: skip
+OTHERS: list[Any] = [  # some of them differ from any default
+    True, False, 0.25, 1.5, 2, 3, 4, 5, 7, 11, 9_999, "x", "nfkc", "prefix", "huggingface", "character", "glotlid",
+    "out.parquet", ".jsonl", "$.a", "1 of 2", ["x"], ["x", "y"], [["x", 0.25]], [[2, 0.11]], [[5, 0.11]],
+    "a__gopher_v1__word_count > 5", "$.attributes.a__duplicate_paragraph", r"\p{P}",
+]  # fmt: skip
+
+
+def outcome_of(tool: str, name: str, settings: dict[str, Any]) -> tuple[str, Settings]:
+    """What a person sees of an entry: the parts of the recipe, and the lines about it."""
+    found = Settings(settings, name)
+    try:
+        part = _translated(Entry(name, "x", settings), found, TOOLS[tool].TABLE)
+    except NotTranslated as error:
+        return str(error), found
+    return repr((part, found.unasked(TOOLS[tool].VOID))), found
+
+
+@pytest.mark.parametrize(("tool", "name"), ENTRIES, ids=lambda value: str(value))
+def test_every_option_changes_the_recipe_or_has_a_line(tool: str, name: str):
+    """Options that change no document are in `VOID`, each below its reason."""
+    base = NEEDED.get(name, {})
+    plain, found = outcome_of(tool, name, base)
+    nothing, _ = outcome_of(tool, name, base | {"an_unknown_option": 1})
+    assert nothing != plain or nothing in NEAREST, "an option that nothing knows is dropped"
+    for option in found.asked:
+        assert any(outcome_of(tool, name, base | {option: value})[0] != plain for value in OTHERS), option
+    for inner in found.inner:
+        config = next(
+            option for option in found.asked if outcome_of(tool, name, {option: 5})[0].startswith(f"{option} is 5")
+        )
+        for option in inner.asked:
+            changed = (outcome_of(tool, name, base | {config: {option: value}})[0] for value in OTHERS)
+            assert any(each != plain for each in changed), f"{config}.{option}"
+        assert outcome_of(tool, name, base | {config: {"an_unknown_option": 1}})[0] != plain
+
+
+NEAREST = {str(text) for tool, name in ENTRIES if isinstance(text := translated(tool, name, {}), str)}
+
+
+def test_options_without_effect_have_a_reason_and_are_of_an_entry():
+    for tool in TOOLS.values():
+        for reason, listed in tool.VOID.items():
+            assert len(reason) > 5 and listed
+            owners = {name.rpartition(".")[0] for name in listed} - {"", *tool.TABLE}
+            assert all(owner.endswith("Config") or owner in ("Trafilatura", "dedupe") for owner in owners), owners
+
+
+WHOLE: list[tuple[Any, list[str]]] = [  # a configuration, and settings outside of its entries that have a line
+    ({"dedupe": {"name": "d", "min_length": 9, "documents": {"key": "$.text"}}}, ["min_length"]),
+    ({"tokenizer": {"name_or_path": "gpt2", "bos_token_id": 1}, "max_size": 9}, ["bos_token_id", "max_size"]),
+    ({"stages": [
+        {"_target_": "x.JsonlReader", "file_paths": "d", "text_field": "body"},
+        {"_target_": SCORE, "filter_obj": {"_target_": HEURISTIC + "string.WordCountFilter"}, "text_field": "body"},
+        {"_target_": SCORE, "filter_obj": {"_target_": HEURISTIC + "string.UrlsFilter"}, "text_field": "summary"},
+    ]}, ["text_field"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "named"), WHOLE, ids=lambda value: str(value)[:20])
+def test_settings_around_an_entry_belong_to_it(content: Any, named: list[str]):
+    lines = imported(content).not_translated
+    assert sorted(", ".join(line.partition("of it: ")[2] for line in lines).split(", ")) == named
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ("", "d"), ('glob_pattern=".jsonl"', "d/*.jsonl"), ('glob_pattern="sub/x.gz"', "d/*sub/x.gz"),
+        ('glob_pattern="*.jsonl"', "d/*.jsonl"), ('glob_pattern="**/a?.gz"', "d/**/a?.gz"),
+        ('glob_pattern="[ab].gz"', "d/[ab].gz"), ("recursive=False", "d/*"),
+        ('glob_pattern=".gz", recursive=False', "d/*.gz"), ('glob_pattern="**/*", recursive=False', "d/**/*"),
+    ],
+)  # fmt: skip
+def test_patterns_of_datatrove_are_translated_by_its_rules(options: str, path: str):
+    found = imported(f'Executor(pipeline=[JsonlReader("d", {options}), RegexFilter("x")])', "script.py")
+    assert recipe_of(found)["input"] == [{"path": path}]
+    lines = (
+        ["JsonlReader (line 1): not translated of it: recursive"] if "**" in options and "recursive" in options else []
+    )
+    assert found.not_translated == lines
+
+
 # What is left out
 
 

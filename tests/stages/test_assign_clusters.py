@@ -81,6 +81,13 @@ def test_the_cluster_is_that_of_the_nearest_centroid(made: tuple[Path, list[list
     assert [None if pd.isna(value) else value for value in on_frame] == found
 
 
+@pytest.mark.parametrize("text", [{}, {"text": ["x", "y"]}, {"text": [1, 2]}])
+def test_a_frame_needs_no_text(tmp_path: Path, text: dict[str, Any]):
+    path = save(tmp_path / "c.npz", np.array([[127, 0], [0, 127]], np.int8))
+    frame = pd.DataFrame({"embedding": [[0.1, 1.0], [1.0, 0.0]]} | text)
+    assert curation.assign_clusters(frame, path)["cluster"].tolist() == [1, 0]
+
+
 def test_documents_are_the_same_bytes_for_any_slices(
     made: tuple[Path, list[list[int]], np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

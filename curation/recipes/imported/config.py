@@ -159,7 +159,7 @@ def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[Found], list[s
     differences: list[str] = []
     missing: list[str] = []
     for entry in entries:
-        settings = Settings(entry.settings)
+        settings = Settings(entry.settings, entry.name)
         try:
             part = _translated(entry, settings, tool.TABLE)
         except NotTranslated as error:

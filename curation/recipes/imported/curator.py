@@ -30,19 +30,41 @@ from curation.recipes.imported.entries import (
     rest,
     rule_with,
     shipped,
+    shown,
     texts,
     tokenizer_name,
 )
 
 NAME = "NeMo Curator"
 TARGET = "_target_"
+READERS = ("JsonlReader", "ParquetReader")
 WRAPPERS = {"ScoreFilter", "Filter", "Score", "Modify"}
-OF_WRAPPERS = ("name", "text_field", "input_field", "input_fields", "log_score")
+OF_WRAPPERS = ("name", "log_score")
+FIELDS = ("text_field", "input_field", "input_fields")  # the text column; `input_fields` lists one
 INTERPOLATION = re.compile(r"\$\{([^{}]*)\}")
 
 
 def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
     """The stages, workflows and filters of a configuration."""
+    usual = _text_columns(content)
+    for entry in _all_entries(content):
+        left_out = {
+            name for name in FIELDS if entry.settings.get(name) in ([], *usual, *([column] for column in usual))
+        }
+        is_step = entry.name not in (*READERS, "input_field") and not entry.name.endswith("Workflow")
+        settings = {name: value for name, value in entry.settings.items() if not (is_step and name in left_out)}
+        yield entry._replace(settings=settings)
+
+
+def _text_columns(content: Mapping[str, Any]) -> list[str]:
+    """The names of the column with the text: that of a reader, and the usual one."""
+    own = [
+        entry.settings.get("text_field") for entry in _all_entries(content) if entry.name in (*READERS, "input_field")
+    ]
+    return [str(name) for name in own if name is not None] or ["text"]
+
+
+def _all_entries(content: Mapping[str, Any]) -> Iterator[Entry]:
     for key in ("stages", "workflow", "filters"):
         entries = content.get(key)
         for number, found in enumerate(entries if isinstance(entries, list) else [entries] if entries else []):
@@ -116,7 +138,6 @@ def _duplicate_ngrams(settings: Settings) -> Part:
 
 
 def _boilerplate(settings: Settings) -> Part:
-    settings.ignore("remove_if_at_top_or_bottom")  # the filter does not use it
     share = settings.number("max_boilerplate_string_ratio", 0.4)
     return Part((shipped("curator_english", "boilerplate") | {"max_removed": {"lines": share}},))
 
@@ -129,7 +150,6 @@ def _substring(settings: Settings) -> Part:
 
 
 def _tokens(settings: Settings) -> Part:
-    settings.ignore("hf_token", "transformers_init_kwargs")
     name = settings.get("hf_model_name") or settings.get("tokenizer") or "gpt2"
     rules = rule_with("tokens", settings.number("min_tokens", 0), settings.number("max_tokens"))
     stage = {"kind": "filter", "rules": list(rules), "tokenizer": tokenizer_name(str(name))}
@@ -137,8 +157,8 @@ def _tokens(settings: Settings) -> Part:
 
 
 def _fertility(settings: Settings) -> Part:
-    settings.ignore("path_to_tokenizer")
-    name = settings.values.get("path_to_tokenizer")
+    name = settings.values.get("path_to_tokenizer")  # `???` is a value of the command line
+    settings.asked.add("path_to_tokenizer")
     rules = rule_with("characters/tokens", settings.number("min_char_to_token_ratio", 2.5), None)
     if isinstance(name, str):
         return Part(({"kind": "filter", "rules": list(rules), "tokenizer": name},))
@@ -146,9 +166,11 @@ def _fertility(settings: Settings) -> Part:
 
 
 def _language(settings: Settings) -> Part:
-    settings.ignore("model_path")
     bound, language = settings.number("min_langid_score", 0.3) or 0, settings.get("lang")
     differs = "the model is lid.176.ftz; --set stages.language.model=FILE takes another one"
+    settings.asked.add("model_path")
+    if isinstance(named := settings.values.get("model_path"), str):
+        differs += f", such as {shown(named)}"
     if language:
         stage = {"kind": "language", "keep": [str(language).lower()], "min_probability": bound, "max_characters": 0}
         return Part((stage,), differs=differs)
@@ -157,7 +179,7 @@ def _language(settings: Settings) -> Part:
 
 
 def _quality(settings: Settings) -> Part:
-    settings.ignore("model_path", "seed")
+    settings.asked.add("model_path")
     label = str(settings.get("label", "__label__hq")).removeprefix("__label__")
     alpha = settings.number("alpha", 3)
     when = {WHEN: "stages.quality.model"}
@@ -167,7 +189,8 @@ def _quality(settings: Settings) -> Part:
             {"kind": "classify", "name": "quality", **when, "label": label},
             {"kind": "filter", "name": "good", **when, "rules": rules},
         ),
-        differs=f"a random draw by score (alpha {alpha}) there, a bound of 0.5 here; {needs('stages.quality.model')}",
+        differs=f"a random draw by score (alpha {alpha}) there, a bound of 0.5 here; {needs('stages.quality.model')}"
+        f", there {shown(settings.values.get('model_path'))}",
     )
 
 
@@ -183,7 +206,6 @@ def _lines(settings: Settings) -> Part:
 
 
 def _unicode(settings: Settings) -> Part:
-    settings.ignore(*(name for name in settings.values if name != "normalization"))
     form = str(settings.get("normalization") or "").lower()
     if form not in ("", "nfc", "nfkc"):
         raise NotTranslated(f"normalization {form}: `rewrite` has nfc and nfkc")
@@ -194,21 +216,24 @@ def _unicode(settings: Settings) -> Part:
 
 
 def _files(settings: Settings) -> Part:
-    settings.ignore("files_per_partition", "blocksize", "fields", "_generate_ids", "read_kwargs", "file_extensions")
     column = settings.get("text_field", "text")
     also = {} if column in (None, "text") else {"text_column": column}
-    return Part(inputs=tuple({"path": path} | also for path in texts(settings, "file_paths")))
+    return _inputs(texts(settings, "file_paths"), also)
+
+
+def _inputs(paths: list[str], settings: dict[str, Any]) -> Part:
+    """Inputs with settings, which are those of `--input` where the file names no path."""
+    return Part(inputs=tuple({"path": path} | settings for path in paths), of_inputs={} if paths else settings)
 
 
 def _workflow(settings: Settings, stage: dict[str, Any], differs: str = "") -> Part:
     """A workflow reads and writes files itself."""
-    settings.ignore(*(n for n in settings.values if n not in ("text_field", "input_path")))
     column = settings.get("text_field", "text")
     also = {} if column == "text" else {"text_column": column}
     paths = settings.values.get("input_path")
-    settings.ignore("input_path")
+    settings.asked.add("input_path")
     found = [] if paths is None or isinstance(paths, Unread) else texts(settings, "input_path")
-    return Part((stage,), tuple({"path": path} | also for path in found), differs=differs)
+    return _inputs(found, also)._replace(steps=(stage,), differs=differs)
 
 
 def _exact(settings: Settings) -> Part:
@@ -238,7 +263,6 @@ def _semantic(settings: Settings) -> Part:
 
 
 def _tokenized(settings: Settings) -> Part:
-    settings.ignore(*(n for n in settings.values if n not in ("model_identifier", "append_eod")))
     spec = {"name": tokenizer_name(str(settings.get("model_identifier", "gpt2")))}
     return Part(
         tokenizer=spec | {"append_eod": bool(settings.get("append_eod", False))}, output={"formats": ["megatron"]}
@@ -346,4 +370,39 @@ TABLE: dict[str, Translator] = {
     "FineWebMixtralEduClassifier": _class("nemocurator-fineweb-mixtral-edu-classifier"),
     "FineWebNemotronEduClassifier": _class("nemocurator-fineweb-nemotron-4-edu-classifier"),
 }
-VOID: Void = {"lang": ("en",), "stop_at_false": (), "filter_field": ()}
+VOID: Void = {
+    "as here": {"lang": ("en",), "add_bos": (False,), "perform_removal": (True,)},
+    "the filter or step does not use it, or only names a column of its own": dict.fromkeys(
+        ("BoilerPlateStringFilter.remove_if_at_top_or_bottom", "stop_at_false", "filter_field"), ()
+    ),
+    "folders and names of files are those of the run": dict.fromkeys(
+        (
+            "output_path",
+            "cache_path",
+            "output_dir",
+            "path",
+            "TextDuplicatesRemovalWorkflow.input_path",
+            "ids_to_remove_path",
+            "id_generator_path",
+        ),
+        (),
+    ),
+    "workers, memory, logging and access": dict.fromkeys(
+        (
+            "files_per_partition",
+            "blocksize",
+            "input_blocksize",
+            "identification_batchsize",
+            "bands_per_iteration",
+            "hf_token",
+            "cache_dir",
+            "verbose",
+            "executor",
+            "env_vars",
+            "embedding_model_inference_batch_size",
+            "transformers_batch_size",
+        ),
+        (),
+    ),
+    "a document without id has the name of its input and its number": {"_generate_ids": (), "assign_id": ()},
+}

@@ -61,7 +61,6 @@ def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _data(settings: Settings) -> Part:
-    settings.ignore("type", "split", "name", "revision")
     source, weight = settings.choice("source", None, "s3", "huggingface", default=None), settings.number("weight")
     columns = texts(settings, "text_keys", "text")
     also: dict[str, Any] = {} if columns == ["text"] else {"text_column": columns[0]}
@@ -86,10 +85,10 @@ def _alphanumeric(settings: Settings) -> Part:
     return _of_tokens({"ratio": ["alphanumeric_characters", "tokens"]}, low, high)
 
 
-def _of_tokens(subject: dict[str, Any], low: float | None, high: float | None) -> Part:
+def _of_tokens(subject: dict[str, Any], low: float | None, high: float | None, theirs: str = "") -> Part:
     found = {name: bound for name, bound in (("min", low), ("max", high)) if bound}
     stage = {"kind": "filter", "rules": [subject | found], "tokenizer": "gpt2"}
-    return Part((stage,) if found else (), differs=TOKENS)
+    return Part((stage,) if found else (), differs=TOKENS.replace("another tokenizer", theirs or "another tokenizer"))
 
 
 def _words(settings: Settings) -> Part:
@@ -107,11 +106,11 @@ def _repeated_characters(settings: Settings) -> Part:
 
 def _repeated_words(settings: Settings) -> Part:
     n = settings.number("rep_len", 10)
-    settings.ignore("lang", "tokenization")
     if n not in range(2, 11):
         raise NotTranslated(f"rep_len {n}: measures count repeated 2- to 10-grams; nearest: rep_len 10")
     low, high = settings.number("min_ratio", 0), settings.number("max_ratio", 0.5)
     differs = "the characters of repeated n-grams, there the share of n-grams that occur twice"
+    differs += f"; {WORDS}" if settings.get("tokenization", False) else ""
     return Part(rule_with(f"duplicate_{n}gram_characters/word_characters", low, high), differs=differs)
 
 
@@ -129,7 +128,6 @@ def _listed(name: str, min_default: float, max_default: float) -> Translator:
     """A bound on the share of the words in a list of your own."""
 
     def translate(settings: Settings) -> Part:
-        settings.ignore("lang", "tokenization", "use_words_aug", "words_aug_group_sizes", "words_aug_join_char")
         low, high = settings.number("min_ratio", min_default) or 0, settings.number("max_ratio", max_default)
         rule = {"column": "listed_words"} | ({"min": low} if low > 0 else {})
         rule |= {"max": high} if high is not None and high < 1 else {}
@@ -152,7 +150,6 @@ def _language(settings: Settings) -> Part:
 
 
 def _perplexity(settings: Settings) -> Part:
-    settings.ignore("lang")
     low, high = settings.number("min_ppl", 0) or 0, settings.number("max_ppl", 1500)
     rule = {"column": "perplexity"} | ({"min": low} if low > 0 else {}) | ({"max": high} if high else {})
     when = {WHEN: "stages.perplexity.model"}
@@ -186,8 +183,8 @@ def _in_range(settings: Settings) -> Part:
 
 
 def _tokens(settings: Settings) -> Part:
-    settings.ignore("hf_tokenizer")
-    return _of_tokens({"measure": "tokens"}, settings.number("min_num", 10), settings.number("max_num"))
+    theirs = "".join(texts(settings, "hf_tokenizer"))
+    return _of_tokens({"measure": "tokens"}, settings.number("min_num", 10), settings.number("max_num"), theirs)
 
 
 def _replacing(pattern: str | None) -> Translator:
@@ -259,13 +256,11 @@ def _chinese(settings: Settings) -> Part:
 
 
 def _substrings(settings: Settings) -> Part:
-    settings.ignore("lang", "tokenization")
     found = texts(settings, "substrings", None) or ["http", "www", ".com", "href", "//"]
     return Part((replace(rf"\S*(?:{'|'.join(map(literal, found))})\S* ?"),))
 
 
 def _comments(settings: Settings) -> Part:
-    settings.ignore("doc_type")
     pairs = [{"matches": r"(?m)^%[^\n]*\n?", "by": ""}] if settings.get("multiline", True) else []
     pairs += [{"matches": r"(?m)([^\\])%.+$", "by": r"\1"}] if settings.get("inline", True) else []
     return Part(({"kind": "rewrite", "replace": pairs},) if pairs else ())
@@ -288,7 +283,6 @@ def _tables(settings: Settings) -> Part:
 
 
 def _exact(settings: Settings) -> Part:
-    settings.ignore("backend", "redis_address", "dedup_set_num")
     lowercase = bool(settings.get("lowercase", False))
     if settings.get("ignore_non_character", False):
         stage = {"kind": "fuzzy_dedup", "compare": "folded", "threshold": 1.0}
@@ -299,7 +293,6 @@ def _exact(settings: Settings) -> Part:
 def _compared(settings: Settings) -> dict[str, Any]:
     """The settings of `fuzzy_dedup` for the n-grams of a deduplicator."""
     tokenization = settings.choice("tokenization", "space", "character", "punctuation", default="space")
-    settings.ignore("tokenizer_model")
     ignored, lowercase = settings.get("ignore_pattern"), settings.get("lowercase", True)
     if ignored not in (None, "", PUNCTUATION):
         raise NotTranslated(rf"ignore_pattern {shown(ignored)}; nearest: \p{{P}}, or rewrite.replace before")
@@ -309,7 +302,6 @@ def _compared(settings: Settings) -> dict[str, Any]:
 
 
 def _minhash(settings: Settings) -> Part:
-    settings.ignore("union_find_parallel_num", "union_threshold", "accelerator", "memory_per_sample", "cpp")
     stage = _compared(settings) | {
         "ngram": settings.number("window_size", 5),
         "permutations": settings.number("num_permutations", 256),
@@ -321,14 +313,12 @@ def _minhash(settings: Settings) -> Part:
 
 
 def _simhash(settings: Settings) -> Part:
-    settings.ignore("num_blocks")
     distance, n = settings.number("hamming_distance", 4), settings.number("window_size", 6)
     stage = _compared(settings) | {"ngram": n, "threshold": 0.8}
     return Part((stage,), differs=f"a Jaccard similarity of 0.8, there SimHash with a Hamming distance of {distance}")
 
 
 def _lines(settings: Settings) -> Part:
-    settings.ignore("skip_brackets", "skip_markdown_headers", "skip_latex_env", "skip_html_tags")
     folded = settings.get("lowercase", False) or settings.get("ignore_special_character", False)
     stage = {"kind": "line_dedup", "documents": settings.number("frequency_threshold", 6), "keep": "none"}
     stage |= {"min_characters": settings.number("min_line_length", 2)} | ({"compare": "folded"} if folded else {})
@@ -421,6 +411,19 @@ TABLE: dict[str, Translator] = {
     "frequency_specified_field_selector": nearest("nearest: a rule {column: NAME, in: [VALUE, VALUE]}"),
 }
 VOID: Void = {
-    "lang": ("en",), "tokenization": (), "text_key": ("text",), "batch_size": (), "num_proc": (), "mem_required": (),
-    "turbo": (), "skip_op_error": (), "accelerator": (), "cpu_required": (), "num_cpus": (),
+    "as here": {
+        "lang": ("en",), "tokenization": (False,), "text_key": ("text",), "use_words_aug": (False,),
+        "doc_type": ("tex",),
+        **dict.fromkeys(("skip_brackets", "skip_markdown_headers", "skip_latex_env", "skip_html_tags"), (False,)),
+    },
+    "workers, memory and errors of operators": dict.fromkeys(
+        ("batch_size", "num_proc", "mem_required", "turbo", "skip_op_error", "accelerator", "cpu_required", "num_cpus",
+         "backend", "redis_address", "dedup_set_num", "union_find_parallel_num", "union_threshold",
+         "memory_per_sample", "document_simhash_deduplicator.num_blocks"),
+        (),
+    ),
+    "of a tokenization that is refused, or of words that are not joined": dict.fromkeys(
+        ("tokenizer_model", "words_aug_group_sizes", "words_aug_join_char"), ()
+    ),
+    "the path tells it": {"dataset.type": ()},
 }  # fmt: skip

@@ -7,6 +7,7 @@ Rules are those of the sets `gopher_quality`, `gopher_repetition` and `fineweb`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from glob import has_magic
 from typing import Any
 
 from curation.recipes.imported.entries import (
@@ -52,6 +53,24 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the clas
     "UrlDedupSignature": ("output_folder", "config"),
     "SingleBloomFilter": ("output_folder", "config"),
     "NGramsDecontFilter": ("index_folder", "config"),
+    "NGramsDecontIndexer": ("output_folder", "lighteval_tasks"),
+    "MinhashDedupBuckets": ("input_folder", "output_folder", "index_folder", "config"),
+    "MinhashDedupCluster": ("input_folder", "output_folder", "config"),
+    "MinhashDedupFilter": ("input_folder", "exclusion_writer"),
+    "MinhashBuildIndex": ("input_folder", "output_folder", "index_name", "config"),
+    "SentenceFindDedups": ("data_folder", "output_folder", "index_folder", "config"),
+    **dict.fromkeys(("ExactFindDedups", "UrlFindDedups"), ("data_folder", "output_folder", "config")),
+    **dict.fromkeys(("SentenceDedupFilter", "ExactDedupFilter", "UrlDedupFilter"), ("data_folder", "config")),
+    "SentenceDedupBuildIndex": ("data_folder", "output_folder", "index_name", "config"),
+    "ESDatasetToSequence": ("output_folder", "tokenizer_name_or_path"),
+    "ESMergeSequences": ("data_folder", "tasks_stage_1"),
+    "ESRangeRemover": ("sequence_folder", "tokenizer_name_or_path"),
+    "DocumentTokenizerMerger": ("input_folder", "output_folder", "save_filename"),
+    "HuggingFaceDatasetWriter": ("dataset",),
+    "TokensCounter": ("tokenizer_name_or_path",),
+    "FastTextClassifierFilter": ("model_url", "keep_labels"),
+    "Trafilatura": ("favour_precision",),
+    "URLFilter": ("soft_word_threshold",),
 }
 
 
@@ -78,45 +97,54 @@ def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
 
 def _reader(kind: str = "") -> Translator:
     def translate(settings: Settings) -> Part:
-        settings.ignore("compression", "file_progress", "doc_progress", "recursive", "batch_size", "add_file_path")
-        settings.ignore("shuffle_files", "read_metadata")
         [path] = texts(settings, "data_folder") or [""]
         if not path:
             raise NotTranslated("paths_file; nearest: input.path as @FILE, a list of files")
-        pattern = settings.get("glob_pattern")
+        pattern = _pattern(settings)
         entry: dict[str, Any] = {"path": f"{path.rstrip('/')}/{pattern}" if pattern else path}
-        for name, theirs, usual in (("text_column", "text_key", "text"), ("id_column", "id_key", "id")):
-            column = settings.get(theirs, usual)
-            entry |= {} if column == usual else {name: column}
         if kind == "warc":
             entry["format"] = "wet" if "wet" in entry["path"].rpartition("segments")[2] else "warc"
-        limit, skip = settings.number("limit", -1), settings.number("skip", 0)
-        entry |= ({"limit": limit} if limit and limit > 0 else {}) | ({"skip": skip} if skip else {})
+        entry |= _columns_and_bounds(settings)
         counts = "; limit and skip count for the input, there for each task" if "limit" in entry else ""
         return Part(inputs=(entry,), differs=f"{COLUMNS}{counts}")
 
     return translate
 
 
+def _pattern(settings: Settings) -> str:
+    """The glob of a reader below its folder, "" for all files of the folder, by the rules of datatrove's `list_files`:
+    a pattern without wildcards is the end of a name."""
+    pattern = str(settings.get("glob_pattern") or "")
+    if not pattern:
+        return "" if settings.get("recursive", True) else "*"
+    if "**" not in pattern:  # of other patterns, `*` and `?` match within one folder
+        settings.get("recursive", True)
+    return pattern if has_magic(pattern) else f"*{pattern}"
+
+
+def _columns_and_bounds(settings: Settings) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
+    for name, theirs, usual in (("text_column", "text_key", "text"), ("id_column", "id_key", "id")):
+        column = settings.get(theirs, usual)
+        entry |= {} if column == usual else {name: column}
+    limit, skip = settings.number("limit", -1), settings.number("skip", 0)
+    return entry | ({"limit": limit} if limit and limit > 0 else {}) | ({"skip": skip} if skip else {})
+
+
 def _hub(settings: Settings) -> Part:
-    settings.ignore("streaming", "batch_size", "doc_progress", "shuffle_files", "load_from_disk")
-    options = settings.get("dataset_options") or {}
-    if not isinstance(options, dict):
-        raise NotTranslated(f"dataset_options is {shown(options)}, expected a mapping")
+    options = settings.within("dataset_options", "dataset_options")
     entry = {"path": f"hf:{settings.get('dataset')}"}
     for theirs, name in (("split", "split"), ("name", "config"), ("revision", "revision")):
-        if isinstance(options.get(theirs), str):
-            entry[name] = options[theirs]
-    column, limit = settings.get("text_key", "text"), settings.number("limit", -1)
-    entry |= {} if column == "text" else {"text_column": column}
-    return Part(inputs=(entry | ({"limit": limit} if limit and limit > 0 else {}),), differs=COLUMNS)
+        if value := "".join(texts(options, theirs)):
+            entry[name] = value
+    return Part(inputs=(entry | _columns_and_bounds(settings),), differs=COLUMNS)
 
 
 def _trafilatura(settings: Settings) -> Part:
-    settings.ignore(*settings.values)
     return Part(
         of_inputs={"extract": "trafilatura"},
-        differs="for WARC files, by input.extract; pip install trafilatura lxml_html_clean",
+        differs="for WARC files, by input.extract; pip install trafilatura lxml_html_clean. It has the defaults of "
+        "trafilatura, there favour_precision and deduplicate",
     )
 
 
@@ -146,20 +174,18 @@ def _bounded(rule_set: str, rows: tuple[tuple[str, str, float, tuple[str, ...]],
     return translate
 
 
-_quality = _bounded(
-    "gopher_quality",
-    (
-        ("min_doc_words", "min", 50, ("too_few_words",)),
-        ("max_doc_words", "max", 100_000, ("too_many_words",)),
-        ("min_avg_word_length", "min", 3, ("words_too_short",)),
-        ("max_avg_word_length", "max", 10, ("words_too_long",)),
-        ("max_symbol_word_ratio", "max", 0.1, ("too_many_hash_signs", "too_many_ellipses")),
-        ("max_bullet_lines_ratio", "max", 0.9, ("too_many_bullet_lines",)),
-        ("max_ellipsis_lines_ratio", "max", 0.3, ("too_many_ellipsis_lines",)),
-        ("max_non_alpha_words_ratio", "min", 0.8, ("too_few_words_with_letter",)),
-        ("min_stop_words", "min", 2, ("too_few_stop_words",)),
-    ),
+QUALITY = (
+    ("min_doc_words", "min", 50, ("too_few_words",)),
+    ("max_doc_words", "max", 100_000, ("too_many_words",)),
+    ("min_avg_word_length", "min", 3, ("words_too_short",)),
+    ("max_avg_word_length", "max", 10, ("words_too_long",)),
+    ("max_symbol_word_ratio", "max", 0.1, ("too_many_hash_signs", "too_many_ellipses")),
+    ("max_bullet_lines_ratio", "max", 0.9, ("too_many_bullet_lines",)),
+    ("max_ellipsis_lines_ratio", "max", 0.3, ("too_many_ellipsis_lines",)),
+    ("max_non_alpha_words_ratio", "min", 0.8, ("too_few_words_with_letter",)),
+    ("min_stop_words", "min", 2, ("too_few_stop_words",)),
 )
+_quality = _bounded("gopher_quality", QUALITY)
 
 
 def _gopher_quality(settings: Settings) -> Part:
@@ -171,7 +197,7 @@ def _gopher_quality(settings: Settings) -> Part:
             {name: value for name, value in settings.values.items() if name != "stop_words"} | {"min_stop_words": None}
         )
     )
-    settings.ignore(*settings.values)
+    settings.asked.update(name for name, *_ in QUALITY)
     rule = {"listed": {"words": words, "as": "stop_word"}, "min_count": bound, "reason": "too_few_stop_words"}
     return part._replace(steps=(*part.steps, rule) if bound else part.steps)
 
@@ -277,7 +303,6 @@ def _language(settings: Settings) -> Part:
 
 
 def _urls(settings: Settings) -> Part:
-    settings.ignore(*settings.values)
     differs = f"its lists of domains and words are not here; {needs('stages.urls.rules')}"
     return Part((shipped("fineweb", "urls"),), of_inputs={"columns": ["url"]}, differs=differs)
 
@@ -290,12 +315,10 @@ def _regex(settings: Settings) -> Part:
 
 
 def _sampler(settings: Settings) -> Part:
-    settings.ignore("seed")
     return Part(of_inputs={"sample": settings.number("rate", 0.5)}, differs="a share of what is read, by a hash")
 
 
 def _fasttext(settings: Settings) -> Part:
-    settings.ignore("model_url", "save_labels_in_metadata", "newline_replacement")
     if settings.get("remove_labels"):
         raise NotTranslated("remove_labels; nearest: classify with label, then a rule with max")
     pairs = as_list(settings.get("keep_labels"))
@@ -309,11 +332,10 @@ def _fasttext(settings: Settings) -> Part:
         {"kind": "classify", "name": "quality", **when, "label": label},
         {"kind": "filter", "name": "good", **when, "rules": [{"column": "quality", "min": bound}]},
     )
-    return Part(steps, differs=needs("stages.quality.model"))
+    return Part(steps, differs=f"{needs('stages.quality.model')}, there {shown(settings.get('model_url'))}")
 
 
 def _personal_data(settings: Settings) -> Part:
-    settings.ignore("email_replacement", "ip_replacement")
     types = ["email"] * bool(settings.get("remove_emails", True)) + ["ip_address"] * bool(
         settings.get("remove_ips", True)
     )
@@ -324,18 +346,8 @@ def _personal_data(settings: Settings) -> Part:
     )
 
 
-def _config(settings: Settings, name: str) -> Settings:
-    """The settings of `config=MinhashConfig(...)`."""
-    found = settings.values.get("config")
-    if isinstance(found, Unread) or not (found is None or isinstance(found, Made)):
-        raise NotTranslated(f"config is no {name}(...) of the script")
-    config = settings.within(found or {})
-    config.ignore("norm_config", "hash_config", "only_dedup_in_index")
-    return config
-
-
 def _minhash(settings: Settings) -> Part:
-    config = _config(settings, "MinhashConfig")
+    config = settings.within("config", "MinhashConfig")
     bands, rows = config.number("num_buckets", 14), config.number("hashes_per_bucket", 8)
     stage = {
         "kind": "fuzzy_dedup", "ngram": config.number("n_grams", 5), "compare": "folded", "bands": bands, "rows": rows,
@@ -345,7 +357,7 @@ def _minhash(settings: Settings) -> Part:
 
 
 def _sentences(settings: Settings) -> Part:
-    config = _config(settings, "SentDedupConfig")
+    config = settings.within("config", "SentDedupConfig")
     unit = "sentence" if config.get("split_sentences", True) else "line"
     words = config.number("min_doc_words", 50) or 0
     steps = (
@@ -356,16 +368,15 @@ def _sentences(settings: Settings) -> Part:
 
 
 def _exact(settings: Settings) -> Part:
-    settings.ignore(*settings.values)
+    settings.within("config", "ExactDedupConfig")
     return Part(
         ({"kind": "exact_dedup"},), differs="of equal texts; content_getter is code. column: NAME compares a column"
     )
 
 
 def _by_url(settings: Settings) -> Part:
-    config = settings.values.get("config")
-    has_code = isinstance(config, Made) and any(isinstance(value, Unread) for value in config.values())
-    settings.ignore(*settings.values)
+    config = settings.within("config", "UrlDedupConfig")
+    has_code = any(isinstance(value, Unread) for value in config.values.values())
     stage = {"kind": "exact_dedup", "column": "url", "compare": "url"}
     differs = (
         "of URLs in canonical form, the first; document_priority and url_normalizer are code: keep: {highest: COLUMN}"
@@ -374,8 +385,7 @@ def _by_url(settings: Settings) -> Part:
 
 
 def _bloom(settings: Settings) -> Part:
-    config = _config(settings, "BloomFilterConfig")
-    config.ignore("m_bytes", "k", "expected_elements", "seed")
+    config = settings.within("config", "BloomFilterConfig")
     stage = {
         "kind": "ngram_dedup",
         "ngram": config.number("n_grams", 13),
@@ -385,7 +395,7 @@ def _bloom(settings: Settings) -> Part:
 
 
 def _decontaminated(settings: Settings) -> Part:
-    config = _config(settings, "NGramsDecontConfig")
+    config = settings.within("config", "NGramsDecontConfig")
     path = "stages.decontaminate.evaluation_files"
     stage = {"kind": "decontaminate", "name": "decontaminate", WHEN: path, "ngram": config.number("n_grams", 12)}
     return Part((stage,), differs=f"by files of evaluation texts in place of lighteval's tasks; {needs(path)}")
@@ -394,10 +404,12 @@ def _decontaminated(settings: Settings) -> Part:
 def _tokens(form: str, shuffles: bool) -> Translator:
     def translate(settings: Settings) -> Part:
         spec = {"name": tokenizer_name(str(settings.get("tokenizer_name_or_path", "gpt2")))}
-        appended = settings.get("eos_token", "<|endoftext|>" if form == "megatron" else None) is not None
+        end = settings.get("eos_token", "<|endoftext|>" if form == "megatron" else None)
+        appended = end is not None
         shuffled = shuffles and bool(settings.get("shuffle_documents", True))
-        settings.ignore(*settings.values)
         differs = "files of token_shards in place of .ds; docs/training.md has their form" if form != "megatron" else ""
+        if "eos_token" in settings.values and appended:
+            differs += f"{'; ' if differs else ''}the end is the tokenizer's own token, there {shown(end)}"
         output = {"formats": [form]} | ({"shuffle": True} if shuffled else {})
         return Part(tokenizer=spec | {"append_eod": appended}, output=output, differs=differs)
 
@@ -405,6 +417,7 @@ def _tokens(form: str, shuffles: bool) -> Translator:
 
 
 STATISTICS = "nearest: curate measure --names A,B, or output.measures of a run"
+INDEX = always(output={"index": True})
 NOTHING = always()  # a stage here is the whole of several blocks there
 TABLE: dict[str, Translator] = {
     "JsonlReader": _reader(),
@@ -443,11 +456,11 @@ TABLE: dict[str, Translator] = {
     "MinhashDedupBuckets": NOTHING,
     "MinhashDedupCluster": NOTHING,
     "MinhashDedupFilter": NOTHING,
-    "MinhashBuildIndex": always(output={"index": True}),
+    "MinhashBuildIndex": INDEX,
     "SentenceDedupSignature": _sentences,
     "SentenceFindDedups": NOTHING,
     "SentenceDedupFilter": NOTHING,
-    "SentenceDedupBuildIndex": always(output={"index": True}),
+    "SentenceDedupBuildIndex": INDEX,
     "ExactDedupSignature": _exact,
     "ExactFindDedups": NOTHING,
     "ExactDedupFilter": NOTHING,
@@ -472,4 +485,32 @@ TABLE: dict[str, Translator] = {
         nearest(STATISTICS),
     ),
 }  # fmt: skip
-VOID: Void = {"exclusion_writer": (), "language": ("en", "eng")}
+DEDUPLICATION = ("Minhash", "Sentence", "Exact", "Url", "NGramsDecont", "ES")  # starts of names of their steps
+VOID: Void = {
+    "removed documents are in removed/": {"exclusion_writer": ()},
+    "folders and names of files are those of the run": dict.fromkeys(
+        ("output_folder", "input_folder", "local_working_dir", "save_filename", "output_filename", "index_name",
+         "sequence_folder", "save_index", "save_final_metadata", "cleanup", "NGramsDecontFilter.index_folder",
+         "HuggingFaceDatasetWriter.dataset", *(f"{step}.data_folder" for step in TABLE if step not in READERS)), (),
+    ),
+    "workers, buffers, logging and tasks": dict.fromkeys(
+        ("file_progress", "doc_progress", "progress", "batch_size", "lines_to_buffer", "finder_workers", "streaming",
+         "stream", "timeout", "tasks_stage_1", "bytes_per_batch", "skip_existing_sigs", "upload_block_size"), (),
+    ),
+    "the difference of the entry says so": dict.fromkeys(
+        ("read_metadata", "add_file_path", "hash_config", "Trafilatura.favour_precision", "Trafilatura.deduplicate",
+         "lighteval_tasks", "custom_lighteval_tasks", "ESDatasetToSequence.tokenizer_name_or_path",
+         "ESRangeRemover.tokenizer_name_or_path",
+         *(f"BloomFilterConfig.{name}" for name in ("m_bytes", "k", "expected_elements", "seed"))), (),
+    ),
+    "the step with the signatures has it": {
+        f"{step}.config": () for step in TABLE if step.startswith(DEDUPLICATION) and TABLE[step] in (NOTHING, INDEX)
+    },
+    "plan and report count tokens": dict.fromkeys(
+        ("TokensCounter.tokenizer_name_or_path", "TokensCounter.count_eos_token"), ()
+    ),
+    "as here": {
+        "language": ("en", "eng"), "compression": ("infer",), "recursive": (True,), "shuffle_files": (False,),
+        "load_from_disk": (False,), "only_dedup_in_index": (True,), "save_labels_in_metadata": (True,),
+    },
+}  # fmt: skip

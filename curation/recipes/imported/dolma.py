@@ -36,6 +36,8 @@ COMPARED = re.compile(r"@\.([\w.-]+)\[0\]\[2\]\s*(<=|>=|<|>|==)\s*(-?[\d.]+(?:e-
 CONDENSED = re.compile(r"([\w.-]+) (\S+) ([-\d.e]+)")
 PATH = re.compile(r"\$@?\.attributes\[\?\((.*)\)\]", re.DOTALL)
 SPAN = re.compile(r"\$\.attributes\.([\w.-]+)")
+DEDUPED = ("documents", "paragraphs")
+OF_TOKENS = ("dtype", "max_size", "sample_ring_prop", "ring_size", "refresh_tokenizer_every")
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 GOPHER = {  # end of the attribute -> reason in the rule set
     "median_word_length": "median_word_length",
@@ -82,13 +84,16 @@ def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
     for number, tagger in enumerate(content.get("taggers") or []):
         yield Entry(f"tagger {tagger}", f"taggers[{number}]", {})
     dedupe = content.get("dedupe")
-    for name in ("documents", "paragraphs"):
+    for name in DEDUPED:
         if isinstance(dedupe, dict) and isinstance(dedupe.get(name), dict):
-            yield Entry(f"dedupe.{name}", f"dedupe.{name}", dedupe[name])
+            of_both = {key: value for key, value in dedupe.items() if key not in (*DEDUPED, "name")}
+            yield Entry(f"dedupe.{name}", f"dedupe.{name}", of_both | dedupe[name])
     tokenizer = content.get("tokenizer")
     named = content.get("tokenizer_name_or_path") or (tokenizer or {}).get("name_or_path")
     if named:
-        yield Entry("tokens", "tokenizer", {"name_or_path": named, "seed": content.get("seed")})
+        own = {name: content[name] for name in OF_TOKENS if name in content}
+        own |= tokenizer if isinstance(tokenizer, dict) else {}
+        yield Entry("tokens", "tokenizer", own | {"name_or_path": named, "seed": content.get("seed")})
 
 
 def _inputs(content: Mapping[str, Any], place: str) -> Iterator[Entry]:
@@ -225,7 +230,6 @@ def _span(settings: Settings) -> Part:
     """A mixer's replacement of spans that a tagger found."""
     match = SPAN.fullmatch(str(settings.get("span")))
     by, lacking = str(settings.get("replacement") or ""), settings.get("streams")
-    settings.ignore("min_score", "max_score", "syntax")
     if not match:
         raise NotTranslated(f"{settings.get('span')}: only $.attributes.NAME is read")
     part = _span_part(match[1], by)
@@ -250,8 +254,8 @@ def _span_part(name: str, by: str) -> Part:
 
 
 def _min_text(settings: Settings) -> Part:
-    settings.ignore("streams")
-    return Part(rule_with("characters", settings.number("min_text_length"), None))
+    steps = rule_with("characters", settings.number("min_text_length"), None)
+    return Part(steps, differs=_lacking(settings.get("streams")))
 
 
 def _documents(settings: Settings) -> Part:
@@ -259,7 +263,6 @@ def _documents(settings: Settings) -> Part:
 
 
 def _dedupe_documents(settings: Settings) -> Part:
-    settings.ignore("attribute_name", "num_partitions", "partition_index")
     key = str(settings.get("key", "$.text"))
     if key == "$.text":
         return Part(
@@ -275,7 +278,6 @@ def _dedupe_documents(settings: Settings) -> Part:
 
 
 def _dedupe_paragraphs(settings: Settings) -> Part:
-    settings.ignore("attribute_name", "paragraph_separator")
     ngrams = settings.get("by_ngram")
     if ngrams:
         raise NotTranslated("by_ngram: paragraphs by n-grams; nearest: ngram_dedup, which removes documents")
@@ -335,4 +337,10 @@ TABLE: dict[str, Callable[[Settings], Part]] = {
     "tokens": _tokens,
     **{f"tagger {name}": translator for name, translator in TAGGERS.items()},
 }
-VOID: Void = {}
+VOID: Void = {
+    "the language of paths in the configuration": {"syntax": ("jsonpath",)},
+    "duplicates are removed, not marked by an attribute": {"attribute_name": ()},
+    "memory": {"refresh_tokenizer_every": ()},
+    "as here": {"paragraph_separator": ("\n",), "dtype": ("uint16",), "encode_special_tokens": (False,)},
+    "the format of shown streams": {"output.streams": ()},
+}

@@ -78,22 +78,25 @@ class NotTranslated(Exception):  # noqa: N818  # it ends one entry, not the comm
     """An entry without a counterpart; the text names what is nearest."""
 
 
-Void = Mapping[str, tuple[Any, ...]]  # settings that change nothing -> with these values alone; (): with any
+# Reason -> settings that change no document, of every entry or as "Entry.setting" -> with these values alone; (): any
+Void = Mapping[str, Mapping[str, tuple[Any, ...]]]
 
 
 class Settings:
     """The settings of an entry, which notes those that a function asked for."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = values
+    def __init__(self, values: Mapping[str, Any], owner: str = "") -> None:
+        self.values, self.owner = values, owner
         self.asked: set[str] = set()
-        self.ignored: set[str] = set()
         self.inner: list[Settings] = []
 
-    def within(self, values: Mapping[str, Any]) -> Settings:
-        """Return settings that belong to these, of which all others do not matter."""
-        self.ignore(*self.values)
-        self.inner.append(Settings(values))
+    def within(self, name: str, owner: str) -> Settings:
+        """Return the settings in a setting, which belong to `owner`. NotTranslated for a value that is no mapping."""
+        found = self.values.get(name)
+        if isinstance(found, Unread) or not (found is None or isinstance(found, Mapping)):
+            raise NotTranslated(f"{name} is {shown(found)}, expected {owner}(...) or a mapping in the file")
+        self.asked.add(name)
+        self.inner.append(Settings(found or {}, owner))
         return self.inner[-1]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -125,23 +128,30 @@ class Settings:
             raise NotTranslated(f"{name}: {shown(value)} has no counterpart; here it is as {shown(values[0])}")
         return value
 
-    def ignore(self, *names: str) -> None:
-        """Settings that change no result, such as a number of workers."""
-        self.ignored.update(names)
-
     def given(self) -> str:
         """The settings in the file, for a comment."""
-        asked = {name: value for name, value in self.values.items() if value is not None and name in self.asked}
+        asked = {
+            name: value
+            for name, value in self.values.items()
+            if value is not None and name in self.asked and not isinstance(value, Mapping)
+        }
         return ", ".join(
             [*(f"{name} {shown(value)}" for name, value in asked.items()), *(s.given() for s in self.inner)]
         )
 
     def unasked(self, void: Void) -> list[str]:
-        """The settings in the file that nothing asked for; `void` has those of any entry that change nothing."""
-        known = self.asked | self.ignored
-        found = [name for name, value in self.values.items() if name not in known and value is not None]
-        found = [name for name in found if name not in void or (void[name] and self.values[name] not in void[name])]
-        return [*found, *(name for inner in self.inner for name in inner.unasked(void))]
+        """The settings in the file that nothing asked for, without those of `void`, which change no document."""
+        known = {name: values for listed in void.values() for name, values in listed.items()}
+
+        def is_void(name: str) -> bool:
+            values = known.get(f"{self.owner}.{name}", known.get(name))
+            return values is not None and (not values or self.values[name] in values)
+
+        found = [name for name, value in self.values.items() if name not in self.asked and value is not None]
+        return [
+            *(name for name in found if not is_void(name)),
+            *(name for inner in self.inner for name in inner.unasked(void)),
+        ]
 
 
 Translator = Callable[[Settings], Part]
@@ -221,10 +231,9 @@ def nearest(text: str) -> Translator:
 
 
 def always(*steps: Any, differs: str = "", **parts: Any) -> Translator:
-    """An entry whose settings do not matter here."""
+    """An entry with one translation, whatever its settings are: those that it has are listed as not translated."""
 
     def translate(settings: Settings) -> Part:
-        settings.ignore(*settings.values)
         return Part(steps, differs=differs, **parts)
 
     return translate

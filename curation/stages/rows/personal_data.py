@@ -50,17 +50,19 @@ def compiled(pattern: str) -> re.Pattern[str]:
 BEFORE = r"(?<![+\w]) (?<!\w-) (?<!\d[./])"
 AFTER = r"(?! \d | \.\d | -\w )"
 
-# RFC 5321, 4.5.3.1: 64 octets before the @. RFC 1035, 2.3.4: labels of 63. `logo@2x.png` is a file name.
-# In `_a@b.co_` the underscores are marks of emphasis; they begin a local part that has no letter or digit.
-EMAIL = r"""
-    (?<![A-Za-z0-9]) (?: [A-Za-z0-9] [\w.%+-]{0,63}+ | (?<!_) _ [_.%+-]{0,63}+ ) @ (?! \dx\. )
-    (?: [A-Za-z0-9] (?: [A-Za-z0-9-]{0,61} [A-Za-z0-9] )? \. ){1,10}
-    (?: xn-- [A-Za-z0-9-]{0,58} [A-Za-z0-9] | [A-Za-z]{2,24} ) (?![A-Za-z0-9])
+OCTET = r"(?: 25[0-5] | 2[0-4]\d | 1\d\d | [1-9]?\d )"
+# RFC 5321, 4.5.3.1: 64 octets before the @; 4.1.3: an IP address in brackets is a domain. RFC 1035: labels of 63.
+# `logo@2x.png` is a file name. In `_a@b.co_` the underscores are marks of emphasis; they begin a local part that has no
+# letter or digit.
+EMAIL = rf"""
+    (?<![A-Za-z0-9]) (?: [A-Za-z0-9] [\w.%+-]{{0,63}}+ | (?<!_) _ [_.%+-]{{0,63}}+ ) @ (?! \dx\. )
+    (?: (?: [A-Za-z0-9] (?: [A-Za-z0-9-]{{0,61}} [A-Za-z0-9] )? \. ){{1,10}}
+        (?: xn-- [A-Za-z0-9-]{{0,58}} [A-Za-z0-9] | [A-Za-z]{{2,24}} ) (?![A-Za-z0-9])
+      | \[ (?: {OCTET} (?: \. {OCTET} ){{3}} | [Ii][Pp]v6: [0-9A-Fa-f:.]{{2,45}} ) \] )
 """
 
 # RFC 3986, 3.2.2: numbers from 0 to 255 without leading zeros. RFC 4291, 2.2, with the first groups in use according to
 # IANA's address space registry (2000::/3, fc00::/7, fe80::/10, ff00::/8): others are times, or names in C++.
-OCTET = r"(?: 25[0-5] | 2[0-4]\d | 1\d\d | [1-9]?\d )"
 GROUP = r"[0-9A-Fa-f]{1,4}"
 IP_ADDRESS = rf"""
     (?<![\w.]) (?<![A-Za-z_]-) {OCTET} (?: \. {OCTET} ){{3}} (?! \w | \.\w | -[A-Za-z_] )
@@ -136,7 +138,7 @@ PHONE = rf"""
 """
 
 FINDERS = {  # in the order of application: the least ambiguous first
-    "email": Finder(r"@[A-Za-z0-9]", compiled(EMAIL)),
+    "email": Finder(r"@[\[A-Za-z0-9]", compiled(EMAIL)),
     "ip_address": Finder(
         r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|[23Ff][0-9A-Fa-f]{3}:[0-9A-Fa-f:]", compiled(IP_ADDRESS), _is_address
     ),

@@ -51,7 +51,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     model        folder of a spaCy model that finds `entities`; it is never downloaded
 
     email        RFC 5321 address of ASCII letters, digits and `._%+-`, from a letter or digit on, or from `_` if it has
-                 neither before the `@`, with a domain that ends in letters
+                 neither before the `@`, with a domain that ends in letters or is an IP address in brackets
     ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; section and version numbers are skipped
     credit_card  14 to 19 digits of a known issuer with a valid check digit (ISO/IEC 7812-1), in one piece or in printed
                  groups
@@ -64,7 +64,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """
 
     removes: ClassVar[bool] = False
-    revision: ClassVar[int] = 2  # 2: addresses of underscores and only marks
+    revision: ClassVar[int] = 3  # 2: addresses of underscores and only marks; 3: IP addresses as domains
     function: ClassVar[Function] = Function(
         """Return the frame with personal data in its text replaced.
 

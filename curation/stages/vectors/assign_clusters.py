@@ -36,6 +36,7 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
     """
 
     removes: ClassVar[bool] = False
+    reads_text: ClassVar[bool] = False
     function: ClassVar[Function] = Function(
         """Return the frame with a column: the cluster of each row, the one of the nearest centroid; null without a
         vector.
