@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, ROW, TEXT, Rejected
@@ -66,6 +67,19 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether a type is one of bytes, which may be UTF-8 (old Spark, Hive and Impala), or a dictionary of it."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+
+
+def as_strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as large_string. Its bytes are not checked: `table_rows` rejects rows that are not UTF-8."""
+    options = pc.CastOptions(pa.large_string(), allow_invalid_utf8=is_bytes(column.type))
+    return as_one_array(column.cast(options=options))
+
+
 def shown_names(names: Sequence[str]) -> str:
     """Return names as a list for messages; at most SHOWN_FIELDS of them."""
     listed = ", ".join(map(repr, names[:SHOWN_FIELDS]))
@@ -104,23 +118,25 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
     row, line      position of the first row in the slice, and in the file; the documents get `row` from there on
     reject_large   largest text, in bytes
 
-    A row is rejected for a null or malformed text, a malformed id, or a text that is too large.
+    A row is rejected for a null text, a text that is too large, and malformed UTF-8.
     """
-    text, ids = as_one_array(table.column(TEXT)), as_one_array(table.column(ID))
-    valid = valid_utf8(text)
-    valid_ids = valid_utf8(ids) | np.asarray(ids.is_null())
-    sizes = np.diff(text_buffers(text)[1])
-    fits = sizes <= reject_large
+    text = as_one_array(table.column(TEXT))
+    fits = np.diff(text_buffers(text)[1]) <= reject_large
     nulls = np.asarray(text.is_null())
+    valid = {}
+    for name in [TEXT, *(name for name in table.column_names if name != TEXT)]:
+        column = as_one_array(table.column(name))
+        valid[name] = valid_utf8(column) | np.asarray(column.is_null())
     rejected = []
-    kept = valid & valid_ids & fits
+    kept = fits & ~nulls & np.logical_and.reduce([*valid.values()])
     for k in np.flatnonzero(~kept).tolist():
+        malformed = next((name for name in valid if not valid[name][k]), "")
         if nulls[k]:
             error = "text is null"
-        elif valid[k] and valid_ids[k]:
-            error = too_large(reject_large)
+        elif malformed:
+            error = f"{malformed if malformed in (TEXT, ID) else f'column {malformed}'} is not valid UTF-8"
         else:
-            error = f"{'id' if valid[k] else 'text'} is not valid UTF-8"
+            error = too_large(reject_large)
         rejected.append(Rejected(row + k, line + k, -1, error))
     numbered = table.add_column(0, ROW, pa.array(np.arange(row, row + len(text)), pa.int64()))
     return (numbered.filter(pa.array(kept)) if rejected else numbered), rejected

@@ -8,6 +8,7 @@ not part of the text.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -32,6 +33,9 @@ MISSING = object()
 NOTHING = np.empty(0, np.uint8)
 BLANKS = b" \t\r\n"
 LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
+EXPONENT = orjson.dumps(1e300).decode()[1:-3]  # as orjson writes it: e+ or e
+LONG_FLOAT = re.compile(r"\de\+?(?:1[89]|[2-9]\d|[1-9]\d\d)(?!\d)")  # 1e18 or more
+LONG_DIGITS = 19
 NO_JSON = re.compile("NaN|Infinity")  # numbers that `json.dumps` of Python writes
 
 
@@ -333,15 +337,29 @@ def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
         raise ValueError(f"no field {file.text_column!r}; it has {shown_names(list(record))}. Set text_column")
     if not isinstance(text, str):
         raise ValueError(f"field {file.text_column!r} is {_type_name(text)}, expected a string")
-    return (_id_of(record, file), text, *(_as_string(look_up(record, name)) for name in file.carried.values()))
+    carried = [_as_string(look_up(record, name)) for name in file.carried.values()]
+    if any(map(_is_rounded, carried)) or _is_rounded(_as_string(look_up(record, file.id_column))):
+        record = json.loads(raw, parse_int=_exact_integer)
+        carried = [_as_string(look_up(record, name)) for name in file.carried.values()]
+    return (_id_of(record, file), text, *carried)
+
+
+def _is_rounded(value: str | None) -> bool:
+    """Return whether a value may hold an integer beyond 64 bits, which orjson reads as a float."""
+    return value is not None and EXPONENT in value and LONG_FLOAT.search(value) is not None
+
+
+def _exact_integer(digits: str) -> object:
+    """Return an integer that orjson writes with the digits of the file."""
+    return int(digits) if len(digits) < LONG_DIGITS else orjson.Fragment(digits)
 
 
 def _id_of(record: dict[str, object], file: SourceFile) -> str | None:
     id_ = look_up(record, file.id_column)
     if id_ is MISSING or id_ is None or isinstance(id_, str):
         return id_ if isinstance(id_, str) else None
-    if isinstance(id_, int) and not isinstance(id_, bool):
-        return str(id_)
+    if isinstance(id_, int | orjson.Fragment) and not isinstance(id_, bool):
+        return orjson.dumps(id_).decode()
     raise ValueError(f"field {file.id_column!r} is {_type_name(id_)}, expected a string or an integer")
 
 

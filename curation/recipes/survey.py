@@ -19,7 +19,7 @@ from charset_normalizer import from_bytes
 
 from curation.errors import InputError
 from curation.reading.formats import FORMATS, format_of
-from curation.reading.formats.base import PROBED_BYTES, start_of
+from curation.reading.formats.base import PROBED_BYTES, TEXT_COLUMNS, start_of
 from curation.reading.globs import HIDDEN, glob_paths
 from curation.reading.inputs import LIST_MARK, AnyInput, FilesInput
 from curation.reading.paths import find_files, is_run, split_suffix
@@ -441,13 +441,16 @@ def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ..
     numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
     others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
     try:
-        usual = kind.probe(file).text_column
+        found = kind.probe(file).text_column
     except InputError as error:
         if not others:
             raise error from None
-        usual = ""
-    column = likeliest(dict(others), usual) or usual
-    return _with_markup(Facts(column, column == usual, form, others, numbers, ids=ids), columns.get(column, ()))
+        found = ""
+    usual = next((name for name in TEXT_COLUMNS if name in lengths), "")
+    column = likeliest(lengths, usual) or found
+    kind.probe(msgspec.structs.replace(file, text_column=column))  # a run must read what the recipe names
+    facts = Facts(column, column == found, form, others, numbers, ids=ids)
+    return _with_markup(facts, [*map(_decoded, columns.get(column, ()))])
 
 
 def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
@@ -526,10 +529,27 @@ def _has_numbers(values: Sequence[Any]) -> bool:
 
 
 def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[str, float]:
-    """The mean UTF-8 bytes of each column with text."""
-    texts = {name: [value for value in values if isinstance(value, str)] for name, values in columns.items()}
-    return {
+    """The mean UTF-8 bytes of each column with text in most records; of all columns with text if there is none.
+
+    Columns of bytes that are UTF-8 count only where no column of strings has texts of MIN_TEXT_BYTES.
+    """
+    rows = max(map(len, columns.values()), default=0)
+    named = {name: values for name, values in columns.items() if name != file.id_column}
+    texts = {name: [value for value in values if isinstance(value, str) and value.strip()] for name, values in named.items()}
+    filled = {name: written for name, written in texts.items() if 2 * len(written) > rows} or texts
+    lengths = {
         name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)
-        for name, written in texts.items()
-        if name != file.id_column and any(written)
+        for name, written in filled.items()
+        if written
     }
+    raw = {name: values for name, values in named.items() if any(isinstance(value, bytes) for value in values)}
+    if raw and max(lengths.values(), default=0) < MIN_TEXT_BYTES:
+        lengths |= _mean_bytes({name: [*map(_decoded, values)] for name, values in raw.items()}, file)
+    return lengths
+
+
+def _decoded(value: object) -> object:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None
