@@ -62,6 +62,8 @@ def read(
     encoding: str = "utf-8",
     delimiter: str = "",
     quote: str = '"',
+    escape: str | msgspec.UnsetType = msgspec.UNSET,
+    header: bool = True,
 ) -> dd.DataFrame:
     """Return a lazy Dask DataFrame of documents: `doc` (int64), `id`, `source`, `text` and the `columns` (strings).
 

@@ -113,6 +113,8 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     encoding: str = "utf-8"
     delimiter: str = ""
     quote: str = QUOTE
+    escape: str | msgspec.UnsetType = msgspec.UNSET
+    header: bool = True
     split: Split | msgspec.UnsetType = msgspec.UNSET
     extract: Extract | msgspec.UnsetType = msgspec.UNSET
     label: str = ""

@@ -58,7 +58,7 @@ class Facts(NamedTuple):
 
     column    text column; "" for a format without columns
     is_usual  whether a run finds the column by its name
-    reading   further settings: encoding, delimiter, quote
+    reading   further settings: encoding, delimiter, quote, escape, header
     others    further columns with text -> mean bytes; `column` is among them
     numbers   columns with numbers
     texts     number of texts looked at
@@ -72,7 +72,7 @@ class Facts(NamedTuple):
 
     column: str = ""
     is_usual: bool = True
-    reading: tuple[tuple[str, str], ...] = ()
+    reading: tuple[tuple[str, Any], ...] = ()
     others: tuple[tuple[str, float], ...] = ()
     numbers: tuple[str, ...] = ()
     texts: int = 0
@@ -84,7 +84,7 @@ class Facts(NamedTuple):
     ids: str = ""
 
     @property
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """The settings of an input."""
         columns = {"text_column": self.column, "id_column": self.ids}
         return {name: column for name, column in columns.items() if column} | dict(self.reading)
@@ -106,7 +106,7 @@ class SuggestedInput(NamedTuple):
     listed    files that a list names, one per line, since no glob matches them alone
     """
 
-    settings: dict[str, str]
+    settings: dict[str, Any]
     files: int = 0
     bytes: int = 0
     facts: tuple[Facts, ...] = ()
@@ -232,7 +232,7 @@ def _needs(facts: Facts) -> tuple[object, ...]:
     return ("" if facts.is_usual else facts.column), facts.reading
 
 
-def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, str]:
+def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, Any]:
     """The settings of an input in which its files agree. A run finds text columns that differ by their names."""
     known = [facts[file.path].settings for file in files if file.path in facts]
     return {name: value for name, value in known[0].items() if all(other.get(name) == value for other in known)}
@@ -425,7 +425,7 @@ def _start_of(file: SourceFile) -> Chunk:
     return start
 
 
-def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ...]) -> Facts:
+def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, Any], ...]) -> Facts:
     kind = format_of(file)
     if not kind.has_columns:
         kind.probe(file)
@@ -472,9 +472,10 @@ def _with_markup(facts: Facts, values: Sequence[Any]) -> Facts:
     return facts._replace(texts=len(texts), tagged=len(tagged), entities=entities, bytes=size, foreign=foreign)
 
 
-def _reading_of(file: SourceFile) -> dict[str, str]:
-    """The encoding, delimiter and quote of a file that nobody has set, where they are not the usual ones."""
-    kind, reading = format_of(file), {}
+def _reading_of(file: SourceFile) -> dict[str, Any]:
+    """The encoding and the dialect of a file that nobody has set, where they are not the usual ones."""
+    kind = format_of(file)
+    reading: dict[str, Any] = {}
     is_guessed = "encoding" in kind.options and not kind.tells_encoding and file.encoding == "utf-8"
     if is_guessed and (encoding := encoding_of(file)):
         reading["encoding"] = encoding
@@ -535,7 +536,9 @@ def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[
     """
     rows = max(map(len, columns.values()), default=0)
     named = {name: values for name, values in columns.items() if name != file.id_column}
-    texts = {name: [value for value in values if isinstance(value, str) and value.strip()] for name, values in named.items()}
+    texts = {
+        name: [value for value in values if isinstance(value, str) and value.strip()] for name, values in named.items()
+    }
     filled = {name: written for name, written in texts.items() if 2 * len(written) > rows} or texts
     lengths = {
         name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)

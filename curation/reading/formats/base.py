@@ -47,7 +47,8 @@ class Format:
     suffixes          of the file names that `format: auto` gives to this format
     start             regular expression for the first bytes of a file with another suffix, after white space
     fields            what `columns` may name, of formats without columns of their own
-    options           settings of an input that this format uses, of `separator encoding delimiter quote extract`
+    options           settings of an input that this format uses, of `separator encoding delimiter quote escape header
+                      extract`
     delimiter         between fields, where an input sets none
     has_columns       whether one of several columns has the text
     tells_encoding    whether a file names its encoding, so that `curate init` need not guess it
@@ -164,7 +165,7 @@ class Format:
         """Return what a run will not read of the first PROBED_RECORDS records; "" where it reads all of them."""
         return ""
 
-    def detect(self, file: SourceFile) -> dict[str, str]:
+    def detect(self, file: SourceFile) -> dict[str, Any]:
         """Return settings for reading a file that differ from the defaults, by its first bytes."""
         return {}
 
