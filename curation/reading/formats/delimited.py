@@ -18,7 +18,14 @@ from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, too_large
 from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, head, start_of, with_some_column
-from curation.reading.formats.csv_dialect import DELIMITERS, DETECTED_BYTES, SUSPECT, dialect_of, has_header
+from curation.reading.formats.csv_dialect import (
+    CHECKED_BYTES,
+    DELIMITERS,
+    DETECTED_BYTES,
+    SUSPECT,
+    dialect_of,
+    has_header,
+)
 from curation.reading.formats.csv_rows import REPEATED, Row, Rows
 from curation.reading.source_files import MARK_BYTES, QUOTE, FileRange, SourceFile, encoding_by_mark
 from curation.reading.streams import DamageError, is_of_system
@@ -126,7 +133,7 @@ class Delimited(ColumnFormat):
                 raise
             raise InputError(f"{shown(file.path)} has no readable header: {error}") from None
         if first.error:
-            raise InputError(f"{shown(file.path)} has no readable header: {first.error}")
+            raise InputError(f"{shown(file.path)} has no readable header: {first.error}. curate init detects dialects")
         return _named(iter([first]), file)[0]
 
     def probe(self, file: SourceFile) -> SourceFile:
@@ -139,9 +146,8 @@ class Delimited(ColumnFormat):
             return with_some_column(file)
         if not file.delimiter:
             self._check_delimiter(names, start, file)
-        probed = self.with_column(file, names)
         self._check_rows(names, start, file)
-        return probed
+        return self.with_column(file, names)
 
     def _check_delimiter(self, names: Sequence[str], start: bytes, file: SourceFile) -> None:
         """Raise InputError for a header of one column whose name holds another usual delimiter."""
@@ -160,8 +166,14 @@ class Delimited(ColumnFormat):
 
     def _check_rows(self, names: Sequence[str], start: bytes, file: SourceFile) -> None:
         """Raise InputError for rows of a dialect that would change texts, or none of which fits the header."""
+        if names[0].startswith("# "):
+            raise InputError(
+                f"{shown(file.path)} begins with a comment, expected the names of the columns. Delete its comments: grep "
+                "-v '^#' in.csv > out.csv"
+            )
+        start = start[:CHECKED_BYTES]
         rows = islice(Rows(io.BytesIO(start), file, self.delimiter), 1, PROBED_RECORDS + 1)
-        widths = [len(row.values) for row in rows if not row.error][: -1 if len(start) == DETECTED_BYTES else None]
+        widths = [len(row.values) for row in rows if not row.error][: -1 if len(start) >= CHECKED_BYTES else None]
         if len(widths) > 1 and len({*widths}) == 1 and widths[0] != len(names):
             raise InputError(
                 f"the first row of {shown(file.path)} has {len(names)} fields, and all of the next {len(widths)} rows "
