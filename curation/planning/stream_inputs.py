@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from curation import __version__
 from curation.contract import TEXT, Engine
 from curation.errors import InputError, counted
+from curation.reading.documents import REJECTED
 from curation.reading.hub import HubSource
 from curation.reading.inputs import Budget, HubInput, entries_by_name, hub_label
 from curation.reading.sampling import chosen
@@ -255,7 +256,8 @@ class _Source:
         """Write the pending rows as a file, then its record."""
         self.next.done = done
         path = numbered_path(self.folder, len(self.saved), ".arrow")
-        names = ["id", TEXT, *self.entry.columns]
+        names = ["id", TEXT, *self.entry.carried]
+        names += [REJECTED] if any(REJECTED in table.column_names for table in self.pending) else []
         schema = pa.schema([(name, pa.large_string()) for name in names])
         with commit(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
             for table in self.pending:

@@ -20,6 +20,7 @@ from curation.records import Unknown
 SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
 LINES_AT_ONCE = 1 << 16  # or texts: 4 MiB hold as many of 64 bytes; 20 MB where all are rejected
+REJECTED = "curation.rejected"  # column of errors in the file of a data set: such a row is no document
 MALFORMED = "curation.malformed"  # codec error handler for encoding and decoding
 
 
@@ -114,12 +115,15 @@ def strings(values: Sequence[bytes]) -> tuple[pa.Array, int]:
 def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple[pa.Table, list[Rejected]]:
     """Split a table into documents and rejected records.
 
-    table          schema of `schema_of`, without `row`
+    table          schema of `schema_of`, without `row`; REJECTED may follow
     row, line      position of the first row in the slice, and in the file; the documents get `row` from there on
     reject_large   largest text, in bytes
 
     A row is rejected for a null text, a text that is too large, and malformed UTF-8.
     """
+    errors: list[str | None] = [None] * len(table)
+    if REJECTED in table.column_names:
+        errors, table = table.column(REJECTED).to_pylist(), table.drop_columns([REJECTED])
     text = as_one_array(table.column(TEXT))
     fits = np.diff(text_buffers(text)[1]) <= reject_large
     nulls = np.asarray(text.is_null())
@@ -132,7 +136,7 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
     for k in np.flatnonzero(~kept).tolist():
         malformed = next((name for name in valid if not valid[name][k]), "")
         if nulls[k]:
-            error = "text is null"
+            error = errors[k] or "text is null"
         elif malformed:
             error = f"{malformed if malformed in (TEXT, ID) else f'column {malformed}'} is not valid UTF-8"
         else:

@@ -62,8 +62,16 @@ def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None
     Lines that are no documents are rejected, and so is the rest of a damaged file. `parse` replaces `parse_lines`;
     its documents may have a frame of its engine as table.
     """
+    with open_planned(file_range.file) as stream:
+        yield from read_stream(stream, file_range, batch_bytes, parse)
+
+
+def read_stream(
+    stream: Any, file_range: FileRange, batch_bytes: int, parse: LineParser | None = None
+) -> Iterator[Documents]:
+    """Yield the documents of a range of decompressed bytes; see `read_jsonl`."""
     row = line = 0
-    for block in _line_blocks(file_range, batch_bytes):
+    for block in _line_blocks(stream, file_range, batch_bytes):
         mark = _mark_length(block.data) if block.offset == 0 else 0
         data, offset = block.data[mark:], block.offset + mark
         for documents in _parse_block(data, offset, file_range.file, row, line, parse):
@@ -123,36 +131,35 @@ def _first_line_start(stream: Any, start: int) -> int:
     return position
 
 
-def _line_blocks(file_range: FileRange, block_bytes: int) -> Iterator[Block]:
+def _line_blocks(stream: Any, file_range: FileRange, block_bytes: int) -> Iterator[Block]:
     """Yield blocks of the whole lines that begin in a range. The last line may end after the range."""
     whole = bool(file_range.file.compression) or file_range.file.bytes == UNKNOWN_SIZE
     limit = file_range.file.max_document_bytes
-    with open_planned(file_range.file) as stream:
-        offset = 0 if whole else _first_line_start(stream, file_range.start)
-        if not whole:
-            stream.seek(offset)
-        rest = NOTHING
-        while whole or offset < file_range.stop:
-            remaining = block_bytes if whole else file_range.stop + LAST_STEP - offset - len(rest)
-            data, damage = read_after(rest, stream, min(max(remaining, len(rest)), block_bytes))
-            if damage or len(data) == len(rest):
-                if len(data) or damage:
-                    yield Block(data, offset, damage)
-                return
-            end = jsonl.end_of_lines(data, 0, len(data))
-            if not whole and offset + end >= file_range.stop:
-                last = max(file_range.stop - 1 - offset, 0)
-                yield Block(data[: jsonl.find_newline(data, last, len(data)) + 1], offset)
-                return
-            if end:
-                yield Block(data[:end], offset)
-            rest = data[end:]
-            offset += end
-            mark = _mark_length(rest) if offset == 0 else 0
-            if len(rest) - mark > limit:
-                start = offset + mark
-                rest, offset = _skip_line(stream, block_bytes, offset + len(rest))
-                yield Block(NOTHING, start, too_large(limit), 1)
+    offset = 0 if whole else _first_line_start(stream, file_range.start)
+    if not whole:
+        stream.seek(offset)
+    rest = NOTHING
+    while whole or offset < file_range.stop:
+        remaining = block_bytes if whole else file_range.stop + LAST_STEP - offset - len(rest)
+        data, damage = read_after(rest, stream, min(max(remaining, len(rest)), block_bytes))
+        if damage or len(data) == len(rest):
+            if len(data) or damage:
+                yield Block(data, offset, damage)
+            return
+        end = jsonl.end_of_lines(data, 0, len(data))
+        if not whole and offset + end >= file_range.stop:
+            last = max(file_range.stop - 1 - offset, 0)
+            yield Block(data[: jsonl.find_newline(data, last, len(data)) + 1], offset)
+            return
+        if end:
+            yield Block(data[:end], offset)
+        rest = data[end:]
+        offset += end
+        mark = _mark_length(rest) if offset == 0 else 0
+        if len(rest) - mark > limit:
+            start = offset + mark
+            rest, offset = _skip_line(stream, block_bytes, offset + len(rest))
+            yield Block(NOTHING, start, too_large(limit), 1)
 
 
 def _mark_length(data: np.ndarray) -> int:

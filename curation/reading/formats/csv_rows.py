@@ -54,7 +54,7 @@ class Rows:
 
     def __init__(self, stream: Any, file: SourceFile, delimiter: str = ",") -> None:
         csv.field_size_limit(MAX_FIELD)
-        source = _Source(stream)
+        source = PeekedStream(stream)
         encoding = encoding_by_mark(source.start(MARK_BYTES), file.encoding)
         self.text = io.TextIOWrapper(io.BufferedReader(source), encoding, MALFORMED, newline="")
         self.limit = file.max_document_bytes
@@ -249,7 +249,7 @@ class _Escapes:
         return found[0] if self.is_quoted else CONTROLS.get(found[2], found[2])
 
 
-class _Source(io.RawIOBase):
+class PeekedStream(io.RawIOBase):
     """A stream that `io` can buffer. Closing it leaves the stream open."""
 
     def __init__(self, stream: Any) -> None:

@@ -168,7 +168,7 @@ class Delimited(ColumnFormat):
         """Raise InputError for rows of a dialect that would change texts, or none of which fits the header."""
         if names[0].startswith("# "):
             raise InputError(
-                f"{shown(file.path)} begins with a comment, expected the names of the columns. Delete its comments: grep "
+                f"{shown(file.path)} begins with a comment, expected names of columns. Delete its comments: grep "
                 "-v '^#' in.csv > out.csv"
             )
         start = start[:CHECKED_BYTES]

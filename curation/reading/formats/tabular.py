@@ -18,7 +18,7 @@ from curation.errors import InputError
 from curation.models.vectors import as_json, is_list
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.copies import local_path
-from curation.reading.documents import Documents, as_strings, is_bytes, is_text, schema_of, table_rows
+from curation.reading.documents import REJECTED, Documents, as_strings, is_bytes, is_text, schema_of, table_rows
 from curation.reading.formats.base import PROBED_RECORDS, ColumnFormat, Piece
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.remote import refuse_local
@@ -50,7 +50,8 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 def _wanted(names: list[str], file: SourceFile) -> list[str]:
     ids = [file.id_column] if file.id_column in names else []
-    return list(dict.fromkeys([file.text_column, *ids, *file.carried.values()]))
+    errors = [REJECTED] if file.label and REJECTED in names else []
+    return list(dict.fromkeys([file.text_column, *ids, *file.carried.values(), *errors]))
 
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
@@ -63,6 +64,8 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
         ids = pa.nulls(rows, pa.large_string())
     columns = {ID: ids, TEXT: as_strings(table.column(names.index(file.text_column)))}
     columns |= {name: _carried(table.column(names.index(field)), field, file) for name, field in file.carried.items()}
+    if file.label and REJECTED in names:
+        columns[REJECTED] = as_strings(table.column(names.index(REJECTED)))
     kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
     return Documents(kept, rejected, rows, rows)
 
