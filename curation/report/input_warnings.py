@@ -14,7 +14,7 @@ import orjson
 
 from curation.errors import counted
 from curation.phases.ledger import SliceRecord
-from curation.planning.null_columns import null_column
+from curation.planning.null_columns import null_column, without_text
 from curation.reading import shown
 from curation.reading.formats import format_of
 from curation.reading.inputs import AnyInput, entries_by_name
@@ -32,6 +32,7 @@ HINTS = (
     ("text_column", ""),  # the error itself has the hint
     ("max_document_bytes", "; raise it"),
     ("expected a string", "; set text_column: of the input to a field with text"),
+    ("quoted field", "; set escape:, or quote:, of the input. curate init detects them"),
     ("is null", "; set text_column: of the input to a field with text"),
     ("", "; rejected.jsonl has every error"),
 )
@@ -41,8 +42,8 @@ def warn_of_inputs(
     documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
     rejected: Path,
 ) -> list[str]:  # fmt: skip
-    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text, records
-    of unknown types.
+    """Return the input warnings of the report: rejected records, truncated files, empty columns and texts, repaired
+    text, records of unknown types.
 
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
@@ -57,7 +58,12 @@ def warn_of_inputs(
     warnings += _damaged(pairs)
     for name in entries_by_name(entries):
         own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
-        warnings += [*_empty_columns(name, own), *_repaired(name, own), *_unknown_types(name, own)]
+        warnings += [
+            *_empty_columns(name, own),
+            *_without_text(name, own),
+            *_repaired(name, own),
+            *_unknown_types(name, own),
+        ]
     return warnings
 
 
@@ -84,6 +90,15 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
     for column in own[0][0].columns:
         if column not in filled:
             yield null_column(name, column, own[0][0].ranges[0].file, "document")
+
+
+def _without_text(name: str, own: Sequence[Read]) -> Iterator[str]:
+    """The warning about texts of no byte. An empty part between two separators is none."""
+    tallies = [record.lengths for input_slice, record in own if record.lengths and not input_slice.is_split]
+    empty = sum(
+        count for tally in tallies for number, count in zip(tally.bins, tally.counts, strict=True) if not number
+    )
+    yield from without_text(name, empty, sum(sum(tally.counts) for tally in tallies), "document")
 
 
 def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
