@@ -451,7 +451,9 @@ def test_another_recipe_over_a_plan_is_still_refused(folder: Path, tmp_path: Pat
 
 # Files of a folder -> what both paths read: (id, text, n) of each document, and errors.
 FILES: dict[str, tuple[dict[str, bytes], list[tuple[str | None, ...]], list[str]]] = {
-    "zeros": ({"a.csv": b"id,n,text\n007,01234,NA\n008,1.0,null\n"}, [("007", "01234", "NA"), ("008", "1.0", "null")], []),
+    "zeros": (
+        {"a.csv": b"id,n,text\n007,01234,NA\n008,1.0,null\n"}, [("007", "01234", "NA"), ("008", "1.0", "null")], [],
+    ),
     "dates": (
         {"a.jsonl": b'{"id": "1", "n": "2024-01-02T03:04:05Z", "text": "2024-01-01"}\n'},
         [("1", "2024-01-02T03:04:05Z", "2024-01-01")], [],

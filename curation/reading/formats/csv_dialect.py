@@ -54,7 +54,7 @@ def dialect_of(head: bytes, file: SourceFile, usual: str) -> dict[str, Any]:
         )
         if (share := _share_of_rows(tried, head, delimiter == own)) > best:
             best, found = share, tried
-    if not found.escape and ESCAPE in text:
+    if ESCAPE in text:
         found = _of_database(head, found)
     settings: dict[str, Any] = {"delimiter": found.delimiter} if found.delimiter != own else {}
     settings |= {"quote": found.quote} if found.quote != QUOTE else {}
@@ -115,12 +115,12 @@ def _are_in_quotes(column: Sequence[str]) -> bool:
 
 def _of_database(head: bytes, file: SourceFile) -> SourceFile:
     """The file with the escape character of databases, where a null or every backslash of unquoted tables shows it."""
-    rows = _first_rows(head, file)
-    values = [value for row in rows for value in row.values]
-    bare = _first_rows(head, msgspec.structs.replace(file, quote=""))
-    is_bare = not any(_in_quotes(value, QUOTE) for row in bare for value in row.values)
+    bare = _first_rows(head, msgspec.structs.replace(file, quote="", escape=""))
+    values = [value for row in bare for value in row.values]
+    is_bare = not any(_in_quotes(value, QUOTE) for value in values)
     sequences = [mark for value in values for mark in SEQUENCE.findall(value)]
     all_known = len(sequences) >= MIN_SEQUENCES and DATABASE.issuperset(sequences)
-    if any(value == f"{ESCAPE}N" for value in values) or (is_bare and file.delimiter == "\t" and all_known):
-        return msgspec.structs.replace(file, escape=ESCAPE, quote="" if is_bare else file.quote)
-    return file
+    has_null = f"{ESCAPE}N" in values
+    if is_bare and (has_null or (file.delimiter == "\t" and (file.escape or all_known))):
+        return msgspec.structs.replace(file, escape=ESCAPE, quote="")
+    return msgspec.structs.replace(file, escape=ESCAPE) if has_null else file
