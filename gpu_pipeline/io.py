@@ -55,7 +55,7 @@ def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
     """The wanted columns of a local Parquet file if all are strings, else None. cuDF expands some paths: `key=value`
     folders, patterns, home directories, chained file systems."""
     is_parquet = isinstance(format_of(file), Parquet)
-    if not is_parquet or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
+    if not is_parquet or file.types or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
         return None
     kinds = {field.name: field.type for field in open_parquet(file).schema_arrow}
     names = tuple(dict.fromkeys([file.text_column, *({file.id_column} & {*kinds}), *file.carried.values()]))

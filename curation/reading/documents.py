@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import isinf
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,12 @@ from curation.records import Unknown
 SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
 LINES_AT_ONCE = 1 << 16  # or texts: 4 MiB hold as many of 64 bytes; 20 MB where all are rejected
+TYPES = {  # texts of values, as Arrow converts them
+    "integer": re.compile("-?[0-9]{1,25}"),
+    "number": re.compile("-?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?"),
+    "boolean": re.compile("true|false", re.IGNORECASE),
+}
+SHOWN_CHARACTERS = 40
 REJECTED = "curation.rejected"  # column of errors in the file of a data set: such a row is no document
 MALFORMED = "curation.malformed"  # codec error handler for encoding and decoding
 
@@ -81,6 +89,18 @@ def as_strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return as_one_array(column.cast(options=options))
 
 
+def type_problem(name: str, value: str | None, kind: str) -> str:
+    """Return why the value of a carried column is not of its declared type; "" where it is. Empty values are null."""
+    if not value or kind not in TYPES:
+        return ""
+    if not TYPES[kind].fullmatch(value):
+        return f"column {name} is {value[:SHOWN_CHARACTERS]!r}, expected the type {kind}"
+    is_large = kind == "integer" and not -(1 << 63) <= int(value) < 1 << 63
+    if is_large or (kind == "number" and isinf(float(value))):
+        return f"column {name} is {value[:SHOWN_CHARACTERS]}, too large for the type {kind}. Leave its type out"
+    return ""
+
+
 def shown_names(names: Sequence[str]) -> str:
     """Return names as a list for messages; at most SHOWN_FIELDS of them."""
     listed = ", ".join(map(repr, names[:SHOWN_FIELDS]))
@@ -112,14 +132,17 @@ def strings(values: Sequence[bytes]) -> tuple[pa.Array, int]:
     return pa.array(fixed, pa.large_binary()).view(pa.large_string()), len(broken)
 
 
-def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple[pa.Table, list[Rejected]]:
+def table_rows(
+    table: pa.Table, row: int, line: int, reject_large: int, types: Mapping[str, str]
+) -> tuple[pa.Table, list[Rejected]]:
     """Split a table into documents and rejected records.
 
     table          schema of `schema_of`, without `row`; REJECTED may follow
     row, line      position of the first row in the slice, and in the file; the documents get `row` from there on
     reject_large   largest text, in bytes
+    types          declared type of carried columns
 
-    A row is rejected for a null text, a text that is too large, and malformed UTF-8.
+    A row is rejected for a null text, a text that is too large, malformed UTF-8, and a value of another type.
     """
     errors: list[str | None] = [None] * len(table)
     if REJECTED in table.column_names:
@@ -133,6 +156,13 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
         valid[name] = valid_utf8(column) | np.asarray(column.is_null())
     rejected = []
     kept = fits & ~nulls & np.logical_and.reduce([*valid.values()])
+    for name, kind in types.items():
+        written = table.column(name).cast(pa.large_binary()).to_pylist()
+        values = [value if is_valid else None for value, is_valid in zip(written, valid[name], strict=True)]
+        for k, value in enumerate(values):
+            problem = type_problem(name, value.decode() if value else None, kind)
+            if problem and kept[k]:
+                kept[k], errors[k] = False, problem
     for k in np.flatnonzero(~kept).tolist():
         malformed = next((name for name in valid if not valid[name][k]), "")
         if nulls[k]:
@@ -140,7 +170,7 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
         elif malformed:
             error = f"{malformed if malformed in (TEXT, ID) else f'column {malformed}'} is not valid UTF-8"
         else:
-            error = too_large(reject_large)
+            error = too_large(reject_large) if not fits[k] else errors[k] or ""
         rejected.append(Rejected(row + k, line + k, -1, error))
     numbered = table.add_column(0, ROW, pa.array(np.arange(row, row + len(text)), pa.int64()))
     return (numbered.filter(pa.array(kept)) if rejected else numbered), rejected

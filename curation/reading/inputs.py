@@ -17,7 +17,7 @@ import msgspec
 from curation.errors import InputError
 from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
-from curation.reading.source_files import QUOTE, ReadOptions
+from curation.reading.source_files import QUOTE, Column, ReadOptions
 from curation.reading.split_settings import Split
 from curation.reading.urls import shown
 from curation.records import LARGEST_STRING
@@ -52,6 +52,9 @@ class _Input(
             raise ValueError(f"path must be a string, not {self.path!r}")
         if isinstance(self.columns, str):
             raise ValueError(f"columns must be a list or a mapping, not {self.columns!r}")
+        if isinstance(self.columns, Mapping):  # Python calls do not convert it
+            columns = msgspec.convert(dict(self.columns), dict[str, str | Column])
+            msgspec.structs.force_setattr(self, "columns", columns)
         if not self.path:
             raise ValueError("path is empty; expected a file, a folder, a glob or a URL")
         self.check()
@@ -104,7 +107,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     id_column           of strings or integers; a record without id gets `<name>/<doc>`
     columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date, warc_id;
                         WARC: links; text: path): a list, or a mapping of new names to fields, such as
-                        `{domain: source}`
+                        `{domain: source}`; `{n: {field: n, type: integer}}` declares a type for `documents/`: integer,
+                        number or boolean, with null for empty values. Records with other values are rejected
     separator           text: split files here; "": each file is one document
     encoding            of text, html, csv and tsv; html without it is read as by browsers
     extract             html and warc: the library that finds the main text, resiliparse, trafilatura or justext, or

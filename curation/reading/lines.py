@@ -22,7 +22,7 @@ from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.changes import open_planned
-from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
+from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large, type_problem
 from curation.reading.locations import locations_after, locations_of_files
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_after, read_chunk
@@ -243,8 +243,10 @@ def parse_lines(
         status[status == jsonl.PLAIN] = jsonl.UNUSUAL  # the key may be a dotted path, which only `look_up` follows
     rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)
     columns = [pa.array(rows, pa.int64()), parsed.id, parsed.text]
-    for name in file.carried.values():
+    types = file.types
+    for column, name in file.carried.items():
         carried, known = _carried(data, starts, name, status)
+        known &= column not in types  # `parse_record` checks the value
         columns.append(carried)
         status[(status == jsonl.PLAIN) & ~known] = jsonl.UNUSUAL
     table = pa.table(columns, schema=schema_of(file.carried))
@@ -348,6 +350,10 @@ def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
     if any(map(_is_rounded, carried)) or _is_rounded(_as_string(look_up(record, file.id_column))):
         record = json.loads(raw, parse_int=_exact_integer)
         carried = [_as_string(look_up(record, name)) for name in file.carried.values()]
+    if types := file.types:
+        for name, value in zip(file.carried, carried, strict=True):
+            if problem := type_problem(name, value, types.get(name, "")):
+                raise ValueError(problem)
     return (_id_of(record, file), text, *carried)
 
 

@@ -142,6 +142,8 @@ class Format:
     def probe(self, file: SourceFile) -> SourceFile:
         """Return a file with its text column. InputError: it lacks a required column, or it is not of this format."""
         self.require(file)
+        if file.types:
+            raise InputError(f"{self.name} has only strings in its columns. Leave the types of columns out")
         for name in file.carried.values():
             if name not in self.fields:
                 raise InputError(f"{self.name} has no column {name!r}; columns may name {', '.join(self.fields)}")

@@ -16,7 +16,7 @@ import pyarrow as pa
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.changes import open_planned
-from curation.reading.documents import HELD_BYTES, Documents, schema_of, too_large
+from curation.reading.documents import HELD_BYTES, Documents, schema_of, too_large, type_problem
 from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, head, start_of, with_some_column
 from curation.reading.formats.csv_dialect import (
     CHECKED_BYTES,
@@ -38,7 +38,7 @@ class _Batch:
     """The rows of the next table."""
 
     def __init__(self, file: SourceFile, names: list[str]) -> None:
-        self.file, self.names = file, names
+        self.file, self.names, self.types = file, names, file.types
         self.width = len(names)
         wanted = (file.id_column, file.text_column, *file.carried.values())
         self.places = [names.index(name) if name in names else -1 for name in wanted]
@@ -74,6 +74,9 @@ class _Batch:
         for place in self.places:
             if place >= 0 and not _is_encodable(values[place] or ""):
                 return f"{'text' if place == self.places[1] else 'column'} is not valid {self.file.encoding.upper()}"
+        for place, name in zip(self.places[2:], self.file.carried, strict=True):
+            if problem := type_problem(name, values[place], self.types.get(name, "")):
+                return problem
         text = values[self.places[1]]
         if text is None:
             return "text is null"

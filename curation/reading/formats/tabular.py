@@ -66,7 +66,7 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
     columns |= {name: _carried(table.column(names.index(field)), field, file) for name, field in file.carried.items()}
     if file.label and REJECTED in names:
         columns[REJECTED] = as_strings(table.column(names.index(REJECTED)))
-    kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
+    kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes, file.types)
     return Documents(kept, rejected, rows, rows)
 
 
