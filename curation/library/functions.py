@@ -111,7 +111,8 @@ def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[AnyInput]:
     """Return the inputs for the arguments of `read`; InputError for those that it cannot read."""
     defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(FilesInput)}
     try:
-        plain = plain_settings(FilesInput, {name: arguments[name] for name in READ_SETTINGS})
+        given = {name: arguments[name] for name in READ_SETTINGS if arguments[name] is not msgspec.UNSET}
+        plain = plain_settings(FilesInput, given)
         settings = {name: value for name, value in plain.items() if value != defaults[name]}
         entries = list_inputs(paths, settings)
     except ValueError as error:
