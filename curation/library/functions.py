@@ -27,7 +27,7 @@ from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, 
 from curation.reading.paths import find_files
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
-from curation.reading.source_files import Slice
+from curation.reading.source_files import Column, Slice
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Rule
 from curation.run_folder.partitions import with_ids
@@ -52,7 +52,7 @@ def read(
     errors: str = "warn",
     text_column: str = "",
     id_column: str = "id",
-    columns: str | Sequence[str] | Mapping[str, str] = (),
+    columns: str | Sequence[str] | Mapping[str, str | Column] = (),
     max_document_bytes: int = 100_000_000,
     sample: float = 1.0,
     name: str = "",
