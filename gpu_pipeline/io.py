@@ -55,7 +55,7 @@ def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
     """The wanted columns of a local Parquet file if all are strings, else None. cuDF expands some paths: `key=value`
     folders, patterns, home directories, chained file systems."""
     is_parquet = isinstance(format_of(file), Parquet)
-    if not is_parquet or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
+    if not is_parquet or file.types or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
         return None
     kinds = {field.name: field.type for field in open_parquet(file).schema_arrow}
     names = tuple(dict.fromkeys([file.text_column, *({file.id_column} & {*kinds}), *file.carried.values()]))
@@ -200,7 +200,10 @@ def _decode(ranges: list[FileRange], columns: list[str], row: int) -> cudf.DataF
         log.warning("%s: row groups from %d on are read on the host: %s", paths[0], ranges[0].start, error)
         return None
     file = ranges[0].file
-    if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
+    others = [name for name in read.columns if name != file.text_column]
+    if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes)):
+        return None
+    if not all(_is_utf8(read[name]) for name in others):
         return None
     documents = {ROW: cp.arange(row, row + len(read)), ID: _ids(read, file), TEXT: read[file.text_column]}
     return cudf.DataFrame(documents | {name: read[field] for name, field in file.carried.items()})
@@ -210,10 +213,6 @@ def _ids(read: cudf.DataFrame, file: SourceFile) -> cudf.Series:
     if file.id_column in read.columns:
         return read[file.id_column]
     return cudf.Series.from_arrow(pa.nulls(len(read), pa.large_string()))
-
-
-def _is_sound_id(read: cudf.DataFrame, file: SourceFile) -> bool:
-    return file.id_column not in read.columns or _is_utf8(read[file.id_column])
 
 
 def _is_sound(text: cudf.Series, max_bytes: int) -> bool:

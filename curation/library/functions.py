@@ -27,7 +27,7 @@ from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, 
 from curation.reading.paths import find_files
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
-from curation.reading.source_files import Slice
+from curation.reading.source_files import Column, Slice
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Rule
 from curation.run_folder.partitions import with_ids
@@ -52,7 +52,7 @@ def read(
     errors: str = "warn",
     text_column: str = "",
     id_column: str = "id",
-    columns: str | Sequence[str] | Mapping[str, str] = (),
+    columns: str | Sequence[str] | Mapping[str, str | Column] = (),
     max_document_bytes: int = 100_000_000,
     sample: float = 1.0,
     name: str = "",
@@ -62,6 +62,8 @@ def read(
     encoding: str = "utf-8",
     delimiter: str = "",
     quote: str = '"',
+    escape: str | msgspec.UnsetType = msgspec.UNSET,
+    header: bool = True,
 ) -> dd.DataFrame:
     """Return a lazy Dask DataFrame of documents: `doc` (int64), `id`, `source`, `text` and the `columns` (strings).
 
@@ -109,7 +111,8 @@ def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[AnyInput]:
     """Return the inputs for the arguments of `read`; InputError for those that it cannot read."""
     defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(FilesInput)}
     try:
-        plain = plain_settings(FilesInput, {name: arguments[name] for name in READ_SETTINGS})
+        given = {name: arguments[name] for name in READ_SETTINGS if arguments[name] is not msgspec.UNSET}
+        plain = plain_settings(FilesInput, given)
         settings = {name: value for name, value in plain.items() if value != defaults[name]}
         entries = list_inputs(paths, settings)
     except ValueError as error:

@@ -123,7 +123,9 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     started = time.perf_counter()
     output = plan.recipe.output
     path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
-    schema = document_schema(plan.slices.carried, plan.recipe.stages, splits=bool(output.splits))
+    schema = document_schema(
+        plan.slices.carried, plan.recipe.stages, splits=bool(output.splits), types=plan.recipe.column_types
+    )
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}

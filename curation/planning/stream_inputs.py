@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 from curation import __version__
 from curation.contract import TEXT, Engine
 from curation.errors import InputError, counted
+from curation.reading.documents import REJECTED
 from curation.reading.hub import HubSource
 from curation.reading.inputs import Budget, HubInput, entries_by_name, hub_label
 from curation.reading.sampling import chosen
-from curation.reading.source_files import SourceFile
+from curation.reading.source_files import Column, SourceFile
 from curation.reading.urls import scrubbed, shown
 from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import COLLECTED
@@ -127,6 +128,16 @@ def check_fewest(label: str, documents: int, min_documents: int, advice: str = "
             f"{label} gave {counted(documents, 'document')}, min_documents asks for {min_documents:,}. Add inputs, or "
             f"lower min_documents{advice}"
         )
+
+
+def _stored(entry: HubInput) -> list[str] | dict[str, str | Column]:
+    """The carried columns of a collected file."""
+    if not isinstance(entry.columns, dict):
+        return entry.columns
+    return {
+        name: name if isinstance(each, str) else msgspec.structs.replace(each, field=name)
+        for name, each in entry.columns.items()
+    }
 
 
 class _Source:
@@ -255,7 +266,8 @@ class _Source:
         """Write the pending rows as a file, then its record."""
         self.next.done = done
         path = numbered_path(self.folder, len(self.saved), ".arrow")
-        names = ["id", TEXT, *self.entry.columns]
+        names = ["id", TEXT, *self.entry.carried]
+        names += [REJECTED] if any(REJECTED in table.column_names for table in self.pending) else []
         schema = pa.schema([(name, pa.large_string()) for name in names])
         with commit(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
             for table in self.pending:
@@ -272,5 +284,5 @@ class _Source:
         return msgspec.structs.replace(
             self.file, path=str(path), label=self.file.path, commit=commits[-1] if commits else "", format="arrow",
             bytes=status.st_size, modified_ns=status.st_mtime_ns, text_column=TEXT, id_column="id",
-            columns=[*self.entry.carried], sample=1.0,
+            columns=_stored(self.entry), sample=1.0,
         )  # fmt: skip

@@ -32,7 +32,7 @@ from curation.planning.lost_groups import (
     warn_of_lost_groups,
     warn_of_strings,
 )
-from curation.planning.null_columns import null_column
+from curation.planning.null_columns import null_column, without_text
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import Segment, cut_segments
 from curation.reading.excerpts import Excerpt, draw_excerpts
@@ -217,7 +217,8 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     lost = [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
     lost += survey.losses.warning(tokenizer.name) if tokenizer else []
     doubts = [*recipe_warnings(recipe), *order_advice(recipe)]
-    survey.warnings = [*doubts, *_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
+    doubts += [*_null_columns(excerpts), *_without_text(excerpts)]
+    survey.warnings = [*doubts, *_missing_groups(recipe, survey), *lost]
     return survey
 
 
@@ -246,6 +247,14 @@ def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
         if not has_values:
             file = next(excerpt.file for excerpt in excerpts if excerpt.file.source == name)
             yield null_column(name, column, file, "sampled document")
+
+
+def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
+    """Warnings for inputs with sampled documents that have no text."""
+    for name in dict.fromkeys(excerpt.file.source for excerpt in excerpts if not excerpt.file.parts):
+        sizes = [pa.compute.binary_length(each.table.column(TEXT)) for each in excerpts if each.file.source == name]
+        empty = sum(int(np.count_nonzero(lengths.to_numpy() == 0)) for lengths in sizes)
+        yield from without_text(name, empty, sum(map(len, sizes)), "sampled document")
 
 
 def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:

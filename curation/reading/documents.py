@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import isinf
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.arrays import as_one_array, text_buffers
 from curation.contract import ID, ROW, TEXT, Rejected
@@ -20,6 +23,13 @@ SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
 LINES_AT_ONCE = 1 << 16  # or texts: 4 MiB hold as many of 64 bytes; 20 MB where all are rejected
 NULL_TEXT = "text is null"
+TYPES = {  # texts of values, as Arrow converts them
+    "integer": re.compile("-?[0-9]{1,25}"),
+    "number": re.compile("-?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?"),
+    "boolean": re.compile("true|false", re.IGNORECASE),
+}
+SHOWN_CHARACTERS = 40
+REJECTED = "curation.rejected"  # column of errors in the file of a data set: such a row is no document
 MALFORMED = "curation.malformed"  # codec error handler for encoding and decoding
 
 
@@ -67,6 +77,31 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether a type is one of bytes, which may be UTF-8 (old Spark, Hive and Impala), or a dictionary of it."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+
+
+def as_strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as large_string. Its bytes are not checked: `table_rows` rejects rows that are not UTF-8."""
+    options = pc.CastOptions(pa.large_string(), allow_invalid_utf8=is_bytes(column.type))
+    return as_one_array(column.cast(options=options))
+
+
+def type_problem(name: str, value: str | None, kind: str) -> str:
+    """Return why the value of a carried column is not of its declared type; "" where it is. Empty values are null."""
+    if not value or kind not in TYPES:
+        return ""
+    if not TYPES[kind].fullmatch(value):
+        return f"column {name} is {value[:SHOWN_CHARACTERS]!r}, expected the type {kind}"
+    is_large = kind == "integer" and not -(1 << 63) <= int(value) < 1 << 63
+    if is_large or (kind == "number" and isinf(float(value))):
+        return f"column {name} is {value[:SHOWN_CHARACTERS]}, too large for the type {kind}. Leave its type out"
+    return ""
+
+
 def shown_names(names: Sequence[str]) -> str:
     """Return names as a list for messages; at most SHOWN_FIELDS of them."""
     listed = ", ".join(map(repr, names[:SHOWN_FIELDS]))
@@ -98,30 +133,45 @@ def strings(values: Sequence[bytes]) -> tuple[pa.Array, int]:
     return pa.array(fixed, pa.large_binary()).view(pa.large_string()), len(broken)
 
 
-def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple[pa.Table, list[Rejected]]:
+def table_rows(
+    table: pa.Table, row: int, line: int, reject_large: int, types: Mapping[str, str]
+) -> tuple[pa.Table, list[Rejected]]:
     """Split a table into documents and rejected records.
 
-    table          schema of `schema_of`, without `row`
+    table          schema of `schema_of`, without `row`; REJECTED may follow
     row, line      position of the first row in the slice, and in the file; the documents get `row` from there on
     reject_large   largest text, in bytes
+    types          declared type of carried columns
 
-    A row is rejected for a null or malformed text, a malformed id, or a text that is too large.
+    A row is rejected for a null text, a text that is too large, malformed UTF-8, and a value of another type.
     """
-    text, ids = as_one_array(table.column(TEXT)), as_one_array(table.column(ID))
-    valid = valid_utf8(text)
-    valid_ids = valid_utf8(ids) | np.asarray(ids.is_null())
-    sizes = np.diff(text_buffers(text)[1])
-    fits = sizes <= reject_large
+    errors: list[str | None] = [None] * len(table)
+    if REJECTED in table.column_names:
+        errors, table = table.column(REJECTED).to_pylist(), table.drop_columns([REJECTED])
+    text = as_one_array(table.column(TEXT))
+    fits = np.diff(text_buffers(text)[1]) <= reject_large
     nulls = np.asarray(text.is_null())
+    valid = {}
+    for name in [TEXT, *(name for name in table.column_names if name != TEXT)]:
+        column = as_one_array(table.column(name))
+        valid[name] = valid_utf8(column) | np.asarray(column.is_null())
     rejected = []
-    kept = valid & valid_ids & fits
+    kept = fits & ~nulls & np.logical_and.reduce([*valid.values()])
+    for name, kind in types.items():
+        written = table.column(name).cast(pa.large_binary()).to_pylist()
+        values = [value if is_valid else None for value, is_valid in zip(written, valid[name], strict=True)]
+        for k, value in enumerate(values):
+            problem = type_problem(name, value.decode() if value else None, kind)
+            if problem and kept[k]:
+                kept[k], errors[k] = False, problem
     for k in np.flatnonzero(~kept).tolist():
+        malformed = next((name for name in valid if not valid[name][k]), "")
         if nulls[k]:
-            error = NULL_TEXT
-        elif valid[k] and valid_ids[k]:
-            error = too_large(reject_large)
+            error = errors[k] or NULL_TEXT
+        elif malformed:
+            error = f"{malformed if malformed in (TEXT, ID) else f'column {malformed}'} is not valid UTF-8"
         else:
-            error = f"{'id' if valid[k] else 'text'} is not valid UTF-8"
+            error = too_large(reject_large) if not fits[k] else errors[k] or ""
         rejected.append(Rejected(row + k, line + k, -1, error))
     numbered = table.add_column(0, ROW, pa.array(np.arange(row, row + len(text)), pa.int64()))
     return (numbered.filter(pa.array(kept)) if rejected else numbered), rejected

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from curation.contract import ID, TEXT
 from curation.errors import CurationError, InputError, is_shortage
-from curation.reading.documents import is_text, shown_names
+from curation.reading.documents import as_strings, is_bytes, is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.hub_errors import OUTSIDE, is_broken_connection, local_fault, message_of, on_one_line, within
+from curation.reading.hub_files import read_own_files
 from curation.reading.hub_requests import check_endpoint, check_environment, limited, usable_proxies
 from curation.reading.inputs import HUB_MARK, HubInput, hub_label
 from curation.reading.urls import REFERENCE, REFUSED, refuse_reference
@@ -50,6 +51,7 @@ class HubSource:
 
     builder: Any = None  # until the library has found the data set
     dataset: Any = None  # until it has opened the data set
+    has_documents = False  # whether its tables are those of `read_own_files`
 
     def __init__(self, entry: HubInput, place: dict[str, Any] | None = None) -> None:
         self.entry, self.label = entry, hub_label(entry)
@@ -86,7 +88,10 @@ class HubSource:
             )
             self._check_files()
             self.builder.config.decode_num_threads = 0  # images and sounds, which are not read, stay undecoded
+            self.has_documents = read_own_files(self.builder, self.entry, self._as_documents)
             self.dataset = self.builder.as_streaming_dataset(split=self.entry.split).with_format("arrow")
+            if self.has_documents:
+                self.builder.info.features = None  # of the first table, to which the library casts its own ones
 
     def _check_files(self) -> None:
         """Raise InputError for a data set of the hub whose README.md names other files, as datasets 5.2 does."""
@@ -104,7 +109,7 @@ class HubSource:
             if batch is None:
                 return
             place = {"commit": self.commit, "files": self.files, "state": self.dataset.state_dict()}
-            yield self._as_documents(batch), place
+            yield batch if self.has_documents else self._as_documents(batch), place
 
     def _call(self, function: Callable[[], Value]) -> Value:
         """Return the value of a function that calls the library."""
@@ -151,12 +156,12 @@ class HubSource:
                 option = "text_column" if name == wanted[0] else "columns"
                 raise InputError(f"{self.label} has no column {name}; it has {shown_names(names)}. Set {option}")
         kind = batch.column(text).type
-        if not (is_text(kind) or pa.types.is_null(kind)):
+        if not (is_text(kind) or is_bytes(kind) or pa.types.is_null(kind)):
             raise InputError(f"column {text!r} of {self.label} is {kind}, expected strings. Set text_column")
-        columns = {ID: self._ids(batch), TEXT: batch.column(text).cast(pa.large_string())}
+        columns = {ID: self._ids(batch), TEXT: as_strings(batch.column(text))}
         for name, field in self.entry.carried.items():
             try:
-                columns[name] = batch.column(field).cast(pa.large_string())
+                columns[name] = as_strings(batch.column(field))
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
                 kind = batch.column(field).type
                 raise InputError(f"column {field!r} of {self.label} is {kind}, which has no text form") from None
@@ -167,12 +172,12 @@ class HubSource:
         if name not in batch.column_names:
             return pa.nulls(batch.num_rows, pa.large_string())
         column = batch.column(name)
-        if not (is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        if not any(check(column.type) for check in (is_text, is_bytes, pa.types.is_integer, pa.types.is_null)):
             raise InputError(
                 f"column {name!r} of {self.label} is {column.type}, expected strings or integers. Set id_column to "
                 "another one, or to a name that is not there: ids are made then"
             )
-        return column.cast(pa.large_string())
+        return as_strings(column)
 
 
 def _checked(entry: HubInput, label: str) -> tuple[Any, str, str]:

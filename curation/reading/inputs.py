@@ -17,7 +17,7 @@ import msgspec
 from curation.errors import InputError
 from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
-from curation.reading.source_files import QUOTE, ReadOptions
+from curation.reading.source_files import QUOTE, Column, ReadOptions
 from curation.reading.split_settings import Split
 from curation.reading.urls import shown
 from curation.records import LARGEST_STRING
@@ -52,6 +52,9 @@ class _Input(
             raise ValueError(f"path must be a string, not {self.path!r}")
         if isinstance(self.columns, str):
             raise ValueError(f"columns must be a list or a mapping, not {self.columns!r}")
+        if isinstance(self.columns, Mapping):  # Python calls do not convert it
+            columns = msgspec.convert(dict(self.columns), dict[str, str | Column])
+            msgspec.structs.force_setattr(self, "columns", columns)
         if not self.path:
             raise ValueError("path is empty; expected a file, a folder, a glob or a URL")
         self.check()
@@ -104,13 +107,19 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     id_column           of strings or integers; a record without id gets `<name>/<doc>`
     columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date, warc_id;
                         WARC: links, status, content_type; text: path): a list, or a mapping of new names to fields,
-                        such as `{domain: source}`
+                        such as `{domain: source}`; `{n: {field: n, type: integer}}` declares a type for `documents/`:
+                        integer, number or boolean, with null for empty values. Records with other values are rejected
     separator           text: split files here; "": each file is one document
     encoding            of text, html, csv and tsv; html without it is read as by browsers
     extract             html and warc: the library that finds the main text, resiliparse, trafilatura or justext, or
                         `{by: justext, language: English, tables: drop, lists: drop}`
-    delimiter           of csv and tsv, one character; "": a comma in csv, a tab in tsv
+    delimiter           of csv and tsv, one character, and a space if spaces may follow it; "": a comma in csv, a tab in
+                        tsv
     quote               of csv and tsv, one character around fields that hold delimiters or line ends; "": no quoting
+    escape              of csv and tsv, the character before a quote that is part of a field, such as `"\\"`; "": none.
+                        Without it, a doubled quote is part of a field, and a file whose first rows seem to be escaped
+                        is an error
+    header              of csv and tsv, whether the first row names the columns; false: column_1, column_2, ...
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding
     blend_weight        share of this input in training (`output.blend`); all inputs have one, or none
     sample              share of the documents to read, by a hash of id, text and the recipe's `seed`
@@ -133,6 +142,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     encoding: str = "utf-8"
     delimiter: str = ""
     quote: str = QUOTE
+    escape: str | msgspec.UnsetType = msgspec.UNSET
+    header: bool = True
     split: Split | msgspec.UnsetType = msgspec.UNSET
     extract: str | Extract | msgspec.UnsetType = msgspec.UNSET
 
@@ -154,9 +165,13 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             "".encode(self.encoding)
         except (LookupError, ValueError):
             raise ValueError(f"encoding {self.encoding!r} is unknown to Python; write one such as latin-1") from None
-        _check_character("delimiter", self.delimiter, 'the one of the format. Write a tab as "\\t"')
+        delimiter = self.delimiter if self.delimiter[:1] == " " else self.delimiter.removesuffix(" ")
+        _check_character("delimiter", delimiter, 'the one of the format. Write a tab as "\\t"')
         _check_character("quote", self.quote, "fields without quotes")
-        if self.quote and self.quote in (self.delimiter or [kind.delimiter for kind in FORMATS.values()]):
+        _check_character("escape", self.escape or "", "no escapes")
+        if self.escape and self.escape in (self.quote, self.delimiter[:1]):
+            raise ValueError(f"escape is {self.escape!r}, as quote or delimiter. Leave escape out for doubled quotes")
+        if self.quote and self.quote in (self.delimiter[:1] or [kind.delimiter for kind in FORMATS.values()]):
             raise ValueError(f"quote and delimiter are both {self.quote!r}; expected two characters. Set both")
 
 
@@ -185,7 +200,7 @@ _KINDS: dict[str, type[FilesInput] | type[HubInput]] = {"files": FilesInput, "hu
 # Fields of a FilesInput that functions and stages accept for reading files.
 READING = (
     "base", "name", "format", "text_column", "id_column", "separator", "encoding", "delimiter", "quote",
-    "max_document_bytes",
+    "escape", "header", "max_document_bytes",
 )  # fmt: skip
 
 

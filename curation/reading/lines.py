@@ -8,6 +8,7 @@ not part of the text.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -21,7 +22,7 @@ from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.changes import open_planned
-from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
+from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large, type_problem
 from curation.reading.locations import locations_after, locations_of_files
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_after, read_chunk
@@ -32,6 +33,9 @@ MISSING = object()
 NOTHING = np.empty(0, np.uint8)
 BLANKS = b" \t\r\n"
 LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
+EXPONENT = orjson.dumps(1e300).decode()[1:-3]  # as orjson writes it: e+ or e
+LONG_FLOAT = re.compile(r"\de\+?(?:1[89]|[2-9]\d|[1-9]\d\d)(?!\d)")  # 1e18 or more
+LONG_DIGITS = 19
 NO_JSON = re.compile("NaN|Infinity")  # numbers that `json.dumps` of Python writes
 
 
@@ -58,8 +62,16 @@ def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None
     Lines that are no documents are rejected, and so is the rest of a damaged file. `parse` replaces `parse_lines`;
     its documents may have a frame of its engine as table.
     """
+    with open_planned(file_range.file) as stream:
+        yield from read_stream(stream, file_range, batch_bytes, parse)
+
+
+def read_stream(
+    stream: Any, file_range: FileRange, batch_bytes: int, parse: LineParser | None = None
+) -> Iterator[Documents]:
+    """Yield the documents of a range of decompressed bytes; see `read_jsonl`."""
     row = line = 0
-    for block in _line_blocks(file_range, batch_bytes):
+    for block in _line_blocks(stream, file_range, batch_bytes):
         mark = _mark_length(block.data) if block.offset == 0 else 0
         data, offset = block.data[mark:], block.offset + mark
         for documents in _parse_block(data, offset, file_range.file, row, line, parse):
@@ -119,36 +131,35 @@ def _first_line_start(stream: Any, start: int) -> int:
     return position
 
 
-def _line_blocks(file_range: FileRange, block_bytes: int) -> Iterator[Block]:
+def _line_blocks(stream: Any, file_range: FileRange, block_bytes: int) -> Iterator[Block]:
     """Yield blocks of the whole lines that begin in a range. The last line may end after the range."""
     whole = bool(file_range.file.compression) or file_range.file.bytes == UNKNOWN_SIZE
     limit = file_range.file.max_document_bytes
-    with open_planned(file_range.file) as stream:
-        offset = 0 if whole else _first_line_start(stream, file_range.start)
-        if not whole:
-            stream.seek(offset)
-        rest = NOTHING
-        while whole or offset < file_range.stop:
-            remaining = block_bytes if whole else file_range.stop + LAST_STEP - offset - len(rest)
-            data, damage = read_after(rest, stream, min(max(remaining, len(rest)), block_bytes))
-            if damage or len(data) == len(rest):
-                if len(data) or damage:
-                    yield Block(data, offset, damage)
-                return
-            end = jsonl.end_of_lines(data, 0, len(data))
-            if not whole and offset + end >= file_range.stop:
-                last = max(file_range.stop - 1 - offset, 0)
-                yield Block(data[: jsonl.find_newline(data, last, len(data)) + 1], offset)
-                return
-            if end:
-                yield Block(data[:end], offset)
-            rest = data[end:]
-            offset += end
-            mark = _mark_length(rest) if offset == 0 else 0
-            if len(rest) - mark > limit:
-                start = offset + mark
-                rest, offset = _skip_line(stream, block_bytes, offset + len(rest))
-                yield Block(NOTHING, start, too_large(limit), 1)
+    offset = 0 if whole else _first_line_start(stream, file_range.start)
+    if not whole:
+        stream.seek(offset)
+    rest = NOTHING
+    while whole or offset < file_range.stop:
+        remaining = block_bytes if whole else file_range.stop + LAST_STEP - offset - len(rest)
+        data, damage = read_after(rest, stream, min(max(remaining, len(rest)), block_bytes))
+        if damage or len(data) == len(rest):
+            if len(data) or damage:
+                yield Block(data, offset, damage)
+            return
+        end = jsonl.end_of_lines(data, 0, len(data))
+        if not whole and offset + end >= file_range.stop:
+            last = max(file_range.stop - 1 - offset, 0)
+            yield Block(data[: jsonl.find_newline(data, last, len(data)) + 1], offset)
+            return
+        if end:
+            yield Block(data[:end], offset)
+        rest = data[end:]
+        offset += end
+        mark = _mark_length(rest) if offset == 0 else 0
+        if len(rest) - mark > limit:
+            start = offset + mark
+            rest, offset = _skip_line(stream, block_bytes, offset + len(rest))
+            yield Block(NOTHING, start, too_large(limit), 1)
 
 
 def _mark_length(data: np.ndarray) -> int:
@@ -232,8 +243,10 @@ def parse_lines(
         status[status == jsonl.PLAIN] = jsonl.UNUSUAL  # the key may be a dotted path, which only `look_up` follows
     rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)
     columns = [pa.array(rows, pa.int64()), parsed.id, parsed.text]
-    for name in file.carried.values():
+    types = file.types
+    for column, name in file.carried.items():
         carried, known = _carried(data, starts, name, status)
+        known &= column not in types  # `parse_record` checks the value
         columns.append(carried)
         status[(status == jsonl.PLAIN) & ~known] = jsonl.UNUSUAL
     table = pa.table(columns, schema=schema_of(file.carried))
@@ -333,15 +346,33 @@ def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
         raise ValueError(f"no field {file.text_column!r}; it has {shown_names(list(record))}. Set text_column")
     if not isinstance(text, str):
         raise ValueError(f"field {file.text_column!r} is {_type_name(text)}, expected a string")
-    return (_id_of(record, file), text, *(_as_string(look_up(record, name)) for name in file.carried.values()))
+    carried = [_as_string(look_up(record, name)) for name in file.carried.values()]
+    if any(map(_is_rounded, carried)) or _is_rounded(_as_string(look_up(record, file.id_column))):
+        record = json.loads(raw, parse_int=_exact_integer)
+        carried = [_as_string(look_up(record, name)) for name in file.carried.values()]
+    if types := file.types:
+        for name, value in zip(file.carried, carried, strict=True):
+            if problem := type_problem(name, value, types.get(name, "")):
+                raise ValueError(problem)
+    return (_id_of(record, file), text, *carried)
+
+
+def _is_rounded(value: str | None) -> bool:
+    """Return whether a value may hold an integer beyond 64 bits, which orjson reads as a float."""
+    return value is not None and EXPONENT in value and LONG_FLOAT.search(value) is not None
+
+
+def _exact_integer(digits: str) -> object:
+    """Return an integer that orjson writes with the digits of the file."""
+    return int(digits) if len(digits) < LONG_DIGITS else orjson.Fragment(digits)
 
 
 def _id_of(record: dict[str, object], file: SourceFile) -> str | None:
     id_ = look_up(record, file.id_column)
     if id_ is MISSING or id_ is None or isinstance(id_, str):
         return id_ if isinstance(id_, str) else None
-    if isinstance(id_, int) and not isinstance(id_, bool):
-        return str(id_)
+    if isinstance(id_, int | orjson.Fragment) and not isinstance(id_, bool):
+        return orjson.dumps(id_).decode()
     raise ValueError(f"field {file.id_column!r} is {_type_name(id_)}, expected a string or an integer")
 
 

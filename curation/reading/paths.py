@@ -55,7 +55,7 @@ RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
 RUN_KEYS = {"recipe", "documents_digest"}
 # Settings that an input gives to each of its files.
-COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding", "delimiter", "quote", "extract")
+COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding", "delimiter", "quote", "escape", "header", "extract")
 
 
 def find_files(entries: Sequence[AnyInput], leave_out: str | os.PathLike[str] = "") -> list[SourceFile]:
@@ -394,6 +394,8 @@ def _check_read(entry: FilesInput, path: str, format_: str) -> None:
         "encoding": codecs.lookup(entry.encoding).name not in UTF8,
         "delimiter": bool(entry.delimiter),
         "quote": entry.quote != QUOTE,
+        "escape": bool(entry.escape),
+        "header": not entry.header,
         "extract": bool(entry.extract),
     }
     for field, is_given in given.items():

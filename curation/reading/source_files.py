@@ -8,6 +8,7 @@ kind, or several small files. Results do not depend on the slices.
 from __future__ import annotations
 
 import codecs
+from typing import Literal
 
 import msgspec
 
@@ -36,19 +37,34 @@ def encoding_by_mark(start: bytes, encoding: str = "utf-8") -> str:
     return next((name for mark, name in MARKS if start.startswith(mark)), encoding) if marked else encoding
 
 
+class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A carried column: its field of the records, and its type in `documents/`."""
+
+    field: str
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+
+
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for reading records as documents, of any kind of input and of each of its files (`SourceFile`)."""
 
     text_column: str = ""
     id_column: str = "id"
-    columns: list[str] | dict[str, str] = []
+    columns: list[str] | dict[str, str | Column] = []
     max_document_bytes: int = 100_000_000
     sample: float = 1.0
 
     @property
     def carried(self) -> dict[str, str]:
         """Name of each carried column in the outputs -> the field of the records, or column of the files."""
-        return self.columns if isinstance(self.columns, dict) else dict(zip(self.columns, self.columns, strict=True))
+        if not isinstance(self.columns, dict):
+            return dict(zip(self.columns, self.columns, strict=True))
+        return {name: each.field if isinstance(each, Column) else each for name, each in self.columns.items()}
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Carried column -> its declared type in `documents/`; other columns are strings."""
+        declared = self.columns.items() if isinstance(self.columns, dict) else ()
+        return {name: each.type for name, each in declared if isinstance(each, Column) and each.type != "string"}
 
     @property
     def parts(self) -> Split | None:
@@ -113,6 +129,8 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     encoding: str = "utf-8"
     delimiter: str = ""
     quote: str = QUOTE
+    escape: str | msgspec.UnsetType = msgspec.UNSET
+    header: bool = True
     split: Split | msgspec.UnsetType = msgspec.UNSET
     extract: Extract | msgspec.UnsetType = msgspec.UNSET
     label: str = ""

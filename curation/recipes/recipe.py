@@ -29,6 +29,7 @@ from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import AnyInput, Budget, entries_by_name, list_inputs, with_kinds
 from curation.reading.paths import split_suffix
+from curation.reading.source_files import Column
 from curation.reading.split_settings import SEPARATOR
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
@@ -211,7 +212,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     input: list[AnyInput] = []
-    columns: list[str] | dict[str, str] = []
+    columns: list[str] | dict[str, str | Column] = []
     name: str = ""
     stages: Stages = []
     tokenizer: TokenizerSpec = TokenizerSpec()
@@ -248,8 +249,21 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "stage is one. Add a stage"
             )
 
+    @property
+    def column_types(self) -> dict[str, str]:
+        """Carried column -> its declared type in `documents/`; other columns are strings."""
+        return {name: kind for entry in self.input for name, kind in entry.types.items()}
+
     def _check_columns(self) -> None:
-        """ValueError for an input with a column that a stage writes."""
+        """ValueError for an input with a column that a stage writes, and for a column with two types."""
+        types = self.column_types
+        for entry in self.input if types else ():
+            for name in entry.carried:
+                if (own := entry.types.get(name, "string")) != types.get(name, "string"):
+                    raise ValueError(
+                        f"columns of {shown(entry.path)} has {name!r} with the type {own}, and another input with the "
+                        f"type {types[name]}. Declare the same type"
+                    )
         for entry, stage in itertools.product(self.input, self.stages):
             for name, field in entry.carried.items():
                 if name in stage.writes():

@@ -19,7 +19,7 @@ from charset_normalizer import from_bytes
 
 from curation.errors import InputError
 from curation.reading.formats import FORMATS, contents, format_of
-from curation.reading.formats.base import PROBED_BYTES, start_of
+from curation.reading.formats.base import PROBED_BYTES, TEXT_COLUMNS, start_of
 from curation.reading.globs import HIDDEN, glob_paths
 from curation.reading.inputs import LIST_MARK, AnyInput, FilesInput
 from curation.reading.paths import find_files, has_input_file, has_no_suffix, is_run, split_suffix
@@ -56,7 +56,7 @@ class Facts(NamedTuple):
 
     column    text column; "" for a format without columns
     is_usual  whether a run finds the column by its name
-    reading   further settings: encoding, delimiter, quote, separator
+    reading   further settings: encoding, delimiter, quote, escape, header, separator
     others    further columns with text -> mean bytes; `column` is among them
     numbers   columns with numbers
     texts     number of texts looked at
@@ -70,7 +70,7 @@ class Facts(NamedTuple):
 
     column: str = ""
     is_usual: bool = True
-    reading: tuple[tuple[str, str], ...] = ()
+    reading: tuple[tuple[str, Any], ...] = ()
     others: tuple[tuple[str, float], ...] = ()
     numbers: tuple[str, ...] = ()
     texts: int = 0
@@ -82,7 +82,7 @@ class Facts(NamedTuple):
     ids: str = ""
 
     @property
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """The settings of an input."""
         columns = {"text_column": self.column, "id_column": self.ids}
         return {name: column for name, column in columns.items() if column} | dict(self.reading)
@@ -104,7 +104,7 @@ class SuggestedInput(NamedTuple):
     listed    files that a list names, one per line, since no glob matches them alone
     """
 
-    settings: dict[str, str]
+    settings: dict[str, Any]
     files: int = 0
     bytes: int = 0
     facts: tuple[Facts, ...] = ()
@@ -235,7 +235,7 @@ def _needs(facts: Facts) -> tuple[object, ...]:
     return ("" if facts.is_usual else facts.column), facts.reading
 
 
-def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, str]:
+def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, Any]:
     """The settings of an input in which its files agree. A run finds text columns that differ by their names."""
     known = [facts[file.path].settings for file in files if file.path in facts]
     return {name: value for name, value in known[0].items() if all(other.get(name) == value for other in known)}
@@ -425,7 +425,7 @@ def _facts(file: SourceFile) -> Facts:
     return facts._replace(fault=fault if start.data or file.bytes else "the file is empty")
 
 
-def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ...]) -> Facts:
+def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, Any], ...]) -> Facts:
     kind = format_of(file)
     if not kind.has_columns:
         kind.probe(file)
@@ -441,13 +441,16 @@ def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, str], ..
     numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
     others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
     try:
-        usual = kind.probe(file).text_column
+        found = kind.probe(file).text_column
     except InputError as error:
         if not others:
             raise error from None
-        usual = ""
-    column = likeliest(dict(others), usual) or usual
-    return _with_markup(Facts(column, column == usual, form, others, numbers, ids=ids), columns.get(column, ()))
+        found = ""
+    usual = next((name for name in TEXT_COLUMNS if name in lengths), "")
+    column = likeliest(lengths, usual) or found
+    kind.probe(msgspec.structs.replace(file, text_column=column))  # a run must read what the recipe names
+    facts = Facts(column, column == found, form, others, numbers, ids=ids)
+    return _with_markup(facts, [*map(_decoded, columns.get(column, ()))])
 
 
 def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
@@ -469,9 +472,10 @@ def _with_markup(facts: Facts, values: Sequence[Any]) -> Facts:
     return facts._replace(texts=len(texts), tagged=len(tagged), entities=entities, bytes=size, foreign=foreign)
 
 
-def _reading_of(file: SourceFile) -> dict[str, str]:
-    """The encoding, delimiter and quote of a file that nobody has set, where they are not the usual ones."""
-    kind, reading = format_of(file), {}
+def _reading_of(file: SourceFile) -> dict[str, Any]:
+    """The encoding and the dialect of a file that nobody has set, where they are not the usual ones."""
+    kind = format_of(file)
+    reading: dict[str, Any] = {}
     is_guessed = "encoding" in kind.options and not kind.tells_encoding and file.encoding == "utf-8"
     if is_guessed and (encoding := encoding_of(file)):
         reading["encoding"] = encoding
@@ -526,10 +530,29 @@ def _has_numbers(values: Sequence[Any]) -> bool:
 
 
 def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[str, float]:
-    """The mean UTF-8 bytes of each column with text."""
-    texts = {name: [value for value in values if isinstance(value, str)] for name, values in columns.items()}
-    return {
-        name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)
-        for name, written in texts.items()
-        if name != file.id_column and any(written)
+    """The mean UTF-8 bytes of each column with text in most records; of all columns with text if there is none.
+
+    Columns of bytes that are UTF-8 count only where no column of strings has texts of MIN_TEXT_BYTES.
+    """
+    rows = max(map(len, columns.values()), default=0)
+    named = {name: values for name, values in columns.items() if name != file.id_column}
+    texts = {
+        name: [value for value in values if isinstance(value, str) and value.strip()] for name, values in named.items()
     }
+    filled = {name: written for name, written in texts.items() if 2 * len(written) > rows} or texts
+    lengths = {
+        name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)
+        for name, written in filled.items()
+        if written
+    }
+    raw = {name: values for name, values in named.items() if any(isinstance(value, bytes) for value in values)}
+    if raw and max(lengths.values(), default=0) < MIN_TEXT_BYTES:
+        lengths |= _mean_bytes({name: [*map(_decoded, values)] for name, values in raw.items()}, file)
+    return lengths
+
+
+def _decoded(value: object) -> object:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None

@@ -18,10 +18,11 @@ import orjson
 from curation.errors import InputError, counted
 from curation.phases.ledger import SliceRecord
 from curation.phases.repeated_ids import IdSample
-from curation.planning.null_columns import null_column
+from curation.planning.null_columns import null_column, without_text
 from curation.reading import shown
 from curation.reading.documents import NULL_TEXT, too_large
 from curation.reading.formats import format_of
+from curation.reading.formats.csv_rows import OR_UNCLOSED, UNCLOSED
 from curation.reading.inputs import AnyInput, entries_by_name
 from curation.reading.other_records import OtherCounts, add_counts, not_pages, other_warnings
 from curation.reading.source_files import Slice, SourceFile
@@ -42,8 +43,8 @@ def warn_of_inputs(
     documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
     rejected: Path,
 ) -> list[str]:  # fmt: skip
-    """Return the input warnings of the report: rejected records, truncated files, repeated ids, empty columns, repaired
-    text, further records of web archives.
+    """Return the input warnings of the report: rejected records, truncated files, repeated ids, empty columns and
+    texts, repaired text, further records of web archives.
 
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
@@ -62,7 +63,12 @@ def warn_of_inputs(
     warnings += [found] if (found := ids.warning()) else []
     for name in entries_by_name(entries):
         own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
-        warnings += [*_empty_columns(name, own), *_repaired(name, own), *_other_records(name, own)]
+        warnings += [
+            *_empty_columns(name, own),
+            *_without_text(name, own),
+            *_repaired(name, own),
+            *_other_records(name, own),
+        ]
     return warnings
 
 
@@ -89,6 +95,15 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
     for column in own[0][0].columns:
         if column not in filled:
             yield null_column(name, column, own[0][0].ranges[0].file, "document")
+
+
+def _without_text(name: str, own: Sequence[Read]) -> Iterator[str]:
+    """The warning about texts of no byte. An empty part between two separators is none."""
+    tallies = [record.lengths for input_slice, record in own if record.lengths and not input_slice.is_split]
+    empty = sum(
+        count for tally in tallies for number, count in zip(tally.bins, tally.counts, strict=True) if not number
+    )
+    yield from without_text(name, empty, sum(sum(tally.counts) for tally in tallies), "document")
 
 
 def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
@@ -155,6 +170,8 @@ def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
         return "; convert the input to UTF-8, which its format requires"
     if error == too_large(file.max_document_bytes):
         return _too_large_hint(file)
+    if error == UNCLOSED or error.endswith(OR_UNCLOSED):
+        return "; set escape:, or quote:, of the input. curate init detects them"
     if error == NULL_TEXT or error.startswith(f"field {file.text_column!r} is "):
         return "; set text_column: of the input to a field with text"
     return "" if error.startswith(f"no field {file.text_column!r}; ") else SEE_ALL

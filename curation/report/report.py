@@ -138,7 +138,9 @@ def build(
         },
         "outputs": digests,
     }
-    schema = document_schema(plan.slices.carried, plan.recipe.stages, splits=bool(plan.recipe.output.splits))
+    schema = document_schema(
+        plan.slices.carried, plan.recipe.stages, splits=bool(plan.recipe.output.splits), types=plan.recipe.column_types
+    )
     content["outputs"] = dict(sorted((digests | write_card(folder, content, schema.names)).items()))
     return content
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.arrays import cut_tables
 from curation.contract import ID, TEXT
@@ -19,6 +21,8 @@ from curation.parquet import file_options
 from curation.stages import Stage
 from curation.stages.base import added_columns
 
+ARROW_TYPES = {"integer": "int64", "number": "double", "boolean": "bool"}
+NO_TYPES: Mapping[str, str] = MappingProxyType({})
 ROW_GROUP_DOCUMENTS = 20_000
 ROW_GROUP_BYTES = 16 << 20  # of text
 DOCUMENT_SCHEMA = pa.schema(
@@ -26,10 +30,13 @@ DOCUMENT_SCHEMA = pa.schema(
 )
 
 
-def document_schema(columns: Sequence[str], stages: Sequence[Stage] = (), *, splits: bool = False) -> pa.Schema:
+def document_schema(
+    columns: Sequence[str], stages: Sequence[Stage] = (), *, splits: bool = False, types: Mapping[str, str] = NO_TYPES
+) -> pa.Schema:
     """Return the schema of the tables of `documents/`: doc, id, source and text, then carried columns, then columns of
-    stages, then `split` if the run has `splits`. Files have `curation.parquet.file_schema` of it."""
-    carried = dict.fromkeys(columns, "large_string")
+    stages, then `split` if the run has `splits`. `types` has the declared types of carried columns. Files have
+    `curation.parquet.file_schema` of it."""
+    carried = {name: ARROW_TYPES.get(types.get(name, ""), "large_string") for name in columns}
     added = (carried | added_columns(stages)).items()
     last = [(SPLIT, pa.string())] if splits else []
     return pa.schema([*DOCUMENT_SCHEMA, *((name, arrow_type(kind)) for name, kind in added), *last])
@@ -49,12 +56,19 @@ def document_options(schema: pa.Schema) -> dict[str, Any]:
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table in a schema. Columns that the table lacks are null."""
     columns = [
-        table.column(field.name).cast(field.type)
+        _cast(table.column(field.name), field.type)
         if field.name in table.column_names
         else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in another type. Empty strings are null in types that are not strings."""
+    if pa.types.is_large_string(column.type) and (pa.types.is_primitive(kind) or pa.types.is_boolean(kind)):
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    return column.cast(kind)
 
 
 def row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

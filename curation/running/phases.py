@@ -242,7 +242,12 @@ def _write_documents(
     sizes = [part.documents for part in parts]
     records = list(run_tasks(context, label, write_output_part, job, job.work, sizes, PART_RECORDS))
     if not records:
-        schema = document_schema(context.plan.slices.carried, context.plan.recipe.stages, splits=bool(output.splits))
+        schema = document_schema(
+            context.plan.slices.carried,
+            context.plan.recipe.stages,
+            splits=bool(output.splits),
+            types=context.plan.recipe.column_types,
+        )
         empty_part = write_empty_documents(job.documents if output.documents else None, schema)
         records = [empty_part | dict.fromkeys(("documents", "bytes", "tokens"), 0)]
     return parts, records

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from curation.reading.formats.delimited import UNCLOSED
+from curation.reading.formats.csv_rows import UNCLOSED
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 LARGE, LARGE_OR_UNCLOSED = "large", "large or unclosed"
@@ -34,22 +34,19 @@ def _read_row(lines: list[str], most: int, **dialect: str) -> tuple[int, list[st
         if len("".join(row)) > most:
             return 1, [], LARGE if count == 1 else LARGE_OR_UNCLOSED
         try:
-            return count, _parse(row, strict=True, **dialect), ""
+            return count, _parse(row, **dialect), ""
         except _OpenError:
             continue
         except csv.Error:
             break
-    try:
-        return 1, _parse(lines[:1], strict=count > 1, **dialect), ""
-    except (_OpenError, csv.Error):
-        return 1, [], UNCLOSED
+    return 1, [], UNCLOSED
 
 
 def _parse(row: list[str], **dialect: Any) -> list[str]:
-    """csv.Error for text behind a closing quote if `strict`, _OpenError where a quoted field is still open."""
+    """csv.Error for text behind a closing quote, _OpenError where a quoted field is still open."""
 
     def given() -> Iterator[str]:
         yield from row
         raise _OpenError
 
-    return next(csv.reader(given(), **dialect))
+    return next(csv.reader(given(), strict=True, **dialect))

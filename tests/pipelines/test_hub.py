@@ -3,6 +3,7 @@
 put in place of it, and connections are broken between batches."""
 
 import errno
+import gzip
 import html
 import json
 import os
@@ -21,6 +22,7 @@ from curation.errors import InputError, OutputError, RecipeError
 from curation.finished.verify import verify
 from curation.planning import stream_inputs
 from curation.reading import hub
+from curation.reading.documents import REJECTED
 from curation.reading.inputs import Input
 from curation.recipes.recipe import convert_recipe
 from curation.report.html import as_html
@@ -28,6 +30,7 @@ from curation.report.page.rendering import MAX_CHARACTERS
 from curation.report.text import print_funnel
 from curation.running.run import run
 from tests.needs import needs
+from tests.reading.test_formats import read as read_files
 from tests.runs import data_digests, kept_rows, rejected_rows, report_of
 
 datasets = needs("datasets")
@@ -109,7 +112,8 @@ def test_a_data_set_is_read_whole_and_its_text_column_is_found(folder: Path, tmp
     assert kept(tmp_path / "out") == numbered(range(3 * ROWS))
     assert report["documents"]["read"] == 3 * ROWS
     (rejected,) = rejected_rows(tmp_path / "out")
-    assert (rejected["doc"], rejected["file"], rejected["error"]) == (7, f"hf:{folder}[train]", "text is null")
+    assert (rejected["doc"], rejected["file"]) == (7, f"hf:{folder}[train]")
+    assert rejected["error"] in ("text is null", "p0.jsonl, line 8: field 'content' is null, expected a string")
     again = run(recipe_of({"path": f"hf:{folder}", "name": "set", "columns": ["url"]}), tmp_path / "out", engine="cpu")
     assert again.already_complete
 
@@ -443,3 +447,79 @@ def test_another_recipe_over_a_plan_is_still_refused(folder: Path, tmp_path: Pat
     with pytest.raises(OutputError, match="changed: input"):
         go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set", "max_documents": 5})
     assert report_of(tmp_path / "out")["documents"]["read"] == 3 * ROWS
+
+
+# Files of a folder -> what both paths read: (id, text, n) of each document, and errors.
+FILES: dict[str, tuple[dict[str, bytes], list[tuple[str | None, ...]], list[str]]] = {
+    "zeros": (
+        {"a.csv": b"id,n,text\n007,01234,NA\n008,1.0,null\n"}, [("007", "01234", "NA"), ("008", "1.0", "null")], [],
+    ),
+    "dates": (
+        {"a.jsonl": b'{"id": "1", "n": "2024-01-02T03:04:05Z", "text": "2024-01-01"}\n'},
+        [("1", "2024-01-02T03:04:05Z", "2024-01-01")], [],
+    ),
+    "integers": (
+        {"a.jsonl": b'{"id": 12345678901234567890123, "n": 18446744073709551616, "text": "a"}\n'},
+        [("12345678901234567890123", "18446744073709551616", "a")], [],
+    ),
+    "mixed": (
+        {"a.jsonl": b'{"id": 1, "n": [1, "a"], "text": "a"}\n{"id": "b", "n": {"k": null}, "text": "b"}\n'},
+        [("1", '[1,"a"]', "a"), ("b", '{"k":null}', "b")], [],
+    ),
+    "marks": (
+        {"a.jsonl": b'\xef\xbb\xbf{"id": 1, "n": 2, "text": "a"}\n', "b.jsonl": b'{"id": 2, "n": 2, "text": "b"}\n'},
+        [("1", "2", "a"), ("2", "2", "b")], [],
+    ),
+    "table mark": ({"a.csv": b'\xef\xbb\xbf"id",n,text\r\n1,2,"a\r\nb"\r\n'}, [("1", "2", "a\r\nb")], []),
+    "separator": ({"a.csv": b"sep=;\r\nid;n;text\r\n1;2;a\r\n"}, [("1", "2", "a")], []),
+    "UTF-16": ({"a.csv": "\ufeffid,n,text\n1,2,é\n".encode("utf-16-le")}, [("1", "2", "é")], []),
+    "tabs": ({"a.tsv": b"id\tn\ttext\n1\t2\ta, b\n"}, [("1", "2", "a, b")], []),
+    "compressed": ({"a.csv.gz": gzip.compress(b"id,n,text\n01,2,a\n")}, [("01", "2", "a")], []),
+    "empty": ({"a.csv": b"id,n,text\n1,2,a\n", "b.csv": b""}, [("1", "2", "a")], []),
+    "bad": (
+        {"a.jsonl": b'{"id": 1, "n": 2, "text": "a"}\n\n{"text": \n{"id": 3, "n": 4, "text": "c"}\n'},
+        [("1", "2", "a"), ("3", "4", "c")], ["line 3: not valid JSON: unexpected end of data: line 1 column 10"],
+    ),
+    "bad rows": (
+        {"a.csv": b'id,n,text\n1,2\n"2",3,"b "c" d"\n4,5,d\n'}, [("4", "5", "d")],
+        ["line 2: expected 3 columns, got 2", "line 3: a quoted field that begins in this row does not end where"],
+    ),
+}  # fmt: skip
+
+
+def read_set(folder: Path) -> tuple[list[tuple[str | None, ...]], list[str]]:
+    tables = [table for table, _ in hub.HubSource(Input(f"hf:{folder}", columns=["n"]))]
+    rows = [row for table in tables for row in table.to_pylist()]
+    kept_ = [(row["id"], row["n"], row["text"]) for row in rows if row["text"] is not None]
+    return kept_, [row[REJECTED] for row in rows if row["text"] is None]
+
+
+def test_lines_and_tables_of_a_data_set_are_read_as_files(tmp_path: Path):
+    for name, (files, expected, errors) in FILES.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        documents, rejected = read_set(folder)
+        assert documents == expected, name
+        assert [error.split(", ", 1)[1][: len(told)] for error, told in zip(rejected, errors, strict=True)] == errors
+        found = read_files(str(folder), columns=["n"])
+        assert list(zip(found["id"], found["n"], found["text"], strict=True)) == expected, name
+        lines = [f"line {entry.line + 1}: {entry.error}" for entry in found["rejected"]]
+        assert [line[: len(told)] for line, told in zip(lines, errors, strict=True)] == errors, name
+
+
+def test_types_that_a_card_declares_and_arrays_are_the_librarys(tmp_path: Path):
+    (tmp_path / "card").mkdir()
+    (tmp_path / "card" / "a.csv").write_text("id,n,text\n007,1.50,a\n")
+    (tmp_path / "card" / "README.md").write_text(
+        "---\ndataset_info:\n  features:\n  - {name: id, dtype: int64}\n  - {name: n, dtype: float64}\n"
+        "  - {name: text, dtype: string}\n---\n"
+    )
+    tables = [table for table, _ in hub.HubSource(Input(f"hf:{tmp_path / 'card'}", columns=["n"]))]
+    assert tables[0].to_pylist() == [{"id": "7", "text": "a", "n": "1.5"}]
+    (tmp_path / "array").mkdir()
+    (tmp_path / "array" / "a.json").write_text(
+        '[\n{"id": "x", "n": 1, "text": "a"},\n{"id": "y", "n": 2, "text": "b"}\n]\n'
+    )
+    assert read_set(tmp_path / "array") == ([("x", "1", "a"), ("y", "2", "b")], [])

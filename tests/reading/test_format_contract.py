@@ -265,9 +265,17 @@ def test_what_cannot_be_read_is_one_message(name: str):
         assert number == 1 or f"a{kind.suffixes[0]}" in str(error.value)
 
 
-@pytest.mark.parametrize("option", ["separator", "encoding", "delimiter", "quote", "extract"])
+@pytest.mark.parametrize("option", ["separator", "encoding", "delimiter", "quote", "escape", "header", "extract"])
 def test_settings_of_other_formats_are_refused(name: str, option: str):
-    values = {"separator": "|", "encoding": "latin-1", "delimiter": ";", "quote": "'", "extract": "trafilatura"}
+    values = {
+        "separator": "|",
+        "encoding": "latin-1",
+        "delimiter": ";",
+        "quote": "'",
+        "escape": "\\",
+        "header": False,
+        "extract": "trafilatura",
+    }
     settings = {**EXAMPLES[name].settings, option: values[option]}
     file_of(name)
     check: Callable[[], Any] = lambda: find_files([Input(path=".", **settings)])  # noqa: E731

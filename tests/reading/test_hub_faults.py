@@ -87,7 +87,7 @@ DAMAGED: dict[str, tuple[dict[str, bytes], str]] = {
         {"a.jsonl": ROWS, "dataset_infos.json": b"[]"},
         "AttributeError: 'list' .* Check its README.md, its files",
     ),
-    "empty": ({"a.csv": b"text\nx\n", "b.csv": b""}, "b.csv is empty. Remove it, or leave it out by data_files"),
+    "delimiter": ({"a.csv": b"id;text\n1;x\n"}, "Name the files without hf:, and set delimiter: "),
     "no byte": ({"a.parquet": WHOLE, "b.parquet": b""}, r"Parquet file size is 0 bytes \(file b.parquet\). Repair the"),
     "no footer": ({"a.parquet": WHOLE[:-2000]}, r"Parquet magic bytes not found.*\(file a.parquet\)"),
     "cut": ({"a.parquet": WHOLE, "b.parquet": WHOLE[: len(WHOLE) // 2]}, r"Parquet magic bytes.*\(file b.parquet\)"),
@@ -99,9 +99,9 @@ DAMAGED: dict[str, tuple[dict[str, bytes], str]] = {
     "no zip": ({"a.zip": b"PK"}, "BadZipFile: .*Check its README.md, its files and data_files, or leave out hf:"),
     "columns": (
         {"a.jsonl": ROWS, "b.jsonl": b'{"other": 1}\n'},
-        "its files differ in their columns .*Set data_files to",
+        r"b.jsonl has none of the columns text, .*it has \['other'\]. Set text_column",
     ),
-    "JSON": ({"a.jsonl": ROWS + b'{"text": \n' + ROWS}, r"\(file a.jsonl\). Repair the file, or leave out hf: to read"),
+    "tables": ({"a.csv": b"text,a\nx,1\n", "b.csv": b"other,a\ny,2\n"}, r"b.csv has none of the columns text"),
     "encoding": ({"a.txt": b"\xe9t\xe9\n"}, r"UnicodeDecodeError: .*\(file a.txt\)"),
     "nothing": ({}, "has no file that datasets can read, such as .jsonl"),
 }

@@ -133,7 +133,7 @@ def test_a_file_has_the_reading_settings_of_its_input(folder: Path):
     settings = {
         "text_column": "t", "id_column": "i", "columns": ["c"], "max_document_bytes": 7, "sample": 0.5,
         "separator": "x", "encoding": "latin-1", "delimiter": ";", "quote": "'",
-        "split": Split(sentences=2), "extract": Extract(lists="drop"),
+        "escape": "\\", "header": False, "split": Split(sentences=2), "extract": Extract(lists="drop"),
     }  # fmt: skip
     shared = {*FilesInput.__struct_fields__} & {*SourceFile.__struct_fields__} - {"path", "format"}
     assert settings.keys() == shared

@@ -127,8 +127,9 @@ def test_documents_without_tokens_are_a_warning(tmp_path: Path, capsys: pytest.C
             f"tokenizer {tmp_path} has no token for the text of 1 of 3 documents: the token outputs leave them out. "
             "Choose a tokenizer made for such text"
         )
-        assert found[1 : 1 + expected] == [warning] * expected and "tenth of its speed" in found[0]
-        assert [" loses " in line for line in found[1 + expected :]] == [True] * expected
+        others = [each for each in found if "1 of 3 documents have no text (33%)" not in each]
+        assert others[1 : 1 + expected] == [warning] * expected and "tenth of its speed" in others[0]
+        assert [" loses " in line for line in others[1 + expected :]] == [True] * expected
     print_funnel(report_of(tmp_path / "some" / "out"))
     assert f"warning: {warning}" in capsys.readouterr().out
 

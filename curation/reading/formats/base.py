@@ -48,7 +48,8 @@ class Format:
     suffixes          of the file names that `format: auto` gives to this format
     start             regular expression for the first bytes of a file with another suffix, after white space
     fields            what `columns` may name, of formats without columns of their own
-    options           settings of an input that this format uses, of `separator encoding delimiter quote extract`
+    options           settings of an input that this format uses, of `separator encoding delimiter quote escape header
+                      extract`
     delimiter         between fields, where an input sets none
     has_columns       whether one of several columns has the text
     tells_encoding    whether a file names its encoding, so that `curate init` need not guess it
@@ -142,6 +143,8 @@ class Format:
     def probe(self, file: SourceFile) -> SourceFile:
         """Return a file with its text column. InputError: it lacks a required column, or it is not of this format."""
         self.require(file)
+        if file.types:
+            raise InputError(f"{self.name} has only strings in its columns. Leave the types of columns out")
         for name in file.carried.values():
             if name not in self.fields:
                 raise InputError(f"{self.name} has no column {name!r}; columns may name {', '.join(self.fields)}")
@@ -165,7 +168,7 @@ class Format:
         """Return what a run will not read of the first PROBED_RECORDS records; "" where it reads all of them."""
         return ""
 
-    def detect(self, file: SourceFile) -> dict[str, str]:
+    def detect(self, file: SourceFile) -> dict[str, Any]:
         """Return settings for reading a file that differ from the defaults, by its first bytes."""
         return {}
 

@@ -12,6 +12,7 @@ import orjson
 
 from curation.errors import InputError, counted, near_or_nothing
 from curation.reading import lines
+from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.documents import Documents, shown_names
 from curation.reading.formats.base import (
     PROBED_BYTES,
@@ -41,6 +42,11 @@ class JsonLines(ColumnFormat):
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         return lines.read_jsonl(file_range, batch_bytes)
+
+    def read_stream(self, stream: Any, file: SourceFile, batch_bytes: int) -> Iterator[Documents]:
+        """Yield the documents of a decompressed file."""
+        whole = FileRange(file=msgspec.structs.replace(file, bytes=UNKNOWN_SIZE), start=0, stop=0)
+        return lines.read_stream(stream, whole, batch_bytes)
 
     def group_key(self, file_range: FileRange) -> Hashable:
         file = file_range.file
@@ -73,9 +79,11 @@ class JsonLines(ColumnFormat):
         return not file.columns and not any("." in name for name in (file.text_column, file.id_column))
 
     def probe(self, file: SourceFile) -> SourceFile:
-        """One of the first PROBED_RECORDS records must have the text column."""
-        start = _text_head(file)
-        first = _first_lines(start)
+        return self.probe_start(_text_head(file), file)
+
+    def probe_start(self, start: bytes, file: SourceFile) -> SourceFile:
+        """One of the first PROBED_RECORDS records must have the text column. `start`: first bytes without a mark."""
+        first = first_lines(start)
         _check_lines(start, first, file)
         records = _objects(first)
         if not records:
@@ -110,7 +118,7 @@ class JsonLines(ColumnFormat):
         return columns
 
     def doubt(self, file: SourceFile) -> str:
-        first = _first_lines(_text_head(file))
+        first = first_lines(_text_head(file))
         wrong = [number for number, line in enumerate(first, 1) if not isinstance(_load(line), dict)]
         if not wrong:
             return ""
@@ -120,7 +128,7 @@ class JsonLines(ColumnFormat):
 def _sample_records(file: SourceFile) -> list[dict[str, Any]]:
     """Return the first records; [] for a file that cannot be read."""
     try:
-        return _objects(_first_lines(_text_head(file)))
+        return _objects(first_lines(_text_head(file)))
     except (InputError, OSError):
         return []
 
@@ -140,7 +148,7 @@ def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
 def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None:
     """Raise InputError for JSON that is not in lines. A single bad line passes: it may be a truncated file, and is
     rejected when it is read."""
-    if _is_array(start, first):
+    if is_array(start, first):
         raise InputError(
             f"{shown(file.path)} begins with a JSON array, expected one object per line. "
             "Convert it: jq -c '.[]' in.json > out.jsonl"
@@ -153,7 +161,7 @@ def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None
         )
 
 
-def _is_array(start: bytes, first: Sequence[bytes]) -> bool:
+def is_array(start: bytes, first: Sequence[bytes]) -> bool:
     """Return whether a file begins with a JSON array, and not with a line such as `[INFO] start`.
 
     Lines of an array end in commas. So a file of which most other lines are objects is no array.
@@ -171,7 +179,7 @@ def _load(raw: bytes) -> object:
         return None
 
 
-def _first_lines(start: bytes) -> list[bytes]:
+def first_lines(start: bytes) -> list[bytes]:
     split = start.split(b"\n")
     complete = split if len(start) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else split[:-1]
     return [line for line in complete if line.strip()][:PROBED_RECORDS]

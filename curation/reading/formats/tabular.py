@@ -18,7 +18,7 @@ from curation.errors import InputError
 from curation.models.vectors import as_json, is_list
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.copies import local_path
-from curation.reading.documents import Documents, is_text, schema_of, table_rows
+from curation.reading.documents import REJECTED, Documents, as_strings, is_bytes, is_text, schema_of, table_rows
 from curation.reading.formats.base import PROBED_RECORDS, ColumnFormat, Piece
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.remote import refuse_local
@@ -35,9 +35,9 @@ def _check_types(schema: pa.Schema, file: SourceFile) -> None:
     """Raise InputError where the text is no string column, or the id neither strings nor integers."""
     kinds, where = {field.name: field.type for field in schema}, shown(file.path)
     text, id_ = kinds[file.text_column], kinds.get(file.id_column, pa.string())
-    if not is_text(text):
+    if not (is_text(text) or is_bytes(text)):
         raise InputError(f"column {file.text_column!r} of {where} is {text}, expected strings. Set text_column")
-    if not (is_text(id_) or pa.types.is_integer(id_)):
+    if not (is_text(id_) or is_bytes(id_) or pa.types.is_integer(id_)):
         raise InputError(
             f"column {file.id_column!r} of {where} is {id_}, expected strings or integers. Set id_column to another "
             "one, or to a name that is not there: ids are made then"
@@ -45,12 +45,13 @@ def _check_types(schema: pa.Schema, file: SourceFile) -> None:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    return is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return is_text(kind) or is_bytes(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def _wanted(names: list[str], file: SourceFile) -> list[str]:
     ids = [file.id_column] if file.id_column in names else []
-    return list(dict.fromkeys([file.text_column, *ids, *file.carried.values()]))
+    errors = [REJECTED] if file.label and REJECTED in names else []
+    return list(dict.fromkeys([file.text_column, *ids, *file.carried.values(), *errors]))
 
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
@@ -58,18 +59,20 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
     names = table.schema.names
     rows = table.num_rows
     if file.id_column in names:
-        ids = as_one_array(table.column(names.index(file.id_column)).cast(pa.large_string()))
+        ids = as_strings(table.column(names.index(file.id_column)))
     else:
         ids = pa.nulls(rows, pa.large_string())
-    columns = {ID: ids, TEXT: as_one_array(table.column(names.index(file.text_column)).cast(pa.large_string()))}
+    columns = {ID: ids, TEXT: as_strings(table.column(names.index(file.text_column)))}
     columns |= {name: _carried(table.column(names.index(field)), field, file) for name, field in file.carried.items()}
-    kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
+    if file.label and REJECTED in names:
+        columns[REJECTED] = as_strings(table.column(names.index(REJECTED)))
+    kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes, file.types)
     return Documents(kept, rejected, rows, rows)
 
 
 def _carried(column: Any, name: str, file: SourceFile) -> pa.Array:
     try:
-        return as_one_array(as_json(column) if is_list(column.type) else column.cast(pa.large_string()))
+        return as_one_array(as_json(column)) if is_list(column.type) else as_strings(column)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError):
         raise InputError(f"column {name!r} of {shown(file.path)} is {column.type}, which has no text form") from None
 
@@ -285,7 +288,7 @@ class _Table(ColumnFormat):
         return probed
 
     def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
-        """Columns with only strings or only numbers."""
+        """Columns with only strings, bytes or numbers."""
         try:
             batch = self.first_rows(file)
         except (pa.ArrowException, DamageError) as error:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CSV and JSON Lines of a data set, read as files are.
+
+The library `datasets` guesses the types of their values: it makes 7 of the id 007, and a time of a text that looks like
+one. It still finds and opens the files, and keeps the place in them. Declared types are the library's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from curation.contract import ROW
+from curation.errors import InputError
+from curation.reading.answers import UNKNOWN_SIZE
+from curation.reading.documents import REJECTED, Documents, schema_of
+from curation.reading.formats import FORMATS
+from curation.reading.formats.base import PROBED_BYTES
+from curation.reading.formats.csv_rows import PeekedStream
+from curation.reading.formats.jsonl import first_lines, is_array
+from curation.reading.inputs import HubInput
+from curation.reading.lines import BYTE_ORDER_MARK
+from curation.reading.source_files import ReadOptions, SourceFile
+
+BATCH_BYTES = 4 << 20
+# Settings of a data set's card for its CSV files that an input of files has, too.
+CSV_SETTINGS = {"sep": "delimiter", "quotechar": "quote", "escapechar": "escape", "encoding": "encoding"}
+NOT_OF_READING = {"name", "version", "data_dir", "data_files", "description", "delimiter", "column_names"}
+
+Tables = Callable[..., Iterator[tuple[Any, pa.Table]]]
+
+
+def read_own_files(builder: Any, entry: HubInput, as_documents: Callable[[pa.Table], pa.Table]) -> bool:
+    """Let the library's builder of a data set read CSV and JSON Lines by the readers of this program; return whether it
+    does. Its tables have the columns of `schema_of`, but for `row`, and REJECTED.
+
+    as_documents   gives these columns for a table of the library, which reads JSON that is not in lines
+    """
+    file = _settings_of(builder, entry)
+    if file is None:
+        return False
+    module, library = sys.modules[type(builder).__module__], builder._generate_tables
+    open_file = getattr(module, "open", open)  # that of the library reads URLs and archives
+
+    def tables(*, allow_full_read: bool = True, **shards: Any) -> Iterator[tuple[Any, pa.Table]]:
+        name = "files_iterables" if "files_iterables" in shards else "files"
+        for number, paths in enumerate(shards[name]):
+            for path in [paths] if isinstance(paths, str) else paths:
+                with open_file(path, "rb") as opened:
+                    stream = PeekedStream(opened)
+                    if _is_lines(stream, file):
+                        read = _documents(stream, msgspec.structs.replace(file, path=path))
+                        yield from (((number, place), table) for place, table in enumerate(read))
+                        continue
+                options = {} if allow_full_read else {"allow_full_read": False}
+                for key, table in library(**shards | {name: [[path]]}, **options):
+                    found = as_documents(table)
+                    yield key, found.append_column(REJECTED, pa.nulls(len(found), pa.large_string()))
+
+    builder._generate_tables = tables
+    return True
+
+
+def _settings_of(builder: Any, entry: HubInput) -> SourceFile | None:
+    """Return how the files of a data set are read; None where the library must read them: in another format, with
+    declared types, or with settings that files do not have."""
+    kind, config = type(builder).__module__.removeprefix("datasets.packaged_modules."), builder.config
+    if kind not in ("csv.csv", "json.json") or config.features is not None or builder.info.features is not None:
+        return None
+    usual = type(config)()
+    given = {
+        name: getattr(config, name)
+        for name in config.__dataclass_fields__
+        if name not in NOT_OF_READING and getattr(config, name) != getattr(usual, name)
+    }
+    if not given.keys() <= (CSV_SETTINGS.keys() if kind == "csv.csv" else {"chunksize"}):
+        return None
+    reading = {CSV_SETTINGS[name]: value for name, value in given.items() if name in CSV_SETTINGS}
+    options = {name: getattr(entry, name) for name in ReadOptions.__struct_fields__}
+    return SourceFile(
+        path="", source=entry.name, format="csv" if kind == "csv.csv" else "jsonl", bytes=UNKNOWN_SIZE, modified_ns=0,
+        **options, **reading,
+    )  # fmt: skip
+
+
+def _is_lines(stream: PeekedStream, file: SourceFile) -> bool:
+    """Return whether a file is CSV, or JSON Lines and not an array or an object over several lines."""
+    start = stream.start(PROBED_BYTES).removeprefix(BYTE_ORDER_MARK)
+    first = first_lines(start)
+    is_object = any(line.lstrip().startswith(b"{") and line.strip() != b"{" for line in first)
+    return file.format == "csv" or not first or (is_object and not is_array(start, first))
+
+
+def _documents(stream: PeekedStream, file: SourceFile) -> Iterator[pa.Table]:
+    kind: Any = FORMATS[file.format]
+    start = stream.start(PROBED_BYTES)
+    try:
+        probed = kind.probe_start(start if file.format == "csv" else start.removeprefix(BYTE_ORDER_MARK), file)
+    except InputError as error:
+        raise InputError(str(error).replace("Set delimiter", "Name the files without hf:, and set delimiter")) from None
+    for documents in kind.read_stream(stream, probed, BATCH_BYTES):
+        if documents.rows:
+            yield _with_rejected(documents, file)
+
+
+def _with_rejected(documents: Documents, file: SourceFile) -> pa.Table:
+    """Return a table with a row for each record, in their order."""
+    schema = schema_of(file.carried).append(pa.field(REJECTED, pa.large_string()))
+    kept = documents.table.append_column(REJECTED, pa.nulls(len(documents.table), pa.large_string()))
+    name = file.path.partition("::")[0].rpartition("/")[2]
+    rejected = [
+        {ROW: entry.row, REJECTED: f"{name}, line {entry.line + 1}: {entry.error}"} for entry in documents.rejected
+    ]
+    rows = pa.concat_tables([kept.cast(schema), pa.Table.from_pylist(rejected, schema)]).sort_by(ROW)
+    return rows.drop_columns([ROW]).combine_chunks()
