@@ -36,8 +36,8 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
-from curation.stages.rows.evaluation_items import column_of
-from curation.stages.rows.leaks import says_something
+from curation.stages.exact.evaluation_items import column_of
+from curation.stages.exact.leaks import says_something
 from curation.stages.words import check_words
 from curation.system.files import as_json, check_new, commit, local_output
 from curation.system.html_table import html_table
