@@ -3,7 +3,7 @@
 
 Each task counts its documents, and the different texts among them up to one above the bound, so files and memory depend
 on the evaluation texts: 16 bytes per n-gram found and text counted. The numbers of n-grams are those of
-`leaks.find_hits`: after all n-grams come the short questions.
+`leaks.Search.ngrams`: after all n-grams come the short questions.
 """
 
 from __future__ import annotations

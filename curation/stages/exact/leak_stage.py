@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The phases of `decontaminate`: the n-grams of candidates, those that are common, and the leaks.
 
-The keys name the few candidates. Only their texts are read again, once to count documents and once to judge.
+The keys name the few candidates. Only their texts are read again, once to search and count, and those with leaks once
+to judge them without common n-grams.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -21,7 +23,6 @@ from curation.contract import TEXT, Engine, Frame
 from curation.stages.base import CorpusStage, Phase
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import (
-    division_of,
     division_phase,
     once,
     slice_group,
@@ -32,25 +33,19 @@ from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.corpus.stored_notes import store_notes
 from curation.stages.exact.common_ngrams import Counted, Hits, count_documents, write_hits
 from curation.stages.exact.evaluation_items import KEY_WORDS, Evaluation
-from curation.stages.exact.leaks import Leak, Rule, find_hits, find_leaks, in_context, ngram_in, places_in
+from curation.stages.exact.leaks import Leak, Rule, Search, find_leaks, in_context, ngram_in, places_in, search
 from curation.stages.outcome import Corpus, Cuts, Decision
 from curation.system.files import commit
 from curation.system.sealed import read_sealed, write_sealed
 
 REASON = "contaminated"
 HITS, COMMON, JUDGED = "hits", "common", "judged"  # phases
+LEAKS = ".leaks"  # JSON lines: a row, its n-grams, and its leaks if none of these is common
 NOTES = {
     "matched_text": "large_string", "evaluation_set": "string", "evaluation_file": "string", "evaluation_item": "int64",
 }  # fmt: skip  # columns of `removed/`
+Stored = tuple[list[Leak], bool]  # leaks if no n-gram is common, and whether one of the document is
 SHOWN_COMMON = 10  # common n-grams in the report, each of another item
-
-
-class Found(NamedTuple):
-    """A document with leaks: its row, its text, and its leaks, the one that decides first."""
-
-    row: int
-    text: str
-    leaks: list[Leak]
 
 
 class LeakStage(CorpusStage, frozen=True, kw_only=True):
@@ -99,27 +94,29 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         return len(items.hashes) + len(items.short)
 
     def _write_hits(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_hits(
-            _path(corpus, HITS, task), self._size(engine), self.rule_of().max_documents,
-            self._hits(engine, slice_group(corpus, task)),
-        )  # fmt: skip
+        """Write what the candidates of a slice group have of the items: their n-grams, and leaks if none is common."""
+        path, part = _path(corpus, HITS, task), slice_group(corpus, task)
+        with commit(path.with_suffix(LEAKS)) as temporary, open(temporary, "wb") as file:
+            write_hits(path, self._size(engine), self.rule_of().max_documents, self._hits(engine, part, file))
 
-    def _hits(self, engine: Engine, part: Corpus) -> Iterator[Hits]:
+    def _hits(self, engine: Engine, part: Corpus, leaks_file: BinaryIO) -> Iterator[Hits]:
         rule, evaluation = self.rule_of(), self.evaluation(engine)
         keys = part.column("text")
         positions = np.flatnonzero(keys)
         is_copy = np.ones(len(positions), bool)
         is_copy[np.unique(keys[positions], return_index=True)[1]] = False
 
-        def search(texts: pa.LargeStringArray) -> list[np.ndarray]:
-            return find_hits(engine, _compared(engine, texts, rule), evaluation, rule)
+        def found_in(texts: pa.LargeStringArray) -> list[Search]:
+            return search(engine, _compared(engine, texts, rule), evaluation, rule)
 
         done = 0
-        for batch in for_texts(part, positions, search):
-            for ngrams in batch:
-                if len(ngrams):
-                    row, text = int(part.rows[positions[done]]), int(keys[positions[done]])
-                    yield Hits(row, text, bool(is_copy[done]), ngrams)
+        for batch in for_texts(part, positions, found_in):
+            for found in batch:
+                row, text = int(part.rows[positions[done]]), int(keys[positions[done]])
+                if found.leaks:
+                    leaks_file.write(msgspec.json.encode((row, found.ngrams.tolist(), found.leaks)) + b"\n")
+                if len(found.ngrams):
+                    yield Hits(row, text, bool(is_copy[done]), found.ngrams)
                 done += 1
 
     def _write_common(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -150,32 +147,28 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
     def _judge(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the rows to remove, their notes and the spans to cut of a slice group, and what the report needs."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
-        first, last = division_of(corpus).slice_groups[task : task + 2]
         rows, values, seen = list[int](), list[int](), set[int]()
         counts, samples = Counter[str](), dict[str, str]()
-        for partition in range(first, last):
-            removed, cuts = list[Found](), list[tuple[int, int, int]]()
-            for found in self._leaks(engine, corpus.between(partition, partition + 1)):
-                leak = found.leaks[0]
-                name = evaluation.items.names[evaluation.items.places[leak.item, 0]]
-                seen.update(own.item for own in found.leaks)
-                counts[f"{name}/{'documents' if leak.counts else 'questions_alone'}"] += 1
+        is_common = load_mapped(_common_path(corpus))
+        for part, partition, stored in _stored_leaks(corpus, task, is_common):
+            removed, cuts = dict[int, Leak](), list[tuple[int, int, int]]()
+            for row, text, leaks in self._decided(engine, part, stored, is_common):
+                first = leaks[0]
+                name = evaluation.items.names[evaluation.items.places[first.item, 0]]
+                seen.update(leak.item for leak in leaks)
+                counts[f"{name}/{'documents' if first.counts else 'questions_alone'}"] += 1
                 if name not in samples:
-                    samples[name] = in_context(found.text, places_in(found.text, leak.spans[:1], rule.shingles.steps))
-                if not leak.counts:
-                    continue
-                spans = _spans(found, rule) if self.cuts_text else []
-                if spans:
-                    cuts += [(found.row, *span) for span in spans]
-                else:
-                    removed.append(found)
+                    samples[name] = in_context(text, places_in(text, first.spans[:1], rule.shingles.steps))
+                spans = _spans(text, leaks, rule) if self.cuts_text and first.counts else []
+                cuts += [(row, *span) for span in spans]
+                if first.counts and not spans:
+                    removed[row] = first
             if removed:
-                rows_removed = np.array([found.row for found in removed], np.int64)
-                store_notes(corpus, partition, rows_removed, _notes(removed, evaluation), NOTES)
+                store_notes(corpus, partition, np.array([*removed]), _notes([*removed.values()], evaluation), NOTES)
             if cuts:
-                store_cuts(corpus.between(partition, partition + 1), Cuts(*np.array(cuts, np.int64).T))
-            rows += [found.row for found in removed]
-            values += [found.leaks[0].ngrams for found in removed]
+                store_cuts(part, Cuts(*np.array(cuts, np.int64).T))
+            rows += removed
+            values += [leak.ngrams for leak in removed.values()]
         path = _path(corpus, JUDGED, task)
         with commit(path.with_suffix(".npy")) as temporary:
             save_array(temporary, np.array([rows, values], np.int64))
@@ -183,21 +176,22 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
             save_array(temporary, np.array(sorted(seen), np.int64))
         write_sealed(path.with_suffix(".json"), {"counts": counts, "samples": samples})
 
-    def _leaks(self, engine: Engine, part: Corpus) -> Iterator[Found]:
-        """Yield the documents of a part with leaks, in order."""
-        rule, evaluation, is_common = self.rule_of(), self.evaluation(engine), load_mapped(_common_path(part))
-        positions = np.flatnonzero(part.column("text"))
+    def _decided(
+        self, engine: Engine, part: Corpus, stored: Mapping[int, Stored], is_common: np.ndarray
+    ) -> Iterator[tuple[int, str, list[Leak]]]:
+        """Yield the documents with leaks: row, text, and the leaks without what only common n-grams say."""
+        rule, evaluation = self.rule_of(), self.evaluation(engine)
 
-        def search(texts: pa.LargeStringArray) -> list[tuple[str, list[Leak]]]:
-            leaks = find_leaks(engine, _compared(engine, texts, rule), evaluation, rule, is_common)
-            return [(text.as_py() or "", own) for text, own in zip(texts, leaks, strict=True)]
+        def judge(texts: pa.LargeStringArray) -> list[list[Leak]]:
+            return find_leaks(engine, _compared(engine, texts, rule), evaluation, rule, is_common)
 
-        done = 0
-        for batch in for_texts(part, positions, search):
-            for text, leaks in batch:
-                if leaks:
-                    yield Found(int(part.rows[positions[done]]), text, leaks)
-                done += 1
+        unsure = [row for row, (_, is_unsure) in stored.items() if is_unsure]
+        judged = (leaks for batch in for_texts(part, _positions(part, unsure), judge) for leaks in batch)
+        texts = for_texts(part, _positions(part, [*stored]), lambda texts: texts.to_pylist())
+        for (row, (leaks, is_unsure)), text in zip(stored.items(), chain.from_iterable(texts), strict=True):
+            leaks = next(judged) if is_unsure else leaks
+            if leaks:
+                yield row, text or "", leaks
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         items = self.evaluation(engine).items
@@ -228,6 +222,26 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         return Decision((stored_drops(corpus, REASON, pieces),), details=details)
 
 
+def _stored_leaks(corpus: Corpus, task: int, is_common: np.ndarray) -> Iterator[tuple[Corpus, int, dict[int, Stored]]]:
+    """Yield the partitions of a slice group with leaks: the corpus, its number, and the leaks of each row."""
+    starts = corpus.storage.starts
+
+    def entries(file: BinaryIO) -> Iterator[tuple[int, Stored]]:
+        for line in file:
+            row, ngrams, leaks = msgspec.json.decode(line, type=tuple[int, list[int], list[Leak]])
+            yield row, (leaks, bool(is_common[ngrams].any()))
+
+    with open(_path(corpus, HITS, task).with_suffix(LEAKS), "rb") as file:
+        for partition, group in groupby(
+            entries(file), lambda entry: int(np.searchsorted(starts, entry[0], "right")) - 1
+        ):
+            yield corpus.between(partition, partition + 1), partition, dict(group)
+
+
+def _positions(part: Corpus, rows: Sequence[int]) -> np.ndarray:
+    return np.searchsorted(part.rows, np.array(rows, part.rows.dtype))
+
+
 def _hash(text: str) -> int:
     """Return a hash of a text that is not 0."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") or 1
@@ -247,22 +261,19 @@ def _most_frequent(counted: Counted, owners: np.ndarray) -> list[int]:
     return ngrams
 
 
-def _spans(found: Found, rule: Rule) -> list[tuple[int, int]]:
+def _spans(text: str, leaks: Sequence[Leak], rule: Rule) -> list[tuple[int, int]]:
     """Return the bytes to cut out of a text; none if no letter or digit would be left."""
-    places = places_in(
-        found.text, (span for leak in found.leaks if leak.counts for span in leak.spans), rule.shingles.steps
-    )
-    edges = [0, *(place for pair in places for place in pair), len(found.text)]
-    pieces = [found.text[start:stop] for start, stop in pairwise(edges)]
+    places = places_in(text, (span for leak in leaks if leak.counts for span in leak.spans), rule.shingles.steps)
+    edges = [0, *(place for pair in places for place in pair), len(text)]
+    pieces = [text[start:stop] for start, stop in pairwise(edges)]
     if not any(map(str.isalnum, "".join(pieces[::2]))):
         return []
     ends = np.cumsum([len(piece.encode()) for piece in pieces]).tolist()
     return [*zip(ends[0:-1:2], ends[1::2], strict=True)]
 
 
-def _notes(removed: Sequence[Found], evaluation: Evaluation) -> dict[str, Any]:
-    """Return the notes of removed documents."""
-    firsts = [found.leaks[0] for found in removed]
+def _notes(firsts: Sequence[Leak], evaluation: Evaluation) -> dict[str, Any]:
+    """Return the notes of removed documents with these leaks."""
     items, places = evaluation.items, evaluation.items.places[[leak.item for leak in firsts]]
     columns = (
         [leak.text for leak in firsts], [items.names[place] for place in places[:, 0]],

@@ -94,15 +94,23 @@ class _Window(NamedTuple):
     ends: np.ndarray  # characters before each word, and in all
 
 
-def find_hits(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[np.ndarray]:
-    """Return the different n-grams and short questions of each compared text: their numbers, as in `Common.is_common`,
-    ascending."""
-    items = evaluation.items
-    found: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in texts]
-    for window, words in _hashed(engine, texts):
-        short = [len(items.hashes) + number for number, _, _ in _short_questions(window, words, items)]
-        found[window.document] += [_matches(words, items.hashes, rule.ngram)[1], np.array(short, np.int64)]
-    return [np.unique(np.concatenate(own)) for own in found]
+class Search(NamedTuple):
+    """What a text has of the items.
+
+    ngrams   numbers of its different n-grams, ascending; after all n-grams come the short questions
+    leaks    the one with most n-grams first
+    """
+
+    ngrams: np.ndarray
+    leaks: list[Leak]
+
+
+def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[Search]:
+    """Return what each compared text has of the items, if no n-gram is common."""
+    size = len(evaluation.items.hashes) + len(evaluation.items.short)
+    evidence, hits = _evidence(engine, texts, evaluation.items, rule, np.zeros(size, bool), True)
+    leaks = [_judged(found, evaluation.items, rule) for found in evidence]
+    return [Search(np.unique(np.concatenate(own)), found) for own, found in zip(hits, leaks, strict=True)]
 
 
 def find_leaks(
@@ -110,48 +118,49 @@ def find_leaks(
 ) -> list[list[Leak]]:
     """Return the leaks of each compared text, the one with most n-grams first.
 
-    is_common   bool: whether many documents have an n-gram, and after all n-grams whether they have a short question
+    is_common   bool: whether an n-gram is common, in the order of `Search.ngrams`
     """
     items = evaluation.items
-    evidence, unsure = _evidence(engine, texts, items, rule, is_common, False)
+    evidence, hits = _evidence(engine, texts, items, rule, is_common, False)
     leaks = [_judged(found, items, rule) for found in evidence]
-    if unsure:
-        having = [text if number in unsure else "" for number, text in enumerate(texts)]
-        evidence, _ = _evidence(engine, having, items, rule, is_common, True)
-        for number in sorted(unsure):
-            found = evidence[number]
-            whole = {item: own for item, own in found.items() if len(own.ngrams) >= WHOLE * evaluation.sizes[item]}
-            more = _judged(whole, items, rule)
-            leaks[number] = _ordered([*more, *(leak for leak in leaks[number] if leak.item not in whole)])
+    unsure = [any(is_common[part[part < len(items.hashes)]].any() for part in own) for own in hits]
+    having = [text if is_unsure else "" for text, is_unsure in zip(texts, unsure, strict=True)]
+    evidence, _ = _evidence(engine, having if any(unsure) else [], items, rule, is_common, True)
+    for number, found in enumerate(evidence):
+        whole = {item: own for item, own in found.items() if len(own.ngrams) >= WHOLE * evaluation.sizes[item]}
+        if unsure[number] and whole:
+            others = [leak for leak in leaks[number] if leak.item not in whole]
+            leaks[number] = _ordered([*_judged(whole, items, rule), *others])
     return leaks
 
 
 def _evidence(
     engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: Rule, is_common: np.ndarray, all_count: bool
-) -> tuple[list[_Found], set[int]]:
-    """Return the evidence in each text, and the texts with common n-grams. Those are evidence if `all_count`."""
+) -> tuple[list[_Found], list[list[np.ndarray]]]:
+    """Return the evidence in each text, and its n-grams and short questions. Common n-grams are evidence if
+    `all_count`; common short questions are evidence with their answers."""
     evidence: list[_Found] = [{} for _ in texts]
-    unsure: set[int] = set()
+    hits: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in texts]
     for window, words in _hashed(engine, texts):
         found = evidence[window.document]
         starts, grams = _matches(words, items.hashes, rule.ngram)
+        hits[window.document].append(grams)
         said = np.ones(len(window.words), bool)  # by n-grams that are not common
         common = is_common[grams]
         if common.any() and not all_count:
-            unsure.add(window.document)
             for start in starts[common].tolist():
                 said[start : start + rule.ngram] = False
             starts, grams = starts[~common], grams[~common]
         _note_ngrams(window, starts, grams, items, rule, said, found)
         for number, start, stop in _short_questions(window, words, items):
-            item = items.short[number].item
+            item, place = items.short[number].item, len(items.hashes) + number
+            hits[window.document].append(np.array([place]))
             near = _near(window.words, start, stop, items.answer(item))
-            is_enough = stop - start >= ALONE_WORDS and not is_common[len(items.hashes) + number]
-            if near is not None or is_enough:
+            if near is not None or (stop - start >= ALONE_WORDS and not is_common[place]):
                 entry = found.setdefault(item, _Evidence())
                 entry.ngrams = entry.ngrams or {WHOLE_QUESTION}
                 _note(entry, window, start, stop, near, np.ones(len(window.words), bool))
-    return evidence, unsure
+    return evidence, hits
 
 
 def _hashed(engine: Engine, texts: Sequence[str]) -> Iterator[tuple[_Window, np.ndarray]]:
