@@ -134,6 +134,19 @@ def find_leaks(
     return leaks
 
 
+def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems) -> list[set[int]]:
+    """Return the items whose short question each compared text has: with its answer near it, or of ALONE_WORDS words
+    that say something."""
+    found: list[set[int]] = [set() for _ in texts]
+    for window, words in _hashed(engine, texts):
+        for number, start, stop in _short_questions(window, words, items):
+            item, question = items.short[number].item, window.words[start:stop]
+            answered = _near(window.words, start, stop, items.answer(item)) is not None
+            if (answered or len(question) >= ALONE_WORDS) and says_something(question, len(question)):
+                found[window.document].add(item)
+    return found
+
+
 def _evidence(
     engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: Rule, is_common: np.ndarray, all_count: bool
 ) -> tuple[list[_Found], list[list[np.ndarray]]]:
