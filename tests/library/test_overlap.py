@@ -212,7 +212,8 @@ def test_short_questions_are_found_as_decontaminate_finds_them(tmp_path: Path):
     ]
     texts = ["why do leopards have spots, on their fur", "Who wrote\n> LOLITA twice? It was Nabokov.", "Is it so? No.",
              "1 2 3 4 5 6 7 8 9", "Who wrote Lolita twice?"]  # fmt: skip
-    (tmp_path / "train.jsonl").write_bytes(records_of(f"Some text. {text} More." for text in texts))
+    texts = [f"Some text. {text} More." for text in texts]
+    (tmp_path / "train.jsonl").write_bytes(records_of(texts))
     lines = [json.dumps({"text": question, "answer": answer}) for question, answer in items]
     (tmp_path / "quiz.jsonl").write_text("\n".join(lines))
     for column, expected in (("", [True, False, False, False]), ("answer", [True, True, False, False])):

@@ -193,6 +193,51 @@ def test_real_text_hides_nothing(tmp_path: Path):
     )
 
 
+LICENCE = (
+    "Permission is hereby granted, free of charge, to any person who obtains a copy of this program and its notes."
+)
+TASK = "Return the smallest prime number above the given bound, and raise an error for numbers below two please."
+OTHER = "Count how often the letter z occurs in every second line of a text file that has no header at all."
+
+
+@pytest.mark.parametrize("slice_bytes", [700, 1 << 20])
+def test_common_text_decides_nothing(tmp_path: Path, slice_bytes: int):
+    """A licence in an item is no leak in 12 documents. A whole item is one, however often it is copied, and so is a
+    part that few documents have, with or without the licence. Exact copies of a document count once."""
+    evaluation = {"code": [f"{LICENCE} {TASK} {OTHER}"], "again": [OTHER, TASK]}
+    part = f"{LICENCE} {OTHER}"
+    texts = [f"File {number}. {LICENCE}" for number in range(12)] + [f"File 0. {LICENCE}"] * 3
+    texts += [f"Copy {number}: {LICENCE} {TASK} {OTHER}" for number in range(12)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == [*range(15)]
+    texts = texts[:15] + [f"{number} {part} is all." for number in range(5)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == [*range(15)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes, max_documents=0) == []
+    texts = [f"{number} {part} is all." for number in range(12)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == [*range(12)]
+    texts = [texts[0]] * 12
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == []
+
+
+def kept_of(
+    texts: list[str], evaluation: dict[str, list[str]], folder: Path, slice_bytes: int, **options: Any
+) -> list[int]:
+    """The kept documents. Those that are removed have notes of one item, and the report has what is common."""
+    out = outcome(texts, evaluation, folder, slice_bytes, **options)
+    expected = found_in(texts, evaluation, 13, most=options.get("max_documents", 10))
+    kept = [doc for doc, *_ in kept_rows(out)]
+    assert kept == [doc for doc, own in enumerate(expected) if not own]
+    details = report_of(out)["stages"][0]["details"]
+    gone = table_rows(out / "removed", "doc", "evaluation_set", "evaluation_item", "matched_text")
+    assert [doc for doc, *_ in gone] == [doc for doc in range(len(texts)) if doc not in kept]
+    assert {row[1:3] for row in gone} <= {("code", 1)}
+    assert all(text.split()[-1] in {"all", "please", "notes"} for *_, text in gone)
+    assert details["shared_ngrams"] == 15
+    assert [entry["evaluation_set"] for entry in details["common"]] == ["code"] * bool(details["common_ngrams"])
+    if details["common_ngrams"]:
+        assert f"in {details['common'][0]['documents']} documents" in (out / "report.html").read_text()
+    return kept
+
+
 @pytest.mark.slow("`decontaminate` does not depend on slices and processes")
 def test_slices_and_processes_change_nothing(tmp_path: Path):
     texts = [f"{number} the quick brown fox jumps over {number % 7}" for number in range(300)]
