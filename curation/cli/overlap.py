@@ -33,14 +33,14 @@ def _add_check_overlap(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--spans", default="", metavar="INDEX",
-        help="in place of --train: search for equal bytes in the index of a run with substring_dedup, as in out/index",
+        help="in place of --train: search for equal bytes in the index (out/index) of substring_dedup",
     )  # fmt: skip
     parser.add_argument(
         "--test", nargs="+", action="extend", default=[], required=True, metavar="FILE",
         help="search for the items of these files, each as one evaluation set",
     )  # fmt: skip
     parser.add_argument("--test-column", default="", metavar="NAME", help="read the items from this column of FILE")
-    parser.add_argument("--answer-column", default="", metavar="NAME", help="read the answers from this column of FILE")
+    parser.add_argument("--answer-column", default="", metavar="NAME", help="read the answers from this column")
     for name, metavar, kind, default, text in (
         ("--ngram", "N", whole_number, 13, "compare n-grams of N words (default: 13)"),
         (
@@ -50,7 +50,7 @@ def _add_check_overlap(parser: Parser) -> None:
             0.8,
             "an item with more of its n-grams (bytes) found is contaminated (default: 0.8)",
         ),
-        ("--documents", "N", whole_number, 10, "name N documents (longest N spans) of an item (default: 10)"),
+        ("--documents", "N", whole_number, 10, "name N documents (longest spans) of an item (default: 10)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument(
@@ -73,7 +73,7 @@ def _add_check_overlap(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--whole-documents", action="store_true",
-        help="with --model: compare whole documents, without windows; a long document then hides an item",
+        help="with --model: compare whole documents; a long one hides an item",
     )  # fmt: skip
     share(
         parser,

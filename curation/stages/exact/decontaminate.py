@@ -68,9 +68,10 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
     nothing else is in the document. So numbers, alphabets and idioms of code are no leak. A question of fewer words
     than an n-gram is found from 8 words on, from 4 words on if its answer is within 50 words of it; a shorter one only
     as a whole document. n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in
-    memory, 44 to 68 bytes each. The report counts removed documents by input. In `removed/` the value is the number of
-    different n-grams of the item with most. `matched_text` is the longest run of its words, `evaluation_set`,
-    `evaluation_file` and `evaluation_item` are its input, its file and its record (from 1). A null matches nothing.
+    memory, 44 to 68 bytes each, and 28 more while it counts documents. The report counts removed documents by input. In
+    `removed/` the value is the number of different n-grams of the item with most. `matched_text` is the longest run of
+    its words, `evaluation_set`, `evaluation_file` and `evaluation_item` are its input, its file and its record (from
+    1). A null matches nothing.
     """
 
     function: ClassVar[Function] = Function(
