@@ -33,7 +33,17 @@ from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.corpus.stored_notes import store_notes
 from curation.stages.exact.common_ngrams import Counted, Hits, count_documents, write_hits
 from curation.stages.exact.evaluation_items import KEY_WORDS, Evaluation
-from curation.stages.exact.leaks import Leak, Rule, Search, find_leaks, in_context, ngram_in, places_in, search
+from curation.stages.exact.leaks import (
+    Leak,
+    Rule,
+    Search,
+    find_leaks,
+    in_context,
+    ngram_in,
+    places_in,
+    search,
+    with_whole_items,
+)
 from curation.stages.outcome import Corpus, Cuts, Decision
 from curation.system.files import commit
 from curation.system.sealed import read_sealed, write_sealed
@@ -189,7 +199,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         judged = (leaks for batch in for_texts(part, _positions(part, unsure), judge) for leaks in batch)
         texts = for_texts(part, _positions(part, [*stored]), lambda texts: texts.to_pylist())
         for (row, (leaks, is_unsure)), text in zip(stored.items(), chain.from_iterable(texts), strict=True):
-            leaks = next(judged) if is_unsure else leaks
+            leaks = with_whole_items(next(judged), leaks, evaluation) if is_unsure else leaks
             if leaks:
                 yield row, text or "", leaks
 

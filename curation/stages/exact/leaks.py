@@ -24,7 +24,14 @@ from curation.kernels.hashing import mix64, unmix64
 from curation.kernels.minhash import BASE
 from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, RewriteSteps, plan_steps
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
-from curation.stages.exact.evaluation_items import ALONE_WORDS, KEY_WORDS, Evaluation, EvaluationItems, column_of
+from curation.stages.exact.evaluation_items import (
+    ALONE_WORDS,
+    BY_NGRAMS,
+    KEY_WORDS,
+    Evaluation,
+    EvaluationItems,
+    column_of,
+)
 
 LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
 WHOLE = 0.8  # of the n-grams of an item, as `check_overlap` asks for; docs/decisions/0111
@@ -61,6 +68,7 @@ class Leak(NamedTuple):
     text      the longest run of matched words
     spans     matched runs: the first character and the one after it, of the characters that are no white space
     counts    whether the item counts: false for a question whose answer is missing, if questions alone are kept
+    is_all    whether nothing else is in the document
     """
 
     item: int
@@ -68,6 +76,7 @@ class Leak(NamedTuple):
     text: str
     spans: tuple[tuple[int, int], ...]
     counts: bool
+    is_all: bool
 
 
 class _Evidence:
@@ -108,7 +117,7 @@ class Search(NamedTuple):
 def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[Search]:
     """Return what each compared text has of the items, if no n-gram is common."""
     size = len(evaluation.items.hashes) + len(evaluation.items.short)
-    evidence, hits = _evidence(engine, texts, evaluation.items, rule, np.zeros(size, bool), True)
+    evidence, hits = _evidence(engine, texts, evaluation.items, rule, np.zeros(size, bool))
     leaks = [_judged(found, evaluation.items, rule) for found in evidence]
     return [Search(np.unique(np.concatenate(own)), found) for own, found in zip(hits, leaks, strict=True)]
 
@@ -116,22 +125,24 @@ def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: R
 def find_leaks(
     engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule, is_common: np.ndarray
 ) -> list[list[Leak]]:
-    """Return the leaks of each compared text, the one with most n-grams first.
+    """Return the leaks of each compared text that common n-grams do not decide, the one with most n-grams first.
 
     is_common   bool: whether an n-gram is common, in the order of `Search.ngrams`
     """
-    items = evaluation.items
-    evidence, hits = _evidence(engine, texts, items, rule, is_common, False)
-    leaks = [_judged(found, items, rule) for found in evidence]
-    unsure = [any(is_common[part[part < len(items.hashes)]].any() for part in own) for own in hits]
-    having = [text if is_unsure else "" for text, is_unsure in zip(texts, unsure, strict=True)]
-    evidence, _ = _evidence(engine, having if any(unsure) else [], items, rule, is_common, True)
-    for number, found in enumerate(evidence):
-        whole = {item: own for item, own in found.items() if len(own.ngrams) >= WHOLE * evaluation.sizes[item]}
-        if unsure[number] and whole:
-            others = [leak for leak in leaks[number] if leak.item not in whole]
-            leaks[number] = _ordered([*_judged(whole, items, rule), *others])
-    return leaks
+    evidence, _ = _evidence(engine, texts, evaluation.items, rule, is_common)
+    return [_judged(found, evaluation.items, rule) for found in evidence]
+
+
+def with_whole_items(leaks: Sequence[Leak], stored: Sequence[Leak], evaluation: Evaluation) -> list[Leak]:
+    """Return the leaks of a document, and those of the items that it has as a whole, by its leaks if none is common. A
+    short question has no n-gram of its own, unless it is the whole document."""
+    is_short = evaluation.items.places[:, 3] != BY_NGRAMS
+    whole = {
+        leak.item: leak
+        for leak in stored
+        if leak.ngrams >= WHOLE * evaluation.sizes[leak.item] and (leak.is_all or not is_short[leak.item])
+    }
+    return _ordered([*whole.values(), *(leak for leak in leaks if leak.item not in whole)])
 
 
 def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems) -> list[set[int]]:
@@ -148,10 +159,10 @@ def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems)
 
 
 def _evidence(
-    engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: Rule, is_common: np.ndarray, all_count: bool
+    engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: Rule, is_common: np.ndarray
 ) -> tuple[list[_Found], list[list[np.ndarray]]]:
-    """Return the evidence in each text, and its n-grams and short questions. Common n-grams are evidence if
-    `all_count`; common short questions are evidence with their answers."""
+    """Return the evidence in each text, and its n-grams and short questions. Common short questions are evidence with
+    their answers."""
     evidence: list[_Found] = [{} for _ in texts]
     hits: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in texts]
     for window, words in _hashed(engine, texts):
@@ -160,7 +171,7 @@ def _evidence(
         hits[window.document].append(grams)
         said = np.ones(len(window.words), bool)  # by n-grams that are not common
         common = is_common[grams]
-        if common.any() and not all_count:
+        if common.any():
             for start in starts[common].tolist():
                 said[start : start + rule.ngram] = False
             starts, grams = starts[~common], grams[~common]
@@ -311,7 +322,7 @@ def _judged(found: _Found, items: EvaluationItems, rule: Rule) -> list[Leak]:
         if len(entry.ngrams) >= rule.min_ngrams and is_evidence:
             counts = rule.removes_question or entry.answered or not items.answer(item)
             text = " ".join(entry.text)[:SHOWN_CHARACTERS]
-            leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts))
+            leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts, entry.is_all))
     return _ordered(leaks)
 
 
