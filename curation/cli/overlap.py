@@ -33,13 +33,14 @@ def _add_check_overlap(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--spans", default="", metavar="INDEX",
-        help="in place of --train: search for equal bytes in the index of a run with substring_dedup, as in out/index",
+        help="in place of --train: search for equal bytes in the index (out/index) of substring_dedup",
     )  # fmt: skip
     parser.add_argument(
         "--test", nargs="+", action="extend", default=[], required=True, metavar="FILE",
         help="search for the items of these files, each as one evaluation set",
     )  # fmt: skip
     parser.add_argument("--test-column", default="", metavar="NAME", help="read the items from this column of FILE")
+    parser.add_argument("--answer-column", default="", metavar="NAME", help="read the answers from this column")
     for name, metavar, kind, default, text in (
         ("--ngram", "N", whole_number, 13, "compare n-grams of N words (default: 13)"),
         (
@@ -49,7 +50,7 @@ def _add_check_overlap(parser: Parser) -> None:
             0.8,
             "an item with more of its n-grams (bytes) found is contaminated (default: 0.8)",
         ),
-        ("--documents", "N", whole_number, 10, "name N documents (longest N spans) of an item (default: 10)"),
+        ("--documents", "N", whole_number, 10, "name N documents (longest spans) of an item (default: 10)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument(
@@ -72,7 +73,7 @@ def _add_check_overlap(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--whole-documents", action="store_true",
-        help="with --model: compare whole documents, without windows; a long document then hides an item",
+        help="with --model: compare whole documents; a long one hides an item",
     )  # fmt: skip
     share(
         parser,
@@ -94,6 +95,8 @@ def check_overlap(options: argparse.Namespace) -> int:
         raise UsageError("give training texts as --train PATH..., or an index as --spans INDEX")
     if options.spans and options.model:
         raise UsageError("--model compares vectors, and --spans bytes; give one of them")
+    if options.spans and options.answer_column:
+        raise UsageError("--answer-column is for --train; --spans compares bytes. Leave it out")
     prepare_memory()
     from curation.library import overlap
 
@@ -108,6 +111,7 @@ def check_overlap(options: argparse.Namespace) -> int:
             ngram=options.ngram, threshold=options.threshold, compare=options.compare, words=options.words,
             documents=options.documents, tokenizer=options.tokenizer, model=options.model,
             cosine=0.95 if options.cosine is None else options.cosine, whole_documents=options.whole_documents,
+            answer_column=options.answer_column,
             engine=options.engine, workers=options.workers,
         )  # fmt: skip
     if console.is_for_people:
@@ -174,7 +178,7 @@ def _print(found: Overlap) -> None:
         if entry.short:
             print_line(
                 f"{printable_line(entry.name)}: {counted(entry.short, 'item')} of fewer than {found.ngram} words, found"
-                " only in documents of the same words; --ngram compares shorter n-grams"
+                " as questions: from 8 words on, from 4 words on with --answer-column; others as whole documents"
             )
         if entry.empty:
             print_line(f"{printable_line(entry.name)}: {counted(entry.empty, 'item')} without words, not compared")

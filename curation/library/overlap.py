@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,8 +37,9 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
-from curation.stages.rows.evaluation_items import column_of
-from curation.stages.rows.leaks import says_something
+from curation.stages.exact.evaluation_items import Evaluation, column_of, evaluation_of
+from curation.stages.exact.evaluation_items import read_items as read_evaluation
+from curation.stages.exact.leaks import says_something
 from curation.stages.words import check_words
 from curation.system.files import as_json, check_writable, commit, local_output, prepare_output
 from curation.system.html_table import html_table
@@ -65,7 +67,7 @@ class EvaluationSet(NamedTuple):
     items         items with words
     contaminated  items of whose n-grams more than the threshold occur in the training texts
     touched       items of which at least one n-gram occurs there
-    short         items of fewer words than an n-gram: they match only documents that consist of the same words
+    short         items of fewer words than an n-gram
     ngrams        different n-grams of each item, summed
     found         those that occur in the training texts
     empty         items without words, which are not compared
@@ -180,6 +182,7 @@ def check_overlap(
     model: str | os.PathLike[str] = "",
     cosine: float = 0.95,
     whole_documents: bool = False,
+    answer_column: str = "",
     engine: str = "auto",
     workers: int = 0,
 ) -> Overlap:
@@ -200,11 +203,13 @@ def check_overlap(
     model      as in `curation.embed`: compare vectors too; "": n-grams only
     cosine     with a model: an item is close to a training text from this cosine on, in (0, 1]
     whole_documents  with a model: compare documents as a whole only. A long one then hides an item
+    answer_column    column of `test` with the answer of an item, as in `decontaminate`; "": items have none
     engine     `auto`, `gpu` or `cpu`
     workers    tasks at once; 0: one per processor
 
-    An item of fewer than `ngram` words is one n-gram; it is found only in documents that consist of the same words.
-    `EvaluationSet.short` counts such items. The texts of pairs are decoded, then cut into words. Equal results for
+    An item of fewer than `ngram` words is one n-gram. From 8 words on, it is found inside documents; from 4 words on,
+    if its answer is within 50 words of it; a shorter one only in documents that consist of the same words.
+    `EvaluationSet.short` counts these items. The texts of pairs are decoded, then cut into words. Equal results for
     any number of workers.
 
     With a model, each item is compared with windows of about its length of every document, and with shorter documents.
@@ -226,7 +231,8 @@ def check_overlap(
         {
             "ngram": (ngram, int), "threshold": (threshold, float), "documents": (documents, int),
             "tokenizer": (tokenizer, str), "words": (words, str), "model": (model, str), "cosine": (cosine, float),
-            "whole_documents": (whole_documents, bool), "workers": (workers, int),
+            "whole_documents": (whole_documents, bool), "answer_column": (answer_column, str),
+            "workers": (workers, int),
         },
     )  # fmt: skip
     _check(ngram, threshold, compare, documents, workers)
@@ -246,7 +252,8 @@ def check_overlap(
         raise InputError(f"test: {model} knows no word of any item. Give a model of their language")
     tasks = plan_tasks(train, tokenizer, model)
     table = table_of(("test",), items.hashes, np.arange(len(items.hashes), dtype=np.int32))
-    wanted = Wanted(table, items.hashes, items.settings, documents, vectors)
+    questions = items.questions(answer_column)
+    wanted = Wanted(table, items.hashes, items.settings, documents, vectors, questions, items.first_grams)
     found = _scan(chosen, wanted, tasks, workers or read_processors())
     if not found.documents:
         rejected = f"; {found.rejected:,} records were rejected" if found.rejected else ""
@@ -294,6 +301,22 @@ class _Items:
         self.hashes, grams = np.unique(np.concatenate(hashes), return_inverse=True)
         self.grams = grams.astype(np.int64)
         self.starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+        self.inputs = inputs
+
+    @property
+    def first_grams(self) -> np.ndarray:
+        """The first n-gram of each item; 0 for an item without words."""
+        return np.append(self.grams, 0)[self.starts[:-1]]
+
+    def questions(self, answer_column: str) -> Evaluation | None:
+        """Return the items with short questions, without their n-grams; None if there are none."""
+        if not answer_column and min(self.columns["words"], default=0) >= self.settings.ngram:
+            return None
+        columns = [answer_column] if answer_column else []
+        files = find_files([msgspec.structs.replace(entry, columns=columns) for entry in self.inputs])
+        items = read_evaluation(load_engine("cpu"), files, self.settings, answer_column)
+        none = np.zeros(0, np.int64)
+        return evaluation_of(items._replace(hashes=none.astype(np.uint64), first_item=none)) if items.short else None
 
     def says_nothing(self, item: int) -> bool:
         """Return whether an item has too few letters for its n-grams to be evidence, as in `decontaminate`."""

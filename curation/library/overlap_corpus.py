@@ -35,6 +35,8 @@ from curation.reading.texts import local_inputs
 from curation.run_folder.folder import REPORT
 from curation.run_folder.tables import Part
 from curation.stages.corpus.similarity import ShingleSettings, compared_text
+from curation.stages.exact.evaluation_items import KEY_WORDS, Evaluation
+from curation.stages.exact.leaks import find_questions
 from curation.system.damage import damaged
 
 SLICE_BYTES = 16 << 20
@@ -65,6 +67,8 @@ class Wanted(NamedTuple):
 
     documents  number of documents to name per n-gram
     items      the items with a vector; None if only n-grams are compared
+    questions  the items with short questions and the table of these; None if there are none
+    grams      int64: the first n-gram of each item, which is the only one of a short question
     """
 
     table: NgramTable
@@ -72,6 +76,8 @@ class Wanted(NamedTuple):
     settings: ShingleSettings
     documents: int
     items: Items | None = None
+    questions: Evaluation | None = None
+    grams: np.ndarray | None = None
 
 
 class Found(NamedTuple):
@@ -190,17 +196,25 @@ def first_per_group(
 def _matches(engine: Engine, wanted: Wanted, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (n-gram, row, id) of each different n-gram of each document of a frame that is wanted."""
     text = compared_text(engine, frame[TEXT], wanted.settings)
-    hits, _ = engine.ngram_hits(text, wanted.table, wanted.settings.ngram)
+    hits = engine.ngram_hits(text, wanted.table, wanted.settings.ngram)[0] > 0
+    if wanted.questions is not None and wanted.questions.keys is not None:
+        hits |= engine.ngram_hits(text, wanted.questions.keys, KEY_WORDS)[0] > 0
     if not hits.any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, object)
-    having = engine.filter_rows(engine.with_columns(frame[[ROW, ID, TEXT]], {TEXT: text}), hits > 0)
+    having = engine.filter_rows(engine.with_columns(frame[[ROW, ID, TEXT]], {TEXT: text}), hits)
     hashes, offsets = engine.shingles(having[TEXT], wanted.settings.ngram, False)
     places = np.searchsorted(wanted.hashes, hashes)
     matched = wanted.hashes[np.minimum(places, len(wanted.hashes) - 1)] == hashes
-    number = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[matched]
-    columns = engine.to_arrow(having[[ROW, ID]])
+    grams, number = places[matched], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[matched]
+    columns = engine.to_arrow(having)
+    if wanted.questions is not None and wanted.grams is not None:
+        texts = [text or "" for text in columns.column(TEXT).to_pylist()]
+        asked = enumerate(find_questions(engine, texts, wanted.questions.items))
+        pairs = [(wanted.grams[item], document) for document, items in asked for item in sorted(items)]
+        both = np.array([*zip(grams, number, strict=True), *pairs], np.int64).reshape(-1, 2)
+        grams, number = np.unique(both, axis=0).T
     ids = np.array(columns.column(ID).to_pylist(), object)
-    return places[matched], columns.column(ROW).to_numpy()[number], ids[number]
+    return grams, columns.column(ROW).to_numpy()[number], ids[number]
 
 
 def _batches(engine: Engine, task: FilesTask) -> Iterator[tuple[Frame, int, Batch | None]]:

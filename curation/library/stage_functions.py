@@ -363,6 +363,7 @@ def decontaminate(
     *,
     ngram: int = 13,
     min_ngrams: int = 1,
+    max_documents: int = 10,
     compare: str = "visible",
     words: str = "",
     answer_column: str = "",
@@ -377,7 +378,8 @@ def decontaminate(
                          the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-    The evaluation texts are read at once, for Dask frames too.
+    On a Dask frame the call itself reads all text, and twice more the partitions with candidates: documents with a
+    known n-gram. The rows stay lazy.
 
         >>> import curation, pandas, pathlib
         >>> _ = pathlib.Path("quiz.txt").write_text("two three")

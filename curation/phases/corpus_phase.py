@@ -252,7 +252,7 @@ def _decide(
     path = decision_path(context, number)
     if not path.exists():
         check_interrupts()
-        _check_files(context, [number])
+        check_stage_files([context.plan.recipe.stage_names[number]], [stage], context.plan.stage_files)
         compared, removed = len(partitions) - sum(len(rows.row) for rows in before), [0]
         name = context.plan.recipe.stage_names[number]
         context.progress.log(f"{name}: {counted(compared, 'document')} to compare")

@@ -25,6 +25,7 @@ from curation.reading.source_files import Slice
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition
 from curation.stages.corpus.saved_index import SavedIndex
 from curation.stages.corpus.stored_drops import distinct_file
+from curation.stages.corpus.stored_notes import notes_folder
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
@@ -115,9 +116,12 @@ class RemovedStore(NamedTuple):
             return None
         records, partitions = self.added.of_records, self.added.of_partitions
         stores: list[Store] = [
-            (partial(numbered_path, path, suffix=".removed.arrow"), records) for path in self.segments
+            Store(partial(numbered_path, path, suffix=".removed.arrow"), records) for path in self.segments
         ]
-        stores += [(found.partitions.path, partitions) for found in self.duplicates]
+        stores += [
+            Store(found.partitions.path, partitions, notes_folder(found.partitions.scratch(found.stage)))
+            for found in self.duplicates
+        ]
         return Texts(stores, self.numbering.offsets, records)
 
     def sizes(self, number: int) -> np.ndarray:

@@ -23,9 +23,10 @@ from curation.run_folder.documents import ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS, 
 from curation.run_folder.partitions import in_order, open_partition, rows_at
 from curation.stages import Stage
 from curation.stages.base import noted_columns
+from curation.stages.corpus.stored_notes import with_notes
 
 FILE_BYTES = 32_000_000  # of text in one file of removed/, as the default of `part_bytes`
-Store = tuple[Callable[[int], Path], pa.Schema]
+
 DICTIONARIES = ("source", "stage", "reason")
 STORE, POSITION, SIZE = "store", "position", "bytes"  # columns that note where a text is, and its bytes
 REMOVED_OUTPUT = pa.schema(
@@ -75,10 +76,24 @@ class AddedColumns(NamedTuple):
         return pa.schema([*self.documents, pa.field(TEXT, pa.large_string())])
 
 
+class Store(NamedTuple):
+    """Texts of removed documents: a function that returns, for the number of a slice, an Arrow IPC file with texts, the
+    columns to read, and the folder of the notes of a corpus stage (`stored_notes`); None: the file has the notes."""
+
+    path_of: Callable[[int], Path]
+    schema: pa.Schema
+    notes: Path | None = None
+
+    def rows_at(self, number: int, positions: np.ndarray) -> pa.Table:
+        """Return rows of a slice, with their notes."""
+        rows = rows_at(self.path_of(number), positions, self.schema)
+        return rows if self.notes is None else with_notes(rows, self.notes, number, positions)
+
+
 class Texts(NamedTuple):
     """The texts of removed documents.
 
-    stores   functions that return, for the number of a slice, an Arrow IPC file with texts, and the columns to read
+    stores   where they are
     offsets  int64: `doc` of the first row of each slice
     added    the columns that `removed/` has only with texts; they are null where a store lacks them
     """
@@ -91,7 +106,7 @@ class Texts(NamedTuple):
         """Return the rows of a slice with the columns that note the place of their texts: row numbers in a store."""
         sizes = pa.array([], pa.int64())
         if len(rows):
-            texts = open_partition(self.stores[store][0](number)).column(TEXT)
+            texts = open_partition(self.stores[store].path_of(number)).column(TEXT)
             sizes = pc.fill_null(pc.binary_length(texts), 0).take(pa.array(positions))
         rows = rows.append_column(STORE, pa.array(np.full(len(rows), store)))
         rows = rows.append_column(POSITION, pa.array(positions, pa.int64()))
@@ -113,8 +128,8 @@ class Texts(NamedTuple):
         for value in np.unique(place).tolist():
             at = np.flatnonzero(place == value)
             slice_number, store_number = divmod(value, len(self.stores))
-            path_of, schema = self.stores[store_number]
-            tables.append(in_schema(rows_at(path_of(slice_number), position[at], schema), self.added))
+            rows_of_slice = self.stores[store_number].rows_at(slice_number, position[at])
+            tables.append(in_schema(rows_of_slice, self.added))
             order.append(at)
         return in_order(tables, np.concatenate(order))
 

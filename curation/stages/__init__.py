@@ -18,7 +18,7 @@ from curation.stages.rows.classify import Classify as Classify
 from curation.stages.rows.perplexity import Perplexity as Perplexity
 from curation.stages.rows.embed import Embed as Embed
 from curation.stages.vectors.assign_clusters import AssignClusters as AssignClusters
-from curation.stages.rows.decontaminate import Decontaminate as Decontaminate
+from curation.stages.exact.decontaminate import Decontaminate as Decontaminate
 from curation.stages.exact.exact_dedup import ExactDedup as ExactDedup
 from curation.stages.exact.line_dedup import LineDedup as LineDedup
 from curation.stages.exact.substring_dedup import SubstringDedup as SubstringDedup

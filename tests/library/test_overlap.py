@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -199,3 +200,25 @@ def test_a_set_without_inputs_and_missing_files_are_errors(made: tuple[Path, lis
         curation.check_overlap(tmp_path / "none.jsonl", folder / "quiz.jsonl")
     with pytest.raises(curation.InputError, match="does not exist"):
         curation.check_overlap(folder / "train.jsonl", tmp_path / "none.jsonl")
+
+
+def test_short_questions_are_found_as_decontaminate_finds_them(tmp_path: Path):
+    """From 8 words on alone, from 4 words on with their answers, if they say something; the rest in no other text."""
+    items = [
+        ("Why do leopards have spots on their fur?", "To hide"),
+        ("Who wrote Lolita, twice?", "Nabokov"),
+        ("Is it so?", "No"),
+        ("1 2 3 4 5 6 7 8", "9"),
+    ]
+    texts = ["why do leopards have spots, on their fur", "Who wrote\n> LOLITA twice? It was Nabokov.", "Is it so? No.",
+             "1 2 3 4 5 6 7 8 9", "Who wrote Lolita twice?"]  # fmt: skip
+    texts = [f"Some text. {text} More." for text in texts]
+    (tmp_path / "train.jsonl").write_bytes(records_of(texts))
+    lines = [json.dumps({"text": question, "answer": answer}) for question, answer in items]
+    (tmp_path / "quiz.jsonl").write_text("\n".join(lines))
+    for column, expected in (("", [True, False, False, False]), ("answer", [True, True, False, False])):
+        found = curation.check_overlap(tmp_path / "train.jsonl", tmp_path / "quiz.jsonl", answer_column=column)
+        assert found.items["contaminated"].to_pylist() == expected
+    assert found.items["documents"].to_pylist() == [["train/0"], ["train/1"], [], []]
+    kept = curation.decontaminate(pd.DataFrame({"text": texts}), tmp_path / "quiz.jsonl", answer_column="answer")
+    assert kept.index.tolist() == [2, 3, 4]

@@ -21,12 +21,11 @@ from curation.recipes.recipe import Recipe
 from curation.running import run as runner
 from curation.running.run import run
 from curation.stages import Decontaminate
-from curation.stages.invoke import apply_stage
-from curation.stages.rows import evaluation_items, leaks
+from curation.stages.exact import evaluation_items, leaks
 from curation.system.sessions import TaskSession
 from tests.conftest import frame_of
 from tests.corpus import real_documents
-from tests.oracle.leaks import leaks_of
+from tests.oracle.leaks import leaks_in
 from tests.oracle.rewriting import compared
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of, table_rows
 
@@ -47,15 +46,19 @@ def outcome(
     return folder / "out"
 
 
-def found_in(texts: list[str], evaluation: dict[str, list[str]], size: int, **rule: Any) -> list[list[tuple[str, int]]]:
-    """Per text: the inputs whose items it contains, and the number of their n-grams."""
+def found_in(
+    texts: list[str], evaluation: dict[str, list[str]], size: int, **rule: Any
+) -> list[list[tuple[str, int, int]]]:
+    """Per text: the inputs and numbers of the items that it contains, and how many of their n-grams."""
     items = [(name, text) for name, own in evaluation.items() for text in own]
-    leaks = [leaks_of(text, [(item, "") for _, item in items], size, **rule) for text in texts]
-    return [[(items[leak.item][0], leak.ngrams) for leak in own] for own in leaks]
+    leaks = leaks_in(texts, [(item, "") for _, item in items], size, **rule)
+    return [[(items[leak.item][0], leak.item, leak.ngrams) for leak in own] for own in leaks]
 
 
-@pytest.mark.parametrize(("size", "least", "compare"), [(3, 1, "lowercase"), (2, 3, "exact"), (13, 1, "visible")])
-def test_equals_sets_of_tuples(tmp_path: Path, size: int, least: int, compare: str):
+@pytest.mark.parametrize(
+    ("size", "least", "most", "compare"), [(3, 1, 10, "lowercase"), (2, 3, 4, "exact"), (13, 1, 10, "visible")]
+)
+def test_equals_sets_of_tuples(tmp_path: Path, size: int, least: int, most: int, compare: str):
     chance = random.Random(size)
 
     def text(longest: int) -> str:
@@ -66,15 +69,20 @@ def test_equals_sets_of_tuples(tmp_path: Path, size: int, least: int, compare: s
     for number in range(0, 150, 5):
         texts[number] += " " + chance.choice(chance.choice([*evaluation.values()])).swapcase()
         texts[number + 1] += " " + chance.choice(chance.choice([*evaluation.values()]))
-    expected = found_in(texts, evaluation, size, compare=compare, least=least)
-    out = outcome(texts, evaluation, tmp_path, ngram=size, min_ngrams=least, compare=compare)
+    expected = found_in(texts, evaluation, size, compare=compare, least=least, most=most)
+    rule = {"ngram": size, "min_ngrams": least, "max_documents": most, "compare": compare}
+    out = outcome(texts, evaluation, tmp_path, **rule)
     gone = {doc: leaks[0] for doc, leaks in enumerate(expected) if leaks}
     assert [doc for doc, *_ in kept_rows(out)] == [doc for doc in range(150) if doc not in gone]
     assert [(doc, reason, value) for doc, _, _, _, reason, value, _ in removed_rows(out)] == [
-        (doc, "contaminated", float(ngrams)) for doc, (_, ngrams) in gone.items()
+        (doc, "contaminated", float(ngrams)) for doc, (*_, ngrams) in gone.items()
     ]
-    firsts = [name for name, _ in gone.values()]
-    assert report_of(out)["stages"][0]["details"] == {name: firsts.count(name) for name in sorted({*firsts})}
+    firsts = [name for name, *_ in gone.values()]
+    seen = {(name, item) for own in expected for name, item, _ in own}
+    sets = report_of(out)["stages"][0]["details"]["sets"]
+    assert [(entry["name"], entry["items"], entry["items_seen"], entry["documents"]) for entry in sets] == [
+        (name, 20, sum(other == name for other, _ in seen), firsts.count(name)) for name in evaluation
+    ]
     assert 5 < len(gone) < 145
 
 
@@ -83,10 +91,16 @@ SHORT = st.lists(st.sampled_from([*WORDS[:5], "word", "other"]), max_size=12).ma
 
 @pytest.mark.slow("decontamination of any text is that of plain Python")
 @settings(max_examples=60)
-@given(st.lists(SHORT, max_size=9), st.lists(st.tuples(SHORT, SHORT), min_size=1, max_size=4), st.booleans())
+@given(
+    st.lists(SHORT, max_size=9),
+    st.lists(st.tuples(SHORT, SHORT), min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from([0, 1, 2, 10]),
+)
 def test_equals_plain_python_on_anything(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], items: list[tuple[str, str]], alone: bool
-):
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], items: list[tuple[str, str]], alone: bool,
+    most: int,
+):  # fmt: skip
     for column in zip(*items, strict=True):  # questions without words are refused, and so are answers
         assume(any(compared(text, "visible").split() for text in column))
     quiz = tmp_path_factory.mktemp("made") / "quiz.jsonl"
@@ -94,8 +108,10 @@ def test_equals_plain_python_on_anything(
     quiz.write_text("".join(json.dumps(line) + "\n" for line in lines))
     texts = [*texts, *(f"{before} {question} {before} {answer}" for question, answer in items for before in texts)]
     frame = pd.DataFrame({"text": texts}, dtype="str")
-    kept = curation.decontaminate(frame, quiz, ngram=9, answer_column="answer", removes_question=alone)
-    leaks = [leaks_of(text, items, 9, alone=alone) for text in texts]
+    kept = curation.decontaminate(
+        frame, quiz, ngram=9, answer_column="answer", removes_question=alone, max_documents=most
+    )
+    leaks = leaks_in(texts, items, 9, alone=alone, most=most)
     assert kept.index.tolist() == [doc for doc, own in enumerate(leaks) if not (own and own[0].counts)]
 
 
@@ -162,10 +178,8 @@ def test_short_questions_and_answers(tmp_path: Path, engine: ModuleType, text: s
             evaluation_files=(str(quiz),), answer_column="answer", removes_question=alone, removes_part=part
         )
         frame = frame_of(engine, [FILLER, text])
-        kept, outcome = apply_stage(engine, frame, stage)
-        texts = engine.to_arrow(kept).column("text").to_pylist()
+        texts = engine.to_arrow(curation.apply(frame, stage)).column("text").to_pylist()
         assert texts == [FILLER] + ([text] if left is None else [left] if part == "span" and left else [])
-        assert outcome.details.get("quiz (question alone, kept)", 0) == (1 if not alone and left is None else 0)
 
 
 @pytest.mark.slow("evaluation texts in real text are found")
@@ -177,6 +191,51 @@ def test_real_text_hides_nothing(tmp_path: Path):
     assert (
         hidden.keys() <= gone == {doc for doc, own in enumerate(found_in(texts, {"q": [*hidden.values()]}, 13)) if own}
     )
+
+
+LICENCE = (
+    "Permission is hereby granted, free of charge, to any person who obtains a copy of this program and its notes."
+)
+TASK = "Return the smallest prime number above the given bound, and raise an error for numbers below two please."
+OTHER = "Count how often the letter z occurs in every second line of a text file that has no header at all."
+
+
+@pytest.mark.parametrize("slice_bytes", [700, 1 << 20])
+def test_common_text_decides_nothing(tmp_path: Path, slice_bytes: int):
+    """A licence in an item is no leak in 12 documents. A whole item is one, however often it is copied, and so is a
+    part that few documents have, with or without the licence. Exact copies of a document count once."""
+    evaluation = {"code": [f"{LICENCE} {TASK} {OTHER}"], "again": [OTHER, TASK]}
+    part = f"{LICENCE} {OTHER}"
+    texts = [f"File {number}. {LICENCE}" for number in range(12)] + [f"File 0. {LICENCE}"] * 3
+    texts += [f"Copy {number}: {LICENCE} {TASK} {OTHER}" for number in range(12)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == [*range(15)]
+    texts = texts[:15] + [f"{number} {part} is all." for number in range(5)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == [*range(15)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes, max_documents=0) == []
+    texts = [f"{number} {part} is all." for number in range(12)]
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == [*range(12)]
+    texts = [texts[0]] * 12
+    assert kept_of(texts, evaluation, tmp_path, slice_bytes) == []
+
+
+def kept_of(
+    texts: list[str], evaluation: dict[str, list[str]], folder: Path, slice_bytes: int, **options: Any
+) -> list[int]:
+    """The kept documents. Those that are removed have notes of one item, and the report has what is common."""
+    out = outcome(texts, evaluation, folder, slice_bytes, **options)
+    expected = found_in(texts, evaluation, 13, most=options.get("max_documents", 10))
+    kept = [doc for doc, *_ in kept_rows(out)]
+    assert kept == [doc for doc, own in enumerate(expected) if not own]
+    details = report_of(out)["stages"][0]["details"]
+    gone = table_rows(out / "removed", "doc", "evaluation_set", "evaluation_item", "matched_text")
+    assert [doc for doc, *_ in gone] == [doc for doc in range(len(texts)) if doc not in kept]
+    assert {row[1:3] for row in gone} <= {("code", 1)}
+    assert all(text.split()[-1] in {"all", "please", "notes"} for *_, text in gone)
+    assert details["shared_ngrams"] == 15
+    assert [entry["evaluation_set"] for entry in details["common"]] == ["code"] * bool(details["common_ngrams"])
+    if details["common_ngrams"]:
+        assert f"in {details['common'][0]['documents']} documents" in (out / "report.html").read_text()
+    return kept
 
 
 @pytest.mark.slow("`decontaminate` does not depend on slices and processes")

@@ -249,9 +249,9 @@ NOT_LOADED = {
     ),
     "broken module": ("mypackage.broken:A", ["mypackage"], "importing mypackage.broken fails with ZeroDivisionError"),
     "this package": (
-        "curation.stages.rows.decontaminate:LookUp",
+        "curation.stages.exact.decontaminate:LookUp",
         ["curation"],
-        "Invalid value 'curation.stages.rows.decontam",
+        "Invalid value 'curation.stages.exact.decontam",
     ),
     "no module named": (":A", ["mypackage"], "imported only if you allow it"),
 }

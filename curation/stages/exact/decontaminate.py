@@ -4,33 +4,26 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import Engine
 from curation.engine import load_engine
-from curation.errors import InputError, nearest
+from curation.errors import InputError, counted, nearest
 from curation.kernels.ngram_table import TABLES_AT_ONCE
 from curation.reading import shown
 from curation.reading.inputs import READING, AnyInput, FilesInput, Input, is_hub
 from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
-from curation.rules.decide import Verdict
-from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
-from curation.stages.corpus.similarity import COMPARISONS, compared_text
-from curation.stages.outcome import Outcome, StageCount
-from curation.stages.rows.evaluation_items import (
-    KEY_WORDS,
+from curation.stages.base import PATH, Function, Stage, counts_line
+from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.exact.evaluation_items import (
     WHOLE_DOCUMENT,
     Evaluation,
     EvaluationItems,
@@ -38,20 +31,19 @@ from curation.stages.rows.evaluation_items import (
     load_evaluation,
     read_items,
 )
-from curation.stages.rows.leaks import Leak, Rule, find_leaks, without_spans
+from curation.stages.exact.leak_stage import LeakStage
+from curation.stages.exact.leaks import Rule
+from curation.stages.outcome import StageCount
 from curation.stages.words import check_words, kernels_of
 from curation.system.files import known_sha256
 
-REASON = "contaminated"
 REMOVES = ("document", "span")
-NOTES = {
-    "matched_text": "large_string", "evaluation_set": "string", "evaluation_file": "string", "evaluation_item": "int64",
-}  # fmt: skip  # columns of `removed/`
-ALONE = "{} (question alone, kept)"  # key of the details
+MAX_DOCUMENTS = 1000  # the phases hold so many texts per n-gram
+SHOWN_SETS, SHOWN_CHARACTERS = 20, 300  # in the report: evaluation inputs, and characters of a text
 _LOADING = Lock()  # one thread reads the evaluation texts, the others wait for the table
 
 
-class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
+class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
     """Remove documents that contain items of evaluation texts, which later test a trained model: `min_ngrams` or more
     different n-grams of one item (Brown et al. 2020, appendix C: n-grams of 13 words).
 
@@ -59,6 +51,9 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
                       that cannot be read is an InputError
     ngram             number of words in an n-gram; at least 1
     min_ngrams        number of different n-grams of one item in a document; at least 1
+    max_documents     an n-gram that more documents of different text have is common, as those of licences: it and its
+                      words decide nothing, unless a document has 80 % of all n-grams of the item. 0: none is common; at
+                      most 1,000
     compare           the text that is cut into words. `visible`: in lower case, without invisible characters, each
                       punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the
                       text unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
@@ -73,15 +68,17 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     nothing else is in the document. So numbers, alphabets and idioms of code are no leak. A question of fewer words
     than an n-gram is found from 8 words on, from 4 words on if its answer is within 50 words of it; a shorter one only
     as a whole document. n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in
-    memory, 44 to 68 bytes each. The report counts removed documents by input. In `removed/` the value is the number of
-    different n-grams of the item with most. `matched_text` is the longest run of its words, `evaluation_set`,
-    `evaluation_file` and `evaluation_item` are its input, its file and its record (from 1). A null matches nothing.
+    memory, 44 to 68 bytes each, and 28 more while it counts documents. The report counts removed documents by input. In
+    `removed/` the value is the number of different n-grams of the item with most. `matched_text` is the longest run of
+    its words, `evaluation_set`, `evaluation_file` and `evaluation_item` are its input, its file and its record (from
+    1). A null matches nothing.
     """
 
     function: ClassVar[Function] = Function(
         """Return the rows that contain no item of the evaluation texts.
 
-        The evaluation texts are read at once, for Dask frames too.
+        On a Dask frame the call itself reads all text, and twice more the partitions with candidates: documents with a
+        known n-gram. The rows stay lazy.
 
             >>> import curation, pandas, pathlib
             >>> _ = pathlib.Path("quiz.txt").write_text("two three")
@@ -94,11 +91,13 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         types={"evaluation_files": f"{PATH} | FilesInput | Sequence[{PATH} | FilesInput]"},
     )
 
-    revision: ClassVar[int] = 2  # 2: digits count, signs do not; a document is judged item by item
+    # 2: digits count, signs do not; a document is judged item by item. 3: common n-grams decide nothing
+    revision: ClassVar[int] = 3
 
     evaluation_files: tuple[str | FilesInput, ...]
     ngram: int = 13
     min_ngrams: int = 1
+    max_documents: int = 10
     compare: str = "visible"
     words: str = ""
     answer_column: str = ""
@@ -115,6 +114,10 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
             raise ValueError(f"ngram must be at least 1, not {self.ngram}")
         if self.min_ngrams < 1:
             raise ValueError(f"min_ngrams must be at least 1, not {self.min_ngrams}")
+        if not 0 <= self.max_documents <= MAX_DOCUMENTS:
+            raise ValueError(
+                f"max_documents must be 0 (no n-gram is common) to {MAX_DOCUMENTS:,}, not {self.max_documents}"
+            )
         if self.compare not in COMPARISONS:
             raise ValueError(f"compare: no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
         if self.removes_part not in REMOVES:
@@ -129,19 +132,14 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
                 if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in evaluation_files; leave it out")
 
-    def notes(self) -> dict[str, str]:
-        return dict(NOTES)
-
     def kernels(self) -> tuple[str, ...]:
         rewriting = () if self.compare == "exact" else ("rewrite",)
         return (*kernels_of(self.words), "measures", "shingles", "ngram_table", *rewriting)
 
-    @property
-    def rule(self) -> Rule:
-        """When a document contains an item."""
+    def rule_of(self) -> Rule:
         return Rule(
-            ngram=self.ngram, min_ngrams=self.min_ngrams, compare=self.compare, words=self.words,
-            removes=self.removes_part, removes_question=self.removes_question,
+            ngram=self.ngram, min_ngrams=self.min_ngrams, max_documents=self.max_documents, compare=self.compare,
+            words=self.words, removes=self.removes_part, removes_question=self.removes_question,
         )  # fmt: skip
 
     @property
@@ -163,7 +161,7 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     def evaluation(self, engine: Engine) -> Evaluation:
         """Return the items of the evaluation texts, read once per process. All engines give the same."""
         with _LOADING:
-            return _load(_Texts(self.sources(), self.rule, self.answer_column, engine))
+            return _load(_Texts(self.sources(), self.rule_of(), self.answer_column, engine))
 
     def prepare(self, folder: Path) -> Stage:
         """Save the items to a file that all tasks share: evaluation texts that change during the run have no effect."""
@@ -171,10 +169,7 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         path = folder / f"items-{items.digest()[:16]}.npz"
         if not path.exists():
             items.save(path)
-        return LookUp(name=self.name, items=str(path), rule=self.rule)
-
-    def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        return _look_up(self.rule, self.evaluation(engine), engine, frame)
+        return LookUp(name=self.name, items=str(path), rule=self.rule_of())
 
     def explain(self) -> list[str]:
         items = self._read_items()
@@ -184,10 +179,28 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         ]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        items = self._read_items()
+        items, details = self._read_items(), count.details
+        by_set = {entry["name"]: entry["documents"] for entry in details["sets"] if entry["documents"]}
         done = f"{count.removed:,} removed" + (f", {count.edited:,} cut" if self.removes_part == "span" else "")
-        found = f", by {counts_line(count.details)}" if count.details else ""
-        return [f"{done}{found}{f'; {items.searched()}' if items else ''}"]
+        found = f", by {counts_line(by_set)}" if by_set else ""
+        lines = [f"{done}{found}{f'; {items.searched()}' if items else ''}"]
+        for entry in details["sets"][:SHOWN_SETS]:
+            alone = f", {entry['questions_alone']:,} with a question alone kept" if entry["questions_alone"] else ""
+            lines.append(
+                f"{entry['name']}: {entry['items_seen']:,} of {counted(entry['items'], 'item')} found, in "
+                f"{counted(entry['documents'], 'document')}{alone}{_quoted(entry)}"
+            )
+        if details["common_ngrams"]:
+            common = counted(details["common_ngrams"], "common n-gram")
+            lines.append(f"{common}, in more than {self.max_documents:,} documents, decide nothing alone:")
+        for entry in details["common"]:
+            lines.append(
+                f"in {counted(entry['documents'], 'document')}, of {entry['evaluation_set']}, item "
+                f"{entry['item']:,}{_quoted(entry)}"
+            )
+        if details["shared_ngrams"]:
+            lines.append(f"{counted(details['shared_ngrams'], 'n-gram')} of several evaluation inputs; they count")
+        return lines
 
     def warnings(self, count: StageCount) -> list[str]:
         items = self._read_items()
@@ -204,75 +217,23 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
             return None
 
 
-class LookUp(RowStage, frozen=True, kw_only=True, tag="curation.stages.rows.decontaminate:LookUp"):
+def _quoted(entry: dict[str, Any]) -> str:
+    """Return a text of the details in one line; "" without one (`report: {samples: false}`)."""
+    text = " ".join(entry.get("text", "").split())[:SHOWN_CHARACTERS]
+    return f": {text}" if text else ""
+
+
+class LookUp(LeakStage, frozen=True, kw_only=True, tag="curation.stages.exact.decontaminate:LookUp"):
     """The stage `decontaminate` in tasks of a run. They share the items that `Decontaminate.prepare` saved."""
 
     items: str
     rule: Rule
 
-    def notes(self) -> dict[str, str]:
-        return dict(NOTES)
+    def rule_of(self) -> Rule:
+        return self.rule
 
-    def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        return _look_up(self.rule, load_evaluation(Path(self.items)), engine, frame)
-
-
-def _look_up(rule: Rule, evaluation: Evaluation, engine: Engine, frame: Frame) -> Outcome:
-    text = compared_text(engine, frame[TEXT], rule.shingles)
-    candidates = engine.ngram_hits(text, evaluation.ngrams, rule.ngram)[0] >= rule.min_ngrams
-    if evaluation.keys is not None:
-        candidates |= engine.ngram_hits(text, evaluation.keys, KEY_WORDS)[0] > 0
-    leaks: list[list[Leak]] = []
-    if candidates.any():
-        compared = engine.filter_rows(engine.with_columns(frame[[TEXT]], {TEXT: text}), candidates)
-        texts = engine.to_arrow(compared).column(TEXT).to_pylist()
-        leaks = find_leaks(engine, [text or "" for text in texts], evaluation, rule)
-    rows = np.flatnonzero(candidates).tolist()
-    found = {row: own for row, own in zip(rows, leaks, strict=True) if own}
-    leaking = {row: own for row, own in found.items() if own[0].counts}
-    names = evaluation.items.names
-    sets = Counter(names[evaluation.items.places[own[0].item, 0]] for own in leaking.values())
-    sets.update(
-        ALONE.format(names[evaluation.items.places[own[0].item, 0]]) for row, own in found.items() if row not in leaking
-    )
-    if rule.removes == "span":
-        return _cut(rule, evaluation, engine, frame, leaking)._replace(details=sets)
-    return Outcome(_verdict(evaluation, len(frame), leaking), details=sets)
-
-
-def _verdict(evaluation: Evaluation, rows: int, leaking: dict[int, list[Leak]]) -> Verdict:
-    """Return the verdict that removes rows for their first leak."""
-    removed, value = np.zeros(rows, bool), np.zeros(rows, np.int64)
-    firsts = [own[0] for own in leaking.values()]
-    removed[[*leaking]] = True
-    value[[*leaking]] = [leak.ngrams for leak in firsts]
-    places = evaluation.items.places[[leak.item for leak in firsts]]
-    columns = (
-        [leak.text for leak in firsts], [evaluation.items.names[place] for place in places[:, 0]],
-        [evaluation.items.files[place] for place in places[:, 1]], places[:, 2],
-    )  # fmt: skip
-    kinds = (pa.large_string(), pa.string(), pa.string(), pa.int64())
-    notes = {name: pa.array(values, kind) for name, values, kind in zip(NOTES, columns, kinds, strict=True)}
-    return Verdict.dropping(removed, REASON, value)._replace(notes=notes)
-
-
-def _cut(
-    rule: Rule, evaluation: Evaluation, engine: Engine, frame: Frame, leaking: dict[int, list[Leak]]
-) -> Outcome:  # fmt: skip
-    """Return the outcome that cuts the leaks out of texts, and removes the rows of which nothing is left."""
-    texts = engine.to_arrow(frame[[TEXT]]).column(TEXT).combine_chunks().cast(pa.large_string())
-    edited, left = np.zeros(len(frame), bool), []
-    for row, own in leaking.items():
-        spans = (span for leak in own if leak.counts for span in leak.spans)
-        text = without_spans(texts[row].as_py(), spans, rule.shingles.steps)
-        if any(map(str.isalnum, text)):
-            edited[row] = True
-            left.append(text)
-    if not edited.any():
-        return Outcome(_verdict(evaluation, len(frame), leaking))
-    gone = {row: own for row, own in leaking.items() if not edited[row]}
-    cut = pc.replace_with_mask(texts, pa.array(edited), pa.array(left, pa.large_string()))
-    return Outcome(_verdict(evaluation, len(frame), gone), text=cut, edited=edited)
+    def evaluation(self, engine: Engine) -> Evaluation:
+        return load_evaluation(Path(self.items))
 
 
 class _Texts:

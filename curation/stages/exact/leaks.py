@@ -4,6 +4,9 @@
 The few documents with a known n-gram are searched here, on the host, so the result does not depend on the engine. A
 document contains an item if it has `min_ngrams` of its n-grams, and if these say something: their different words with
 a letter have LETTERS bytes per word of an n-gram. Tables of numbers, alphabets and idioms of code do not.
+
+Common n-grams, which more than `max_documents` documents have, say nothing, nor do the words that they cover. But a
+document with at least WHOLE of all n-grams of an item contains it, however many documents do.
 """
 
 from __future__ import annotations
@@ -21,14 +24,23 @@ from curation.kernels.hashing import mix64, unmix64
 from curation.kernels.minhash import BASE
 from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, RewriteSteps, plan_steps
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
-from curation.stages.rows.evaluation_items import ALONE_WORDS, KEY_WORDS, Evaluation, EvaluationItems, column_of
+from curation.stages.exact.evaluation_items import (
+    ALONE_WORDS,
+    BY_NGRAMS,
+    KEY_WORDS,
+    Evaluation,
+    EvaluationItems,
+    column_of,
+)
 
 LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
+WHOLE = 0.8  # of the n-grams of an item, as `check_overlap` asks for; docs/decisions/0111
 NEAR_WORDS = 50  # an answer is searched so many words before and after a question
 WINDOW = 1 << 20  # characters of texts that are searched at once
 OVERLAP = 1 << 14  # of two windows of a long text
 WHOLE_QUESTION = -1  # in place of n-grams of a short question
 SHOWN_CHARACTERS = 1000  # of a matched text
+CONTEXT_CHARACTERS = 60  # shown before and after a match
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +48,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     ngram: int
     min_ngrams: int
+    max_documents: int
     compare: str
     words: str
     removes: str
@@ -55,6 +68,7 @@ class Leak(NamedTuple):
     text      the longest run of matched words
     spans     matched runs: the first character and the one after it, of the characters that are no white space
     counts    whether the item counts: false for a question whose answer is missing, if questions alone are kept
+    is_all    whether nothing else is in the document
     """
 
     item: int
@@ -62,6 +76,7 @@ class Leak(NamedTuple):
     text: str
     spans: tuple[tuple[int, int], ...]
     counts: bool
+    is_all: bool
 
 
 class _Evidence:
@@ -69,7 +84,7 @@ class _Evidence:
 
     def __init__(self) -> None:
         self.ngrams: set[int] = set()
-        self.words: set[str] = set()  # that match
+        self.words: set[str] = set()  # that match, without those of common n-grams
         self.text: list[str] = []  # the longest run of them
         self.spans: set[tuple[int, int]] = set()  # to cut
         self.answered = self.is_all = False  # nothing else is in the document
@@ -88,16 +103,106 @@ class _Window(NamedTuple):
     ends: np.ndarray  # characters before each word, and in all
 
 
-def find_leaks(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[list[Leak]]:
-    """Return the leaks of each compared text, the one with most n-grams first."""
-    items = evaluation.items
+class Search(NamedTuple):
+    """What a text has of the items.
+
+    ngrams   numbers of its different n-grams, ascending; after all n-grams come the short questions
+    leaks    the one with most n-grams first
+    """
+
+    ngrams: np.ndarray
+    leaks: list[Leak]
+
+
+def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[Search]:
+    """Return what each compared text has of the items, if no n-gram is common."""
+    size = len(evaluation.items.hashes) + len(evaluation.items.short)
+    evidence, hits = _evidence(engine, texts, evaluation.items, rule, np.zeros(size, bool))
+    leaks = [_judged(found, evaluation.items, rule) for found in evidence]
+    return [Search(np.unique(np.concatenate(own)), found) for own, found in zip(hits, leaks, strict=True)]
+
+
+def find_leaks(
+    engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule, is_common: np.ndarray
+) -> list[list[Leak]]:
+    """Return the leaks of each compared text that common n-grams do not decide, the one with most n-grams first.
+
+    is_common   bool: whether an n-gram is common, in the order of `Search.ngrams`
+    """
+    evidence, _ = _evidence(engine, texts, evaluation.items, rule, is_common)
+    return [_judged(found, evaluation.items, rule) for found in evidence]
+
+
+def with_whole_items(leaks: Sequence[Leak], stored: Sequence[Leak], evaluation: Evaluation) -> list[Leak]:
+    """Return the leaks of a document, and those of the items that it has as a whole, by its leaks if none is common. A
+    short question has no n-gram of its own, unless it is the whole document."""
+    is_short = evaluation.items.places[:, 3] != BY_NGRAMS
+    whole = {
+        leak.item: leak
+        for leak in stored
+        if leak.ngrams >= WHOLE * evaluation.sizes[leak.item] and (leak.is_all or not is_short[leak.item])
+    }
+    return _ordered([*whole.values(), *(leak for leak in leaks if leak.item not in whole)])
+
+
+def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems) -> list[set[int]]:
+    """Return the items whose short question each compared text has: with its answer near it, or of ALONE_WORDS words
+    that say something."""
+    found: list[set[int]] = [set() for _ in texts]
+    for window, words in _hashed(engine, texts):
+        for number, start, stop in _short_questions(window, words, items):
+            item, question = items.short[number].item, window.words[start:stop]
+            answered = _near(window.words, start, stop, items.answer(item)) is not None
+            if (answered or len(question) >= ALONE_WORDS) and says_something(question, len(question)):
+                found[window.document].add(item)
+    return found
+
+
+def _evidence(
+    engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: Rule, is_common: np.ndarray
+) -> tuple[list[_Found], list[list[np.ndarray]]]:
+    """Return the evidence in each text, and its n-grams and short questions. Common short questions are evidence with
+    their answers."""
     evidence: list[_Found] = [{} for _ in texts]
+    hits: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in texts]
+    for window, words in _hashed(engine, texts):
+        found = evidence[window.document]
+        starts, grams = _matches(words, items.hashes, rule.ngram)
+        hits[window.document].append(grams)
+        said = np.ones(len(window.words), bool)  # by n-grams that are not common
+        common = is_common[grams]
+        if common.any():
+            for start in starts[common].tolist():
+                said[start : start + rule.ngram] = False
+            starts, grams = starts[~common], grams[~common]
+        _note_ngrams(window, starts, grams, items, rule, said, found)
+        for number, start, stop in _short_questions(window, words, items):
+            item, place = items.short[number].item, len(items.hashes) + number
+            hits[window.document].append(np.array([place]))
+            near = _near(window.words, start, stop, items.answer(item))
+            if near is not None or (stop - start >= ALONE_WORDS and not is_common[place]):
+                entry = found.setdefault(item, _Evidence())
+                entry.ngrams = entry.ngrams or {WHOLE_QUESTION}
+                _note(entry, window, start, stop, near, np.ones(len(window.words), bool))
+    return evidence, hits
+
+
+def _hashed(engine: Engine, texts: Sequence[str]) -> Iterator[tuple[_Window, np.ndarray]]:
+    """Yield the windows of texts, with the hashes of their words."""
     for windows in _groups(_windows(texts)):
-        for window, words in zip(windows, _word_hashes(engine, windows), strict=True):
-            _search_ngrams(window, words, items, rule, evidence[window.document])
-            if len(items.short):
-                _search_short(window, words, items, evidence[window.document])
-    return [_judged(found, items, rule) for found in evidence]
+        yield from zip(windows, _word_hashes(engine, windows), strict=True)
+
+
+def ngram_in(engine: Engine, text: str, evaluation: Evaluation, rule: Rule, number: int) -> str:
+    """Return the words of an n-gram or a short question that a compared text has."""
+    items = evaluation.items
+    if number >= len(items.hashes):
+        return " ".join(items.short[number - len(items.hashes)].words)
+    for window, words in _hashed(engine, [text]):
+        starts, _ = _matches(words, items.hashes[number : number + 1], rule.ngram)
+        if len(starts):
+            return " ".join(window.words[starts[0] : starts[0] + rule.ngram])[:SHOWN_CHARACTERS]
+    return ""
 
 
 def _windows(texts: Sequence[str]) -> Iterator[_Window]:
@@ -145,9 +250,11 @@ def _matches(words: np.ndarray, known: np.ndarray, ngram: int) -> tuple[np.ndarr
     return starts, places[starts]
 
 
-def _search_ngrams(window: _Window, words: np.ndarray, items: EvaluationItems, rule: Rule, found: _Found) -> None:
-    """Note the n-grams of items in a window, and the runs of words that they make."""
-    starts, grams = _matches(words, items.hashes, rule.ngram)
+def _note_ngrams(
+    window: _Window, starts: np.ndarray, grams: np.ndarray, items: EvaluationItems, rule: Rule, said: np.ndarray,
+    found: _Found,
+) -> None:  # fmt: skip
+    """Note n-grams of items in a window, and the runs of words that they make."""
     owners = items.first_item[grams]
     order = np.lexsort((starts, owners))
     starts, grams, owners = starts[order], grams[order], owners[order]
@@ -158,23 +265,21 @@ def _search_ngrams(window: _Window, words: np.ndarray, items: EvaluationItems, r
         stop = min(int(starts[last - 1]) + rule.ngram, len(window.words))
         entry = found.setdefault(item, _Evidence())
         entry.ngrams.update(grams[first:last].tolist())
-        _note(entry, window, start, stop, _near(window.words, start, stop, items.answer(item)))
+        _note(entry, window, start, stop, _near(window.words, start, stop, items.answer(item)), said)
 
 
-def _search_short(window: _Window, words: np.ndarray, items: EvaluationItems, found: _Found) -> None:
-    """Note the short questions in a window."""
+def _short_questions(window: _Window, words: np.ndarray, items: EvaluationItems) -> Iterator[tuple[int, int, int]]:
+    """Yield the number of each short question in a window, its first word and the one after it."""
+    if not items.short:
+        return
     starts, places = _matches(words, items.key_hashes, KEY_WORDS)
     lasts = np.searchsorted(items.key_hashes, items.key_hashes[places], side="right")
     for at, place, last in zip(starts.tolist(), places.tolist(), lasts.tolist(), strict=True):
-        for item, question, key in items.short[place:last]:
-            start, stop = at - key, at - key + len(question)
-            if start < 0 or tuple(window.words[start:stop]) != question:
-                continue
-            near = _near(window.words, start, stop, items.answer(item))
-            if near is not None or len(question) >= ALONE_WORDS:
-                entry = found.setdefault(item, _Evidence())
-                entry.ngrams = entry.ngrams or {WHOLE_QUESTION}
-                _note(entry, window, start, stop, near)
+        for number in range(place, last):
+            question = items.short[number]
+            start, stop = at - question.key, at - question.key + len(question.words)
+            if start >= 0 and tuple(window.words[start:stop]) == question.words:
+                yield number, start, stop
 
 
 def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) -> tuple[int, int] | None:
@@ -189,15 +294,19 @@ def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) 
     return None
 
 
-def _note(entry: _Evidence, window: _Window, start: int, stop: int, answer: tuple[int, int] | None) -> None:
-    """Add a run of matched words, and the answer near it."""
+def _note(
+    entry: _Evidence, window: _Window, start: int, stop: int, answer: tuple[int, int] | None, said: np.ndarray
+) -> None:
+    """Add a run of matched words, and the answer near it. Of its words, those that are `said` are evidence."""
     words = window.words[start:stop]
-    entry.words.update(words)
     entry.answered |= answer is not None
     entry.is_all |= window.is_all and len(window.words) == len(words)
     if len(words) > len(entry.text):
         entry.text = words
-    for low, high in ((start, stop), *([answer] if answer else [])):
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], said[start:stop], [False]]))).reshape(-1, 2) + start
+    for low, high in edges.tolist():
+        entry.words.update(window.words[low:high])
+    for low, high in (*edges.tolist(), *([answer] if answer else [])):
         entry.spans.add((window.before + int(window.ends[low]), window.before + int(window.ends[high])))
 
 
@@ -213,12 +322,17 @@ def _judged(found: _Found, items: EvaluationItems, rule: Rule) -> list[Leak]:
         if len(entry.ngrams) >= rule.min_ngrams and is_evidence:
             counts = rule.removes_question or entry.answered or not items.answer(item)
             text = " ".join(entry.text)[:SHOWN_CHARACTERS]
-            leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts))
+            leaks.append(Leak(item, len(entry.ngrams), text, tuple(sorted(entry.spans)), counts, entry.is_all))
+    return _ordered(leaks)
+
+
+def _ordered(leaks: Iterable[Leak]) -> list[Leak]:
     return sorted(leaks, key=lambda leak: (not leak.counts, -leak.ngrams, leak.item))
 
 
-def without_spans(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSteps) -> str:
-    """Return a text without spans of the compared text, which count its characters that are no white space."""
+def places_in(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSteps) -> list[tuple[int, int]]:
+    """Return where spans of the compared text, which count its characters that are no white space, are in the text:
+    the first character and the one after it, without those that overlap or touch."""
     plan = plan_steps(steps)
     unicode = tables.load_tables()
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
@@ -228,9 +342,16 @@ def without_spans(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSte
     blank = (flags & plan[FOLD] != 0) & (flags & tables.DIGIT == 0)
     counts[blank | (flags & (int(plan[DROP]) | tables.SPACE) != 0)] = 0
     ends = np.cumsum(counts)
-    kept = np.ones(len(text), bool)
+    inside = np.zeros(len(text) + 2, bool)
     for start, stop in spans:
         first, last = np.searchsorted(ends, (start, stop - 1), side="right")
-        kept[first : last + 1] = False
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]))).reshape(-1, 2)
-    return "".join(text[first:last] for first, last in edges.tolist())
+        inside[first + 1 : last + 2] = True
+    edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
+    return [(first, last) for first, last in edges.tolist()]
+
+
+def in_context(text: str, places: Sequence[tuple[int, int]]) -> str:
+    """Return the first place of a text with the words before and after it, in one line."""
+    first, last = places[0]
+    start, stop = max(first - CONTEXT_CHARACTERS, 0), min(last, first + SHOWN_CHARACTERS) + CONTEXT_CHARACTERS
+    return " ".join(text[start:stop].split())

@@ -51,6 +51,7 @@ class EvaluationItems(NamedTuple):
     first_item    int64: the first item that has each n-gram
     short         short questions, in the order of `key_hashes`
     key_hashes    uint64, ascending: their keys
+    shared        number of n-grams that several inputs have
     """
 
     names: tuple[str, ...]
@@ -61,6 +62,7 @@ class EvaluationItems(NamedTuple):
     first_item: np.ndarray
     short: tuple[ShortItem, ...]
     key_hashes: np.ndarray
+    shared: int
 
     def answer(self, item: int) -> tuple[str, ...]:
         """Return the compared words of an answer."""
@@ -68,14 +70,16 @@ class EvaluationItems(NamedTuple):
 
     def digest(self) -> str:
         """Return the SHA-256 of all items."""
-        content = hashlib.sha256(msgspec.json.encode((self.names, self.files, self.answers, self.short)))
+        content = hashlib.sha256(msgspec.json.encode((self.names, self.files, self.answers, self.short, self.shared)))
         for array in (self.places, self.hashes, self.first_item, self.key_hashes):
             content.update(array.tobytes())
         return content.hexdigest()
 
     def save(self, path: Path) -> None:
         """Write the items to `path` as `.npz`."""
-        texts = np.frombuffer(msgspec.json.encode((self.names, self.files, self.answers, self.short)), np.uint8)
+        texts = np.frombuffer(
+            msgspec.json.encode((self.names, self.files, self.answers, self.short, self.shared)), np.uint8
+        )
         with commit(path) as temporary, open(temporary, "wb") as file:
             np.savez(
                 file, texts=texts, places=self.places, hashes=self.hashes, first_item=self.first_item,
@@ -96,17 +100,20 @@ class EvaluationItems(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Items, with the tables of their n-grams and of the keys of short questions (None: there are none)."""
+    """Items, with the tables of their n-grams and of the keys of short questions (None: there are none), and the number
+    of n-grams of each item that no earlier item has (int64)."""
 
     items: EvaluationItems
     ngrams: NgramTable
     keys: NgramTable | None
+    sizes: np.ndarray
 
 
 def evaluation_of(items: EvaluationItems) -> Evaluation:
     """Return items with their tables."""
     keys = np.unique(items.key_hashes)
-    return Evaluation(items, _table(items.hashes), _table(keys) if len(keys) else None)
+    sizes = np.bincount(items.first_item, minlength=len(items.places))
+    return Evaluation(items, _table(items.hashes), _table(keys) if len(keys) else None, sizes)
 
 
 def _table(hashes: np.ndarray) -> NgramTable:
@@ -117,11 +124,11 @@ def _table(hashes: np.ndarray) -> NgramTable:
 def load_evaluation(path: Path) -> Evaluation:
     """Return the items that `save` wrote, read once per process; the content of a path never changes."""
     stored = load_arrays(path)
-    kind = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[ShortItem, ...]]
-    names, files, answers, short = msgspec.json.decode(stored["texts"].tobytes(), type=kind)
+    kind = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[ShortItem, ...], int]
+    names, files, answers, short, shared = msgspec.json.decode(stored["texts"].tobytes(), type=kind)
     arrays = (stored[name] for name in ("places", "hashes", "first_item", "key_hashes"))
     places, hashes, first_item, key_hashes = arrays
-    return evaluation_of(EvaluationItems(names, files, places, answers, hashes, first_item, short, key_hashes))
+    return evaluation_of(EvaluationItems(names, files, places, answers, hashes, first_item, short, key_hashes, shared))
 
 
 def read_items(
@@ -170,10 +177,14 @@ def read_items(
     key_hashes = engine.shingles(column_of(engine, keys), KEY_WORDS, False)[0]
     order = np.argsort(key_hashes, kind="stable")
     sorted_short = tuple(short[place] for place in order.tolist())
-    first_item = np.concatenate(owners)[at]
+    all_owners, all_places = np.concatenate(owners), np.concatenate(places)
+    _, in_sets = np.unique(
+        np.unique(np.stack([np.concatenate(hashes), all_places[all_owners, 0].astype(np.uint64)]), axis=1)[0],
+        return_counts=True,
+    )
     return EvaluationItems(
-        names, shown_files, np.concatenate(places), tuple(answers), distinct, first_item, sorted_short,
-        key_hashes[order],
+        names, shown_files, all_places, tuple(answers), distinct, all_owners[at], sorted_short, key_hashes[order],
+        int(np.count_nonzero(in_sets > 1)),
     )  # fmt: skip
 
 
