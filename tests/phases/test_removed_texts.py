@@ -64,7 +64,7 @@ def test_a_removed_document_has_the_columns_that_it_had(finished: Path):
     assert rows[304] == ("language", "a.de", "Latn", "de", None)
     assert rows[302] == ("filter", None, "Latn", None, 5.0)
     assert rows[301] == ("exact_dedup", None, None, None, None)
-    assert "has 'bound', which removed/ leaves out" in report_of(finished)["warnings"][0]
+    assert any("has 'bound', which removed/ leaves out" in warning for warning in report_of(finished)["warnings"])
 
 
 def test_a_warning_names_each_carried_column_that_removed_documents_lack():

@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, str | bytes, dict[str, object], list[str | None], st
     ),
     "UTF-16 without mark": (
         "a.csv", "id,text\n1,hello\n".encode("utf-16-le"), {"encoding": "utf-16-le"}, ["hello"],
-        "is not valid UTF-8: set encoding: .* such as latin-1 or utf-16-le",
+        "looks like UTF-16LE without a byte order mark. Set encoding: utf-16le",
     ),
     "R": ("a.csv", '"","id","text"\n"1",1,"a ""b"""\n"2",2,"c"\n', {}, ['a "b"', "c"], ""),
     "pandas": ("a.csv", ",id,text\n0,1,a\n1,2,b\n", {}, ["a", "b"], ""),

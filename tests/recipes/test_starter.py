@@ -353,6 +353,9 @@ def test_broken_files_are_named_and_spoil_no_group(capsys: pytest.CaptureFixture
     report = report_of(Path("out"))["documents"]
     assert report["rejected"] == 3 and report["kept"] > 5
     Path("recipe.yaml").unlink()
+    assert main(["init", "data"]) == 0  # as after a kill: the list has this content
+    Path("recipe.yaml").unlink()
+    Path("recipe.data-jsonl.list").write_text("mine\n")
     assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list exists already" in capsys.readouterr().err
 
 

@@ -23,6 +23,7 @@ from curation.reading.urls import is_remote, shown
 from curation.reading.zstd_frames import window_of
 
 LOOK_BYTES = 4096
+MIN_NULS = 8  # fewer may be a text
 MAX_CONTROLS = 0.01  # share of the bytes of a text
 CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\b\x1b"})
 SHOWN_CHARACTERS = 60
@@ -189,7 +190,7 @@ def _raw_start(file: SourceFile) -> bytes:
 def _content_problem(file: SourceFile, kind: Format, start: bytes, found: Content | None, inside: str = "") -> str:
     if found and not _suits(found, kind):
         return _message(file, found, inside)
-    if start and not start.strip(b"\0") and not start_of(file).data.strip(b"\0"):
+    if len(start) >= MIN_NULS and not start.strip(b"\0") and not start_of(file).data.strip(b"\0"):
         return (
             f"{shown(file.path)} has only NUL bytes at its start: a download or copy did not finish. Fetch the whole "
             "file, or leave it out"
@@ -275,7 +276,7 @@ def _is_binary(start: bytes, encoding: str = "utf-8") -> bool:
     text = start.decode("utf-8" if is_utf8 else encoding, "replace")
     data = start if is_utf8 else text.encode("utf-8", "replace")
     limit = MAX_CONTROLS * len(data)
-    if data.count(0) > limit:
+    if data.count(0) > max(limit, MIN_NULS - 1):
         return True
     is_damaged = "\ufffd" in text[:-1] or not is_utf8
     return is_damaged and len(data) - len(data.translate(None, CONTROLS)) > limit
