@@ -64,7 +64,7 @@ BATCH_MILLISECONDS = {
     "classify": 2.22,
     "decontaminate": 2.18,
     "substring_dedup": 2.76,
-    "tokens": 1.65,
+    "tokens": 1.73,
 }
 PYTHON_FACTOR = 10
 DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz

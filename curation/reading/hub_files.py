@@ -92,14 +92,14 @@ def _is_lines(stream: PeekedStream, file: SourceFile) -> bool:
     start = stream.start(PROBED_BYTES).removeprefix(BYTE_ORDER_MARK)
     first = first_lines(start)
     is_object = any(line.lstrip().startswith(b"{") and line.strip() != b"{" for line in first)
-    return file.format == "csv" or not first or (is_object and not is_array(start, first))
+    return "delimiter" in FORMATS[file.format].options or not first or (is_object and not is_array(start, first))
 
 
 def _documents(stream: PeekedStream, file: SourceFile) -> Iterator[pa.Table]:
     kind: Any = FORMATS[file.format]
     start = stream.start(PROBED_BYTES)
     try:
-        probed = kind.probe_start(start if file.format == "csv" else start.removeprefix(BYTE_ORDER_MARK), file)
+        probed = kind.probe_start(start if "delimiter" in kind.options else start.removeprefix(BYTE_ORDER_MARK), file)
     except InputError as error:
         raise InputError(str(error).replace("Set delimiter", "Name the files without hf:, and set delimiter")) from None
     for documents in kind.read_stream(stream, probed, BATCH_BYTES):

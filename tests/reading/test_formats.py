@@ -432,7 +432,7 @@ def test_csv_rows_above_the_limit_are_passed_over(tmp_path: Path, suffix: str, e
 
 @pytest.mark.slow("the memory of a CSV row is bounded")
 def test_the_memory_of_a_csv_row_is_bounded(tmp_path: Path):
-    for row in (b"x" * 8_000_000, b'"' + b"x" * 8_000_000, b'"' + b"long line,\n" * 100_000):
+    for row in (b"x" * 8_000_000, b'"' + b"x" * 8_000_000, b'"' + b"long line\n" * 110_000):
         (tmp_path / "a.csv").write_bytes(b"text\n" + row + b"\n")
         tracemalloc.start()
         batches = 0
@@ -441,7 +441,7 @@ def test_the_memory_of_a_csv_row_is_bounded(tmp_path: Path):
             batches += bool(batch.error)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert batches == 1 and peak < 2_000_000 + len(row)
+        assert batches == 1 and peak < 3_000_000 + len(row)
 
 
 @pytest.mark.parametrize("limit", [10, 100_000_000])

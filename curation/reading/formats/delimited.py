@@ -168,7 +168,7 @@ class Delimited(ColumnFormat):
             )
 
     def _check_rows(self, names: Sequence[str], start: bytes, file: SourceFile) -> None:
-        """Raise InputError for rows of a dialect that would change texts, or none of which fits the header."""
+        """Raise InputError for rows of a dialect that changes texts, or all with more fields than the header."""
         if names[0].startswith("# "):
             raise InputError(
                 f"{shown(file.path)} begins with a comment, expected names of columns. Delete its comments: grep "
@@ -177,7 +177,7 @@ class Delimited(ColumnFormat):
         start = start[:CHECKED_BYTES]
         rows = islice(Rows(io.BytesIO(start), file, self.delimiter), 1, PROBED_RECORDS + 1)
         widths = [len(row.values) for row in rows if not row.error][: -1 if len(start) >= CHECKED_BYTES else None]
-        if len(widths) > 1 and len({*widths}) == 1 and widths[0] != len(names):
+        if len(widths) > 1 and len({*widths}) == 1 and widths[0] > len(names):
             raise InputError(
                 f"the first row of {shown(file.path)} has {len(names)} fields, and all of the next {len(widths)} rows "
                 f"have {widths[0]}. Write a name for each column in its first row"
