@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A command that is killed before or after any rename or deletion and started again ends in the same files."""
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -35,20 +34,6 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    for name, words in (("d", ("one", "two", "three")), ("e", ("uno", "dos", "tres"))):
-        texts = [" ".join(words[(k * n) % 3] + str(k * n % 7) for n in range(40)) for k in range(40)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    (folder / "other.yaml").write_text("project_name: x\ndataset_path: d.jsonl\nprocess: [{words_num_filter: {}}]\n")
-    recipe = {"input": [{"path": str(folder / "d.jsonl")}], "stages": [{"kind": "exact_dedup"}]}
-    (folder / "r.yaml").write_text(json.dumps(recipe))
-    for output in ("o", "copy"):
-        assert main(["run", str(folder / "r.yaml"), "-o", str(folder / output), "--engine", "cpu", "--quiet"]) == 0
-    return folder
-
-
 class Steps:
     """Counts moments before and after steps in the folder `m`, and dies at one of them."""
 
@@ -71,7 +56,7 @@ class Steps:
 
 
 def run_command(folder: Path, words: list[str], moment: int) -> None:
-    """What a process of its own does."""
+    """Run a command in this process, and write its output and the number of moments to files."""
     os.chdir(folder)
     with open("log", "w") as log:
         os.dup2(log.fileno(), 1)
@@ -93,24 +78,24 @@ def run_until(folder: Path, words: list[str], moment: int) -> tuple[int, str]:
 
 @pytest.mark.slow("each command that writes files, killed at each rename and deletion, and started again")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_killed_command_starts_again(corpus: Path, command: str) -> None:
-    (pair,) = (corpus / "o" / "tokens").glob("*.bin")
+def test_a_killed_command_starts_again(command_files: Path, command: str) -> None:
+    (pair,) = (command_files / "o" / "tokens").glob("*.bin")
     words = command.replace("PAIR", str(pair.with_suffix(""))).split()
-    clear(corpus)
-    code, log = run_until(corpus, words, 0)
+    clear(command_files)
+    code, log = run_until(command_files, words, 0)
     assert code in (0, 3), log
-    expected, moments = content(corpus / "m"), int((corpus / "count").read_text())
+    expected, moments = content(command_files / "m"), int((command_files / "count").read_text())
     for moment in range(1, moments + 1, COMMANDS[command]):
-        clear(corpus)
-        assert run_until(corpus, words, moment)[0] == -signal.SIGKILL
-        again, log = run_until(corpus, words, 0)
+        clear(command_files)
+        assert run_until(command_files, words, moment)[0] == -signal.SIGKILL
+        again, log = run_until(command_files, words, 0)
         assert again == code or (again == 2 and "exists already" in log), (moment, log)
-        assert content(corpus / "m") == expected, (moment, log)
+        assert content(command_files / "m") == expected, (moment, log)
 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
 
 
-def clear(corpus: Path) -> None:
-    shutil.rmtree(corpus / "m", ignore_errors=True)
+def clear(command_files: Path) -> None:
+    shutil.rmtree(command_files / "m", ignore_errors=True)

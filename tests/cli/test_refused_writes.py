@@ -2,16 +2,13 @@
 """What the system refuses to write: each command names the user's output, the error and its remedy, in one line."""
 
 import errno
-import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from curation.cli.main import main
 from curation.errors import InputError, TokenizerError
 from curation.packing import tokenizer_training
 from curation.running.array_tasks import ArrayTask, Member
@@ -41,33 +38,20 @@ COMMANDS = {
 ADVICE = {"full": "Free disk space", "no inodes": "Delete files", "read-only": "Choose", "size limit": "ulimit -f"}
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    for name, words in (("d", ("one", "two", "three")), ("e", ("uno", "dos", "tres"))):
-        texts = [" ".join(words[(k * n) % 3] + str(k * n % 7) for n in range(40)) for k in range(40)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    recipe = {"input": [{"path": str(folder / "d.jsonl")}], "stages": [{"kind": "exact_dedup"}]}
-    (folder / "r.yaml").write_text(json.dumps(recipe))
-    assert main(["run", str(folder / "r.yaml"), "-o", str(folder / "o"), "--engine", "cpu", "--quiet"]) == 0
-    shutil.copytree(folder / "o", folder / "copy")
-    return folder
-
-
 @pytest.mark.slow("each command that writes, on a disk without space, without inodes, read-only, and at a size limit")
 @pytest.mark.parametrize("name", REFUSALS)
-def test_each_command_names_its_output_and_the_error(corpus: Path, name: str) -> None:
+def test_each_command_names_its_output_and_the_error(command_files: Path, name: str) -> None:
     refusal, error = REFUSALS[name]
     if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("this machine allows no mount name space: run as root, or allow unprivileged user name spaces")
-    (pair,) = (corpus / "o" / "tokens").glob("*.bin")
-    (corpus / "m").mkdir(exist_ok=True)
+    (pair,) = (command_files / "o" / "tokens").glob("*.bin")
+    (command_files / "m").mkdir(exist_ok=True)
     for command, output in COMMANDS.items():
         words = command.replace("PAIR", str(pair.with_suffix("")))
         script = f'{refusal} && exec "{sys.executable}" -m curation {words}'
         done = subprocess.run(
             ["unshare", "-rm", "bash", "-c", script],
-            cwd=corpus,
+            cwd=command_files,
             capture_output=True,
             text=True,
             check=False,
@@ -101,17 +85,17 @@ def test_a_file_system_without_inodes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "no inodes" in explain(OSError(errno.ENOSPC, "No space left"), where=str(tmp_path))
 
 
-def test_a_refused_write_is_no_fault_of_the_vocabulary(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_write_is_no_fault_of_the_vocabulary(command_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> bytes:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tokenizer_training, "train_model", refuse)
     with pytest.raises(OSError, match="No space left"):
-        tokenizer_training.train_tokenizer(corpus / "d.jsonl", corpus / "t.model", vocabulary=500)
+        tokenizer_training.train_tokenizer(command_files / "d.jsonl", command_files / "t.model", vocabulary=500)
     monkeypatch.setattr(tokenizer_training, "train_model", lambda *_: (_ for _ in ()).throw(RuntimeError("too high")))
     with pytest.raises(TokenizerError, match="bpe with 500 tokens is not possible: too high"):
-        tokenizer_training.train_tokenizer(corpus / "d.jsonl", corpus / "t.model", vocabulary=500)
-    assert not (corpus / "t.model").exists()
+        tokenizer_training.train_tokenizer(command_files / "d.jsonl", command_files / "t.model", vocabulary=500)
+    assert not (command_files / "t.model").exists()
 
 
 @pytest.mark.parametrize("path", [None, "out/x"])
