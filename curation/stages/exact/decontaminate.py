@@ -134,7 +134,7 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
 
     def kernels(self) -> tuple[str, ...]:
         rewriting = () if self.compare == "exact" else ("rewrite",)
-        return (*kernels_of(self.words), "measures", "shingles", "ngram_table", *rewriting)
+        return (*kernels_of(self.words), "hashes", "measures", "shingles", "ngram_table", *rewriting)
 
     def rule_of(self) -> Rule:
         return Rule(

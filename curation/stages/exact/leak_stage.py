@@ -7,7 +7,6 @@ to judge them without common n-grams.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby, pairwise
@@ -88,7 +87,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         keys = np.zeros(len(frame), np.uint64)
         if candidates.any():
             compared = engine.filter_rows(engine.with_columns(frame[[TEXT]], {TEXT: text}), candidates)
-            keys[candidates] = [_hash(value.as_py() or "") for value in engine.to_arrow(compared).column(TEXT)]
+            keys[candidates] = np.maximum(engine.hash_text(compared[TEXT])[:, 0], 1)
         return {"text": keys}
 
     def phases(self) -> Sequence[Phase]:
@@ -250,11 +249,6 @@ def _stored_leaks(corpus: Corpus, task: int, is_common: np.ndarray) -> Iterator[
 
 def _positions(part: Corpus, rows: Sequence[int]) -> np.ndarray:
     return np.searchsorted(part.rows, np.array(rows, part.rows.dtype))
-
-
-def _hash(text: str) -> int:
-    """Return a hash of a text that is not 0."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") or 1
 
 
 def _compared(engine: Engine, texts: pa.LargeStringArray, rule: Rule) -> list[str]:

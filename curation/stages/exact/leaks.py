@@ -104,7 +104,7 @@ class _Window(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a text has of the items.
+    """The n-grams and leaks of evaluation items in a text.
 
     ngrams   numbers of its different n-grams, ascending; after all n-grams come the short questions
     leaks    the one with most n-grams first
