@@ -41,7 +41,7 @@ from curation.stages.exact.evaluation_items import Evaluation, column_of, evalua
 from curation.stages.exact.evaluation_items import read_items as read_evaluation
 from curation.stages.exact.leaks import says_something
 from curation.stages.words import check_words
-from curation.system.files import as_json, check_writable, commit, local_output, prepare_output
+from curation.system.files import as_json, commit, local_output, prepare_output
 from curation.system.html_table import html_table
 from curation.system.steps import Count, each, watching
 
@@ -160,13 +160,11 @@ def save_items(target: Path, content: dict[str, Any], items: pa.Table) -> Path:
 
 
 def check_output(path: str | os.PathLike[str], force: bool) -> Path:
-    """Return the path of an output of `Overlap.save`, if it can be written. OutputError as there."""
+    """Return the path of an output of `Overlap.save`. OutputError as there."""
     target = local_output(path)
     if target.suffix not in SUFFIXES:
         raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
-    prepare_output(target, force)
-    check_writable(target)
-    return target
+    return prepare_output(target, force)
 
 
 def check_overlap(

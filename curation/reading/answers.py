@@ -17,6 +17,7 @@ SILENT_SECONDS = 60  # without a byte of the file
 ANSWER_SECONDS = 60  # from a request to the end of the headers of its answer, with all redirects
 LIST_SECONDS = 3600  # for all requests of a listing
 UNKNOWN_SIZE = -1
+STEP = 1 << 20  # bytes of a file that are asked for at once
 # Fields that identify a version, the most reliable first: S3, GCS, HTTP, Azure, local and in memory.
 VERSIONS = (
     "VersionId", "generation", "blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",

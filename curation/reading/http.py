@@ -23,6 +23,7 @@ from curation.reading import answers
 from curation.reading.answers import (
     NUMBER,
     OTHER_VERSION,
+    STEP,
     UNKNOWN_SIZE,
     AnswerError,
     ChangedError,
@@ -35,7 +36,6 @@ from curation.reading.answers import (
 from curation.reading.source_files import COMPRESSIONS
 from curation.reading.urls import path_of, shown
 
-STEP = 1 << 20
 OK, PART, FAILED_CONDITION, NO_SUCH_RANGE = 200, 206, 412, 416  # HTTP status
 IDENTITY = ("", "identity")  # values of Content-Encoding
 VALIDATORS = ("ETag", "Content-MD5", "Last-Modified")

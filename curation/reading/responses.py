@@ -4,8 +4,8 @@
 Some files hold them as transferred, others decoded with unchanged headers. So a body that does not begin in the
 encoding of its headers is used unchanged, as in warcio.
 
-Whether a body is HTML or text is told by its media type, as in browsers; by its first bytes where it has none, or is
-`text/plain` (WHATWG MIME Sniffing, sections 7.1 and 7.2).
+The media type tells HTML from text, as in browsers. Without one, or with `text/plain`, the first bytes of the body do
+(WHATWG MIME Sniffing, sections 7.1 and 7.2).
 """
 
 from __future__ import annotations

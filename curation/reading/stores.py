@@ -13,6 +13,7 @@ from fsspec.asyn import sync
 from curation.reading import answers
 from curation.reading.answers import (
     OTHER_VERSION,
+    STEP,
     UNKNOWN_SIZE,
     AnswerError,
     ChangedError,
@@ -23,8 +24,6 @@ from curation.reading.answers import (
     version_of,
 )
 from curation.reading.urls import LITERAL, scrubbed
-
-STEP = 1 << 20
 
 
 def open_store(url: str) -> tuple[Any, str]:

@@ -176,7 +176,7 @@ def _page_reader(file: SourceFile) -> Read:
 
 
 def _unread(media: str, body: bytes) -> str:
-    """What an answer holds whose media type does not tell that it is no page."""
+    """Return the media type of an answer that is no page, and whether its body is empty."""
     return f"{media or 'no media type'}, {'binary' if body.strip() else 'empty'}"
 
 
