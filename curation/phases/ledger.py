@@ -175,6 +175,7 @@ def _add(total: SliceRecord, record: SliceRecord) -> None:
             reasons[reason] = reasons.get(reason, 0) + count
     total.lengths = total.lengths or Tally()
     total.lengths.add(record.lengths or Tally())
+    total.ids.add(np.array(record.ids.hashes, np.uint64), record.ids.modulus)
     total.filled += [name for name in record.filled if name not in total.filled]
 
 
