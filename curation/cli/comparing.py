@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CHARACTERS = 200  # of an example
 PAGE_EXAMPLES = 30  # per run
+MAX_SETTINGS = 20
 MAX_VALUE = 60  # characters of a setting
 
 
@@ -81,15 +82,21 @@ def _start(text: str | None) -> str:
 
 
 def _print(found: Comparison, folders: list[str]) -> None:
-    from curation.finished.comparison import shown_value
+    from curation.finished.comparison import EQUAL, shown_value
 
     for name, folder in zip("AB", folders, strict=True):
         print_line(printable_line(f"{name}: {folder}"))
     if found.settings:
-        values = [[_cut(shown_value(value)) for value in setting] for setting in found.settings]
+        values = [[_cut(shown_value(value)) for value in setting] for setting in found.settings[:MAX_SETTINGS]]
         _table([["setting", "A", "B"], *values], left=(0, 1, 2))
+        if (more := len(found.settings) - MAX_SETTINGS) > 0:
+            print_line(f"and {more:,} more; --html FILE lists all {len(found.settings):,}")
     else:
-        print_line("the settings are equal")
+        print_line("no setting differs" if found.facts else EQUAL)
+    for fact in found.facts[:MAX_SETTINGS]:
+        print_line(printable_line(f"also different: {fact}"))
+    if (more := len(found.facts) - MAX_SETTINGS) > 0:
+        print_line(f"and {more:,} more facts")
     rows = [[name.replace("_", " "), f"{a:,}", f"{b:,}", f"{b - a:+,}"] for name, (a, b) in found.counts.items()]
     _table([["documents", "A", "B", "B - A"], *rows])
     removals = [

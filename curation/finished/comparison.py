@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
 from curation.errors import OutputError, counted
+from curation.finished.changed_settings import Setting, changed_settings, other_differences
 from curation.finished.results import FinishedRun, need_documents, open_finished
-from curation.recipes.changes import completed
 from curation.run_folder.tables import Part, read_tables
 from curation.system.html_table import html_table
 
 EXAMPLES = 5
+EQUAL = "the identities are equal: settings, input files, files of stages, tokenizer and version"
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd: the keys of documents with an equal id differ
 SEPARATOR = "\x1f"  # between input and id
 COUNTS = ("read", "kept", "removed", "rejected", "edited")
@@ -41,18 +42,6 @@ EXAMPLE_SCHEMA = pa.schema(
         (TEXT, pa.string()),
     ]
 )
-
-
-class Setting(NamedTuple):
-    """A setting of the recipe that differs; None: not set.
-
-    Rules have a path per reason, such as `stages.filter.rules.too_few_words`. Of a list, `a` and `b` have the entries
-    that the other one lacks; a single entry without the list.
-    """
-
-    path: str
-    a: Any
-    b: Any
 
 
 class Removal(NamedTuple):
@@ -78,6 +67,8 @@ class Comparison(NamedTuple):
     ambiguous_a, ambiguous_b  documents that are not compared: the other run has more or fewer documents with their id
     examples        some documents that only A kept, and some that only B kept: who kept it ("A" or "B"), why the other
                     run removed it, and the text as it was kept
+    facts           what else differs in the identities of the runs: version, input files, files of stages, tokenizer,
+                    revisions of stages
     """
 
     settings: list[Setting]
@@ -90,6 +81,7 @@ class Comparison(NamedTuple):
     ambiguous_a: int
     ambiguous_b: int
     examples: pa.Table
+    facts: list[str] = []  # noqa: RUF012
 
     def __repr__(self) -> str:
         read, kept = ("{:,} and {:,}".format(*self.counts[name]) for name in ("read", "kept"))
@@ -135,7 +127,7 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
     changed = [[rows[kept[k] & ~kept[1 - k]] for rows in same] for k in (0, 1)]
     shown = [row for k in (0, 1) for row in _examples(runs, known, [rows[:examples] for rows in changed[k]], k)]
     return Comparison(
-        settings=_changes(_by_stage(runs[0]), _by_stage(runs[1])),
+        settings=changed_settings(*runs),
         counts=_counts(*runs),
         removals=_removals(*runs),
         kept_by_a=len(changed[0][0]),
@@ -145,35 +137,8 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
         ambiguous_a=len(all_documents[0].key) - len(known[0].key),
         ambiguous_b=len(all_documents[1].key) - len(known[1].key),
         examples=pa.Table.from_pylist(shown, schema=EXAMPLE_SCHEMA),
+        facts=other_differences(*runs),
     )
-
-
-def _by_stage(run: FinishedRun) -> dict[str, Any]:
-    """The recipe with its stages by name, and their order."""
-    recipe = completed(run.report["recipe"])
-    names = [stage["name"] for stage in run.report["stages"]]
-    stages = {name: dict(stage) for name, stage in zip(names, recipe["stages"], strict=True)}
-    for name, stage in stages.items():
-        if rules := run.rules(name):
-            stage["rules"] = {}
-            for rule in rules:
-                stage["rules"].setdefault(rule.name, []).append(rule.describe().partition(": ")[2])
-    return recipe | {"stages": stages, "order of stages": names}
-
-
-def _changes(a: Any, b: Any, path: str = "") -> list[Setting]:
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = dict.fromkeys([*a, *b])
-        return [
-            change for key in keys for change in _changes(a.get(key), b.get(key), f"{path}.{key}" if path else str(key))
-        ]
-    if a == b:
-        return []
-    if isinstance(a, list) and isinstance(b, list):
-        only = [entry for entry in a if entry not in b], [entry for entry in b if entry not in a]
-        only = only if any(only) else (a, b)
-        return [Setting(path, *(each[0] if len(each) == 1 else each for each in only))]
-    return [Setting(path, a, b)]
 
 
 def _counts(*runs: FinishedRun) -> dict[str, tuple[int, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from curation.errors import counted
-from curation.finished.comparison import Comparison, shown_value
+from curation.finished.comparison import EQUAL, Comparison, shown_value
 from curation.finished.results import FinishedRun
 from curation.report.marks import excerpt, removing_spans
 from curation.report.page.rendering import rendered
@@ -22,6 +22,7 @@ def comparison_page(found: Comparison, a: FinishedRun, b: FinishedRun) -> str:
     ranked = sorted(found.removals, key=lambda entry: -abs(entry.documents_b - entry.documents_a))
     content = {
         "found": found,
+        "equal_line": EQUAL,
         "names": names,
         "folders": [f"{run.folder}: {name}" for run, name in zip((a, b), names, strict=True)],
         "settings": [(path, shown_value(first), shown_value(second)) for path, first, second in found.settings],

@@ -76,15 +76,21 @@ def check_same(
     folder: Path | str, before: Identity, now: Identity, advice: str = "Give a new --output, or --force"
 ) -> None:
     """Raise OutputError, naming the changes, if the identity in a folder or prefix is not the identity of this run."""
-    files = _without_new_facts(before.files, now.files)
-    changes = changed_keys(before.recipe, now.recipe) + _changed_files(before.files, files)
-    changes += changed_stage_files(before.stage_files, now.stage_files)
-    changes += changed_keys(before.tokenizer, now.tokenizer, "tokenizer")
-    if not any(change.split("[")[0] == "stages" for change in changes):  # otherwise other stages have other revisions
-        changes += changed_keys(before.stage_revisions, now.stage_revisions, "stage_revisions")
+    changes = changed_keys(before.recipe, now.recipe)
+    changes += changed_facts(before, now)
     if changes:
         shown_changes = ", ".join(changes[:MAX_SHOWN_CHANGES]) + (", ..." if len(changes) > MAX_SHOWN_CHANGES else "")
         raise OutputError(f"{folder} belongs to another recipe or input; changed: {shown_changes}. {advice}")
+
+
+def changed_facts(before: Identity, now: Identity) -> list[str]:
+    """Return one phrase per fact besides the recipe that differs between two identities."""
+    changes = _changed_files(before.files, _without_new_facts(before.files, now.files))
+    changes += changed_stage_files(before.stage_files, now.stage_files)
+    changes += changed_keys(before.tokenizer, now.tokenizer, "tokenizer")
+    if before.recipe["stages"] == now.recipe["stages"]:  # otherwise other stages have other revisions
+        changes += changed_keys(before.stage_revisions, now.stage_revisions, "stage_revisions")
+    return changes
 
 
 def changed_stage_files(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:

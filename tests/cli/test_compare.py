@@ -14,6 +14,7 @@ import curation
 from curation.cli.main import main
 from curation.errors import OutputError
 from curation.finished import results
+from curation.finished.comparison import EQUAL
 from curation.finished.comparison_page import comparison_page
 from curation.finished.results import open_finished
 from curation.running.run import run
@@ -55,9 +56,10 @@ def test_documents_that_changed_side_are_counted_with_examples(runs: tuple[Path,
 def test_settings_and_counts_that_differ(runs: tuple[Path, Path]):
     found = curation.compare_runs(*runs)
     changed = {setting.path: (setting.a, setting.b) for setting in found.settings}
-    assert changed["stages.rules.rules.length\x1b"] == ("words in [2, 45]", "words in [10, 55]")
+    assert changed["stages.rules.length\x1b.min"] == (2, 10) and changed["stages.rules.length\x1b.max"] == (45, 55)
     assert changed["output.removed"] == ("text", "ids")
-    assert changed.keys() == {"stages.rules.rules.length\x1b", "output.removed", "input"}
+    assert changed.keys() == {"stages.rules.length\x1b.min", "stages.rules.length\x1b.max", "output.removed", "input"}
+    assert len(found.facts) == 1 and found.facts[0].endswith("more.jsonl (new)")
     reports = [json.loads((folder / "report.json").read_bytes()) for folder in runs]
     assert found.counts["kept"] == tuple(report["documents"]["kept"] for report in reports)
     assert found.counts["tokens"] == tuple(report["tokens"]["count"] for report in reports)
@@ -72,7 +74,12 @@ def test_the_command_prints_all_of_it_without_control_characters(
 ):
     assert main(["compare", *map(str, runs)]) == 0
     out = capsys.readouterr().out
-    for part in ("words in [2, 45]", "kept by A and removed by B", "1 document only in B", "length\\x1b, value"):
+    for part in (
+        "stages.rules.length\\x1b.min",
+        "kept by A and removed by B",
+        "1 document only in B",
+        "length\\x1b, value",
+    ):
         assert part in out
     assert "\x1b" not in out
     assert main(["compare", *map(str, runs), "--log", "json"]) == 0
@@ -130,11 +137,11 @@ def test_a_page_has_all_of_it_escaped_with_the_part_that_broke_the_rule(runs: tu
     assert "\x1b" not in text and "length\\x1b" in text and "script" not in text
     assert text.count('<div class="sample">') == len(found.examples) > 10
     assert f"{found.counts['kept'][1]:,}</b>documents kept by B" in text
-    assert "words in [10, 55]" in text and "1 document only in B" in text
+    assert "length\\x1b.max" in text and "1 document only in B" in text
     assert text.index("rules: length") < text.index("exact_dedup: exact_duplicate")  # by the difference
     same = runs[0].parent / "again"
     shutil.copytree(runs[0], same)
-    assert "<p>The settings are equal.</p>" in comparison_page(
+    assert f"<p>{EQUAL.capitalize()}.</p>" in comparison_page(
         curation.compare_runs(runs[0], same), *map(open_finished, (runs[0], same))
     )
 
