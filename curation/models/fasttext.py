@@ -36,6 +36,7 @@ CHUNK_ROWS = 1 << 16
 MODELS_KEPT = 4  # models in memory
 NO_COUNT = 10**15  # fastText's count of an inner node without children
 MAX_WORD_NGRAMS = 100  # fastText's default is 1; each takes 8 bytes per document
+MAX_CHARACTER_NGRAMS = 30  # the longest; fastText's default is 0, and 6 for word vectors. Each adds a row per character
 MAX_PRUNED_BUCKETS = 100_000_000  # fastText's default is 2 million; each takes 2 bits of memory
 MAX_PART_WIDTH = 64  # fastText's default is 2; the number of weights that one byte of the file becomes
 MAX_SHIFT = 29  # more fractional bits do not change a sum of products
@@ -220,6 +221,8 @@ def _read_settings(reader: _Reader) -> _Settings:
         raise reader.wrong(f"it has dim {dimensions}, bucket {buckets}, maxn {high}, wordNgrams {word_ngrams}")
     if word_ngrams > MAX_WORD_NGRAMS:
         raise reader.wrong(f"it has wordNgrams {word_ngrams}, expected at most {MAX_WORD_NGRAMS}")
+    if high > MAX_CHARACTER_NGRAMS:  # each character of a long word would cost that many rows
+        raise reader.wrong(f"it has maxn {high}, expected at most {MAX_CHARACTER_NGRAMS}")
     return _Settings(dimensions, word_ngrams, loss == 1, buckets, low, high)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ from curation.errors import InputError, IntegrityError, RecipeError, TokenizerEr
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.probes import PROBES, SHOWN_CHARACTERS, Comparison, compare, documents_like
+from curation.packing.text_places import PIECE_CHARACTERS, Places
 from curation.packing.unicode_differences import (
     SWEEP,
     Characters,
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 
 CHECK_EVERY = 1000  # one document in so many is checked by the reference
 
-REFERENCE_DOCUMENTS = 256  # in one call of the reference: `tokenizers` holds about 100 bytes per token in a call
+# In one call of the reference: `tokenizers` holds up to 250 bytes per byte of a call
+REFERENCE_DOCUMENTS, REFERENCE_CHARACTERS = 256, 1 << 17
 
 REVISION = 2  # 2: special tokens are plain text for every model, and some pieces are for the reference
 # Characters with all bytes that UTF-8 has: a special token of a byte-level BPE may be one of them
@@ -341,7 +343,7 @@ class Tokenizer(Shown):
         """Return (number, error) of the first text on which the reference raises, or None."""
         for number, text in enumerate(texts):
             try:
-                list(self._source.encode([text]))
+                self._encode_pieces([text])
             except BaseException as error:
                 if not is_failure(error):
                     raise
@@ -352,7 +354,7 @@ class Tokenizer(Shown):
         """Return the reference's ids of each text, without special ids where other pieces can replace them. InputError
         names the failing text by its number in the batch."""
         try:
-            found = list(self._source.encode(texts))
+            found = self._encode_pieces(texts)
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -362,6 +364,36 @@ class Tokenizer(Shown):
                 f"{self.name!r} fails on it: {reason}. Remove the document, or use another tokenizer"
             ) from None
         return [self._with_plain_ids(ids) for ids in found]
+
+    def _encode_pieces(self, texts: Sequence[str]) -> list[np.ndarray | None]:
+        """Return the reference's ids of each text. It gets long texts in pieces, where that gives the same ids."""
+        found: list[list[Any]] = [[] for _ in texts]
+        for batch in _batches(self._pieces(texts)):
+            encoded = self._source.encode([piece for _, piece in batch])
+            for (number, _), ids in zip(batch, encoded, strict=True):
+                found[number].append(ids if ids is None else np.asarray(ids, np.uint32))
+        return [None if any(ids is None for ids in parts) else _joined(parts) for parts in found]
+
+    def _pieces(self, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """Yield (number of the text, piece) in order."""
+        for number, text in enumerate(texts):
+            places = self._places if len(text) > PIECE_CHARACTERS else None
+            for piece in places.pieces(text) if places else [text]:
+                yield number, piece
+
+    @functools.cached_property
+    def _places(self) -> Places | None:
+        return self._source.places()
+
+    @property
+    def memory_note(self) -> str:
+        """The memory that a long text takes, if the reference encodes it whole; "" otherwise."""
+        if not self._source.whole_bytes or self._places:
+            return ""
+        return (
+            f"tokenizer {self.name} encodes each document whole: the longest one needs {self._source.whole_bytes} "
+            "times its bytes"
+        )
 
     def _with_plain_ids(self, ids: Any) -> np.ndarray | None:
         """Replace special ids by those of other pieces, where the vocabulary has some."""
@@ -576,6 +608,24 @@ def _first_difference(
         if reference is not None and not np.array_equal(ids[ends[index] - counts[index] : ends[index]], reference):
             return int(index)
     return None
+
+
+def _batches(pieces: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    """Yield pieces in lists for one call of the reference."""
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for number, piece in pieces:
+        if batch and (len(batch) == REFERENCE_DOCUMENTS or size + len(piece) > REFERENCE_CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append((number, piece))
+        size += len(piece)
+    if batch:
+        yield batch
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _documents_at(places: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
 
 FIRST_DOCUMENTS = 32  # of a part that are compared, besides one in `CHECK_EVERY`
-MAX_BYTES = 10_000_000  # of a document that is compared
+MAX_BYTES = 1_000_000  # of a document that is compared: decoding takes up to 170 bytes per id
 MIN_SHARE = 0.0001  # of characters; less is in the report alone
 KEPT_NAMES, SHOWN_NAMES = 20, 3
 BEFORE, AFTER = 8, 32  # characters of the example around the first difference

@@ -45,6 +45,7 @@ from curation.packing.rank_files import (
     read_tekken,
     tokenizer_json_of_pair,
 )
+from curation.packing.text_places import Places, places_of_json, places_of_sentencepiece
 from curation.packing.unicode_differences import split_of
 from curation.system.packages import package_version
 from curation.system.panics import without_panics
@@ -82,6 +83,9 @@ SHOWN_PATTERN = 40
 MAX_GROWTH = 100  # factor. NFKD grows most of the usual normalisers: 18 letters of U+FDFA
 
 
+# Measured per byte of a text of one-byte tokens (docs/scale.md#tokenizers-and-long-documents)
+WHOLE_BYTES = {"huggingface": 250, "sentencepiece": 100}
+
 # Fields and types of pieces in sentencepiece_model.proto.
 PIECES, TEXT, TYPE = 1, 1, 3
 NORMAL, USER_DEFINED, UNUSED = 1, 4, 5
@@ -109,6 +113,8 @@ class Vocabulary(NamedTuple):
     plain_ids: Callable[[int], list[int]] = lambda id_: []  # what replaces such an id of `encode`; none: nothing can
     pieces: Callable[[], Sequence[str]] = tuple  # texts that gigatoken may find otherwise than the reference
     differing: Collection[str] = ()  # pieces for the reference; gigatoken does not know them
+    places: Callable[[], Places | None] = lambda: None  # at which a text can be cut for the reference
+    whole_bytes: int = 0  # memory that the reference needs per byte of a whole text; 0: no more than other steps
 
 
 def is_failure(error: BaseException) -> bool:
@@ -355,6 +361,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     begins, ends = (_text(config.cls_token), CLS_TEXT), (_text(config.sep_token), SEP_TEXT)
     eod = _special_id(tokenizer, _text(config.eos_token), (*EOD_TEXTS, *ends))
     bos = _special_id(tokenizer, _text(config.bos_token), (*BOS_TEXTS, *begins))
+    places = places_of_json(content)
     plain_text = cache(lambda: plain_ids(json.loads(data), specials))
     unknown = {tokenizer.token_to_id(unknown_token(content["model"]))} - {eod, bos}
     return Vocabulary(
@@ -378,6 +385,8 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         byte_pairs=lambda: huggingface_pairs(renamed),
         piece=tokenizer.id_to_token,
         split=lambda: split_of(json.loads(data)),
+        places=lambda: places,
+        whole_bytes=WHOLE_BYTES["huggingface"],
     )
 
 
@@ -492,6 +501,8 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         build_fast=without_panics()(lambda: _gigatoken_from_json(_without_control(data), model.piece_to_id)),
         piece=model.id_to_piece,
         split=lambda: split_of(json.loads(_sentencepiece_json(data))),
+        places=lambda: places_of_sentencepiece(data, pieces),
+        whole_bytes=WHOLE_BYTES["sentencepiece"],
     )
 
 

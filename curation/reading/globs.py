@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,24 +14,86 @@ from curation.errors import InputError, counted
 from curation.reading.answers import LIST_SECONDS
 from curation.reading.remote import cause_of, refuse_local, refuse_remote
 from curation.reading.urls import KEY_MARKS, LITERAL, check_url, is_http, path_of, scrubbed, shown
+from curation.system.os_errors import fault_of
 
 HIDDEN = ("_", ".")  # first characters of names that folders and globs leave out, as Spark, Dask and Arrow do
+RECURSIVE = "**"
+REPEATED = re.compile(r"(^|/)(?:\*\*/){2,}")  # fsspec's expression for it tries each way to divide the folders
 MAX_NAMES = 5  # that a message lists
 
 
-def glob_paths(pattern: str) -> list[str]:
-    """Return the matches of a glob, sorted, without hidden names."""
-    pattern = with_existing_folder(pattern)
-    return visible(glob.glob(pattern, recursive=True), pattern)
+def glob_paths(pattern: str, *, with_hidden: bool = False) -> list[str]:
+    """Return the matches of a glob, sorted, each once.
 
+    pattern      its longest folder that exists as it is written, such as `x[1]/`, is no pattern
+    with_hidden  whether hidden names match. Default: False
 
-def with_existing_folder(pattern: str) -> str:
-    """Return a glob in which the longest folder that exists as it is written, such as `x[1]/`, is no pattern."""
+    InputError: a folder that cannot be listed, which may have matches.
+    """
     folder, rest = os.path.split(pattern)
     while folder and not os.path.isdir(folder) and os.path.dirname(folder) != folder:
         folder, part = os.path.split(folder)
         rest = os.path.join(part, rest)
-    return os.path.join(glob.escape(folder), rest) if folder else pattern
+    if folder and not os.path.isdir(folder):
+        folder, rest = "", pattern
+    matches = _walk(folder, rest.split("/"), with_hidden)
+    return sorted(matches) if with_hidden else visible(matches, os.path.join(glob.escape(folder), rest))
+
+
+def _walk(folder: str, parts: list[str], with_hidden: bool) -> Iterator[str]:
+    """Yield the matches of the parts of a glob in a folder, and list each folder once: `**/**` finds the files of
+    `glob.glob`, which walks through a folder of depth n in up to n^2 ways."""
+    last = len(parts) - 1
+    waiting = [(folder, _with_empty(parts, {0}))]
+    while waiting:
+        folder, places = waiting.pop()
+        for name in _names(folder, [parts[place] for place in places]):
+            path = os.path.join(folder, name)
+            matched = {place for place in places if _is_match(name, parts[place], with_hidden)}
+            if last in matched:
+                yield path
+            inside = {place + (parts[place] != RECURSIVE) for place in matched} - {last + 1}
+            if inside and os.path.isdir(path) and not _is_loop(folder, path):
+                waiting.append((path, _with_empty(parts, inside)))
+
+
+def _with_empty(parts: list[str], places: set[int]) -> set[int]:
+    """Add the places after each `**`, which also matches no folder."""
+    found = set(places)
+    for place in range(min(places), len(parts) - 1):
+        if place in found and parts[place] == RECURSIVE:
+            found.add(place + 1)
+    return found
+
+
+def _names(folder: str, parts: list[str]) -> list[str]:
+    """Return the names in a folder that parts of a glob may match."""
+    fixed = {part for part in parts if not glob.has_magic(part)}
+    listed = []
+    try:
+        os.stat(os.path.join(folder, os.curdir))
+        if len(fixed) < len({*parts}):
+            with os.scandir(folder or os.curdir) as entries:
+                listed = [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise InputError(f"folder {os.path.normpath(folder)} cannot be listed: {fault_of(error)}") from None
+    return listed + [name for name in fixed.difference(listed) if os.path.lexists(os.path.join(folder, name))]
+
+
+def _is_match(name: str, part: str, with_hidden: bool) -> bool:
+    if not glob.has_magic(part):
+        return name == part
+    is_shown = with_hidden or not name.startswith(".") or part.startswith(".")
+    return is_shown and name not in ("", os.curdir, os.pardir) and (part == RECURSIVE or fnmatchcase(name, part))
+
+
+def _is_loop(folder: str, path: str) -> bool:
+    """Whether a path in a folder is a link to the folder or to one above it."""
+    if not os.path.islink(path):
+        return False
+    return os.path.join(os.path.realpath(folder), "").startswith(os.path.join(os.path.realpath(path), ""))
 
 
 def visible(matches: Iterable[str], pattern: str) -> list[str]:
@@ -56,7 +119,7 @@ def remote_matches(url: str) -> list[str]:
         if "*" not in pattern and system.isfile(pattern):
             return [url]
         limit = {"timeout": LIST_SECONDS} if system.async_impl else {}  # fsspec's own, of all requests together
-        found = system.glob(pattern, detail=True, **limit)
+        found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
         matches = [match for match, info in found.items() if info["type"] != "directory" and not match.endswith("/")]
         urls = [_url_of(match, url, pattern, system) for match in visible(matches, pattern)]
     except Exception as raised:  # file systems raise errors of their own libraries

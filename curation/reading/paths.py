@@ -18,7 +18,7 @@ import msgspec
 
 from curation.errors import InputError, IntegrityError, counted
 from curation.reading.formats import FORMATS, STREAMED, by_suffix, is_copied
-from curation.reading.globs import HIDDEN, glob_paths, hidden_hint, remote_matches, with_existing_folder
+from curation.reading.globs import HIDDEN, glob_paths, hidden_hint, remote_matches
 from curation.reading.inputs import (
     AUTO,
     LIST_MARK,
@@ -230,45 +230,14 @@ def _matches(path: str, leave_out: str, has_format: bool) -> list[str]:
         if os.path.islink(path):
             raise InputError(f"input {path} is a link to {os.readlink(path)}, which does not exist. Replace the link")
         raise InputError(f"input {path} does not exist (working directory: {os.getcwd()}){advice(path)}")
-    _check_listed(with_existing_folder(path))
     matches = [match for match in glob_paths(path) if _is_readable_kind(match)]
     files = _without(leave_out, matches, path)
     if not files:
         skipped = leave_out if matches else ""
-        hidden = filter(os.path.isfile, glob.glob(path, recursive=True, include_hidden=True))
+        hidden = filter(os.path.isfile, glob_paths(path, with_hidden=True))
         hint = _skipped_hint(skipped) or hidden_hint(hidden) or _pattern_hint(path)
         raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){hint}")
     return files
-
-
-def _check_listed(pattern: str) -> None:
-    """Raise InputError for a folder that `glob` would silently skip because it cannot be listed or entered.
-
-    Checked component by component: `glob` searches the folders that the components before it match.
-    """
-    head, parts = pattern, []
-    while glob.has_magic(head):
-        head, part = os.path.split(head)
-        parts.append(part)
-    for part in reversed(parts):
-        folders = glob.glob(os.path.join(head, ""), recursive=True) if glob.has_magic(head) else [head or os.curdir]
-        if part == "**":
-            below = (glob.glob(os.path.join(glob.escape(folder), "**", ""), recursive=True) for folder in folders)
-            folders = [*folders, *chain.from_iterable(below)]
-        for folder in dict.fromkeys(map(os.path.normpath, folders)):
-            _check_folder(folder, glob.has_magic(part))
-        head = os.path.join(head, part)
-
-
-def _check_folder(folder: str, is_listed: bool) -> None:
-    try:
-        os.stat(os.path.join(folder, os.curdir))
-        if is_listed:
-            os.scandir(folder).close()
-    except (FileNotFoundError, NotADirectoryError):  # no match
-        return
-    except OSError as error:
-        raise InputError(f"folder {folder} cannot be listed: {fault_of(error)}") from None
 
 
 def _skipped_hint(folder: str) -> str:

@@ -102,6 +102,8 @@ class _Window:
         self.chunks = chunks
         self.damage = ""
         self.start, self.data = 0, bytearray()
+        self.judged = 0  # headers that begin before this offset are known
+        self.found = -1, -1  # start and end of the last header with all RECORD_FIELDS
 
     def _read(self) -> bool:
         chunk = next(self.chunks, None)
@@ -139,17 +141,16 @@ class _Window:
     def find_body(self) -> int:
         """Return the offset of the content of the record at the start; -1 where no record begins there."""
         self._reach(self.start + MAX_HEADER_BYTES)
-        header = HEADER_END.search(self.data, 0, MAX_HEADER_BYTES) if self.data.startswith(RECORD) else None
-        if header is None or self.data.find(NEXT_RECORD, 0, header.start()) >= 0:
+        if not self.data.startswith(RECORD):
             return -1
-        return self.start + header.end()
+        following = self.data.find(NEXT_RECORD, 0, MAX_HEADER_BYTES)
+        header = HEADER_END.search(self.data, 0, following + 1 if following >= 0 else MAX_HEADER_BYTES)
+        return self.start + header.end() if header else -1
 
     def is_record_end(self, body: int, offset: int) -> bool:
         """Return whether the record whose content begins at `body` can end at `offset`."""
         ending = self._ending_at(offset)
-        return ending == BOUNDARY or (
-            ending == BLANK_LINE and not _holds_record(self.data, body - self.start, offset - self.start)
-        )
+        return ending == BOUNDARY or (ending == BLANK_LINE and not self._holds_record(body, offset))
 
     def _ending_at(self, offset: int) -> str:
         """Return BOUNDARY before line ends and a record or the end of the stream, BLANK_LINE before two line ends."""
@@ -175,18 +176,24 @@ class _Window:
                 return self.start + len(self.data)
         return self.start + place + 1
 
+    def _holds_record(self, first: int, last: int) -> bool:
+        """Return whether a header with all RECORD_FIELDS begins in a range of the stream that ends at a blank line.
 
-def _holds_record(data: bytearray, start: int, stop: int) -> bool:
-    """Return whether a header with all RECORD_FIELDS begins in a range of the data."""
-    place = data.find(NEXT_RECORD, start, stop)
-    while place >= 0:
-        following = data.find(NEXT_RECORD, place + 1, stop)
-        limit = stop + len(RECORD_END) if following < 0 else following
-        header = HEADER_END.search(data, place, min(limit, place + MAX_HEADER_BYTES))
-        if header and _parse_headers(bytes(data[place + 1 : header.start()])).keys() >= RECORD_FIELDS:
-            return True
-        place = following
-    return False
+        The ranges of many records overlap where none of them can end, so each header is judged once.
+        """
+        if self.found[0] >= first:
+            return self.found[0] + len(NEXT_RECORD) <= last and self.found[1] <= last + len(RECORD_END)
+        place = self.data.find(NEXT_RECORD, max(first, self.judged) - self.start, last - self.start)
+        while place >= 0:
+            following = self.data.find(NEXT_RECORD, place + 1, last - self.start)
+            limit = following if following >= 0 else last - self.start + len(RECORD_END)
+            header = HEADER_END.search(self.data, place, min(limit, place + MAX_HEADER_BYTES))
+            if header and _parse_headers(bytes(self.data[place + 1 : header.start()])).keys() >= RECORD_FIELDS:
+                self.judged, self.found = self.start + place, (self.start + place, self.start + header.end())
+                return True
+            place = following
+        self.judged = max(self.judged, last - len(NEXT_RECORD) + 1)
+        return False
 
 
 def _parse_headers(raw: bytes) -> dict[str, str]:

@@ -189,7 +189,9 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     processes = array.processes if array else 1
     workers_shown = counted(resources.workers * processes, "worker")
     progress.log(f"engine {call.choice.name} ({call.choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
-    progress.log(f"memory: {resources}")
+    tokenizer = call.checked.tokenizer
+    notes = [tokenizer.memory_note] if tokenizer and tokenizer.memory_note else []
+    progress.log("; ".join([f"memory: {resources}", *notes]))
     warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
     open_session = array.open_session if array else call.engine.open_session
     with explain_memory_errors(resources), open_session(resources.workers, call.scheduler) as session:

@@ -300,6 +300,7 @@ BROKEN = {
         changed(MODELS["words"], word_ngrams=101, buckets=1),
         "wordNgrams 101, expected at most 100",
     ),
+    "long character n-grams": (changed(MODELS["words"], high=31, buckets=1), "maxn 31, expected at most 30"),
     "too many buckets": (
         changed(MODELS["words"], pruned={1: 0}, buckets=100_000_001),
         "prunes 100000001 buckets",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths and URLs with `? # :: * [`: what is written is a pattern, a query or a chain, and what is listed is a name."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,17 @@ def test_an_existing_path_goes_before_a_pattern(path: str, tmp_path: Path, monke
         Path(folder).mkdir()
         Path(folder, "y.jsonl").write_bytes(records_of([folder]))
     assert texts_of(path) == sorted(LOCAL[path])
+
+
+def test_a_glob_lists_each_folder_once_and_gives_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    deep = tmp_path.joinpath("g", *["d"] * 30)
+    deep.mkdir(parents=True)
+    deep.joinpath("z.jsonl").write_bytes(records_of(["deep"]))
+    deep.joinpath("loop").symlink_to("..")
+    listed: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: (listed.append(folder), scandir(folder))[1])
+    for pattern in ("**/**/*.jsonl", "**/d/**/d*/**/*/**/*.jsonl", "**/**/**", "*/**/d/**/z.jsonl"):
+        listed.clear()
+        assert texts_of(tmp_path / "g" / pattern) == ["deep"]
+        assert len(listed) == len({*listed}) <= 31
