@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +26,7 @@ from curation.contract import TEXT, Engine, Text
 from curation.errors import EngineError, InputError
 from curation.kernels.cache import FOLDER, SAVED, is_installed
 from curation.planning.memory import count_compilers, read_limits, read_processors
-from curation.system.files import write_json
+from curation.system.files import system_folder, write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.system.locks import locked
 from curation.system.progress import Lines, Progress
@@ -52,8 +51,8 @@ def _json_lines(engine: Engine) -> None:
     from curation.reading import read_documents
     from curation.reading.source_files import FileRange, Slice, SourceFile
 
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "texts.jsonl"
+    with system_folder() as folder:
+        path = folder / "texts.jsonl"
         path.write_bytes(b'{"text": "one", "id": "a"}\n{"text": 3}\n\n')
         stat = path.stat()
         file = SourceFile(
@@ -227,8 +226,8 @@ def _listed(engine: Engine) -> None:
 def _lists(engine: Engine) -> None:
     from curation.rules.listed import WAYS, Listed, count_listed
 
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "list"
+    with system_folder() as folder:
+        path = folder / "list"
         path.write_text("a.org\n")
         for way in WAYS:
             count_listed(pa.chunked_array([TEXTS], pa.large_string()), Listed(file=str(path), as_=way))

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
@@ -30,7 +30,7 @@ from curation.errors import InputError, OutputError
 from curation.system import interrupts
 from curation.system.damage import reading
 from curation.system.leases import fence
-from curation.system.os_errors import explain, fault_of
+from curation.system.os_errors import FILLING, PASSING, explain, fault_of
 from curation.system.path_advice import unreplaced
 from curation.system.shared_files import read_whole
 
@@ -104,11 +104,30 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def system_folder(prefix: str = "gpu-pipeline-") -> Iterator[Path]:
+    """Yield an empty folder among the temporary files of the system, and remove it at the end.
+
+    The error of a write that the system refuses there has the name of the place of these folders, which users know.
+    """
+    try:
+        place = f"{tempfile.gettempdir()} (TMPDIR)"
+    except FileNotFoundError as error:
+        raise OutputError(f"no folder for temporary files can be written: {error.strerror}. Set TMPDIR") from None
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix) as name:
+            yield Path(name)
+    except OSError as error:
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        if path.startswith(os.path.join(tempfile.gettempdir(), prefix)) or (not path and error.errno in FILLING):
+            raise OSError(error.errno, error.strerror, place) from None
+        raise
+
+
+@contextmanager
 def unsynced_folder() -> Iterator[Path]:
-    """Yield an empty folder among the temporary files of the system, and remove it at the end. This process syncs
-    nothing below it: a file that no later process reads need not survive a crash."""
-    with TemporaryDirectory(prefix="gpu-pipeline-") as name:
-        folder = Path(name)
+    """Do the same as `system_folder`. This process syncs nothing below it: a file that no later process reads need not
+    survive a crash."""
+    with system_folder() as folder:
         _unsynced.add(folder)
         try:
             yield folder
@@ -215,9 +234,11 @@ def check_new_or_same(path: Path, content: bytes, force: bool) -> None:
 def prepare_output(path: Path, force: bool) -> Path:
     """Return the path of a command's output, without what killed commands left under its temporary names.
 
-    OutputError as `check_new`."""
+    OutputError and OSError as of `check_new` and `check_writable`.
+    """
     check_new(path, force)
     sweep_dead(path)
+    check_writable(path)
     return path
 
 
@@ -229,13 +250,22 @@ def _check_replaceable(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Write and remove an empty file under the temporary name of `path`, before long work. OSError: that is refused."""
-    make_folder(path.parent)
-    temporary = path.with_name(f"{path.name}.{_writer()}{TEMPORARY}")
+    """Write and remove a short file under the temporary name of `path`, or in the folder that will have its folder.
+
+    OutputError if the system refuses that. OSError: a full disk, and errors that pass as it does (`PASSING`).
+    """
+    folder = next((parent for parent in path.parents if os.path.lexists(parent)), path.parent)
+    temporary = folder / f"{path.name}.{_writer()}{TEMPORARY}"
     try:
-        temporary.touch()
+        temporary.write_bytes(b"\n")
+    except OSError as error:
+        error.filename = str(path)
+        if error.errno in PASSING:
+            raise
+        raise OutputError(explain(error)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def kind_of(mode: int) -> str:
