@@ -16,7 +16,7 @@ from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_in, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, UsageError
 from curation.errors import OutputError
-from curation.system.files import system_folder
+from curation.system.system_folders import system_folder
 from curation.system.terminal import GAP, aligned, print_line, printable_line
 
 if TYPE_CHECKING:

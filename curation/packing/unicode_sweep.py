@@ -34,8 +34,8 @@ from curation.packing.vocabularies import (
     tiktoken_vocabulary,
     vocabulary_files,
 )
-from curation.system.files import system_folder
 from curation.system.packages import package_version
+from curation.system.system_folders import system_folder
 
 CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]  # surrogates are no characters
 # "c" is the character. Each context is for an alternative of a regular expression, here in their own notation.

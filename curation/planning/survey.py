@@ -48,7 +48,7 @@ from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
 from curation.stages.checks import stage_errors
 from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
-from curation.system.files import system_folder
+from curation.system.system_folders import system_folder
 
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
 WARMING_ROWS = 8

@@ -26,11 +26,12 @@ from curation.contract import TEXT, Engine, Text
 from curation.errors import EngineError, InputError
 from curation.kernels.cache import FOLDER, SAVED, is_installed
 from curation.planning.memory import count_compilers, read_limits, read_processors
-from curation.system.files import system_folder, write_json
+from curation.system.files import write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.system.locks import locked
 from curation.system.progress import Lines, Progress
 from curation.system.steps import Count
+from curation.system.system_folders import system_folder
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -30,9 +29,10 @@ from curation.errors import InputError, OutputError
 from curation.system import interrupts
 from curation.system.damage import reading
 from curation.system.leases import fence
-from curation.system.os_errors import FILLING, PASSING, explain, fault_of
+from curation.system.os_errors import PASSING, explain, fault_of
 from curation.system.path_advice import unreplaced
 from curation.system.shared_files import read_whole
+from curation.system.system_folders import system_folder
 
 TEMPORARY = ".tmp"
 _TEMPORARY_NAME = re.compile(rf".+-\d+-\d+{re.escape(TEMPORARY)}", re.DOTALL)
@@ -101,26 +101,6 @@ def temporary_folder(path: Path) -> Iterator[Path]:
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def system_folder(prefix: str = "gpu-pipeline-") -> Iterator[Path]:
-    """Yield an empty folder among the temporary files of the system, and remove it at the end.
-
-    The error of a write that the system refuses there has the name of the place of these folders, which users know.
-    """
-    try:
-        place = f"{tempfile.gettempdir()} (TMPDIR)"
-    except FileNotFoundError as error:
-        raise OutputError(f"no folder for temporary files can be written: {error.strerror}. Set TMPDIR") from None
-    try:
-        with tempfile.TemporaryDirectory(prefix=prefix) as name:
-            yield Path(name)
-    except OSError as error:
-        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-        if path.startswith(os.path.join(tempfile.gettempdir(), prefix)) or (not path and error.errno in FILLING):
-            raise OSError(error.errno, error.strerror, place) from None
-        raise
 
 
 @contextmanager
