@@ -8,7 +8,6 @@ results.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
-from curation.errors import InputError
+from curation.errors import InputError, OutputError
 from curation.kernels.ngram_table import table_of
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
@@ -319,11 +318,10 @@ def self_check(engine_names: Sequence[str], count: int = NUM_DOCUMENTS) -> SelfC
             for name, compute in engine_checks(load_engine(engine_name), documents):
                 try:
                     check.digests.setdefault(name, {})[engine_name] = digest(compute())
-                except InputError as error:
+                except (InputError, OutputError) as error:
                     check.skipped[f"{name} on {engine_name}"] = str(error)
                 except OSError as error:
-                    where = f"{tempfile.gettempdir()} (TMPDIR)"
-                    check.skipped[f"{name} on {engine_name}"] = explain(error, where=where)
+                    check.skipped[f"{name} on {engine_name}"] = explain(error)
                 except Exception:  # the report shows any error
                     check.failed[f"{name} on {engine_name}"] = traceback.format_exc()
         except Exception:

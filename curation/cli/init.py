@@ -50,17 +50,12 @@ def path_of_output(options: argparse.Namespace) -> Path:
 
 
 def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Write a recipe, after the `others` (path -> text) that it names. Raises OutputError."""
-    from curation.errors import OutputError
+    """Write a recipe, after the `others` (path -> text) that it names."""
     from curation.system.files import commit
-    from curation.system.os_errors import explain
 
-    try:
-        for name, content in ({**others, str(path): text}).items():
-            with commit(Path(name)) as temporary:
-                temporary.write_text(content, "utf-8")
-    except OSError as error:
-        raise OutputError(f"the recipe cannot be written: {explain(OSError(error.errno, '', str(path)))}") from None
+    for name, content in ({**others, str(path): text}).items():
+        with commit(Path(name)) as temporary:
+            temporary.write_text(content, "utf-8")
 
 
 def init(options: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ import argparse
 import math
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_in, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, UsageError
+from curation.errors import OutputError
+from curation.system.system_folders import system_folder
 from curation.system.terminal import GAP, aligned, print_line, printable_line
 
 if TYPE_CHECKING:
@@ -59,8 +60,11 @@ def measure(options: argparse.Namespace) -> int:
     prepare_memory()
     if options.output:
         return _measure_in(options.output, options)
-    with tempfile.TemporaryDirectory(prefix="curate-measure-") as folder:
-        return _measure_in(folder, options)
+    with system_folder("curate-measure-") as folder:
+        try:
+            return _measure_in(str(folder), options)
+        except OutputError as error:  # the disk is too small
+            raise OutputError(str(error).replace(str(folder), f"{folder.parent} (TMPDIR)")) from None
 
 
 def _check_spans(options: argparse.Namespace) -> None:

@@ -99,10 +99,9 @@ def check_overlap(options: argparse.Namespace) -> int:
         raise UsageError("--answer-column is for --train; --spans compares bytes. Leave it out")
     prepare_memory()
     from curation.library import overlap
-    from curation.system.files import check_writable
 
     if options.output:
-        check_writable(overlap.check_output(options.output, options.force))  # before the work
+        overlap.check_output(options.output, options.force)  # before the work
     if options.spans:
         return _check_spans(options)
     with shown_by(console.progress()):

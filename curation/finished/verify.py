@@ -30,6 +30,7 @@ from curation.run_folder.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.run_folder.tables import COLUMNS, WITH_TEXT, Part, part_paths, read_tables
 from curation.stages.outcome import StageCount
 from curation.system.files import as_json, file_sha256
+from curation.system.os_errors import explain
 from curation.system.path_advice import advice as path_advice
 from curation.system.steps import each
 
@@ -303,7 +304,7 @@ def _pairs(folder: Path, content: dict[str, Any]) -> Iterator[str]:
         try:
             pair = check_pair(path.with_suffix(""), tokens["vocabulary"])
         except (CurationError, OSError) as error:
-            yield f"tokens/{path.name}: {error}"
+            yield f"tokens/{path.name}: {explain(error) if isinstance(error, OSError) else error}"
             continue
         count, documents = count + pair.tokens, documents + pair.documents
     if (count, documents) != (tokens["count"], tokens["documents"]):

@@ -149,7 +149,6 @@ def train_classifier(
     names = tuple(labels)
     inputs = [list_whole_inputs(labels[name], f"label {name}") for name in names]
     with commit_all(report_path, path) as (report_file, model_file):
-        report_file.write_bytes(b"")  # to test that the folder is writable
         with training_folder(path) as folder:
             texts = _write_texts(folder, names, inputs, held_out, seed)
             _train(folder, model_file, settings, quantize, seed)

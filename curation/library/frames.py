@@ -47,6 +47,7 @@ from curation.stages.rows.language import Language
 from curation.system.files import unsynced_folder
 from curation.system.progress import notebook_progress
 from curation.system.steps import Count, shown_by, watching
+from curation.system.system_folders import PREFIX, naming_system_folder
 
 TEXTS_AT_ONCE = 10_000  # candidates per batch of a comparison
 SOURCE = "source"
@@ -156,7 +157,8 @@ def _prepared(frame: Any, stage: Stage, text_column: str) -> tuple[Names, _LazyL
     with stage_errors(stage):
         stage.check(_LazyList(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
     warm_up_stage(stage, engine_of(frame))
-    return names, runs, prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
+    with naming_system_folder():
+        return names, runs, prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
 
 
 def of_partitions(frame: Any, function: Callable[..., Value], *arguments: Any) -> list[Value]:
@@ -178,7 +180,7 @@ def is_lazy(frame: Any) -> bool:
 @cache
 def _folder() -> TemporaryDirectory[str]:
     """Folder for files that stages prepare; lazy frames may need it until the process ends."""
-    return TemporaryDirectory(prefix="gpu-pipeline-")
+    return TemporaryDirectory(prefix=PREFIX)
 
 
 # Checks before anything is computed

@@ -99,7 +99,6 @@ def train_lm(
     path = _check_output(output, force)
     entries = list_whole_inputs(inputs)
     with commit(path) as temporary, training_folder(path) as folder:
-        temporary.write_bytes(b"")  # to test that the folder is writable
         training = _Training(folder, order, limits)
         training.read(entries)
         training.count()

@@ -25,6 +25,7 @@ from curation.models.networks import SCORES, VECTORS, explained, load_network
 from curation.models.tokenizer_files import parse_tokenizer
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
+from curation.system.os_errors import is_of_system
 from curation.system.panics import without_panics
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ def read_tokenizer(folder: Path) -> Any:
         with without_panics():
             tokenizer.encode("a")
     except Exception as error:  # the package raises no narrower class
+        if is_of_system(error):
+            raise
         raise InputError(f"{path} cannot be read as a tokenizer: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -19,6 +19,7 @@ import numpy as np
 from curation.errors import InputError, nearest
 from curation.models.encoder_files import CONFIG, ModelFiles, decoded, weight_files
 from curation.models.tensors import read_tensors
+from curation.system.os_errors import is_of_system
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +120,8 @@ def explained(folder: Path) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # its classes have no common base
+        if is_of_system(error):
+            raise
         raise InputError(f"{folder} cannot be used by transformers: {type(error).__name__} {line_of(error)}") from None
     finally:
         logging.set_verbosity(level)

@@ -18,7 +18,7 @@ import numpy as np
 from curation.errors import InputError
 from curation.kernels import language_model as kernel
 from curation.system.files import known_sha256
-from curation.system.os_errors import fault_of
+from curation.system.os_errors import fault_of, is_of_system
 
 MODELS_KEPT = 2  # in memory
 MAX_ORDER = 20
@@ -148,6 +148,8 @@ def _load_binary(path: str) -> KenlmModel:
     try:
         return KenlmModel(kenlm.Model(path, config))
     except (OSError, RuntimeError) as error:
+        if is_of_system(error):
+            raise
         raise InputError(f"{path} is no model that KenLM can read: {' '.join(str(error).split())}") from None
 
 

@@ -24,6 +24,7 @@ from curation.models.networks import line_of
 from curation.models.onnx_files import LOGITS, POOLED, OnnxFiles, onnx_digests, open_onnx
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
+from curation.system.os_errors import is_of_system
 
 FEATURES = ("avx2", "avx512f", "avx512vnni", "avxvnni", "amx-int8", "dotprod", "i8mm", "bf16", "sve")  # of processors
 ANY_TOKENS = 1 << 62
@@ -87,6 +88,8 @@ class OnnxEncoder:
                 enable_fallback=0,  # it prints lines on standard output, and tries the same again
             )  # fmt: skip
         except Exception as error:  # its classes have no common base
+            if is_of_system(error):
+                raise
             raise InputError(f"{files.path} cannot be loaded by onnxruntime: {line_of(error)}") from None
         # A model that cannot compute fails now, and so does one without a vector for the largest id
         self._result(np.array([*self.tokenizer.encode("a").ids, max(largest_id(self.tokenizer), 0)]))
@@ -110,6 +113,8 @@ class OnnxEncoder:
         try:
             found = self.session.run([self.output], given)[0][0].astype(np.float64)
         except Exception as error:
+            if is_of_system(error):
+                raise
             what = f"{self.files.path} fails for a window of {len(window):,} tokens"
             raise InputError(f"{what}: {line_of(error)}") from None
         if self.output not in (LOGITS, POOLED):

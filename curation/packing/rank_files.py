@@ -222,7 +222,7 @@ def tokenizer_json_of_pair(path: Path, config_path: Path) -> bytes:
         config = msgspec.json.decode(config_path.read_bytes(), type=_Config) if config_path.is_file() else _Config()
         if path.with_name(ADDED).is_file() and not config.added_tokens_decoder:
             raise ValueError(f"{ADDED} does not say which tokens are special")
-    except (OSError, ValueError, RecursionError) as error:
+    except (FileNotFoundError, ValueError, RecursionError) as error:
         raise TokenizerError(
             f"expected vocab.json, merges.txt and, if there is one, tokenizer_config.json of one tokenizer at {path}: "
             f"{error}. Use the tokenizer.json of the same model."

@@ -20,7 +20,7 @@ from curation.packing.joining import is_of_stem, join_parts, refuse_existing
 from curation.packing.megatron import PairInfo, in_batches, suffixed
 from curation.packing.pair_sets import LENGTHS, PAIRS, named_unfinished, publish, unpublished
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.system.files import local_output, make_folder, read_json
+from curation.system.files import check_writable, local_output, make_folder, read_json
 from curation.system.steps import each
 
 
@@ -50,6 +50,7 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     _check_tokenizers(inputs)
     _check_splits(inputs)
     dtype = _common_dtype(inputs)
+    check_writable(stem)
     with unpublished(stem) as folder:
         token_parts = [(suffixed(prefix, ".bin"), folder / f"{n}{LENGTHS}") for n, prefix in enumerate(inputs)]
         for prefix, (_, path) in each([*zip(inputs, token_parts, strict=True)], "reading lengths", "pair"):

@@ -112,7 +112,7 @@ def train_tokenizer(
     _check_output(path, config, content, force)
     texts = _Texts(list_whole_inputs(inputs))
     with commit_all(config, path) as (written_config, written):
-        written_config.write_bytes(content)  # first, to test that the folder is writable
+        written_config.write_bytes(content)
         written.write_text(_train(kind, vocabulary, list(special), texts, progress), "utf-8")
     return _trained(path, texts)
 
@@ -124,7 +124,6 @@ def _train_sentencepiece(
     prepare_output(path, force)
     texts = _Texts(inputs)
     with commit_all(path) as (written,):
-        written.write_bytes(b"")  # to test that the folder is writable
         with _shown_phases(vocabulary, texts):
             try:
                 model = train_model(kind, vocabulary, special, iter(texts))

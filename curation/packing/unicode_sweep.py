@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,6 +35,7 @@ from curation.packing.vocabularies import (
     vocabulary_files,
 )
 from curation.system.packages import package_version
+from curation.system.system_folders import system_folder
 
 CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]  # surrogates are no characters
 # "c" is the character. Each context is for an alternative of a regular expression, here in their own notation.
@@ -184,8 +183,8 @@ def huggingface_with(normalizer: Any, pre_tokenizer: Any) -> Vocabulary:
         "post_processor": None,
     }
     content |= {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": None, "model": model}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "tokenizer.json")
+    with system_folder() as folder:
+        path = folder / "tokenizer.json"
         path.write_text(json.dumps(content), "utf-8")
         return load_vocabulary(str(path))
 

@@ -47,6 +47,7 @@ from curation.packing.rank_files import (
 )
 from curation.packing.text_places import Places, places_of_json, places_of_sentencepiece
 from curation.packing.unicode_differences import split_of
+from curation.system.os_errors import PASSING, explain, is_of_system
 from curation.system.packages import package_version
 from curation.system.panics import without_panics
 from curation.system.path_advice import advice
@@ -118,15 +119,25 @@ class Vocabulary(NamedTuple):
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether an error comes from a tokenizer's library, not from the process (memory, interrupt).
+    """Return whether an error comes from a tokenizer's library, not from the process (memory, interrupt) or the system.
 
     `tokenizers` raises plain Exception.
     """
-    return isinstance(error, Exception) and not isinstance(error, MemoryError)
+    return isinstance(error, Exception) and not is_of_system(error)
 
 
 def load_vocabulary(name: str) -> Vocabulary:
-    """Return the vocabulary of `TokenizerSpec.name`. TokenizerError: an unknown name, or a file that cannot be read."""
+    """Return the vocabulary of `TokenizerSpec.name`. TokenizerError: an unknown name, or a file that cannot be read.
+    OSError: a full disk, where a library keeps what it loads, and errors that pass as it does (`PASSING`)."""
+    try:
+        return _load(name)
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        raise TokenizerError(f"tokenizer {name}: {explain(error)}") from None
+
+
+def _load(name: str) -> Vocabulary:
     if name.startswith("hub:"):
         return _load_from_hub(name.removeprefix("hub:"))
     names = _tiktoken_names()
@@ -261,6 +272,8 @@ def _tiktoken_encoding(name: str) -> Any:
     try:
         return tiktoken.get_encoding(name)
     except (OSError, ValueError) as error:  # OSError: requests; ValueError: a wrong hash
+        if is_of_system(error):
+            raise
         stem = {"p50k_edit": "p50k_base", "o200k_harmony": "o200k_base"}.get(name, name)
         url = f"https://openaipublic.blob.core.windows.net/encodings/{stem}.tiktoken"
         raise TokenizerError(
@@ -317,13 +330,17 @@ def _load_from_hub(repository: str) -> Vocabulary:
         print_once("huggingface_hub")
         path = Path(hf_hub_download(repository, "tokenizer.json"))
     except (ImportError, OSError, ValueError) as error:  # huggingface_hub's errors are OSErrors or ValueErrors
+        if is_of_system(error):
+            raise
         raise TokenizerError(
             f"could not load tokenizer.json of {repository!r} from the Hugging Face hub (no such local path exists "
             f"either): {str(error).rstrip('.')}. Download the file and set tokenizer.name to its path."
         ) from error
     try:
         config = Path(hf_hub_download(repository, CONFIG_FILE))
-    except (OSError, ValueError):  # many repositories lack this file
+    except (OSError, ValueError) as error:  # many repositories lack this file
+        if is_of_system(error):
+            raise
         return _load_huggingface(path)
     return _load_huggingface(path, config)
 

@@ -6,12 +6,10 @@ Corpus stages compare all documents, so a sample cannot show what they remove: t
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -50,6 +48,7 @@ from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
 from curation.stages.checks import stage_errors
 from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
+from curation.system.system_folders import system_folder
 
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
 WARMING_ROWS = 8
@@ -206,7 +205,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     survey.rejected = sum(kind.rejected for kind in listed)
     with ExitStack() as folders:  # of the few stages that write files
         stages = [
-            prepare_stage(stage, Path(folders.enter_context(tempfile.TemporaryDirectory())))
+            prepare_stage(stage, folders.enter_context(system_folder()))
             if type(stage).prepare is not Stage.prepare
             else stage
             for stage in recipe.stages

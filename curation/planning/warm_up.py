@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +31,7 @@ from curation.system.interrupts import check as check_interrupts
 from curation.system.locks import locked
 from curation.system.progress import Lines, Progress
 from curation.system.steps import Count
+from curation.system.system_folders import system_folder
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -52,8 +52,8 @@ def _json_lines(engine: Engine) -> None:
     from curation.reading import read_documents
     from curation.reading.source_files import FileRange, Slice, SourceFile
 
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "texts.jsonl"
+    with system_folder() as folder:
+        path = folder / "texts.jsonl"
         path.write_bytes(b'{"text": "one", "id": "a"}\n{"text": 3}\n\n')
         stat = path.stat()
         file = SourceFile(
@@ -227,8 +227,8 @@ def _listed(engine: Engine) -> None:
 def _lists(engine: Engine) -> None:
     from curation.rules.listed import WAYS, Listed, count_listed
 
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "list"
+    with system_folder() as folder:
+        path = folder / "list"
         path.write_text("a.org\n")
         for way in WAYS:
             count_listed(pa.chunked_array([TEXTS], pa.large_string()), Listed(file=str(path), as_=way))

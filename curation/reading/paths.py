@@ -29,10 +29,10 @@ from curation.reading.inputs import (
     input_names,
 )
 from curation.reading.source_files import COMPRESSIONS, QUOTE, UTF8, ReadOptions, SourceFile
-from curation.reading.streams import is_of_system, open_raw, open_stream
+from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import is_remote, path_of, shown
 from curation.system.files import read_json
-from curation.system.os_errors import fault_of
+from curation.system.os_errors import fault_of, is_of_system
 from curation.system.path_advice import advice, unreplaced
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from curation.errors import InputError
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.remote import RemoteFile
 from curation.reading.urls import is_remote
-from curation.system.os_errors import fault_of
+from curation.system.os_errors import fault_of, is_of_system
 from curation.system.steps import note_read
 
 COMPRESSED_STEP = 1 << 16  # bytes read from a compressed file per call
@@ -37,15 +37,6 @@ class DamageError(EOFError):
 
 class WindowError(DamageError):
     """A zstd frame needs a larger window than the decompressor has."""
-
-
-def is_of_system(error: BaseException) -> bool:
-    """Return whether an error comes from the operating system or from lack of memory, and not from a file's content.
-
-    Errors of the operating system have a number. Arrow's errors about content have none; its lack of memory is a
-    MemoryError.
-    """
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
 class _LocalFile(io.FileIO):

@@ -23,10 +23,12 @@ from curation.system.damage import damaged, reading
 from curation.system.files import file_sha256, numbered_folders
 from curation.system.locks import locked
 from curation.system.progress import Progress
+from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import each
 from curation.tasks.context import Reused
 
 WHICH = "embed, classify or perplexity with a transformer, or embed with static embeddings"
+REUSED_FROM = "reused-from.json"
 ADVICE = "Leave --reuse out to compute all scores"
 
 
@@ -56,6 +58,17 @@ def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progres
         except IntegrityError as error:
             raise IntegrityError(f"--reuse {old}: {error}. {ADVICE}") from None
         yield Reused(str(folder), found)
+
+
+def note_reused(folder: Path, reused: Reused) -> Reused:
+    """Return `reused` with the folders of all calls of a run, for its report. The work folder keeps their names: a
+    resumed run has scores of an earlier one, also if `--reuse` is not repeated."""
+    path = folder / WORK / REUSED_FROM
+    names = read_sealed(path, list[str]) if path.exists() else []
+    if reused.folder and reused.folder not in names:
+        names.append(reused.folder)
+        write_sealed(path, names)
+    return reused._replace(folder=", ".join(names))
 
 
 @contextmanager

@@ -54,7 +54,7 @@ from curation.run_folder.folder import (
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phases import run_phases
-from curation.running.reused import open_reused
+from curation.running.reused import note_reused, open_reused
 from curation.system.files import local_output
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
@@ -207,7 +207,7 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
             progress=progress,
             workers=resources.workers * processes,
             batch_bytes=resources.batch_bytes,
-            reused=reused,
+            reused=note_reused(folder, reused),
         )
         path = stored_report(folder)  # of a run that was killed while it deleted its work folder
         content = read_sealed(path, dict[str, Any]) if path.exists() else None

@@ -14,6 +14,7 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.context
 import multiprocessing.resource_tracker
+import os
 import signal
 import threading
 import uuid
@@ -49,7 +50,7 @@ _starting = threading.Lock()
 
 
 class _Process(multiprocessing.context.SpawnProcess):
-    """A process that starts with the signals of the terminal blocked: one that came before `_begin_worker` ignores them
+    """A worker. It starts with the signals of the terminal blocked: one that came before `_begin_worker` ignores them
     would end in a traceback. So would a process whose parent ends before it has sent the arguments."""
 
     def start(self) -> None:
@@ -67,9 +68,29 @@ def _end_processes() -> None:
     _starting.acquire(timeout=START_SECONDS)  # kept: no other process starts
     for process in multiprocessing.active_children():
         process.terminate()
+        _continue(process.pid)  # to take the signal
 
 
 interrupts.at_end(_end_processes)
+
+
+def _continue(pid: int | None) -> None:
+    """Let a process go on that is stopped (SIGSTOP): it would hold its streams, and its parent would wait for it."""
+    with suppress(ProcessLookupError):
+        os.kill(pid or 0, signal.SIGCONT)
+
+
+@contextmanager
+def _ended_by_interrupts(alive: multiprocessing.connection.Connection) -> Iterator[None]:
+    """After an interrupt, let the workers read the end of the pipe, and those that are stopped, too."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        alive.close()
+        for process in multiprocessing.active_children():
+            if isinstance(process, _Process):
+                _continue(process.pid)
+        raise
 
 
 class _SpawnContext(multiprocessing.context.SpawnContext):
@@ -88,10 +109,8 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     watched, alive = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(watched,))
     try:
-        yield pool
-    except KeyboardInterrupt:
-        alive.close()  # the workers read the end of the pipe
-        raise
+        with _ended_by_interrupts(alive):
+            yield pool
     finally:
         pool.shutdown(cancel_futures=True)
         alive.close()
@@ -105,12 +124,8 @@ def pool_of_processes(threads: Sequence[int]) -> Iterator[ThreadedProcesses]:
     multiprocessing.resource_tracker.ensure_running()
     watched, alive = context.Pipe(duplex=False)
     try:
-        with threaded_processes(context, threads, _begin_worker, watched) as pool:
-            try:
-                yield pool
-            except KeyboardInterrupt:
-                alive.close()
-                raise
+        with threaded_processes(context, threads, _begin_worker, watched) as pool, _ended_by_interrupts(alive):
+            yield pool
     finally:
         alive.close()
         watched.close()

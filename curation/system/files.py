@@ -21,7 +21,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
@@ -30,9 +29,10 @@ from curation.errors import InputError, OutputError
 from curation.system import interrupts
 from curation.system.damage import reading
 from curation.system.leases import fence
-from curation.system.os_errors import explain, fault_of
+from curation.system.os_errors import PASSING, explain, fault_of
 from curation.system.path_advice import unreplaced
 from curation.system.shared_files import read_whole
+from curation.system.system_folders import system_folder
 
 TEMPORARY = ".tmp"
 _TEMPORARY_NAME = re.compile(rf".+-\d+-\d+{re.escape(TEMPORARY)}", re.DOTALL)
@@ -105,10 +105,9 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def unsynced_folder() -> Iterator[Path]:
-    """Yield an empty folder among the temporary files of the system, and remove it at the end. This process syncs
-    nothing below it: a file that no later process reads need not survive a crash."""
-    with TemporaryDirectory(prefix="gpu-pipeline-") as name:
-        folder = Path(name)
+    """Do the same as `system_folder`. This process syncs nothing below it: a file that no later process reads need not
+    survive a crash."""
+    with system_folder() as folder:
         _unsynced.add(folder)
         try:
             yield folder
@@ -215,9 +214,11 @@ def check_new_or_same(path: Path, content: bytes, force: bool) -> None:
 def prepare_output(path: Path, force: bool) -> Path:
     """Return the path of a command's output, without what killed commands left under its temporary names.
 
-    OutputError as `check_new`."""
+    OutputError and OSError as of `check_new` and `check_writable`.
+    """
     check_new(path, force)
     sweep_dead(path)
+    check_writable(path)
     return path
 
 
@@ -229,13 +230,22 @@ def _check_replaceable(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Write and remove an empty file under the temporary name of `path`, before long work. OSError: that is refused."""
-    make_folder(path.parent)
-    temporary = path.with_name(f"{path.name}.{_writer()}{TEMPORARY}")
+    """Write and remove a short file under the temporary name of `path`, or in the folder that will have its folder.
+
+    OutputError if the system refuses that. OSError: a full disk, and errors that pass as it does (`PASSING`).
+    """
+    folder = next((parent for parent in path.parents if os.path.lexists(parent)), path.parent)
+    temporary = folder / f"{path.name}.{_writer()}{TEMPORARY}"
     try:
-        temporary.touch()
+        temporary.write_bytes(b"\n")
+    except OSError as error:
+        error.filename = str(path)
+        if error.errno in PASSING:
+            raise
+        raise OutputError(explain(error)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def kind_of(mode: int) -> str:

@@ -86,6 +86,21 @@ def listen() -> None:
     _is_listening = True
 
 
+def _leave_to_parent() -> None:
+    """Give signals their default actions in a forked child, such as one of a `multiprocessing.Pool` in a stage. It has
+    no thread that listens, and its parent would read its signals from the pipe that both have."""
+    global _is_installed, _is_listening
+    if _is_listening:
+        signal.set_wakeup_fd(-1)
+    for number in SIGNALS:
+        if signal.getsignal(number) is _handle:
+            signal.signal(number, signal.SIG_DFL)
+    _is_installed = _is_listening = False
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 def announce(stopping: Callable[[str], str], ended: Callable[[int], str]) -> None:
     """Set the lines that are printed on standard error: `stopping` of the answer to a signal, and `ended` of the exit
     code if the process is ended before the command returns; "" prints nothing."""

@@ -64,6 +64,15 @@ PASSING = (
 )  # fmt: skip
 
 
+def is_of_system(error: BaseException) -> bool:
+    """Return whether an error comes from the operating system or from lack of memory, and not from a file's content.
+
+    Errors of the operating system have a number. Arrow's errors about content have none; its lack of memory is a
+    MemoryError.
+    """
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+
+
 def explain(error: OSError, remedy: str = "", where: str = "") -> str:
     """Return "PATH: FAULT (NAME). REMEDY" for an error of the system.
 

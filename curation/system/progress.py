@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from curation.errors import counted
+from curation.errors import IntegrityError, counted
 from curation.system.interrupts import before_answer
 from curation.system.steps import Count
 from curation.system.terminal import fitted, print_error, printable_line, short_number, write_event
@@ -45,10 +45,11 @@ class Phase:
         self.count_seconds = 0.0
 
     def poll(self) -> None:
-        """Count again."""
+        """Count again. A count that fails is that of before: an interrupted phase may have lost its folder."""
         before = time.perf_counter()
-        self.last = self._count()
-        self._first = self._first or self.last
+        with suppress(OSError, IntegrityError):
+            self.last = self._count()
+            self._first = self._first or self.last
         self.count_seconds = time.perf_counter() - before
 
     @property
@@ -178,8 +179,7 @@ class Progress:
         stop.set()
         watcher.join()
         if phase.is_shown:
-            with suppress(OSError):  # an interrupted phase may have lost its folder
-                phase.poll()
+            phase.poll()
             self.ended(phase, is_complete)
 
     def began(self, phase: Phase) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
 
 from curation.system.interrupts import check
 
@@ -46,17 +47,26 @@ class Display(Protocol):
 
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
+_loops: ContextVar[WeakSet[AbstractContextManager[None]] | None] = ContextVar("loops", default=None)
 _reads = threading.local()  # of a task
 
 
 @contextmanager
 def shown_by(display: Display | None) -> Iterator[None]:
-    """Show the slow loops of the block on a display."""
-    token = _display.set(display)
+    """Show the slow loops of the block on a display.
+
+    A loop that an error leaves is not over: the traceback, which a notebook keeps, has its generator. The end of the
+    block ends its thread.
+    """
+    loops: WeakSet[AbstractContextManager[None]] = WeakSet()
+    tokens = _display.set(display), _loops.set(loops)
     try:
         yield
     finally:
-        _display.reset(token)
+        _display.reset(tokens[0])
+        _loops.reset(tokens[1])
+        for loop in [*loops]:
+            loop.__exit__(GeneratorExit, GeneratorExit(), None)
 
 
 def each(
@@ -80,7 +90,10 @@ def each(
         return Count(done, bytes=size_done if size else None, share=size_done / all_bytes if all_bytes else None)
 
     known = total or (len(items) if isinstance(items, Sized) else 0)
-    with watching(label, known, count, unit, is_loop=True):
+    watched, loops = watching(label, known, count, unit, is_loop=True), _loops.get()
+    if loops is not None:
+        loops.add(watched)
+    with watched:
         for item in items:
             check()
             yield item

@@ -128,7 +128,8 @@ def test_a_stopped_run_is_reused_and_ends_in_the_same_bytes(place: Place, monkey
     with open_reused(place.folder / "stopped", place.recipe(bound=1), place.folder / "x", Progress()) as reused:
         [found] = reused.stages[1]
         assert len(found.files) > 2 and found.bits == -1
-    place.run("stopped")  # the finished slices are not repeated, and the identity has no `reuse`
+    report = place.run("stopped")  # the finished slices are not repeated, and the identity has no `reuse`
+    assert report["reused_from"] == str(place.old) and report["stages"][1]["lines"][-1].endswith(f"from {place.old}")
     assert read == [] and files_of(place.folder / "stopped") == files_of(place.fresh)
 
 

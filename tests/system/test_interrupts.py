@@ -141,6 +141,26 @@ def test_the_line_of_the_end_is_printed_once(monkeypatch: pytest.MonkeyPatch):
     assert printed == ["ended with 143"] * 2 and not interrupts.take_last_line()
 
 
+FORKED = """
+import os, signal
+from curation.system import interrupts
+
+interrupts.install()
+interrupts.begin_writing()
+child = os.fork()
+if not child:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(7)
+status = os.waitpid(child, 0)[1]
+assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM, status
+"""
+
+
+def test_a_signal_of_a_forked_child_is_none_of_its_parent(tmp_path: Path):
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 TWICE = """
 import os, signal, sys, threading, time
 from curation.__main__ import command

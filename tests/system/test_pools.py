@@ -5,7 +5,11 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,7 @@ from curation.engine import load_engine
 from curation.planning import arguments, memory
 from curation.planning.memory import Limit, choose, needs, needs_in_processes
 from curation.system import pools
+from curation.system.cluster import pool_of_processes, process_pool
 from curation.system.pools import threads_of_processes
 
 GIB = 1 << 30
@@ -85,3 +90,19 @@ def test_sixteen_processors_are_used_as_processes_if_memory_allows(monkeypatch: 
     assert chosen.workers == 32 and chosen.needed_bytes == expected + 5 * memory.FILE_BYTES
     few = choose([Limit("resident", memory.MACHINE, GIB, GIB)], 32, 1 << 20, 1 << 20, scheduler="auto")
     assert few.workers < 16 and few.needed_bytes == needs("resident", few.workers, 1 << 20, 1 << 20)
+
+
+def stop_itself(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.slow("an interrupt ends a run whose worker processes are stopped")
+@pytest.mark.parametrize("pool", [lambda: process_pool(1), lambda: pool_of_processes([2])])
+def test_stopped_workers_end_with_an_interrupted_run(pool: Callable[[], Any]):
+    process = 0
+    with suppress(KeyboardInterrupt), pool() as workers:
+        process = workers.submit(place, 0).result()[1]
+        workers.submit(stop_itself, 0)
+        os.waitid(os.P_PID, process, os.WSTOPPED)
+        raise KeyboardInterrupt
+    assert process and not Path(f"/proc/{process}").exists()

@@ -18,6 +18,7 @@ import pytest
 
 import curation
 from curation.cli import main
+from curation.errors import IntegrityError
 from curation.running.run import run
 from curation.system import interrupts, progress
 from curation.system.files import numbered_path
@@ -195,6 +196,27 @@ def test_a_loop_counts_its_steps_and_is_a_safe_point(monkeypatch: pytest.MonkeyP
     assert list(watched.counts) == ["adding", "spelling"] and len(watched.counts["spelling"]) == 1
     with pytest.raises(interrupts.Interrupted):  # without a display too
         next(each([1], "x", "y"))
+
+
+@pytest.mark.parametrize("display", [Lines, Bars])
+def test_a_loop_that_an_error_left_ends_with_its_block(display: type[Progress]):
+    before = threading.active_count()
+    loop = each([1], "dividing", "number")  # this frame keeps it, as a traceback does
+    with shown_by(display()):
+        next(loop)
+        assert threading.active_count() > before
+    assert threading.active_count() == before
+    assert list(loop) == []  # goes on
+
+
+def test_a_count_that_fails_neither_hides_the_error_nor_goes_on():
+    def count() -> Count:
+        raise IntegrityError("its folder is gone")
+
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError), Bars().watch("x", 1, count):
+        _ = 1 / 0
+    assert threading.active_count() == before
 
 
 def test_a_loop_frees_an_item_before_the_next_one():

@@ -28,8 +28,9 @@ from curation.reading.formats.csv_dialect import (
 )
 from curation.reading.formats.csv_rows import REPEATED, Row, Rows
 from curation.reading.source_files import MARK_BYTES, QUOTE, FileRange, SourceFile, encoding_by_mark
-from curation.reading.streams import DamageError, is_of_system
+from curation.reading.streams import DamageError
 from curation.reading.urls import shown
+from curation.system.os_errors import is_of_system
 
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 

@@ -23,8 +23,9 @@ from curation.reading.formats.base import PROBED_RECORDS, ColumnFormat, Piece
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.remote import refuse_local
 from curation.reading.source_files import FileRange, SourceFile
-from curation.reading.streams import DamageError, is_of_system, open_raw, open_stream
+from curation.reading.streams import DamageError, open_raw, open_stream
 from curation.reading.urls import is_remote, shown
+from curation.system.os_errors import is_of_system
 
 log = logging.getLogger(__name__)
 FOOTER_END = 4 + len(FILE_MAGIC)  # bytes after the footer: its length and the magic
