@@ -173,9 +173,8 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         del frame
         started = time.perf_counter()
     if empty:
-        schema = schema_of(task.slice.columns)
-        for name, kind in _added_before(task).items():
-            schema = schema.append(pa.field(name, arrow_type(kind)))
+        added = [(name, arrow_type(kind)) for name, kind in _added_before(task).items()]
+        schema = pa.schema([*schema_of(task.slice.columns), *added])
         yield task.engine.from_arrow(schema.empty_table())
 
 
@@ -202,9 +201,10 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         record.ids.add_frame(engine, batch.frame)
         record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
         add_records(record.others, batch.others)
-        record.filled += [
-            name for name in task.slice.columns if name not in record.filled and batch.frame[name].count()
-        ]
+        empty = dict.fromkeys(task.slice.columns)
+        for name in record.filled:
+            del empty[name]
+        record.filled += [name for name in empty if batch.frame[name].count()]
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
         del batch

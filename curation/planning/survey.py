@@ -486,8 +486,8 @@ def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Sur
     measured.id_bytes = length / len(kept) if len(kept) else 8.0
     added = added_columns(chain.recipe.stages)
     schema = document_schema([], chain.recipe.stages, splits=bool(chain.recipe.output.splits))
-    for name in [name for name in chunk.columns if name not in added]:
-        schema = schema.append(pa.field(name, pa.large_string()))
+    carried = [pa.field(name, pa.large_string()) for name in chunk.columns if name not in added]
+    schema = pa.schema([*schema, *carried])
     sink, started = pa.BufferOutputStream(), time.perf_counter()
     write_table(sink, in_schema(documents, schema), document_options(schema))
     measured.documents_bytes = sink.tell()
