@@ -163,7 +163,8 @@ def prepare_stages(context: RunContext, segment: Segment) -> dict[int, Stage]:
 
 def _check_files(context: RunContext, numbers: Sequence[int]) -> None:
     recipe = context.plan.recipe
-    names = [recipe.stage_names[number] for number in numbers]
+    stage_names = recipe.stage_names
+    names = [stage_names[number] for number in numbers]
     check_stage_files(names, [recipe.stages[number] for number in numbers], context.plan.stage_files)
 
 
