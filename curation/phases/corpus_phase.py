@@ -37,7 +37,7 @@ from curation.stages.corpus.written_columns import WrittenColumns, columns_folde
 from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
-from curation.system.files import commit, file_sha256, make_folder, remove, sync_folder
+from curation.system.files import commit, file_sha256, make_folder, make_folders, remove, sync_folder
 from curation.system.interrupts import check as check_interrupts
 from curation.system.sealed import read_sealed, write_sealed
 from curation.system.steps import Count
@@ -150,20 +150,23 @@ def segment_folder(context: RunContext, number: int) -> Path:
 
 
 def prepare_stages(context: RunContext, segment: Segment) -> dict[int, Stage]:
-    """Return the stages of a segment, prepared for its tasks, by stage number; each has a folder for its files."""
+    """Return the stages of a segment, prepared for its tasks, by stage number; each that has `prepare` has a folder for
+    its files."""
     numbers = (*segment.row_stages, *segment.corpus_stages)
     _check_files(context, numbers)
-    stages = {}
-    for number in numbers:
-        folder = context.work / f"prepared-{number}"
-        make_folder(folder)
-        stages[number] = prepare_stage(context.plan.recipe.stages[number], folder)
-    return stages
+    stages = {number: context.plan.recipe.stages[number] for number in numbers}
+    prepared = [number for number, stage in stages.items() if type(stage).prepare is not Stage.prepare]
+    folders = [context.work / f"prepared-{number}" for number in prepared]
+    make_folders(folders)
+    return stages | {
+        number: prepare_stage(stages[number], folder) for number, folder in zip(prepared, folders, strict=True)
+    }
 
 
 def _check_files(context: RunContext, numbers: Sequence[int]) -> None:
     recipe = context.plan.recipe
-    names = [recipe.stage_names[number] for number in numbers]
+    stage_names = recipe.stage_names
+    names = [stage_names[number] for number in numbers]
     check_stage_files(names, [recipe.stages[number] for number in numbers], context.plan.stage_files)
 
 

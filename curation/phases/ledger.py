@@ -176,7 +176,7 @@ def _add(total: SliceRecord, record: SliceRecord) -> None:
     total.lengths = total.lengths or Tally()
     total.lengths.add(record.lengths or Tally())
     total.ids.add(np.array(record.ids.hashes, np.uint64), record.ids.modulus)
-    total.filled += [name for name in record.filled if name not in total.filled]
+    total.filled = list(dict.fromkeys(total.filled + record.filled))
 
 
 def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> None:

@@ -79,6 +79,7 @@ class _Task(NamedTuple):
     slice: Slice
     engine: Engine
 
+    removed: pa.Schema  # of the removed rows
     stages: dict[int, Stage]  # of the segment
     keys: dict[int, list[dict[str, np.dtype]]]  # the dtypes of each stage's keys, from its first batch on
 
@@ -93,8 +94,10 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     `urls` are the URLs of the slice's file ranges with their secrets; empty if no URL has a secret.
     """
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
-    task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
-    names = [plan.recipe.stage_names[k] for k in task.numbers]
+    own_slice = with_urls(plan.slices[number], urls)
+    task = _Task(plan, job, own_slice, load_engine(job.engine), _removed_schema(plan), stages, {})
+    stage_names = plan.recipe.stage_names
+    names = [stage_names[k] for k in task.numbers]
     facts = facts_of_stages(names, [stages[k] for k in task.numbers])
     if job.before is None:
         facts |= facts_of_files(part.file for part in task.slice.ranges)
@@ -107,7 +110,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     with (
         commit_all(*paths) as (documents, keys, removed, rejected, *more),
         PartitionWriter(documents, keys) as partition,
-        TableFile(removed, _removed_schema(plan)) as removed_file,
+        TableFile(removed, task.removed) as removed_file,
         open(rejected, "wb") as rejected_file,
         SliceNotes(
             task.engine, plan.recipe, dict(zip(noted_suffixes, more, strict=False)), task.slice.columns
@@ -173,9 +176,8 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         del frame
         started = time.perf_counter()
     if empty:
-        schema = schema_of(task.slice.columns)
-        for name, kind in _added_before(task).items():
-            schema = schema.append(pa.field(name, arrow_type(kind)))
+        added = [(name, arrow_type(kind)) for name, kind in _added_before(task).items()]
+        schema = pa.schema([*schema_of(task.slice.columns), *added])
         yield task.engine.from_arrow(schema.empty_table())
 
 
@@ -202,9 +204,10 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         record.ids.add_frame(engine, batch.frame)
         record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
         add_records(record.others, batch.others)
-        record.filled += [
-            name for name in task.slice.columns if name not in record.filled and batch.frame[name].count()
-        ]
+        empty = dict.fromkeys(task.slice.columns)
+        for name in record.filled:
+            del empty[name]
+        record.filled += [name for name in empty if batch.frame[name].count()]
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
         del batch
@@ -274,11 +277,10 @@ def _note_removed(
     dropped = ~verdict.kept
     if not dropped.any():
         return
-    schema = _removed_schema(task.plan)
+    schema, known = task.removed, {*frame.columns}
     names = [ROW, ID]
-    if TEXT in schema.names:
-        added = AddedColumns.of(task.plan.slices.carried, task.plan.recipe.stages).documents.names
-        names += [TEXT, *(name for name in added if name in frame.columns)]
+    if task.plan.recipe.output.keeps_removed_text:
+        names += [TEXT, *(name for name in schema.names if name in known and name not in (ROW, ID, TEXT))]
     gone = task.engine.filter_rows(frame[list(dict.fromkeys([*names, TEXT, *task.slice.columns]))], dropped)
     bound = verdict.broken_bounds()[dropped]
     notes.candidates.add(task.engine, stage, gone, verdict, bound)

@@ -25,7 +25,7 @@ from curation.stages.outcome import Outcome
 from curation.system.files import numbered_path
 
 VALUES = ".values.arrow"  # suffix of files
-STAGE, OTHERS = "stage", "others"
+STAGE, OTHERS, ORDER = "stage", "others", "order"
 MAX_VALUE = 2**31 - 1  # larger measures are stored as this one
 SEED = 0
 
@@ -82,34 +82,66 @@ def drawn_positions(total: int, limit: int) -> np.ndarray:
     return edges[:-1] + (seeded_hashes(np.arange(count), SEED) % width.astype(np.uint64)).astype(np.int64)
 
 
-def rows_at(reached: ReachedRows, positions: np.ndarray) -> pa.Table:
-    """Return the rows at positions (ascending) among all documents that reached a filter."""
-    ends = np.cumsum(reached.counts)
-    slices = np.searchsorted(ends, positions, side="right")
-    tables = []
-    for number in np.unique(slices).tolist():
-        own = positions[slices == number] - (ends[number] - reached.counts[number])
-        table, rows = _open(reached, number)
-        tables.append(table.take(pa.array(rows[own])))
-    return pa.concat_tables(tables)
+class WantedRows(NamedTuple):
+    """Rows of a filter to read.
+
+    reached    the rows of the filter
+    places     documents as (slice, row), which may have reached it
+    positions  int64, ascending: among all documents that reached it
+    """
+
+    reached: ReachedRows
+    places: Sequence[tuple[int, int]]
+    positions: np.ndarray
 
 
-def rows_of(reached: ReachedRows, places: Sequence[tuple[int, int]]) -> tuple[np.ndarray, pa.Table | None]:
-    """Return which of some documents, as (slice, row), reached a filter (bool), and their rows in this order; None for
-    no rows."""
-    asked, found, tables = np.array(places, np.int64).reshape(-1, 2), np.zeros(len(places), bool), []
-    for number in np.unique(asked[:, 0]).tolist():
-        own = np.flatnonzero(asked[:, 0] == number)
-        table, rows = _open(reached, number)
-        stored = table.column(ROW).to_numpy()[rows]
-        at = np.minimum(np.searchsorted(stored, asked[own, 1]), max(len(stored) - 1, 0))
-        is_there = stored[at] == asked[own, 1] if len(stored) else np.zeros(len(own), bool)
-        found[own] = is_there
-        tables.append(table.take(pa.array(rows[at[is_there]])).append_column("asked", pa.array(own[is_there])))
-    return found, pa.concat_tables(tables).sort_by("asked").drop_columns("asked") if tables else None
+def read_rows(wanted: Sequence[WantedRows]) -> list[tuple[np.ndarray, pa.Table]]:
+    """Return for each filter which of its `places` reached it (bool), and a table of their rows in this order, followed
+    by those at its `positions`. Each file is opened once for all filters."""
+    ends = [np.cumsum(each.reached.counts) for each in wanted]
+    found = [np.zeros(len(each.places), bool) for each in wanted]
+    tables: list[list[pa.Table]] = [[] for _ in wanted]
+    for (folder, number), asking in _by_file(wanted, ends).items():
+        batches = _batches_by_stage(folder, number)
+        for k in asking:
+            own = pa.Table.from_batches(batches[wanted[k].reached.stage])
+            tables[k].append(_taken(own, number, wanted[k], int(ends[k][number]), found[k]))
+    return [
+        (is_there, pa.concat_tables(parts).sort_by(ORDER).drop_columns(ORDER))
+        for is_there, parts in zip(found, tables, strict=True)
+    ]
 
 
-def _open(reached: ReachedRows, number: int) -> tuple[pa.Table, np.ndarray]:
-    """The table of a slice, and the positions of the rows of the filter in it, in the order of `row`."""
-    table = open_partition(numbered_path(reached.folder, number, VALUES))
-    return table, np.flatnonzero(table.column(STAGE).to_numpy() == reached.stage)
+def _by_file(wanted: Sequence[WantedRows], ends: Sequence[np.ndarray]) -> dict[tuple[Path, int], list[int]]:
+    """The files, as the folder of a segment and the number of a slice, and which of `wanted` have rows in them."""
+    files: dict[tuple[Path, int], list[int]] = {}
+    for k, (reached, places, positions) in enumerate(wanted):
+        drawn = np.searchsorted(ends[k], positions, side="right").tolist()
+        for number in sorted({*drawn, *(number for number, _ in places)}):
+            if reached.counts[number]:
+                files.setdefault((reached.folder, number), []).append(k)
+    return files
+
+
+def _batches_by_stage(folder: Path, number: int) -> dict[int, list[pa.RecordBatch]]:
+    """The batches of a slice, each of which has rows of one filter, in the order of `row`."""
+    batches: dict[int, list[pa.RecordBatch]] = {}
+    for batch in open_partition(numbered_path(folder, number, VALUES)).to_batches():
+        batches.setdefault(batch.column(STAGE)[0].as_py(), []).append(batch)
+    return batches
+
+
+def _taken(own: pa.Table, number: int, wanted: WantedRows, end: int, found: np.ndarray) -> pa.Table:
+    """The wanted rows of a slice, with their order. `found` gets the places that are there. `own` has all rows of the
+    slice, the last ones of the first `end` rows of the filter."""
+    _, places, positions = wanted
+    stored = own.column(ROW).to_numpy()
+    asked = np.array([k for k, (of, _) in enumerate(places) if of == number], np.int64)
+    rows = np.array([places[k][1] for k in asked], np.int64)
+    at = np.minimum(np.searchsorted(stored, rows), len(stored) - 1)
+    is_there = stored[at] == rows
+    found[asked] = is_there
+    first, last = np.searchsorted(positions, [end - len(own), end]).tolist()
+    drawn = positions[first:last] - (end - len(own))
+    order = np.concatenate([asked[is_there], np.arange(first, last) + len(places)])
+    return own.take(pa.array(np.concatenate([at[is_there], drawn]))).append_column(ORDER, pa.array(order))

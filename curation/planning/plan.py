@@ -42,8 +42,7 @@ from curation.reading.source_files import RESERVED, Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import COLLECTED, WORK, check_inputs, check_names, plan_path
-from curation.stages.base import added_columns
-from curation.stages.checks import check_announced, stage_errors
+from curation.stages.checks import check_arguments, check_columns, stage_errors
 from curation.stages.own_code import check_class, files_of, stage_for_job
 
 LANGUAGE_COLUMNS = ("language", "language_probability")  # of a language stage with its default column
@@ -161,9 +160,11 @@ def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
 
     RecipeError, InputError or StageError for a stage whose columns, files or settings do not fit the inputs.
     """
-    for stage in recipe.stages:
+    for stage in {type(stage): stage for stage in reversed(recipe.stages)}.values():
         check_class(stage)
-        check_announced(stage)
+        check_arguments(stage)
+    for stage in recipe.stages:
+        check_columns(stage)
     _check_columns(recipe)
     inputs, stage_files = input_names(recipe.input), {}
     for number, (name, stage) in enumerate(zip(recipe.stage_names, recipe.stages, strict=True)):
@@ -178,11 +179,12 @@ def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
 
 def _check_columns(recipe: Recipe) -> None:
     """RecipeError if a stage reads a column that an input lacks and no earlier stage writes."""
+    earlier: dict[str, str] = {}
+    carried = [(name, entry, {*entry.output_columns}) for name, entry in entries_by_name(recipe.input).items()]
     for number, stage in enumerate(recipe.stages):
-        earlier = added_columns(recipe.stages[:number])
         for column in stage.reads():
-            for name, entry in entries_by_name(recipe.input).items():
-                if column not in earlier and column not in entry.output_columns:
+            for name, entry, own in carried if column not in earlier else ():
+                if column not in own:
                     carry = f"columns: [{column}] to the input"
                     if isinstance(entry.columns, dict):
                         carry = f"{column}: {column} to the columns of the input"
@@ -191,6 +193,7 @@ def _check_columns(recipe: Recipe) -> None:
                         f"stage {recipe.stage_names[number]} reads the column {column!r}, which the input {name} "
                         f"({shown(entry.path)}) does not carry{advice}"
                     )
+        earlier |= stage.writes()
 
 
 def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carry: str) -> str:

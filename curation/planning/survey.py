@@ -30,7 +30,7 @@ from curation.planning.lost_groups import (
     warn_of_lost_groups,
     warn_of_strings,
 )
-from curation.planning.null_columns import null_column, without_text
+from curation.planning.null_columns import null_columns, without_text
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import Segment, cut_segments
 from curation.reading.excerpts import Excerpt, draw_excerpts
@@ -237,15 +237,15 @@ def kept_share(recipe: Recipe, survey: Survey) -> float:
 
 def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
     """Warnings for carried columns that no sampled document has."""
-    seen: dict[tuple[str, str], bool] = {}
+    seen: dict[str, dict[str, bool]] = {}
     for excerpt in excerpts:
+        own = seen.setdefault(excerpt.file.source, {})
         for column in excerpt.file.carried if len(excerpt.table) else ():
-            has_values = excerpt.table.column(column).null_count < len(excerpt.table)
-            seen[excerpt.file.source, column] = has_values or seen.get((excerpt.file.source, column), False)
-    for (name, column), has_values in seen.items():
-        if not has_values:
-            file = next(excerpt.file for excerpt in excerpts if excerpt.file.source == name)
-            yield null_column(name, column, file, "sampled document")
+            own[column] = excerpt.table.column(column).null_count < len(excerpt.table) or own.get(column, False)
+    files = {excerpt.file.source: excerpt.file for excerpt in reversed(excerpts)}
+    for name, columns in seen.items():
+        empty = [column for column, has_values in columns.items() if not has_values]
+        yield from null_columns(name, empty, files[name], "sampled document")
 
 
 def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
@@ -485,8 +485,8 @@ def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Sur
     measured.id_bytes = length / len(kept) if len(kept) else 8.0
     added = added_columns(chain.recipe.stages)
     schema = document_schema([], chain.recipe.stages, splits=bool(chain.recipe.output.splits))
-    for name in [name for name in chunk.columns if name not in added]:
-        schema = schema.append(pa.field(name, pa.large_string()))
+    carried = [pa.field(name, pa.large_string()) for name in chunk.columns if name not in added]
+    schema = pa.schema([*schema, *carried])
     sink, started = pa.BufferOutputStream(), time.perf_counter()
     write_table(sink, in_schema(documents, schema), document_options(schema))
     measured.documents_bytes = sink.tell()

@@ -36,6 +36,7 @@ LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
 EXPONENT = orjson.dumps(1e300).decode()[1:-3]  # as orjson writes it: e+ or e
 LONG_FLOAT = re.compile(r"\de\+?(?:1[89]|[2-9]\d|[1-9]\d\d)(?!\d)")  # 1e18 or more
 LONG_DIGITS = 19
+MAX_KERNEL_COLUMNS = 64  # carried; the kernel reads all lines once for each, orjson once for all
 NO_JSON = re.compile("NaN|Infinity")  # numbers that `json.dumps` of Python writes
 
 
@@ -243,8 +244,11 @@ def parse_lines(
         status[status == jsonl.PLAIN] = jsonl.UNUSUAL  # the key may be a dotted path, which only `look_up` follows
     rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)
     columns = [pa.array(rows, pa.int64()), parsed.id, parsed.text]
-    types = file.types
-    for column, name in file.carried.items():
+    types, fields = file.types, file.carried
+    if len(fields) > MAX_KERNEL_COLUMNS:
+        columns += [pa.nulls(lines, pa.large_string())] * len(fields)
+        fields, status[status == jsonl.PLAIN] = {}, jsonl.UNUSUAL
+    for column, name in fields.items():
         carried, known = _carried(data, starts, name, status)
         known &= column not in types  # `parse_record` checks the value
         columns.append(carried)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from curation.errors import nearest
@@ -52,13 +53,16 @@ def check_columns(chosen: Sequence[str], raw: bool, carried: Sequence[str], adde
     carried  columns of the inputs
     added    columns that stages and splits add
     """
+    in_raw, counts = {*DOCUMENT_COLUMNS, *carried}, Counter(chosen)
+    known = in_raw | {*added}
     for name in chosen:
-        if name not in (known := (*DOCUMENT_COLUMNS, *carried, *added)):
-            raise ValueError(f"output.export_columns: the documents have no column {name!r}{nearest(name, known)}")
-        if raw and name in added and name not in carried:
+        if name not in known:
+            names = (*DOCUMENT_COLUMNS, *carried, *added)
+            raise ValueError(f"output.export_columns: the documents have no column {name!r}{nearest(name, names)}")
+        if raw and name not in in_raw:
             raise ValueError(
                 f"output.export_columns: the run adds {name!r}, so the documents in raw/ do not have it. Leave it or "
                 "output.raw out"
             )
-        if chosen.count(name) > 1:
+        if counts[name] > 1:
             raise ValueError(f"output.export_columns has {name!r} twice")

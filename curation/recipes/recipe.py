@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
@@ -235,9 +235,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         check_words(self.words)
         stages = [with_words(with_tokenizer(s, self.tokenizer.name), self.words) for s in self.stages]
         msgspec.structs.force_setattr(self, "stages", stages)
-        for name in self.stage_names:
-            if self.stage_names.count(name) > 1:
-                raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")
+        if twice := [name for name, count in Counter(self.stage_names).items() if count > 1]:
+            raise ValueError(f"two stages are named {twice[0]!r}; set name: of each to a different value")
         self._check_columns()
         self._check_weights()
         check_mix(self.stages, self.stage_names, self.input, self.tokenizer, bool(self.output.formats))
@@ -258,18 +257,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """ValueError for an input with a column that a stage writes, and for a column with two types."""
         types = self.column_types
         for entry in self.input if types else ():
+            own_types = entry.types
             for name in entry.carried:
-                if (own := entry.types.get(name, "string")) != types.get(name, "string"):
+                if (own := own_types.get(name, "string")) != types.get(name, "string"):
                     raise ValueError(
                         f"columns of {shown(entry.path)} has {name!r} with the type {own}, and another input with the "
                         f"type {types[name]}. Declare the same type"
                     )
-        for entry, stage in itertools.product(self.input, self.stages):
+        written = {name: stage.kind for stage in reversed(self.stages) for name in stage.writes()}
+        for entry in self.input if written else ():
             for name, field in entry.carried.items():
-                if name in stage.writes():
+                if name in written:
                     raise ValueError(
-                        f"columns of {shown(entry.path)} has {name!r}, which the stage {stage.kind} writes; leave it "
-                        f"out, give it another name, such as columns: {{input_{name}: {field}}}, or change the "
+                        f"columns of {shown(entry.path)} has {name!r}, which the stage {written[name]} writes; leave "
+                        f"it out, give it another name, such as columns: {{input_{name}: {field}}}, or change the "
                         "settings of the stage"
                     )
         for entry in self.input if self.output.splits else ():

@@ -5,14 +5,15 @@ for a group; and the paths of rules in such settings."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from curation.errors import near_or_nothing, nearest
 from curation.measures import is_measure, near_measure
-from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, reasons_of, rules_of_entry
+from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, numbers_by_key, reasons_of, rules_of_entry
 from curation.rules.grammar import OTHER
 from curation.rules.groups import GroupedRule, groups_in, of_different_groups
 from curation.stages import Filter, Stage
@@ -124,15 +125,23 @@ def bound_paths(name: str, stage: Stage, rules: Sequence[Rule], value: str = "")
         grouped = [each for each in rules_of_entry(entries[number]) if isinstance(each, GroupedRule)]
         own = [found for each in grouped if (found := each.of_group(_place(each, value))) is not None]
     taken = {*Filter.__struct_fields__} - {"words"} if not value else set()
-    return [".".join([*parts, key]) if (key := _key_of(rule, own, taken)) else "" for rule in rules]
+    by_key = numbers_by_key(own)
+    only = cache(lambda key, side: _only(fitting(own, key, side, by_key.get(key, ()))))
+    keys = [_key_of(rule, own, taken, only) for rule in rules]
+    return [".".join([*parts, key]) if key else "" for key in keys]
 
 
-def _key_of(rule: Rule, known: Sequence[Rule], taken: Set[str]) -> str:
-    """The first key by which settings of the bounds of a rule find this rule alone; "" without one."""
+def _only(numbers: Sequence[int]) -> int | None:
+    return numbers[0] if len(numbers) == 1 else None
+
+
+def _key_of(rule: Rule, known: Sequence[Rule], taken: Set[str], only: Callable[[str, str], int | None]) -> str:
+    """The first key by which settings of the bounds of a rule find this rule alone; "" without one. `only` returns the
+    number of the rule that a key and a bound name alone."""
     sides = [side for side, bound in zip(("min", "max"), rule.bounds, strict=True) if math.isfinite(bound)]
     for key in rule.keys:
-        fits = [] if key in taken or _has_syntax(key) else [fitting(known, key, side) for side in sides]
-        if fits and all(len(numbers) == 1 and _same(known[numbers[0]], rule) for numbers in fits):
+        fits = [] if key in taken or _has_syntax(key) else [only(key, side) for side in sides]
+        if fits and all(number is not None and _same(known[number], rule) for number in fits):
             return key
     return ""
 

@@ -18,7 +18,7 @@ import orjson
 from curation.errors import InputError, counted
 from curation.phases.ledger import SliceRecord
 from curation.phases.repeated_ids import IdSample
-from curation.planning.null_columns import null_column, without_text
+from curation.planning.null_columns import null_columns, without_text
 from curation.reading import shown
 from curation.reading.documents import NULL_TEXT, too_large
 from curation.reading.formats import format_of
@@ -92,9 +92,8 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
     filled = {column for _, record in own for column in record.filled}
     if not any(record.documents_read - record.rejected for _, record in own):
         return
-    for column in own[0][0].columns:
-        if column not in filled:
-            yield null_column(name, column, own[0][0].ranges[0].file, "document")
+    empty = [column for column in own[0][0].columns if column not in filled]
+    yield from null_columns(name, empty, own[0][0].ranges[0].file, "document")
 
 
 def _without_text(name: str, own: Sequence[Read]) -> Iterator[str]:

@@ -34,10 +34,11 @@ class LostByInput:
 
     def add_duplicates(self, plan: Plan, removed: Sequence[RemovedRows]) -> None:
         """Add what corpus stages removed."""
+        stage_names = plan.recipe.stage_names
         for rows in removed:
             for name, low, high in input_spans(plan.slices, rows.partitions):
                 bounds = np.searchsorted(rows.row, np.array([low, high], rows.row.dtype)).tolist()
-                key = plan.recipe.stage_names[rows.stage], rows.reason
+                key = stage_names[rows.stage], rows.reason
                 self.removed.setdefault(name, Counter())[key] += bounds[1] - bounds[0]
 
     def add_languages(self, counts: Iterable[tuple[str, str, str, int]]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,17 +20,17 @@ from curation.measures import highest_ratio
 from curation.phases.measured_rows import (
     OTHERS,
     ReachedRows,
+    WantedRows,
     drawn_positions,
     group_column,
-    rows_at,
-    rows_of,
+    read_rows,
 )
 from curation.recipes.recipe import Recipe
 from curation.recipes.rule_settings import bound_paths
 from curation.rules.decide import Rule
 from curation.rules.group_tallies import tallies_of_groups
 from curation.rules.groups import GroupedRule, Groups, bounds_measures, groups_in
-from curation.stages import RowStage
+from curation.stages import RowStage, Stage
 from curation.stages.measured_rules import measured_rules, names_of, rules_of
 from curation.stages.outcome import StageCount
 
@@ -55,12 +55,16 @@ def sample_measures(
     """
     numbers = sum(len(names_of(measured_rules(recipe.stages[reached.stage]))) for reached in filters)
     limit = min(MAX_ROWS, MAX_NUMBERS // max(numbers, 1))
+    names, filters = recipe.stage_names, [reached for reached in filters if reached.counts.any()]
+    stages = [reached.stage for reached in filters]
+    shown = [_shown(texts, names[stage], offsets) for stage in stages]
+    wanted = [
+        WantedRows(reached, [*places.values()], drawn_positions(int(reached.counts.sum()), limit))
+        for reached, places in zip(filters, shown, strict=True)
+    ]
     return [
-        _sampled(
-            recipe, reached, counts[reached.stage], _shown(texts, recipe.stage_names[reached.stage], offsets), limit
-        )
-        for reached in filters
-        if reached.counts.any()
+        _sampled(names[k], recipe.stages[k], counts[k], places, each, rows)
+        for k, places, each, rows in zip(stages, shown, wanted, read_rows(wanted), strict=True)
     ]
 
 
@@ -78,17 +82,14 @@ def _shown(texts: Mapping[str, Any], stage: str, offsets: np.ndarray) -> dict[st
 
 
 def _sampled(
-    recipe: Recipe, reached: ReachedRows, count: StageCount, shown: Mapping[str, tuple[int, int]], limit: int
-) -> dict[str, Any]:
-    stage, name = recipe.stages[reached.stage], recipe.stage_names[reached.stage]
+    name: str, stage: Stage, count: StageCount, shown: Iterable[str], wanted: WantedRows,
+    read: tuple[np.ndarray, pa.Table],
+) -> dict[str, Any]:  # fmt: skip
+    found, table = read
     assert isinstance(stage, RowStage)
     every = rules_of(stage)
     rules = [*filter(bounds_measures, every)]
     names, columns = names_of(rules), groups_in(every)
-    positions = drawn_positions(int(reached.counts.sum()), limit)
-    found, first = rows_of(reached, [*shown.values()])
-    tables = [table for table in (first, rows_at(reached, positions)) if table is not None]
-    table = pa.concat_tables(tables)
     own = {column: table.column(column).to_numpy() for column in table.column_names}
     measures = {measure: own[measure].astype(np.int64) for measure in names}
     fixed = own[OTHERS].astype(bool)
@@ -104,8 +105,8 @@ def _sampled(
         places.append(place)
     return {
         "stage": name,
-        "documents": int(reached.counts.sum()),
-        "drawn": len(positions),
+        "documents": int(wanted.reached.counts.sum()),
+        "drawn": len(wanted.positions),
         "shown": [key for key, is_there in zip(shown, found.tolist(), strict=True) if is_there],
         "measures": names,
         "groups": [[groups.name(group) for group in largest[groups]] for groups in columns],

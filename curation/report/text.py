@@ -31,7 +31,8 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
     documents, stages = content["documents"], content["stages"]
     finds = [stage for stage in stages if stage.get("finds_duplicates", stage.get("compares"))]
     duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in finds}
-    short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
+    settings = content["recipe"]["stages"]
+    short = [stage["reasons"].get(SHORT, 0) for stage, own in zip(stages, settings, strict=True) if _has_short(own)]
     result: dict[str, Any] = {
         "original": documents["read"],
         "duplicates_removed": sum(duplicates.values()),
@@ -51,11 +52,9 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _reasons(content: dict[str, Any], name: str) -> list[str]:
-    """The reasons of a stage's rules in the recipe, including reasons of count 0."""
-    names = [stage["name"] for stage in content["stages"]]
-    rules = content["recipe"]["stages"][names.index(name)].get("rules", [])
-    return [rule.get("reason", "") for rule in rules if isinstance(rule, dict)]
+def _has_short(stage: dict[str, Any]) -> bool:
+    """Whether a rule of a stage in the recipe has the reason `short`."""
+    return any(rule.get("reason") == SHORT for rule in stage.get("rules", []) if isinstance(rule, dict))
 
 
 def missing_documents(content: dict[str, Any]) -> list[str]:

@@ -481,10 +481,19 @@ def _only_fit(rules: Sequence[Rule], key: str, condition: str, name: str) -> int
     return fits[0]
 
 
-def fitting(rules: Sequence[Rule], key: str, condition: str = "") -> list[int]:
+def numbers_by_key(rules: Sequence[Rule]) -> dict[str, list[int]]:
+    """Return the indexes of the rules with each key."""
+    found: dict[str, list[int]] = {}
+    for number, rule in enumerate(rules):
+        for key in dict.fromkeys(rule.keys):
+            found.setdefault(key, []).append(number)
+    return found
+
+
+def fitting(rules: Sequence[Rule], key: str, condition: str = "", having: Sequence[int] | None = None) -> list[int]:
     """Return the indexes of the rules with `key` as reason, measure, ratio or column. Of several, return those with the
-    bound `condition`; of several of these, those with the reason `key`."""
-    fits = [number for number, rule in enumerate(rules) if key in rule.keys]
+    bound `condition`; of several of these, those with the reason `key`. `having`: the indexes of `numbers_by_key`."""
+    fits = [number for number, rule in enumerate(rules) if key in rule.keys] if having is None else [*having]
     fits = [number for number in fits if condition in rules[number].conditions] or fits
     return ([number for number in fits if rules[number].name == key] or fits) if len(fits) > 1 else fits
 
@@ -502,5 +511,5 @@ def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
 
 __all__ = [
     "OFF", "RULE_SETS", "SET_NAMES", "Bounds", "Rule", "Verdict", "decide", "expand_rules", "fitting", "keys_of",
-    "reasons_of", "rules_of_entry",
+    "numbers_by_key", "reasons_of", "rules_of_entry",
 ]  # fmt: skip

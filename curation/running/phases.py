@@ -205,7 +205,8 @@ def _run_segment(
         stages={number: stage_for_job(stage) for number, stage in prepared.items()},
         reused={number: scores for number, scores in context.reused.stages.items() if number in segment.row_stages},
     )
-    names = [context.plan.recipe.stage_names[k] for k in segment.row_stages]
+    stage_names = context.plan.recipe.stage_names
+    names = [stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
 
     def arguments(number: int) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ write one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -331,11 +332,12 @@ def noted_columns(stages: Sequence[Stage]) -> dict[str, str]:
 
 def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:
     """Return a name per stage of (name, kind): its name, or else its kind, with a number if stages share the kind."""
-    kinds = [kind for _, kind in stages]
-    return [
-        name or (f"{kind}_{kinds[:number].count(kind) + 1}" if kinds.count(kind) > 1 else kind)
-        for number, (name, kind) in enumerate(stages)
-    ]
+    counts, seen = Counter(kind for _, kind in stages), Counter[str]()
+    names = []
+    for name, kind in stages:
+        seen[kind] += 1
+        names.append(name or (f"{kind}_{seen[kind]}" if counts[kind] > 1 else kind))
+    return names
 
 
 def counts_line(counts: Mapping[str, int], shown: int = SHOWN_COUNTS) -> str:

@@ -54,10 +54,14 @@ def stage_errors(stage: Stage) -> Iterator[None]:
 
 
 def check_announced(stage: Stage) -> None:
-    """Check the arguments of methods, `reads()` and `writes()`. StageError for a method that cannot be called with the
-    arguments of the base class; RecipeError for values that are not names of columns and Arrow types."""
+    """Check the arguments of methods, `reads()` and `writes()`, as `check_arguments` and `check_columns` do."""
+    check_arguments(stage)
+    check_columns(stage)
+
+
+def check_columns(stage: Stage) -> None:
+    """Raise RecipeError if `reads()` and `writes()` are not names of columns and Arrow types."""
     with stage_errors(stage):
-        _check_arguments(stage)
         reads, writes = stage.reads(), stage.writes()
     if isinstance(reads, str) or not all(isinstance(name, str) for name in reads):
         raise RecipeError(f"{stage_label(stage)}: reads() must return names of columns as a tuple, not {reads!r}")
@@ -76,6 +80,13 @@ def check_announced(stage: Stage) -> None:
                 f"{stage_label(stage)}: writes() gives the column {name} the type {kind!r}, which Arrow does not know. "
                 "Use int64, double, bool, large_string, or int8[n] for vectors of n dimensions"
             ) from None
+
+
+def check_arguments(stage: Stage) -> None:
+    """Raise StageError for a method that cannot be called with the arguments of the base class. The stages of a class
+    have the same methods."""
+    with stage_errors(stage):
+        _check_arguments(stage)
 
 
 def _check_arguments(stage: Stage) -> None:

@@ -16,7 +16,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -302,6 +302,15 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
+
+
+def make_folders(folders: Sequence[Path]) -> None:
+    """Create folders with one parent, as `make_folder` does, and sync it once."""
+    if missing := [folder for folder in folders if not folder.is_dir()]:
+        make_folder(missing[0].parent)
+        for folder in missing:
+            folder.mkdir(exist_ok=True)
+        sync_folder(missing[0].parent)
 
 
 def begin_sync(descriptor: int) -> None:

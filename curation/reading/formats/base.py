@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -204,14 +205,14 @@ class ColumnFormat(Format):
 
 def _check_names(names: Sequence[str], file: SourceFile) -> None:
     """Raise InputError where a required column is missing or not unique."""
-    where = shown(file.path)
+    where, counts = shown(file.path), Counter(names)
     for column in (file.text_column, file.id_column, *file.carried.values()):
-        if names.count(column) > 1:
-            raise InputError(f"{where} has {names.count(column)} columns named {column!r}; rename all but one")
-        if column not in names and column != file.id_column:
+        if counts[column] > 1:
+            raise InputError(f"{where} has {counts[column]} columns named {column!r}; rename all but one")
+        if column not in counts and column != file.id_column:
             option = "text_column" if column == file.text_column else "columns"
             near = near_or_nothing(column, names) or "."
-            if column.rpartition(".")[0].partition(".")[0] in names:
+            if column.rpartition(".")[0].partition(".")[0] in counts:
                 near = ". Only JSON Lines have dotted paths into nested fields: write the field to a column of its own."
             raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}{near} {SET[option]}")
 

@@ -42,7 +42,8 @@ class _Batch:
         self.file, self.names, self.types = file, names, file.types
         self.width = len(names)
         wanted = (file.id_column, file.text_column, *file.carried.values())
-        self.places = [names.index(name) if name in names else -1 for name in wanted]
+        places = {name: place for place, name in enumerate(names)}
+        self.places = [places.get(name, -1) for name in wanted]
         self.clear(0)
 
     def clear(self, row: int) -> None:

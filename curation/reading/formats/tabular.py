@@ -57,16 +57,16 @@ def _wanted(names: list[str], file: SourceFile) -> list[str]:
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
     """Convert a table or batch of the file to documents. `row`, `line`: number of its first row in slice and file."""
-    names = table.schema.names
+    places = {name: place for place, name in enumerate(table.schema.names)}
     rows = table.num_rows
-    if file.id_column in names:
-        ids = as_strings(table.column(names.index(file.id_column)))
+    if file.id_column in places:
+        ids = as_strings(table.column(places[file.id_column]))
     else:
         ids = pa.nulls(rows, pa.large_string())
-    columns = {ID: ids, TEXT: as_strings(table.column(names.index(file.text_column)))}
-    columns |= {name: _carried(table.column(names.index(field)), field, file) for name, field in file.carried.items()}
-    if file.label and REJECTED in names:
-        columns[REJECTED] = as_strings(table.column(names.index(REJECTED)))
+    columns = {ID: ids, TEXT: as_strings(table.column(places[file.text_column]))}
+    columns |= {name: _carried(table.column(places[field]), field, file) for name, field in file.carried.items()}
+    if file.label and REJECTED in places:
+        columns[REJECTED] = as_strings(table.column(places[REJECTED]))
     kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes, file.types)
     return Documents(kept, rejected, rows, rows)
 

@@ -37,9 +37,11 @@ class Sliders:
         self.rules: dict[str, dict[Key, int]] = {}
         stages = {stage["name"]: stage for stage in content["stages"]}
         encoded: list[bytes] = []
+        size = 0
         for entry in content.get("measured", []):
             found = orjson.dumps(entry | _counts(stages[entry["stage"]]))
-            if sum(map(len, encoded)) + len(found) > DATA_BYTES:
+            size += len(found)
+            if size > DATA_BYTES:
                 break
             self.filters[entry["stage"]] = len(encoded)
             self.rules[entry["stage"]] = {_key(entry, rule): place for place, rule in enumerate(entry["rules"])}

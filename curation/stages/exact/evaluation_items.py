@@ -139,6 +139,8 @@ def read_items(
     sources = [probe(file) for file in files]
     names = tuple(dict.fromkeys(file.source for file in sources))
     shown_files = tuple(dict.fromkeys(shown(file.path) for file in sources))
+    set_of = {name: number for number, name in enumerate(names)}
+    file_of = {name: number for number, name in enumerate(shown_files)}
     places: list[np.ndarray] = [np.zeros((0, 4), np.int64)]
     hashes, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     answers: list[str] = []
@@ -149,7 +151,7 @@ def read_items(
             text = compared_text(engine, engine.from_arrow(table)[TEXT], settings)
             batch, offsets = engine.shingles(text, settings.ngram, False)
             own = np.full((len(table), 4), BY_NGRAMS, np.int64)
-            own[:, 0], own[:, 1], own[:, 2] = names.index(file.source), shown_files.index(shown(file.path)), numbers
+            own[:, 0], own[:, 1], own[:, 2] = set_of[file.source], file_of[shown(file.path)], numbers
             told = _answers(engine, table, settings, answer_column)
             few = engine.measure(text, ("words",))["words"] < settings.ngram
             texts = engine.to_arrow(text.to_frame(TEXT)).column(TEXT).combine_chunks().filter(pa.array(few))

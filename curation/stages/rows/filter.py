@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -126,12 +126,13 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         """The rules on a regular expression or a list, by the column of its count: the reason, which then ends in
         `_matches` or `_listed`, and a number from 2 on for further rules of the same reason."""
         found: dict[str, Rule] = {}
+        seen = Counter[str]()
         for rule in expand_rules(self.rules):
             if rule.matches is not None or rule.listed is not None:
                 suffix = "_listed" if rule.matches is None else "_matches"
                 name = rule.name.removesuffix(suffix) + suffix
-                same = sum(re.sub(r"_\d+$", "", other) == name for other in found)
-                found[f"{name}_{same + 1}" if same else name] = rule
+                seen[name] += 1
+                found[f"{name}_{seen[name]}" if seen[name] > 1 else name] = rule
         return found
 
     def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -239,10 +240,10 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         by_rule = np.bincount(number, minlength=rules).tolist()
         characters = np.bincount(number, judged.measures["characters"][cut], rules).astype(np.int64).tolist()
         details = {"units": units, CUT_UNITS: sum(by_rule), CUT_CHARACTERS: sum(characters)}
-        names = [rule.name for rule in judged.rules]
-        for place, (name, count, size) in enumerate(zip(names, by_rule, characters, strict=True)):
-            same = names[:place].count(name)
-            own = f"{name}_{same + 1}" if same else name
+        seen = Counter[str]()
+        for rule, count, size in zip(judged.rules, by_rule, characters, strict=True):
+            seen[rule.name] += 1
+            own = f"{rule.name}_{seen[rule.name]}" if seen[rule.name] > 1 else rule.name
             details |= {f"{CUT_UNITS}/{own}": count, f"{CUT_CHARACTERS}/{own}": size}
         return details
 
@@ -253,7 +254,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         units = engine.split_units(frame[TEXT], self.unit, False)
         contents = engine.to_arrow(units.frame).column(TEXT).to_pylist()
         broken = self._judged(engine, engine.split_units(frame[TEXT], self.unit, self.strip)).broken
-        numbers = [k for k, rule in enumerate(expand_unit_rules(self.rules)) if reason in (rule.name, TOO_MUCH)]
+        numbers = {k for k, rule in enumerate(expand_unit_rules(self.rules)) if reason in (rule.name, TOO_MUCH)}
         spans, place = [], 0
         for content, number in zip(contents, broken.tolist(), strict=True):
             place = text.index(content, place)

@@ -171,8 +171,9 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     def check(self, inputs: Sequence[str]) -> None:
         if self.by == SOURCE:
+            known = {*inputs}
             for name in self._names:
-                if name not in inputs:
+                if name not in known:
                     raise RecipeError(f"mix: weights has {name!r}, but no input has that name{nearest(name, inputs)}")
         if self.tokens:
             self._load_tokenizer()
@@ -180,8 +181,9 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def check_order(self, earlier: Sequence[Stage]) -> None:
         """RecipeError for a weight of a group that the stage which writes `by` never writes."""
         values = next((stage.values_of(self.by) for stage in reversed(earlier) if self.by in stage.writes()), ())
+        known = {*values}
         for name in self._names if values else ():
-            if name not in values:
+            if name not in known:
                 raise RecipeError(f"mix: weights has {name!r}, but no {self.by} has that name{nearest(name, values)}")
 
     def _load_tokenizer(self) -> Tokenizer:
