@@ -60,11 +60,12 @@ FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-110
 16B37-16B38 16B44 16E98 1BC9F 1DA88
 """
 MARKS = "".join("-".join(rf"\x{{{code}}}" for code in codes.split("-")) for codes in END_MARKS.split())
-# Two letters, so that `J.` and `3.` are not counted. Hindi and French may have a space before the mark. White space or
-# the end of the text follows, except after marks of Chinese and Japanese.
+# Two letters, so that `J.` and `3.` are not counted. In Malayalam a zero-width character may follow them, in Hindi and
+# French a space. White space or the end of the text follows, but not in Chinese and Japanese, and not after two word
+# spaces of Ethiopic, which are written for its full stop.
 SENTENCE_END = (
-    rf"[\p{{L}}\p{{M}}]{{2}}(?:\p{{Z}}?[{MARKS}][\p{{Pe}}\p{{Pf}}\"']*(?:[\s\p{{Z}}]|$)"
-    r"|[\x{3002}\x{FF01}\x{FF1F}\x{FF61}])"
+    rf"[\p{{L}}\p{{M}}]{{2}}(?:\p{{Cf}}?\p{{Z}}?[{MARKS}][\p{{Pe}}\p{{Pf}}\"']*(?:[\s\p{{Z}}]|$)"
+    r"|[\x{3002}\x{FF01}\x{FF1F}\x{FF61}]|\x{1361}\x{1361})"
 )
 
 

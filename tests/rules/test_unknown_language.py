@@ -58,7 +58,7 @@ def test_ends_of_sentences_are_those_of_the_plain_definition():
     }
     made = {
         "Dr. J. Roe came.": 2, "он 3. мая.": 1, "ok!» ok?) ok.com ok .": 3, "है । क्या ?": 2, "你好。好吗？「好」。": 2,
-        "ab\u3000.\u3000c": 1, "a.b.": 0, "한국어입니다.\n": 1,
+        "ab\u3000.\u3000c": 1, "a.b.": 0, "한국어입니다.\n": 1, "ആണ്\u200c. ab\u00ad\u200c.": 1, "እዮም፡፡እዮም፡እዩ": 1,
     }  # fmt: skip
     texts = [*made, *NASTY, *real_documents(20)]
     found = count_matches(pa.chunked_array([texts], pa.large_string()), SENTENCE_END).tolist()
