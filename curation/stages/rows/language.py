@@ -27,7 +27,7 @@ REASONS = ("language", "language_probability")
 MAX_UNSURE_SHARE = 0.05  # of the documents in a wanted language; above it the report warns
 MIN_PROBABILITY = 0.65
 UNLABELLED = "none"  # in counts by language
-MAX_UNLABELLED_SHARE, MIN_UNLABELLED = 0.1, 10  # of all documents, and of them; above both a warning
+MAX_UNLABELLED_SHARE, MIN_UNLABELLED = 0.2, 10  # of all documents, and of them; above both a warning
 SHOWN_REASONS = 5
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
