@@ -141,7 +141,7 @@ def _effect(stage: StageEstimate) -> str:
 
 def _effects(stage: StageEstimate) -> list[str]:
     """The lines on the effect of a stage: of all documents, and for each column of the groups in the sample."""
-    lines = [line] if (line := _effect(stage)) else []
+    lines = [line for line in (_effect(stage), stage.unlabelled) if line]
     for column in dict.fromkeys(entry.column for entry in stage.groups):
         own = [entry for entry in stage.groups if entry.column == column]
         total = sum(entry.documents for entry in own)

@@ -34,7 +34,6 @@ from curation.recipes.exports import is_one_file
 from curation.run_folder.partitions import Numbering, Partitions
 from curation.run_folder.scores import kept_stages
 from curation.stages.corpus.key_ranges import read_cell, write_cells
-from curation.stages.rows.language import language_column
 from curation.system.files import commit, make_folder, numbered_path
 from curation.system.sealed import read_sealed, write_sealed
 from curation.tasks.context import RunContext
@@ -175,8 +174,8 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             kept_ids = [KeptIds(folder) for folder in job.removed.kept_ids]
             name = f"removed/{item.name}"
             record["digests"] = {name: store.write(job.folder / "removed", item, kept_ids)}
-            if column := language_column(recipe.stages):
-                record["lost"] = lost_by_language(job.folder / name, column)
+            stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))
+            record["lost"] = lost_by_language(job.folder / name, stages)
         case "rejected":
             numbering = Numbering(plan.slices, job.removed.offsets)
             segment = job.removed.segments[0]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation.arrays import cut_spans
@@ -23,9 +22,11 @@ from curation.phases.locations import LocationTable, name_of
 from curation.phases.removed_texts import FILE_BYTES, REMOVED_OUTPUT, SIZE, AddedColumns, Store, Texts
 from curation.reading.source_files import Slice
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition
+from curation.stages import Stage
 from curation.stages.corpus.saved_index import SavedIndex
 from curation.stages.corpus.stored_drops import distinct_file
 from curation.stages.corpus.stored_notes import notes_folder
+from curation.stages.rows.language import UNLABELLED, Language, language_column
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
@@ -258,14 +259,22 @@ def _duplicates_of_slice(
     return pa.table(columns, schema=schema), positions
 
 
-def lost_by_language(path: Path, column: str) -> list[tuple[str, str, str, int]]:
-    """Return the documents of a file of `removed/` by language, stage and reason; none if it lacks the column."""
+def lost_by_language(path: Path, stages: Mapping[str, Stage]) -> list[tuple[str, str, str, int]]:
+    """Return the documents of a file of `removed/` by language, stage and reason, those without a label as UNLABELLED;
+    none if it lacks the column. `stages`: name -> stage of the recipe."""
+    column = language_column([*stages.values()])
     names = [column, "stage", "reason"]
-    if not {*names} <= {*pq.read_schema(path).names}:
+    if not column or not {*names} <= {*pq.read_schema(path).names}:
         return []
     counts = pq.read_table(path, columns=names).group_by(names).aggregate([([], "count_all")])
-    counts = counts.filter(pc.is_valid(counts.column(column)))
-    return [*zip(*(counts.column(name).to_pylist() for name in (*names, "count_all")), strict=True)]
+    places = {name: place for place, name in enumerate(stages)}
+    labels = max(places[name] for name, stage in stages.items() if isinstance(stage, Language))
+    rows = zip(*(counts.column(name).to_pylist() for name in (*names, "count_all")), strict=True)
+    return [
+        (language or UNLABELLED, stage, reason, documents)
+        for language, stage, reason, documents in rows
+        if language or places[stage] >= labels  # stages before have removed documents that nothing has labelled
+    ]
 
 
 def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_before: int) -> bytes:

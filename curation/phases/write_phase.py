@@ -32,7 +32,7 @@ from curation.run_folder.documents import document_options, document_schema, in_
 from curation.run_folder.partitions import Partitions, open_partition, with_ids
 from curation.stages import Stage
 from curation.stages.base import added_columns
-from curation.stages.rows.language import language_column
+from curation.stages.rows.language import UNLABELLED, language_column
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 from curation.system.sealed import write_sealed
@@ -189,7 +189,7 @@ def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
     if not (column := language_column(stages)):
         return Counter()
     counts = pc.value_counts(table.column(column).combine_chunks())
-    names = (name or "none" for name in counts.field("values").to_pylist())
+    names = (name or UNLABELLED for name in counts.field("values").to_pylist())
     return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 
 

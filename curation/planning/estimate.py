@@ -40,6 +40,7 @@ from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
 from curation.stages import CorpusStage
+from curation.stages.rows.language import unlabelled_line
 from curation.system.files import local_output
 from curation.system.html_table import html_table
 from curation.system.progress import Progress
@@ -66,6 +67,7 @@ class StageEstimate(msgspec.Struct, kw_only=True):
     documents_in, documents_out, edited   documents; null for a corpus stage, whose effect a sample cannot show
     reasons               reason -> documents removed
     groups                for each column the groups in the sample, those with the most documents first
+    unlabelled            what becomes of documents without a label of a language, in a sentence; "" if all have one
     """
 
     name: str
@@ -76,6 +78,7 @@ class StageEstimate(msgspec.Struct, kw_only=True):
     edited: int | None = None
     reasons: dict[str, int] = {}
     groups: list[GroupEstimate] = []
+    unlabelled: str = ""
 
 
 class MemoryNeed(msgspec.Struct, kw_only=True):
@@ -221,6 +224,8 @@ def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
             entry.edited = round(sampled.edited)
             entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
             entry.groups = _groups(sampled)
+        if sampled.unlabelled:
+            entry.unlabelled = unlabelled_line(sampled.documents_in, sampled.unlabelled, sampled.lost)
         estimates.append(entry)
     return estimates
 

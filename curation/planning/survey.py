@@ -7,6 +7,7 @@ Corpus stages compare all documents, so a sample cannot show what they remove: t
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
@@ -40,7 +41,6 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.doubts import order_advice, recipe_warnings
 from curation.recipes.recipe import Recipe
-from curation.rules.decide import Verdict
 from curation.rules.groups import groups_in
 from curation.run_folder.documents import document_options, document_schema, in_schema
 from curation.run_folder.partitions import with_ids
@@ -48,6 +48,8 @@ from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
 from curation.stages.checks import stage_errors
 from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
+from curation.stages.outcome import Outcome
+from curation.stages.rows.language import Language, unlabelled_warning
 from curation.system.system_folders import system_folder
 
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
@@ -93,6 +95,8 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     groups                                         documents of each group of a corpus stage that has groups
     by_group                                       (column, group) with rules of its own -> documents, and how many of
                                                    them are removed
+    unlabelled, lost                               documents without a label of a language, and how many of them are
+                                                   removed by stage and reason; only of the last `language` stage
     """
 
     name: str
@@ -104,6 +108,8 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     seconds: float = 0
     groups: dict[str, float] = {}
     by_group: dict[tuple[str, str], tuple[float, float]] = {}
+    unlabelled: float = 0
+    lost: dict[tuple[str, str], float] = {}
 
 
 class Sampled(msgspec.Struct, kw_only=True):
@@ -217,7 +223,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     lost += survey.losses.warning(tokenizer.name) if tokenizer else []
     doubts = [*recipe_warnings(recipe), *order_advice(recipe)]
     doubts += [*_null_columns(excerpts), *_without_text(excerpts)]
-    survey.warnings = [*doubts, *_missing_groups(recipe, survey), *lost]
+    survey.warnings = [*doubts, *_missing_groups(recipe, survey), *lost, *_unlabelled(recipe, survey)]
     return survey
 
 
@@ -261,6 +267,12 @@ def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
         if isinstance(stage, CorpusStage) and sampled.groups:
             with stage_errors(stage):
                 yield from stage.group_warnings(sampled.groups)
+
+
+def _unlabelled(recipe: Recipe, survey: Survey) -> Iterator[str]:
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
+        if isinstance(stage, Language):
+            yield from unlabelled_warning(stage, sampled.name, sampled.documents_in, sampled.unlabelled)
 
 
 def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int) -> Sampled:
@@ -403,10 +415,12 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
     for name, seconds in measured.seconds.items():
         survey.seconds[name] += seconds * scale * (copies if name in ("write", "tokenize") else 1)
     for stage, more in zip(survey.stages, measured.stages, strict=False):
-        for name in ("documents_in", "documents_out", "edited", "seconds"):
+        for name in ("documents_in", "documents_out", "edited", "seconds", "unlabelled"):
             setattr(stage, name, getattr(stage, name) + getattr(more, name) * scale)
         for reason, count in more.reasons.items():
             stage.reasons[reason] = stage.reasons.get(reason, 0) + count * scale
+        for cause, count in more.lost.items():
+            stage.lost[cause] = stage.lost.get(cause, 0) + count * scale
         for group, count in more.groups.items():
             stage.groups[group] = stage.groups.get(group, 0) + count * scale
         for key, (documents, removed) in more.by_group.items():
@@ -424,12 +438,16 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
     measured.documents, measured.text_bytes = len(chunk.table), _text_bytes(chunk.table)
     frame = engine.from_arrow(chunk.table)
     lost: dict[int, tuple[str, str]] = {}  # row of the chunk -> stage and reason
+    unlabelled: dict[int, np.ndarray] = {}  # stage `language` -> rows of the chunk without a label
     rows = np.arange(len(chunk.table))  # of the frame
     for segment in chain.segments:
         for number in segment.row_stages:
             stage, before = cast(RowStage, chain.stages[number]), frame
-            frame, verdict = _apply_row_stage(engine, before, stage, measured.stages[number])
-            if verdict is not None:
+            frame, outcome = _apply_row_stage(engine, before, stage, measured.stages[number])
+            if isinstance(stage, Language):
+                is_null = outcome.columns[stage.column].is_null()
+                unlabelled = {number: rows[is_null.to_numpy(zero_copy_only=False)]}
+            if (verdict := outcome.verdict) is not None:
                 gone = np.flatnonzero(~verdict.kept)
                 measured.removed_bytes += int(engine.byte_lengths(before[TEXT])[gone].sum())
                 for place in gone.tolist():
@@ -448,6 +466,9 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
             ones = {name: np.ones(len(frame), np.int64) for name in comparing.writes()}  # a sample has no groups
             frame = engine.with_columns(frame, ones) if ones else frame
         measured.segments[segment.number] = size
+    for number, without in unlabelled.items():
+        causes = Counter(lost[row] for row in without.tolist() if row in lost)
+        measured.stages[number].unlabelled, measured.stages[number].lost = len(without), dict(causes)
     for number, entry in enumerate(measured.stages):
         measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds
     _measure_outputs(chain, chunk, engine.to_arrow(frame), measured)
@@ -458,10 +479,8 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
     return measured
 
 
-def _apply_row_stage(
-    engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey
-) -> tuple[Frame, Verdict | None]:
-    """The frame after the stage, and its verdict."""
+def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, Outcome]:
+    """The frame after the stage, and its outcome."""
     survey.documents_in = len(frame)
     started = time.perf_counter()
     frame, outcome = apply_stage(engine, frame, stage)
@@ -474,7 +493,7 @@ def _apply_row_stage(
             counts, gone = np.bincount(numbers), np.bincount(numbers, ~outcome.verdict.kept)
             for number in np.flatnonzero(counts).tolist():
                 survey.by_group[groups.column, groups.name(number)] = float(counts[number]), float(gone[number])
-    return frame, outcome.verdict
+    return frame, outcome
 
 
 def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Survey) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from curation.phases.removed import RemovedRows
     from curation.planning.stored_plan import Plan
 from curation.planning.lost_groups import Group, Reason
+from curation.stages import Language, Stage
+from curation.stages.outcome import StageCount
+from curation.stages.rows.language import UNLABELLED, unlabelled_line, unlabelled_warning
 
 
 class LostByInput:
@@ -63,3 +66,16 @@ def largest(removed: Mapping[str, Counter[Reason]]) -> dict[str, dict[str, Any]]
             (stage, reason), documents = min(counts.items(), key=lambda entry: (-entry[1], entry[0]))
             found[name] = {"stage": stage, "reason": reason, "documents": documents}
     return found
+
+
+def report_unlabelled(
+    stages: Sequence[Stage], counts: Sequence[StageCount], lines: Sequence[list[str]],
+    removed: Mapping[tuple[str, str], int],
+) -> list[str]:  # fmt: skip
+    """Add the line on documents without a label to those of the last `language` stage, and return its warning."""
+    for stage, count, own in reversed([*zip(stages, counts, lines, strict=True)]):
+        if isinstance(stage, Language):
+            number = count.details.get(UNLABELLED, 0)
+            own += [unlabelled_line(count.documents_in, number, removed)] if number else []
+            return unlabelled_warning(stage, count.name, count.documents_in, number)
+    return []

@@ -30,6 +30,7 @@ from curation.recipes.recipe import Output, as_builtins
 from curation.report.card import write_card
 from curation.report.html import as_html
 from curation.report.input_warnings import emptiness, warn_of_inputs
+from curation.report.lost_by_input import report_unlabelled
 from curation.report.text import funnel_line, numbers
 from curation.rules.grammar import Rule
 from curation.rules.tallies import SHARES, Tally
@@ -69,7 +70,7 @@ def build(
     output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms;
                     `untokenised`, documents without tokens; `texts`, samples; `measured`, of each filter; `lost`,
                     warnings about groups of documents; `largest`, the reasons that remove most documents of each
-                    input and language
+                    input and language; `unlabelled`, stage and reason -> removed documents without a language
     digests         path -> SHA-256 of the outputs that are already written
     """
     plan, folder = context.plan, context.folder
@@ -85,7 +86,8 @@ def build(
     if "megatron" in plan.recipe.output.formats:
         digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
     digests |= form_digests(forms, folder)
-    lines = [[*own, *before_and_after(count, tokens)] for own, count in zip(lines, stages, strict=True)]
+    shown = [[*own, *before_and_after(count, tokens)] for own, count in zip(lines, stages, strict=True)]
+    unlabelled = report_unlabelled(plan.recipe.stages, stages, shown, output_records["unlabelled"])
     rejected = folder / "rejected.jsonl"
     content = {
         "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),
@@ -100,7 +102,7 @@ def build(
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [
             as_report(count, own, *_rules(stage)) | {"share": _share(count.documents_out, documents["read"])}
-            for stage, count, own in zip(plan.recipe.stages, stages, lines, strict=True)
+            for stage, count, own in zip(plan.recipe.stages, stages, shown, strict=True)
         ],
         "sources": contributions(
             plan.recipe.input,
@@ -115,6 +117,7 @@ def build(
             *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
             *emptiness(documents, stages, slices, records, rejected),
             *output_records["lost"],
+            *unlabelled,
             *recipe_warnings(plan.recipe),
             *warnings(stages),
             *(line for stage, count in zip(plan.recipe.stages, stages, strict=True) for line in stage.warnings(count)),

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule set `fineweb2`: bounds and stop words of 1,929 languages, and those of Gopher and FineWeb for English.
+"""The rule sets `fineweb2` and `gopher_multilingual`: bounds and stop words of 1,929 languages, and those of Gopher and
+FineWeb for English.
 
 Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), in
 `curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`. As in
 datatrove, words that are only marks do not count for the number and the mean length of words.
+
+Some of the lists of stop words do not fit prose, since bots wrote much of the text that they are from, and a label can
+be wrong. So `gopher_multilingual`, which is not published elsewhere, also keeps text whose sentences end
+(docs/decisions/0124-judge-unknown-languages-by-sentences.md).
 """
 
 from __future__ import annotations
@@ -38,6 +43,12 @@ SHARED = (
 )  # fmt: skip
 DUPLICATE_CHARACTERS, MAX_DUPLICATE_CHARACTERS = ("duplicate_line_characters", "line_characters"), 0.1
 STOP_WORDS, PUNCTUATED = "stop_words", "too_few_punctuated_lines"
+UNKNOWN = "und"  # of ISO 639-3: the group of documents whose language is not known
+SENTENCE_ENDS = "too_few_sentence_ends"
+MIN_ENDS, MIN_ENDS_OF_UNKNOWN = (
+    0.02,
+    0.01,
+)  # sentences of 50 words, where stop words speak against the label, and of 100
 # Marks that end a sentence, of all scripts, as in datatrove 0.10.1: code points, hexadecimal.
 END_MARKS = """
 21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6
@@ -48,15 +59,27 @@ FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-110
 1173C-1173E 11944 11946 11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5
 16B37-16B38 16B44 16E98 1BC9F 1DA88
 """
+MARKS = "".join("-".join(rf"\x{{{code}}}" for code in codes.split("-")) for codes in END_MARKS.split())
+# Two letters, so that `J.` and `3.` are not counted. In Malayalam a zero-width character may follow them, in Hindi and
+# French a space. White space or the end of the text follows, but not in Chinese and Japanese, and not after two word
+# spaces of Ethiopic, which are written for its full stop.
+SENTENCE_END = (
+    rf"[\p{{L}}\p{{M}}]{{2}}(?:\p{{Cf}}?\p{{Z}}?[{MARKS}][\p{{Pe}}\p{{Pf}}\"']*(?:[\s\p{{Z}}]|$)"
+    r"|[\x{3002}\x{FF01}\x{FF1F}\x{FF61}]|\x{1361}\x{1361})"
+)
 
 
 def grouped_by_language(rules: Sequence[Rule], english: Sequence[Rule] = ()) -> tuple[GroupedRule, ...]:
     """Return the rules of FineWeb-2 per language.
 
     rules    those of `gopher_repetition`, `fineweb` and `gopher_quality`, with the bounds of English
-    english  which of them English has, unchanged; default: all, with the words of the other languages
+    english  which of them English has, unchanged. Documents of an unknown language have the same, with the ends of
+             sentences in place of stop words. Default: English has all rules, with the words of the other languages,
+             and there is no group of documents of an unknown language
     """
-    groups = Groups(COLUMN, languages(), len(languages()), None)
+    names = languages() | ({UNKNOWN: len(languages())} if english else {})
+    groups = Groups(COLUMN, names, len(names), None)
+    ends = Rule(matches=SENTENCE_END, per="words", min=MIN_ENDS, reason=SENTENCE_ENDS) if english else None
     found: list[GroupedRule] = []
     for rule in rules:
         grouped = _by_language(groups, _without_symbols(rule))
@@ -64,15 +87,15 @@ def grouped_by_language(rules: Sequence[Rule], english: Sequence[Rule] = ()) -> 
         if rule.name == PUNCTUATED:
             found.append(_punctuated(groups, rule))
         if rule.measure == STOP_WORDS:
-            found.append(_stop_words(groups, rule))
-    return tuple(found)
+            found.append(_stop_words(groups, rule, ends))
+    return (*found, *([_of_unknown(groups, ends)] if ends else []))
 
 
 def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule, has_rule: bool) -> list[GroupedRule]:
     """The rule of all languages, without English if that does not have it; or two, if English has other words."""
     if has_rule and rule.measures == grouped.template.measures:
         return [grouped]
-    is_english = np.arange(len(grouped.member)) == groups.numbers[ENGLISH]
+    is_english = np.arange(len(grouped.member)) >= groups.numbers[ENGLISH]
     members = [(rule, grouped.member & is_english & has_rule), (grouped.template, grouped.member & ~is_english)]
     return [
         rule_of_groups(GroupedRule, groups, template, grouped.low, grouped.high, member)
@@ -81,7 +104,7 @@ def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule, has_rule: 
     ]
 
 
-def _stop_words(groups: Groups, english: Rule) -> GroupedRule:
+def _stop_words(groups: Groups, english: Rule, instead: Rule | None) -> GroupedRule:
     """The number of different stop words, for other languages than English, whose words are a measure."""
     low, high = _no_bounds(groups)
     low[: groups.numbers[ENGLISH]] = english.min
@@ -89,7 +112,14 @@ def _stop_words(groups: Groups, english: Rule) -> GroupedRule:
         number: Listed(words=tuple(words), as_=STOP_WORD) for number, words in enumerate(configuration().stop_words)
     }
     template = Rule(listed=lists[0], min_count=int(english.min), reason=english.name)
-    return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists)
+    return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists, instead=instead)
+
+
+def _of_unknown(groups: Groups, ends: Rule) -> GroupedRule:
+    """The ends of sentences, for documents of an unknown language."""
+    low, high = _no_bounds(groups)
+    low[groups.numbers[UNKNOWN]] = MIN_ENDS_OF_UNKNOWN
+    return rule_of_groups(GroupedRule, groups, ends, low, high, np.isfinite(low))
 
 
 def _without_symbols(rule: Rule) -> Rule:
@@ -105,17 +135,16 @@ def _punctuated(groups: Groups, english: Rule) -> GroupedRule:
     """The share of lines that end a sentence, for other languages than English, whose measure has no mark of India."""
     low, high = _no_bounds(groups)
     low[: groups.numbers[ENGLISH]] = _column(REASONS[PUNCTUATED], -math.inf)
-    marks = "".join("-".join(rf"\x{{{code}}}" for code in codes.split("-")) for codes in END_MARKS.split())
-    pattern = rf"(?m)[{marks}][\t\f\r\p{{Z}}]*$"
+    pattern = rf"(?m)[{MARKS}][\t\f\r\p{{Z}}]*$"
     template = Rule(matches=pattern, per="text_lines", min=english.min, reason=PUNCTUATED)
     return rule_of_groups(GroupedRule, groups, template, low, high, np.isfinite(low))
 
 
 def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
-    own = groups.numbers[ENGLISH]
+    english = groups.numbers[ENGLISH]  # those of an unknown language follow
+    others, own = slice(english), slice(english, english + 1 if rule.measure == STOP_WORDS else groups.count)
     low, high = _no_bounds(groups)
     low[own], high[own] = rule.bounds
-    others = slice(0, own)
     if rule.name in REASONS and rule.name != PUNCTUATED:
         side = low if math.isfinite(rule.min) else high
         side[others] = _column(REASONS[rule.name], -math.inf if side is low else math.inf)

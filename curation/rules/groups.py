@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.errors import RecipeError, counted, near_or_nothing
+from curation.records import TEXT
 from curation.rules.columns import has_kind
 from curation.rules.grammar import DIVIDED, KEEP, OTHER, REMOVE, Rule, divided_text
 from curation.rules.languages import near_language, parse_label, same_language
@@ -286,9 +287,15 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
     """A rule on stop words, of which each group has a list of its own.
 
     lists    group -> its list
+    instead  a rule on the text that also keeps a document; None: only stop words do
     """
 
     lists: Mapping[int, Listed]
+    instead: Rule | None = None
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return (*self.template.measures, *(self.instead.measures if self.instead else ()))
 
     @property
     def parts(self) -> tuple[Rule, ...]:
@@ -299,7 +306,8 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
     def describe(self) -> str:
         if len({*self.lists.values()}) == 1:
             return GroupedRule.describe(self)
-        return f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
+        line = f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
+        return f"{line}, or {self.instead.describe().partition(': ')[2]}" if self.instead else line
 
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
@@ -311,7 +319,12 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
             values = values / np.maximum(measures[self.per].astype(np.float64), 1.0)
         numbers = self.groups.numbers_of(columns[self.groups.column])
         within = (values >= self.low[numbers]) & (values <= self.high[numbers])
-        return values, ~within & self.member[numbers]
+        breaks = ~within & self.member[numbers]
+        if self.instead and breaks.any():  # few documents: a pattern takes more time than stop words
+            at = np.flatnonzero(breaks)
+            text = {TEXT: columns[TEXT].filter(pa.array(breaks))}
+            breaks[at] = self.instead.judge({name: measures[name][at] for name in self.instead.measures}, text)[1]
+        return values, breaks
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         numbers = self.groups.numbers_of(columns[self.groups.column])

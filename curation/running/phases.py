@@ -69,6 +69,7 @@ from curation.stages import RowStage, Stage
 from curation.stages.measured_rules import measured_rules
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
+from curation.stages.rows.language import UNLABELLED
 from curation.system.files import make_folder
 from curation.tasks.context import RunContext
 from curation.tasks.phase import run_tasks
@@ -159,6 +160,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         "untokenised": _untokenised(part_records, numbering, locations),
         "lost": texts.warn_of_lost_groups(counts, lost.groups(part_records)),
         "largest": {"sources": largest(lost.removed), "languages": largest(lost.of_languages)},
+        "unlabelled": lost.of_languages.get(UNLABELLED, {}),
     }
     return _conclude(context, counts, first, output_records, digests)
 

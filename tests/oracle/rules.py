@@ -10,7 +10,7 @@ import statistics
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 Verdict = tuple[str, float] | None
 TOP_NGRAMS = ((2, 0.20), (3, 0.18), (4, 0.16))
@@ -374,3 +374,29 @@ def _datajuicer_redpajama(text: str) -> Iterator[tuple[str, float, bool]]:
 def datajuicer_redpajama(text: str) -> Verdict:
     """Data-Juicer's bounds for the C4 part of RedPajama."""
     return _first(_datajuicer_redpajama(text))
+
+
+def sentence_ends(text: str, marks: Collection[str]) -> int:
+    """The words that end a sentence: two letters and one of the marks, and then, perhaps after quotes and brackets,
+    white space or the end of the text. One zero-width character and one space before the mark do not matter. After `。`
+    and after two word spaces of Ethiopic, anything may follow."""
+    return sum(
+        _ends_sentence(text, place, marks) for place, char in enumerate(text) if char in marks or char == "\u1361"
+    )
+
+
+def _ends_sentence(text: str, place: int, marks: Collection[str]) -> bool:
+    before = text[max(place - 4, 0) : place]
+    if (text[place] in "\u3002\uff01\uff1f\uff61" or text[place : place + 2] == 2 * "\u1361") and _are_letters(before):
+        return True
+    for category in ("Zs Zl Zp", "Cf"):
+        before = before[:-1] if before and unicodedata.category(before[-1]) in category.split() else before
+    after = place + 1
+    while after < len(text) and (text[after] in "\"'" or unicodedata.category(text[after]) in ("Pe", "Pf")):
+        after += 1
+    follows = after == len(text) or text[after] in "\t\n\f\r" or unicodedata.category(text[after])[0] == "Z"
+    return text[place] in marks and follows and _are_letters(before)
+
+
+def _are_letters(text: str) -> bool:
+    return len(text) > 1 and all(unicodedata.category(char)[0] in "LM" for char in text[-2:])

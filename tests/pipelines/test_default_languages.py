@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default recipe keeps good text of every language, and the English documents that Gopher's rules keep."""
+"""The default recipe keeps good text of every language, and the English documents that Gopher's rules keep. Documents
+without a label are counted."""
 
 import gzip
 import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from curation.planning.estimate import estimate
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from tests.corpus import DATA
-from tests.runs import table_rows
+from tests.rules.test_unknown_language import ANY, MENU, PROSE
+from tests.runs import recipe_of, table_rows
+from tests.tools.your_language import OTHER, OWN, PAGE, REMOVED, UNKNOWN, judged, table_of
 
 MIN_CHARACTERS = 700
 
@@ -38,3 +44,44 @@ def test_good_text_of_every_language_is_kept(tmp_path: Path):
     assert {language for language in sizes if 5 * kept[language] < 4 * sizes[language]} == set()
     assert {language for language in sizes if 3 * of_gopher[language] >= sizes[language]} == {"en"}
     assert kept["en"] == of_gopher["en"]
+
+
+@pytest.mark.slow("the page on languages says what the default recipe does with each of 532 translations")
+def test_the_page_says_what_happens_to_each_language():
+    """`python -m tests.tools.your_language` writes the table."""
+    excerpts = judged()
+    assert table_of(excerpts) in PAGE.read_text("utf-8")
+    assert sum(not reason for *_, reason in excerpts) >= 500
+    made = table_of([("deu", "de", ""), ("und", "de", ""), ("und", None, ""), ("bod", None, "words_too_long")])
+    numbers = {OWN: "1 | deu", UNKNOWN: "1 | ", OTHER: "1 | ", REMOVED: "1 | bod (`words_too_long`)"}
+    assert made.endswith("".join(f"| {row} | {rest} |\n" for row, rest in numbers.items()))
+
+
+def test_a_run_and_a_plan_count_documents_without_a_label(tmp_path: Path):
+    judge = {"set": "gopher_multilingual", "other": "und", "override": ANY}
+    stages = [
+        {"kind": "filter", "name": "first", "rules": [{"measure": "words", "min": 2}]},
+        {"kind": "language", "label_probability": 0.99},
+        {"kind": "filter", "name": "judge", "rules": [judge]},
+        {"kind": "exact_dedup"},
+    ]
+    texts = [
+        *(f"{number} {PROSE}" for number in range(8)),
+        *(f"{number} {MENU}" for number in range(3)),
+        f"0 {PROSE}",
+        "",
+    ]
+    path = write_texts(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    recipe = recipe_of(path, stages=stages, output={"formats": []})
+    start = "12 of 12 documents (100%) have no label;"
+    ends = "judge (too_few_sentence_ends) 3"
+    planned = estimate(recipe, tmp_path / "out")
+    assert planned.stages[1].unlabelled == f"{start} 9 of them are kept, 3 removed: {ends}"
+    report = run(recipe, tmp_path / "out", engine="cpu", progress=False).report
+    line = f"{start} 8 of them are kept, 4 removed: {ends}, exact_dedup (exact_duplicate) 1"
+    assert report["stages"][1]["lines"][-1] == line
+    assert report["values"]["most_removed"]["none"] == {
+        "stage": "judge", "reason": "too_few_sentence_ends", "documents": 3,
+    }  # fmt: skip
+    warning = "language: 100% of the documents have no label, because no language has a probability of at least 0.99."
+    assert [sum(each.startswith(warning) for each in own) for own in (planned.warnings, report["warnings"])] == [1, 1]

@@ -16,6 +16,7 @@ import yaml
 
 from curation.recipes.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules.decide import Rule, expand_rules
+from curation.rules.fineweb2 import MIN_ENDS_OF_UNKNOWN
 from curation.rules.fineweb2_file import COLUMNS, STORED, configuration, languages
 from curation.stages import Filter
 from curation.stages.invoke import apply_stage
@@ -65,9 +66,11 @@ def german_documents() -> list[str]:
     return [*texts, *made, f"{made[2]} {made[1]}", "# ... " * 60, "\n".join(f"- {line}" for line in lines[:60])]
 
 
-def verdict_of(engine: ModuleType, texts: list[str], rules: Any, language: str = "deu_Latn") -> list[Any]:
-    """(reason, value, broken bound) of each text; None for a kept one."""
-    column = pa.array([language] * len(texts), pa.large_string())
+def verdict_of(
+    engine: ModuleType, texts: list[str], rules: Any, language: str | list[str | None] = "deu_Latn"
+) -> list[Any]:
+    """(reason, value, broken bound) of each text in a language, or each in its own; None for a kept one."""
+    column = pa.array([language] * len(texts) if isinstance(language, str) else language, pa.large_string())
     frame = engine.from_arrow(table_of(texts).append_column("language", column))
     stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules}]}).stages[0]
     verdict = apply_stage(engine, frame, stage)[1].verdict
@@ -215,17 +218,22 @@ LEFT_OUT = (FEW_MARKS, "too_many_newlines")
 
 
 def bounds_of(name: str, language: str) -> list[tuple[Any, ...]]:
-    place = languages()[language]
-    own = [rule for rule in expand_rules(name) if rule.member[place]]
+    rules = expand_rules(name)
+    place = rules[0].groups.numbers[language]
+    own = [rule for rule in rules if rule.member[place]]
     return [(rule.name, rule.measures, rule.low[place], rule.high[place]) for rule in own]
 
 
 def test_gophers_rules_in_every_language():
+    few, name = "too_few_stop_words", "gopher_multilingual"
     for language in ("deu_Latn", "cmn_Hani", "hin_Deva"):
         whole = bounds_of("fineweb2", language)
-        assert bounds_of("gopher_multilingual", language) == [rule for rule in whole if rule[0] not in LEFT_OUT]
+        own = [rule if rule[0] != few else (few, (), *rule[2:]) for rule in bounds_of(name, language)]
+        assert own == [rule for rule in whole if rule[0] not in LEFT_OUT]
     english = [(rule.name, rule.measures, *rule.bounds) for rule in expand_rules("gopher")]
-    assert bounds_of("gopher_multilingual", "eng_Latn") == english
+    assert bounds_of(name, "eng_Latn") == english
+    ends = ("too_few_sentence_ends", ("words",), MIN_ENDS_OF_UNKNOWN, np.inf)
+    assert bounds_of(name, "und") == [*(rule for rule in english if rule[0] != few), ends]
 
 
 @pytest.mark.parametrize(

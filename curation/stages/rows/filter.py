@@ -62,6 +62,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         types={"rules": "str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]]"},
     )
 
+    revision: ClassVar[int] = 2  # 2: gopher_multilingual judges by the ends of sentences where stop words cannot tell
+
     rules: str | list[str | Rule]
     tokenizer: str = ""
     words: str = ""

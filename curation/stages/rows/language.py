@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -26,6 +26,9 @@ ANY = "any"  # language
 REASONS = ("language", "language_probability")
 MAX_UNSURE_SHARE = 0.05  # of the documents in a wanted language; above it the report warns
 MIN_PROBABILITY = 0.65
+UNLABELLED = "none"  # in counts by language
+MAX_UNLABELLED_SHARE, MIN_UNLABELLED = 0.2, 10  # of all documents, and of them; above both a warning
+SHOWN_REASONS = 5
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -156,6 +159,32 @@ def language_column(stages: Sequence[Stage]) -> str:
     return next((stage.column for stage in reversed(stages) if isinstance(stage, Language)), "")
 
 
+def unlabelled_line(documents: float, unlabelled: float, removed: Mapping[tuple[str, str], float]) -> str:
+    """Return the line on the documents without a label among those that the stage has read: how many later stages
+    keep, and how many they remove by each reason. `removed`: stage and reason -> documents."""
+    gone = sum(removed.values())
+    start = f"{unlabelled:,.0f} of {documents:,.0f} documents ({unlabelled / documents:.0%}) have no label"
+    line = f"{start}; {unlabelled - gone:,.0f} of them are kept"
+    ranked = sorted(removed.items(), key=lambda pair: (-pair[1], pair[0]))
+    reasons = [f"{stage} ({reason}) {number:,.0f}" for (stage, reason), number in ranked[:SHOWN_REASONS]]
+    reasons += [f"other reasons {sum(number for _, number in ranked[SHOWN_REASONS:]):,.0f}"] * (
+        len(ranked) > len(reasons)
+    )
+    return f"{line}, {gone:,.0f} removed: {', '.join(reasons)}" if reasons else line
+
+
+def unlabelled_warning(stage: Language, name: str, documents: float, unlabelled: float) -> list[str]:
+    """Return the warning that many of the documents have no label; an empty list if few have none."""
+    if stage.keep or unlabelled < MIN_UNLABELLED or unlabelled <= documents * MAX_UNLABELLED_SHARE:
+        return []
+    cause = f"has a probability of at least {stage.label_probability:g}" if stage.label_probability else "is found"
+    return [
+        f"{name}: {unlabelled / documents:.0%} of the documents have no label, because no language {cause}. They are "
+        "short, mixed, or in a language that the model does not know. docs/your_language.md says how they are judged; "
+        "model: can be a model that knows more languages"
+    ]
+
+
 def labels_of(codes: Sequence[str], model: str, where: str) -> list[str]:
     """Return the labels of a model that languages in any form stand for. ValueError, which names the setting `where`,
     for a language that the model does not have, and for one that is listed twice."""
@@ -178,7 +207,7 @@ def check_new_column(name: str) -> None:
 
 
 def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
-    """Return the number of documents per language; "none" for those without one."""
+    """Return the number of documents per language, and of those without one."""
     numbers, counts = np.unique(label, return_counts=True)
-    names = [labels[number] if number >= 0 else "none" for number in numbers.tolist()]
+    names = [labels[number] if number >= 0 else UNLABELLED for number in numbers.tolist()]
     return dict(zip(names, counts.tolist(), strict=True))
