@@ -124,9 +124,11 @@ def load_writable(path: Path) -> np.ndarray:
 
 @_retried
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a `.npz` file. IntegrityError for another file, and for an array that is larger than the
-    bytes that the file has for it: NumPy would allocate what the header announces."""
+    """Return the arrays of a `.npz` file. IntegrityError for another file, for an array that is larger than the bytes
+    that the file has for it, and for arrays that together have more than MAX_GROWTH times the bytes of the file: NumPy
+    would allocate what the headers announce. An array without values counts as if its empty dimensions had one."""
     with reading(path):
+        left = MAX_GROWTH * path.stat().st_size
         with zipfile.ZipFile(path) as members:
             for entry in members.infolist():
                 if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -135,10 +137,11 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
                     is_first = np.lib.format.read_magic(member) == (1, 0)
                     read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
                     shape, _, dtype = read(member)
-                    size = math.prod(shape) * dtype.itemsize
-                    held = min(entry.file_size - member.tell(), MAX_GROWTH * path.stat().st_size)
+                    size = math.prod(max(length, 1) for length in shape) * dtype.itemsize
+                    held = left if 0 in shape else min(entry.file_size - member.tell(), left)
                     if size > held:
                         raise ValueError(f"{entry.filename} announces {size:,} bytes and can have {held:,}")
+                    left -= size
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
 

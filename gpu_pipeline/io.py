@@ -22,7 +22,7 @@ from curation.contract import ID, ROW, TEXT, Batch
 from curation.reading import lines, read_documents
 from curation.reading.documents import Documents
 from curation.reading.formats import format_of
-from curation.reading.formats.tabular import Parquet, open_parquet, row_groups, rows_in
+from curation.reading.formats.tabular import Parquet, decoded_row_groups, open_parquet, rows_in
 from curation.reading.locations import Location, shifted
 from curation.reading.slice_documents import groups_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
@@ -160,13 +160,14 @@ def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[Run]:
     places: list[tuple[int, int]] = []  # (file range, row group)
     size = 0
     for number, file_range in enumerate(input_slice.ranges):
-        sizes = row_groups(file_range.file)
-        for group in range(file_range.start, file_range.stop):
-            if places and size + sizes[group] > batch_bytes:
+        for group, group_bytes in enumerate(
+            decoded_row_groups(file_range, MAX_RUN_SHARE * batch_bytes), file_range.start
+        ):
+            if places and size + group_bytes > batch_bytes:
                 yield _run_of(input_slice, places, size)
                 places, size = [], 0
             places.append((number, group))
-            size += sizes[group]
+            size += group_bytes
     if places:
         yield _run_of(input_slice, places, size)
 

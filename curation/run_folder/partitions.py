@@ -28,6 +28,7 @@ from curation.system.damage import reading
 from curation.system.files import begin_sync, numbered_path
 
 MIN_KEY_ROWS = 1 << 16  # 11 MB with 21 bands
+MAX_PENDING = 16  # tables of keys. Many small ones keep the freed memory between them: 300 MB for 1,200 texts of 1 MB
 KEPT_LAYOUTS = 4096
 REMOVED_SCHEMA = pa.schema(
     [
@@ -116,13 +117,17 @@ class PartitionWriter:
         self.pending.append(pa.table({name: pa.array(values) for name, values in keys.items()}))
         if sum(map(len, self.pending)) >= MIN_KEY_ROWS:
             self._write_keys()
+        elif len(self.pending) > MAX_PENDING:
+            self.pending = [pa.concat_tables(self._nonempty()).combine_chunks()]
 
     def _write_keys(self) -> None:
         """Write the pending keys, without tables of no rows: their keys may have another type."""
-        nonempty = [table for table in self.pending if len(table)]
-        if nonempty or self.keys.writer is None:
-            self.keys.write(pa.concat_tables(nonempty or self.pending[:1]))
+        if any(map(len, self.pending)) or self.keys.writer is None:
+            self.keys.write(pa.concat_tables(self._nonempty()))
         self.pending = []
+
+    def _nonempty(self) -> list[pa.Table]:
+        return [table for table in self.pending if len(table)] or self.pending[:1]
 
     def __enter__(self) -> Self:
         return self

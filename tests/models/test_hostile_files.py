@@ -43,10 +43,10 @@ def huge(shape: str, dtype: str = "|i1") -> bytes:
     return f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
 
 
-def bomb() -> bytes:
-    """An .npz of 64 KB with an array of 64 MB of zeros."""
+def bomb(arrays: int = 1) -> bytes:
+    """An .npz of 64 KB with 64 MB of zeros in so many arrays."""
     data = io.BytesIO()
-    np.savez_compressed(data, centroids=np.zeros(64 << 20, np.int8))
+    np.savez_compressed(data, **{f"centroids{k or ''}": np.zeros((64 << 20) // arrays, np.int8) for k in range(arrays)})
     return data.getvalue()
 
 
@@ -84,6 +84,8 @@ FILES: list[tuple[str, str, bytes | Callable[[], bytes], str]] = [
     ("arrays", "c.npz", npz(huge("(4398046511104,)")), "centroids.npy announces 4,398,046,511,104 bytes and can have"),
     ("arrays", "c.npz", npz(huge(f"({1 << 70},)")), "announces 1,180,591,620,717,411,303,424 bytes and can have"),
     ("arrays", "c.npz", bomb, "centroids.npy announces 67,108,864 bytes and can have"),
+    ("arrays", "c.npz", lambda: bomb(64), ".npy announces 1,048,576 bytes and can have"),
+    ("arrays", "c.npz", npz(huge("(400000000, 0)")), "centroids.npy announces 400,000,000 bytes and can have"),
     ("arrays", "c.npz", npz(huge("(1,)", "|O")), "c.npz is damaged: "),
     ("arrays", "c.npz", npz(huge("(1,)"), compression=zipfile.ZIP_LZMA), "it is compressed in a way that NumPy does"),
     ("array", "a.npy", b"\x93NUMPY\x01\x00\x76\x00" + b"[" * 118, "a.npy is damaged: "),

@@ -9,18 +9,30 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array
+from curation.arrays import as_one_array, batch_end_at
 from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.models.vectors import as_json, is_list
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.copies import local_path
-from curation.reading.documents import REJECTED, Documents, as_strings, is_bytes, is_text, schema_of, table_rows
+from curation.reading.documents import (
+    LINES_AT_ONCE,
+    REJECTED,
+    Documents,
+    as_strings,
+    is_bytes,
+    is_text,
+    schema_of,
+    table_rows,
+)
 from curation.reading.formats.base import PROBED_RECORDS, ColumnFormat, Piece
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
+from curation.reading.parquet_pages import MIN_ROWS, Bounds, bounds_of
 from curation.reading.remote import refuse_local
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import DamageError, open_raw, open_stream
@@ -29,6 +41,8 @@ from curation.system.os_errors import is_of_system
 
 log = logging.getLogger(__name__)
 FOOTER_END = 4 + len(FILE_MAGIC)  # bytes after the footer: its length and the magic
+BUFFER_BYTES = 1 << 20
+PROBED_TEXT = 16 << 20  # of the first rows
 AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
@@ -55,6 +69,37 @@ def _wanted(names: list[str], file: SourceFile) -> list[str]:
     return list(dict.fromkeys([file.text_column, *ids, *file.carried.values(), *errors]))
 
 
+def _cut(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of at most `batch_bytes`, but at least one row, and at most LINES_AT_ONCE.
+
+    Values of a dictionary count in each row: all rows may have the longest, and a column of strings takes 2 GB. A part
+    of a batch is copied: whoever holds it would hold the whole batch while the next one is read.
+    """
+    for batch in batches:
+        yield from _pieces(batch, batch_bytes)
+        del batch
+
+
+def _pieces(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    sizes = sum((_sizes(column) for column in batch.columns), np.zeros(len(batch), np.int64))
+    ends, first = np.cumsum(sizes), 0
+    while first < len(batch):
+        last = batch_end_at(ends, first, batch_bytes, LINES_AT_ONCE)
+        piece = batch.slice(first, last - first)
+        yield piece if len(piece) == len(batch) else pa.concat_batches([piece, piece[:0]])
+        first = last
+
+
+def _sizes(column: pa.Array) -> np.ndarray:
+    """The bytes of each value: those of strings, and the mean of others."""
+    if pa.types.is_dictionary(column.type):
+        sizes = _sizes(column.dictionary)
+        return sizes[column.indices.fill_null(0).to_numpy()] if len(sizes) else np.zeros(len(column), np.int64)
+    if is_text(column.type) or is_bytes(column.type):
+        return np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
+    return np.full(len(column), column.nbytes // max(len(column), 1))
+
+
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
     """Convert a table or batch of the file to documents. `row`, `line`: number of its first row in slice and file."""
     places = {name: place for place, name in enumerate(table.schema.names)}
@@ -78,13 +123,15 @@ def _carried(column: Any, name: str, file: SourceFile) -> pa.Array:
         raise InputError(f"column {name!r} of {shown(file.path)} is {column.type}, which has no text form") from None
 
 
-def _numbered(tables: Iterator[Any], file: SourceFile, row: int, line: int) -> Iterator[Documents]:
-    """Yield the documents of consecutive tables. `row`: position of the first row; `line`: its number in the file."""
+def _numbered(
+    batches: Iterator[pa.RecordBatch], file: SourceFile, batch_bytes: int, row: int, line: int
+) -> Iterator[Documents]:
+    """Yield the documents of consecutive batches. `row`: position of the first row; `line`: its number in the file."""
     taken = 0
     try:
-        for table in tables:
-            yield _as_documents(table, file, row + taken, line + taken)
-            taken += table.num_rows
+        for batch in _cut(batches, batch_bytes):
+            yield _as_documents(batch, file, row + taken, line + taken)
+            taken += len(batch)
     except (pa.ArrowException, EOFError, OSError) as error:
         if is_of_system(error):
             raise
@@ -105,8 +152,9 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
     try:
         if is_remote(path):
             return pq.ParquetFile(pa.PythonFile(open_raw(file.path, file.planned), "r"))
-        # Not memory-mapped: truncating a mapped file kills the process. A buffer for all row groups is no faster.
-        return pq.ParquetFile(path, pre_buffer=False)
+        # Not memory-mapped: truncating a mapped file kills the process. A buffer for all row groups is no faster, and
+        # without a small one for each column, the stored bytes of a whole row group are in memory.
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
     except MemoryError:  # Arrow's is an ArrowException too
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -123,6 +171,17 @@ def row_groups(file: SourceFile) -> list[int]:
     return [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
 
 
+def decoded_row_groups(file_range: FileRange, allowed: int) -> list[int]:
+    """Return the bytes of each row group of a range: uncompressed, or, where they may be above `allowed` once they are
+    decoded, the most that they may be."""
+    file, opened = file_range.file, open_parquet(file_range.file)
+    names, sizes = _wanted(opened.schema_arrow.names, file), []
+    for group in range(file_range.start, file_range.stop):
+        most = int(_bounds_of(file, opened, range(group, group + 1), names).bytes[-1])
+        sizes.append(most if most > allowed else opened.metadata.row_group(group).total_byte_size)
+    return sizes
+
+
 def rows_in(file_range: FileRange) -> int:
     """Return the number of rows in a range of row groups, by the footer of the file."""
     metadata = open_parquet(file_range.file).metadata
@@ -130,7 +189,7 @@ def rows_in(file_range: FileRange) -> int:
 
 
 def _read_around_damage(
-    opened: pq.ParquetFile, file_range: FileRange, names: list[str], size: int, line: int, taken: int
+    opened: pq.ParquetFile, file_range: FileRange, names: list[str], batch_bytes: int, line: int, taken: int
 ) -> Iterator[Documents]:
     """Yield the rows after the first `taken`, row group by row group. Damage loses the rest of its own group only;
     other groups may be in other slices."""
@@ -138,18 +197,19 @@ def _read_around_damage(
     for group in range(file_range.start, file_range.stop):
         rows = opened.metadata.row_group(group).num_rows
         if rows > taken:
-            for documents in _numbered(_batches(opened, group, names, size, taken), file_range.file, row, line + taken):
+            batches = _batches(opened, group, names, taken)
+            for documents in _numbered(batches, file_range.file, batch_bytes, row, line + taken):
                 yield documents
                 row += documents.rows
         taken = max(0, taken - rows)
         line += rows
 
 
-def _batches(opened: pq.ParquetFile, group: int, names: list[str], size: int, taken: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a group after the first `taken`; one by one before damage, so `size` does not matter."""
+def _batches(opened: pq.ParquetFile, group: int, names: list[str], taken: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a group after the first `taken`; one by one before damage."""
     done = 0
     try:
-        for batch in opened.iter_batches(size, row_groups=[group], columns=names):
+        for batch in opened.iter_batches(MIN_ROWS, row_groups=[group], columns=names):
             done += batch.num_rows
             if done > taken:
                 yield batch.slice(batch.num_rows - (done - taken))
@@ -160,11 +220,22 @@ def _batches(opened: pq.ParquetFile, group: int, names: list[str], size: int, ta
         yield from islice(opened.iter_batches(1, row_groups=[group], columns=names), taken, None)
 
 
-def _rows_per_batch(opened: pq.ParquetFile, groups: range, batch_bytes: int) -> int:
-    metadata = [opened.metadata.row_group(group) for group in groups]
-    rows = sum(group.num_rows for group in metadata)
-    wanted = rows * batch_bytes // max(1, sum(group.total_byte_size for group in metadata))
-    return max(1, min(rows, wanted, batch_bytes))  # Arrow allocates as many rows, even for wrong counts
+def _bounded_batches(
+    file: SourceFile, opened: pq.ParquetFile, groups: range, names: list[str], batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of row groups, of which as many are decoded at once as have at most `batch_bytes`."""
+    bounds = _bounds_of(file, opened, groups, names)
+    taken, first = 0, bounds.rows_from(0, batch_bytes)
+    for batch in opened.iter_batches(first, row_groups=groups, columns=names):
+        taken += len(batch)
+        opened.reader.set_batch_size(bounds.rows_from(taken, batch_bytes))  # of the next one
+        yield batch
+        del batch
+
+
+def _bounds_of(file: SourceFile, opened: pq.ParquetFile, groups: range, names: list[str]) -> Bounds:
+    path = local_path(file)
+    return bounds_of("" if is_remote(path) else path, opened, groups, names)
 
 
 # Arrow IPC
@@ -213,6 +284,7 @@ def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
             for column in columns.columns:
                 _check_offsets(column)
             yield columns
+            del batch, columns, column  # before the next one is read
         if not _is_indexed(opened):
             _check_end(source, file)
 
@@ -276,7 +348,7 @@ class _Table(ColumnFormat):
         raise NotImplementedError
 
     def first_rows(self, file: SourceFile) -> pa.RecordBatch | None:
-        """Return at least the first PROBED_RECORDS rows, or all; None for a table without rows."""
+        """Return about the first PROBED_RECORDS rows, fewer if they are long; None for a table without rows."""
         raise NotImplementedError
 
     def columns(self, file: SourceFile) -> list[str]:
@@ -319,17 +391,16 @@ class Parquet(_Table):
             return
         groups = range(file_range.start, file_range.stop)
         line = sum(opened.metadata.row_group(group).num_rows for group in range(file_range.start))
-        size = _rows_per_batch(opened, groups, batch_bytes)
         names = _wanted(opened.schema_arrow.names, file)
         taken = 0
         try:
-            for batch in opened.iter_batches(size, row_groups=groups, columns=names):
+            for batch in _cut(_bounded_batches(file, opened, groups, names, batch_bytes), batch_bytes):
                 yield _as_documents(batch, file, taken, line + taken)
-                taken += batch.num_rows
+                taken += len(batch)
         except (pa.ArrowException, OSError) as error:
             if is_of_system(error):
                 raise
-            yield from _read_around_damage(opened, file_range, names, size, line, taken)
+            yield from _read_around_damage(opened, file_range, names, batch_bytes, line, taken)
         else:
             rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
             if taken != rows:
@@ -341,7 +412,12 @@ class Parquet(_Table):
     def first_rows(self, file: SourceFile) -> pa.RecordBatch | None:
         opened = open_parquet(file)
         names = [field.name for field in opened.schema_arrow if _is_plain(field.type)]
-        return next(opened.iter_batches(PROBED_RECORDS, columns=names), None)
+        first: list[pa.RecordBatch] = []
+        for batch in opened.iter_batches(MIN_ROWS, columns=names):
+            first.append(batch)
+            if sum(map(len, first)) >= PROBED_RECORDS or sum(each.nbytes for each in first) > PROBED_TEXT:
+                break
+        return pa.concat_batches(first) if first else None
 
     def is_divisible(self, file: SourceFile) -> bool:
         return True
@@ -380,8 +456,8 @@ class Arrow(_Table):
     start = rb"ARROW1"
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        """One batch of the file at a time. Bad rows are rejected, and so is the rest of a damaged file."""
-        return _numbered(_arrow_batches(file_range.file), file_range.file, 0, 0)
+        """One batch of the file at a time is in memory. Bad rows are rejected, and so is the rest of a damaged file."""
+        return _numbered(_arrow_batches(file_range.file), file_range.file, batch_bytes, 0, 0)
 
     def schema(self, file: SourceFile) -> pa.Schema:
         with _opened_arrow(file) as (opened, _, _):
