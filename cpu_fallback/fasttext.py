@@ -1,11 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop over one document of a fastText model, which `curation.kernels.fasttext` describes with its arrays."""
+"""The loop over one document of a fastText model, which `curation.kernels.fasttext` describes with its arrays.
+
+Sums of rows are integers, so the sum of a word that came before is one addition. `known` keeps such words of up to
+KNOWN_BYTES bytes, of any documents, one per slot: English takes about half of the time (benchmarks/LOG.md).
+
+known   (keys, sums, spare), zeros at first: four int64 per slot, the bytes of a word with its length in the last one
+        of 24, and the number of its rows; int32, the sum of these rows; int64, space for one sum. Models with word
+        n-grams, whose rows depend on the words before, and without character n-grams, where a word is one row, have no
+        slots
+"""
 
 import numpy as np
 
 from curation.kernels import fasttext as ft
 from curation.kernels.cache import kernel
+from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, load64
 from curation.kernels.utf8 import byte_at, prefix_end
+from curation.models.fasttext import Classifier
+
+KNOWN_BYTES = 23
+SLOTS = 1 << 16  # 6 MB with the 16 dimensions of lid.176.ftz
+MOST_SUMS = SLOTS * 16
+ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
+LARGEST_SUM = (1 << 31) - 1
+
+
+def allocate_known(model: Classifier) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return an empty `known` for a model, with fewer slots for wide rows."""
+    settings = model.tables[0]
+    dimensions, slots = int(settings[ft.DIMENSIONS]), SLOTS
+    while slots * dimensions > MOST_SUMS:
+        slots //= 2
+    if settings[ft.MAX_CHARACTERS] == 0 or settings[ft.WORD_NGRAMS] > 1:
+        slots = 0
+    return np.zeros(4 * slots, np.int64), np.zeros(dimensions * slots, np.int32), np.zeros(dimensions, np.int64)
 
 
 @kernel
@@ -83,12 +111,54 @@ def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word
 
 
 @kernel
-def add_document(data, start, end, settings, slots, word_bytes, word_ends, index, rows, scratch):
+def leading_bytes(data, i, count):
+    """The first `count` of the bytes data[i:i + 8] as a little-endian word; 0 for `count` below 1, all above 7."""
+    if count <= 0:
+        return np.uint64(0)
+    return load64(data, i) & (ALL_BITS >> np.uint64(64 - 8 * min(count, 8)))
+
+
+@kernel
+def find_known(data, first, last, keys):
+    """(slot of a word of at most KNOWN_BYTES, whether it is there, its three words), where `data` has 24 bytes."""
+    size = last - first
+    low, middle = leading_bytes(data, first, size), leading_bytes(data, first + 8, size - 8)
+    high = leading_bytes(data, first + 16, size - 16) | np.uint64(size) << np.uint64(56)
+    h = low * GOLDEN ^ middle * FMIX_1 ^ high * FMIX_2
+    h = (h ^ h >> np.uint64(32)) * GOLDEN
+    slot = (h >> np.uint64(32)) & ((np.uint64(len(keys)) >> np.uint64(2)) - np.uint64(1))
+    key = slot << np.uint64(2)
+    found = (
+        np.uint64(keys[key]) == low
+        and np.uint64(keys[key + np.uint64(1)]) == middle
+        and np.uint64(keys[key + np.uint64(2)]) == high
+    )
+    return slot, found, low, middle, high
+
+
+@kernel
+def keep_sum(slot, low, middle, high, count, dimensions, keys, sums, spare, scratch):
+    """Write a word and the sum in `spare` to a slot, and add the sum to `scratch`."""
+    fits = True
+    for k in range(dimensions):
+        value = spare[np.uint64(k)]
+        scratch[np.uint64(k)] += value
+        sums[slot * np.uint64(dimensions) + np.uint64(k)] = value
+        fits &= abs(value) <= LARGEST_SUM
+    key = slot << np.uint64(2)
+    keys[key], keys[key + np.uint64(1)] = np.int64(low), np.int64(middle)
+    keys[key + np.uint64(2)], keys[key + np.uint64(3)] = np.int64(high) if fits else 0, count
+
+
+@kernel
+def add_document(data, start, end, settings, slots, word_bytes, word_ends, index, rows, keys, sums, spare, scratch):
     """Sum the rows of a text into the first `dimensions` items of `scratch`; return their number."""
-    for k in range(settings[ft.DIMENSIONS]):
+    dimensions = settings[ft.DIMENSIONS]
+    for k in range(dimensions):
         scratch[k] = 0
     count = 0
     tokens = 0
+    most_bytes = KNOWN_BYTES if len(keys) else 0
     i = start
     while i < end:
         if ft.is_space(byte_at(data, i)):
@@ -99,6 +169,18 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
             i += 1
         if ft.is_end(data, first, i):
             break
+        if i - first <= most_bytes and first + KNOWN_BYTES < len(data):
+            # Only small functions are called for a known word: a call with all arrays takes as long as its sum.
+            slot, found, low, middle, high = find_known(data, first, i, keys)
+            if found:
+                add_row(sums, np.int64(slot), dimensions, scratch)
+                count += keys[(slot << np.uint64(2)) + np.uint64(3)]
+                continue
+            spare[:] = 0
+            added, _ = add_token(data, first, i, False, 0, settings, slots, word_bytes, word_ends, index, rows, spare)
+            keep_sum(slot, low, middle, high, added, dimensions, keys, sums, spare, scratch)
+            count += added
+            continue
         added, counts = add_token(
             data, first, i, False, tokens, settings, slots, word_bytes, word_ends, index, rows, scratch
         )
@@ -129,20 +211,38 @@ def score_output(settings, output, scratch):
 
 @kernel
 def classify_document(
-    data, start, end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, scratch
+    data,
+    start,
+    end,
+    max_characters,
+    settings,
+    slots,
+    word_bytes,
+    word_ends,
+    index,
+    rows,
+    output,
+    tree,
+    keys,
+    sums,
+    spare,
+    scratch,
 ):
     """(label, its score in millionths), both int64; (-1, 0) for a text without anything the model knows.
 
     The label is the wanted one of `settings`, or else the likeliest.
 
     max_characters   code points to look at, from the first token; 0 means all
+    keys, sums, spare   of `allocate_known`; calls at the same time need their own
     scratch          int64, `Classifier.scratch_items` long
     """
     first = start
     while first < end and ft.is_space(byte_at(data, first)):
         first += 1
     stop = prefix_end(data, first, end, max_characters)
-    count = add_document(data, first, stop, settings, slots, word_bytes, word_ends, index, rows, scratch)
+    count = add_document(
+        data, first, stop, settings, slots, word_bytes, word_ends, index, rows, keys, sums, spare, scratch
+    )
     if count == 0:
         return np.int64(-1), np.int64(0)
     for k in range(settings[ft.DIMENSIONS]):

@@ -101,14 +101,14 @@ def hash_rows(data, offsets, valid, max_characters, out):
 
 @kernel
 def classify_rows(
-    data, offsets, valid, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, scratch,
-    label, score,
+    data, offsets, valid, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, keys,
+    sums, spare, scratch, label, score,
 ):  # fmt: skip
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         label[row], score[row] = classify_document(
             data, offsets[row], end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree,
-            scratch,
+            keys, sums, spare, scratch,
         )  # fmt: skip
 
 

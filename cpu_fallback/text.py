@@ -2,6 +2,7 @@
 """Row-local operations on a pandas `str` column: `nogil` loops over its Arrow buffers."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from cpu_fallback import flat_counts, kernels
 from cpu_fallback.buffers import buffers_of, series_of, string_array
+from cpu_fallback.fasttext import allocate_known
 from cpu_fallback.repeated_strings import allocate_strings, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
@@ -22,7 +24,7 @@ from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, allocate_run, s
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
-from curation.models.fasttext import Classifier
+from curation.models.fasttext import MODELS_KEPT, Classifier
 from curation.models.ngrams import LanguageModel
 
 ROWS_AT_ONCE = 2040  # all measures of so many rows fit the cache; no power of two, since these share its sets
@@ -148,8 +150,20 @@ def classify(text: pd.Series, model: Classifier, max_characters: int) -> tuple[n
     valid = np.ones(len(text), bool) if nulls is None else nulls
     label, score = np.empty(len(text), np.int32), np.empty(len(text), np.int64)
     scratch = np.empty(model.scratch_items, np.int64)
-    kernels.classify_rows(data, offsets, valid, max_characters, *model.tables, scratch, label, score)
+    free = _free_known(model)
+    try:
+        known = free.pop()
+    except IndexError:
+        known = allocate_known(model)
+    kernels.classify_rows(data, offsets, valid, max_characters, *model.tables, *known, scratch, label, score)
+    free.append(known)
     return label, score
+
+
+@lru_cache(MODELS_KEPT)
+def _free_known(model: Classifier) -> list[tuple[np.ndarray, ...]]:
+    """The known words of a model that no thread uses: each call takes its own, or makes one."""
+    return []
 
 
 def score_text(text: pd.Series, model: LanguageModel) -> np.ndarray:
