@@ -63,7 +63,7 @@ def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
     data, offsets, nulls = buffers_of(text)
     wanted = np.full(len(text), words != SPACES) if nulls is None else nulls & (words != SPACES)
     if words == SCRIPTS:
-        wanted = kernels.find_unspaced_rows(data, offsets, wanted, *load_classes())
+        wanted = kernels.find_divided_rows(data, offsets, wanted, *load_classes())
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return text[:0], wanted

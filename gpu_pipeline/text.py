@@ -131,7 +131,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
     whole = documents_of(column.data, column.offsets)
     wanted = column.valid & (words != SPACES)
     if words == SCRIPTS and len(text):
-        wanted = breaking.unspaced_documents(*whole, column.valid, *_device_classes())
+        wanted = breaking.divided_documents(*whole, column.valid, *_device_classes())
     rows = cp.flatnonzero(wanted)
     if not rows.size:
         return text[:0], cp.asnumpy(wanted)

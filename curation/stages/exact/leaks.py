@@ -22,7 +22,7 @@ from curation.contract import Engine
 from curation.kernels import tables
 from curation.kernels.hashing import mix64, unmix64
 from curation.kernels.minhash import BASE
-from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, RewriteSteps, plan_steps
+from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, plan_steps
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
 from curation.stages.exact.evaluation_items import (
     ALONE_WORDS,
@@ -32,6 +32,7 @@ from curation.stages.exact.evaluation_items import (
     EvaluationItems,
     column_of,
 )
+from curation.stages.words import left_out
 
 LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
 WHOLE = 0.8  # of the n-grams of an item, as `check_overlap` asks for; docs/decisions/0111
@@ -330,10 +331,10 @@ def _ordered(leaks: Iterable[Leak]) -> list[Leak]:
     return sorted(leaks, key=lambda leak: (not leak.counts, -leak.ngrams, leak.item))
 
 
-def places_in(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSteps) -> list[tuple[int, int]]:
+def places_in(text: str, spans: Iterable[tuple[int, int]], settings: ShingleSettings) -> list[tuple[int, int]]:
     """Return where spans of the compared text, which count its characters that are no white space, are in the text:
     the first character and the one after it, without those that overlap or touch."""
-    plan = plan_steps(steps)
+    plan = plan_steps(settings.steps)
     unicode = tables.load_tables()
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
     flags = unicode.flags[unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
@@ -341,6 +342,7 @@ def places_in(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSteps) 
     counts = 1 + ((flags & tables.LOWER_SPECIAL != 0) & bool(plan[LOWERCASE])).astype(np.int64)
     blank = (flags & plan[FOLD] != 0) & (flags & tables.DIGIT == 0)
     counts[blank | (flags & (int(plan[DROP]) | tables.SPACE) != 0)] = 0
+    counts[np.isin(points, [ord(character) for character in left_out(settings.words)])] = 0
     ends = np.cumsum(counts)
     inside = np.zeros(len(text) + 2, bool)
     for start, stop in spans:
