@@ -127,10 +127,10 @@ def word_end_bits(data, blocks, borders, start, is_table, pages, classes):
     i = start
     while i < stop and byte_at(data, i) & 0xC0 == 0x80:
         i += 1
+    cut = start_of(data, max(start - 4, 0), i) if i > start else i  # a character that the bytes before are the rest of
     if i < stop:
         i = context_start(data, borders, i, CONTEXT_OF_TABLE if is_table else CONTEXT, pages, classes)
-    else:
-        i = start_of(data, max(start - 4, 0), i)  # of whose character these bytes are the rest
+    i = min(i, cut)
     second, first, state, code_before, hidden = LETTER, LETTER, 0, -1, 0
     while i < stop:
         if is_border(borders, 0, i):
