@@ -26,7 +26,7 @@ RUN_THREADS = 1 << 14  # each has 3,598 bytes of scratch: 59 MB together
 
 
 @cuda.jit(cache=True)
-def find_divided(data, blocks, offsets, valid, origin, pages, classes, found):
+def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, found):
     """Per eight bytes: `found` becomes True for documents with a character of a script without spaces, U+1361 or
     U+200B."""
     k = cuda.grid(1)
@@ -161,7 +161,7 @@ def _signatures():
     )
     scratch = [kind[:, ::1] for kind in (types.int32, types.uint8, types.int32, types.int32, types.bool_)]
     return {
-        find_divided: (u8, u64, i64, mask, types.int64, u8, u8, mask),
+        find_unspaced: (u8, u64, i64, mask, types.int64, u8, u8, mask),
         mark_word_ends: (u8, u64, u32, types.bool_, u8, u8, u32, u32, u32, u32, i64, i64),
         place_runs: (u32, u32, i64, i64, i64),
         cut_runs: (u8, u32, u32, i64, i64, i64, u8, u8, i32, u64, u8, *scratch, u32),
@@ -181,7 +181,7 @@ def divided_documents(data, blocks, offsets, valid, pages, classes):
     found = np.zeros_like(valid)
     origin = int(offsets[0]) // 8 * 8
     blocks_of_text = -(-(int(offsets[-1]) - origin) // 8)
-    kernels.launch_shared(find_divided, blocks_of_text, data, blocks, offsets, valid, origin, pages, classes, found)
+    kernels.launch_shared(find_unspaced, blocks_of_text, data, blocks, offsets, valid, origin, pages, classes, found)
     return found
 
 

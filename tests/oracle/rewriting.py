@@ -96,10 +96,30 @@ def repair_mojibake(text: str) -> str:
     return "".join(ftfy.fix_text_segment(line, config) for line in re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
+def is_shaped(char: str) -> bool:
+    """Whether a joiner beside this character shapes it: a letter or mark that joins others, or an emoji."""
+    return (
+        regex.match(r"[\p{Arabic}\p{Syriac}\p{Mongolian}\p{Indic_Syllabic_Category=Consonant}\p{InSC=Virama}]", char)
+        is not None
+    )
+
+
+def remove_invisible(text: str) -> str:
+    """Without default-ignorable characters, but for joiners beside characters that they shape; no emoji."""
+    around = zip(f" {text}", text, f"{text[1:]} ", strict=True)
+    return "".join(
+        char
+        for before, char, after in around
+        if not regex.match(r"[\p{DI}--\p{Cn}]", char, regex.V1)
+        or (char in "\u200c\u200d" and (is_shaped(before) or is_shaped(after)))
+    )
+
+
 def edit(text: str, stage) -> str:
     """The text after all steps of a stage `rewrite`."""
     text = html.unescape(text) if stage.entities == "decode" else text
     text = repair_mojibake(text) if stage.repair == "mojibake" else text
+    text = remove_invisible(text) if stage.invisible == "remove" else text
     text = rewrite(text, stage.steps)
     text = collapse_blank_lines(text) if stage.whitespace == "blank_lines" else text
     text = text.replace("\r\n", "\n") if stage.whitespace == "line_ends" else text
