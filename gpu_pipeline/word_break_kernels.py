@@ -43,9 +43,7 @@ def mark_word_ends(data, blocks, borders, is_table, pages, classes, ends, unspac
     """Per 32 bytes: the masks of `word_end_bits`, and the number of bits in the second and the third."""
     c = cuda.grid(1)
     while c < ends.size:
-        end_bits, bits, begin_bits, hidden_bits = word_end_bits(
-            data, blocks, borders, 32 * c, is_table, pages, classes
-        )
+        end_bits, bits, begin_bits, hidden_bits = word_end_bits(data, blocks, borders, 32 * c, is_table, pages, classes)
         ends[at(c)], unspaced[at(c)], begins[at(c)], hidden[at(c)] = end_bits, bits, begin_bits, hidden_bits
         counts[at(c)], run_counts[at(c)] = cuda.popc(np.uint32(bits)), cuda.popc(np.uint32(begin_bits))
         c += cuda.gridsize(1)

@@ -27,12 +27,7 @@ DRAWN = (
     *range(0x13430, 0x13440),
 )  # fmt: skip
 # Scripts whose letters join, or form conjuncts.
-SHAPED = (
-    "Adlam Arabic Balinese Bengali Brahmi Chakma Chorasmian Devanagari Grantha Gujarati Gurmukhi Hanifi_Rohingya "
-    "Javanese Kaithi Kannada Kharoshthi Khmer Malayalam Mandaic Manichaean Meetei_Mayek Modi Mongolian Myanmar Newa "
-    "Nko Old_Uyghur Oriya Phags_Pa Psalter_Pahlavi Saurashtra Sharada Siddham Sinhala Sogdian Sundanese Syloti_Nagri "
-    "Syriac Tai_Tham Takri Tamil Telugu Tibetan Tirhuta"
-).split()
+SHAPED = ["Adlam", "Arabic", "Balinese", "Bengali", "Brahmi", "Chakma", "Chorasmian", "Devanagari", "Grantha", "Gujarati", "Gurmukhi", "Hanifi_Rohingya", "Javanese", "Kaithi", "Kannada", "Kharoshthi", "Khmer", "Malayalam", "Mandaic", "Manichaean", "Meetei_Mayek", "Modi", "Mongolian", "Myanmar", "Newa", "Nko", "Old_Uyghur", "Oriya", "Phags_Pa", "Psalter_Pahlavi", "Saurashtra", "Sharada", "Siddham", "Sinhala", "Sogdian", "Sundanese", "Syloti_Nagri", "Syriac", "Tai_Tham", "Takri", "Tamil", "Telugu", "Tibetan", "Tirhuta"]
 FIRST_SIGN = 0xA9  # of emoji; signs before it, such as +, are none
 EMOJI_MARKS = "\u203c\u2049\u3030\u303d"  # emoji that are punctuation
 
