@@ -16,9 +16,8 @@ from curation.kernels.cache import kernel
 from curation.kernels.hashing import combine64, murmur3_x64_128
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
-from curation.kernels.utf8 import prefix_end
-from curation.kernels.word_breaks import class_at, find_unspaced
-from curation.kernels.word_lists import HAN
+from curation.kernels.utf8 import decode, prefix_end
+from curation.kernels.word_breaks import divides, find_divided
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
 
@@ -54,15 +53,15 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
 
 
 @kernel
-def find_unspaced_rows(data, offsets, valid, pages, classes):
-    """Whether each text has a character of a script without spaces."""
+def find_divided_rows(data, offsets, valid, pages, classes):
+    """Whether each text has a character of a script without spaces, or U+1361 or U+200B."""
     found = np.zeros(offsets.size - 1, np.bool_)
     for row in range(offsets.size - 1):
         i, end = offsets[row], offsets[row + 1]
         while valid[row] and i < end and not found[row]:
-            i = find_unspaced(data, i, end)
+            i = find_divided(data, i, end)
             if i < end:
-                found[row] = class_at(data, i, end, pages, classes) >= HAN
+                found[row] = divides(pages, classes, decode(data, i)[0])
                 i += 1
     return found
 

@@ -19,7 +19,7 @@ from curation.kernels.hashing import table_mask
 from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
-from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps, tables_of
 from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, allocate_run, split_rows
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.kernels.words import character_lanes
@@ -46,7 +46,7 @@ def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray
     plan = plan_steps(steps)
     if steps == RewriteSteps():
         return text, np.zeros(len(text), bool)
-    unicode = tables.load_tables()
+    unicode = tables_of(steps)
     array = string_array(text)
     data, offsets, nulls = buffers_of(array)
     valid = np.ones(len(text), bool) if nulls is None else nulls
@@ -65,7 +65,7 @@ def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
     data, offsets, nulls = buffers_of(text)
     wanted = np.full(len(text), words != SPACES) if nulls is None else nulls & (words != SPACES)
     if words == SCRIPTS:
-        wanted = kernels.find_unspaced_rows(data, offsets, wanted, *load_classes())
+        wanted = kernels.find_divided_rows(data, offsets, wanted, *load_classes())
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return text[:0], wanted

@@ -17,11 +17,13 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.kernels.language_model import NUM_RESULTS
+from curation.kernels.look_alikes import load_look_alikes
 from curation.kernels.minhash import EMPTY
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.tables import UnicodeTables
 from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.models.fasttext import Classifier
@@ -59,11 +61,17 @@ def _add_long(
 # Rewriting
 
 
-def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarray, pa.LargeStringArray]:
+@shared(1)
+def _device_look_alikes() -> UnicodeTables:
+    return UnicodeTables(*map(cp.asarray, load_look_alikes()))
+
+
+def _normalise(
+    text: "cudf.Series", column: Column, form: str, unicode: UnicodeTables
+) -> tuple[cp.ndarray, pa.LargeStringArray]:
     """(rows that can change, their documents in the form); the host normalises these few documents."""
     rows = cp.zeros(0, np.int64)
     if form != "keep":
-        unicode, _ = device_tables()
         documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
         properties = *unicode[:3], unicode.combining
         rows = cp.flatnonzero(text_kernels.unnormalised_documents(*documents, FORM_FLAGS[form], properties))
@@ -76,11 +84,11 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
     if steps == RewriteSteps() or len(text) == 0:
         return text, np.zeros(len(text), bool)
     column = load_column(text, NO_LIMIT)
-    form_rows, normalised = _normalise(text, column, steps.unicode)
+    unicode = _device_look_alikes() if steps.look_alikes else device_tables()[0]
+    form_rows, normalised = _normalise(text, column, steps.unicode, unicode)
     only_form = steps == RewriteSteps(unicode=steps.unicode)
     if only_form and len(normalised) == 0:
         return text, np.zeros(len(text), bool)
-    unicode, _ = device_tables()
     properties = *unicode[:3], unicode.lower
     form_row = cp.full(len(text), -1, np.int64)
     form_row[form_rows] = cp.arange(len(normalised), dtype=np.int64)
@@ -131,7 +139,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
     whole = documents_of(column.data, column.offsets)
     wanted = column.valid & (words != SPACES)
     if words == SCRIPTS and len(text):
-        wanted = breaking.unspaced_documents(*whole, column.valid, *_device_classes())
+        wanted = breaking.divided_documents(*whole, column.valid, *_device_classes())
     rows = cp.flatnonzero(wanted)
     if not rows.size:
         return text[:0], cp.asnumpy(wanted)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels that write texts with a space between adjacent words, and the functions that lay out their memory.
 
-A bit per byte says before which characters a word ends. Most of them follow from a few characters around the place. A
-run of a script without spaces is cut in pieces of MAX_RUN characters, as on the CPU: a thread searches one piece after
-the other, with scratch of its own. The module imports neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
+A bit per byte says before which characters a word ends, another one which bytes are not written (`hidden`). Most of
+them follow from a few characters around the place. A run of a script without spaces is cut in pieces of MAX_RUN
+characters, as on the CPU: a thread searches one piece after the other, with scratch of its own. The module imports
+neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from gpu_pipeline.document_kernels import Documents, words_for
 from gpu_pipeline.items import at, bits_below, block_at
 from gpu_pipeline.spans import segment_of
 from gpu_pipeline.text_kernels import mark_documents
-from gpu_pipeline.word_breaks import unspaced_bits, word_end_bits
+from gpu_pipeline.word_breaks import divided_bits, word_end_bits
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -26,23 +27,24 @@ RUN_THREADS = 1 << 14  # each has 3,598 bytes of scratch: 59 MB together
 
 @cuda.jit(cache=True)
 def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, found):
-    """Per eight bytes: `found` becomes True for documents with a character of a script without spaces."""
+    """Per eight bytes: `found` becomes True for documents with a character of a script without spaces, U+1361 or
+    U+200B."""
     k = cuda.grid(1)
     start, end = offsets[0], offsets[at(offsets.size - 1)]
     while origin + 8 * k < end:
         i = origin + 8 * k
-        bits = unspaced_bits(data, blocks, start, end, i, pages, classes)
+        bits = divided_bits(data, blocks, start, end, i, pages, classes)
         mark_documents(bits, i, offsets, valid, True, found)
         k += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
-def mark_word_ends(data, blocks, borders, is_table, pages, classes, ends, unspaced, begins, counts, run_counts):
-    """Per 32 bytes: the masks of `word_end_bits`, and the number of bits in the last two."""
+def mark_word_ends(data, blocks, borders, is_table, pages, classes, ends, unspaced, begins, hidden, counts, run_counts):
+    """Per 32 bytes: the masks of `word_end_bits`, and the number of bits in the second and the third."""
     c = cuda.grid(1)
     while c < ends.size:
-        end_bits, bits, begin_bits = word_end_bits(data, blocks, borders, 32 * c, is_table, pages, classes)
-        ends[at(c)], unspaced[at(c)], begins[at(c)] = end_bits, bits, begin_bits
+        end_bits, bits, begin_bits, hidden_bits = word_end_bits(data, blocks, borders, 32 * c, is_table, pages, classes)
+        ends[at(c)], unspaced[at(c)], begins[at(c)], hidden[at(c)] = end_bits, bits, begin_bits, hidden_bits
         counts[at(c)], run_counts[at(c)] = cuda.popc(np.uint32(bits)), cuda.popc(np.uint32(begin_bits))
         c += cuda.gridsize(1)
 
@@ -81,13 +83,22 @@ def place_of(unspaced, ranks, number):
 
 
 @cuda.jit(device=True)
+def skip_hidden(hidden, i):
+    """The first byte from `i` on that is written."""
+    while i >> 5 < hidden.size and hidden[at(i >> 5)] >> np.uint32(i & 31) & np.uint32(1):
+        i += 1
+    return i
+
+
+@cuda.jit(device=True)
 def set_end(ends, i):
     cuda.atomic.or_(ends, i >> 5, np.uint32(1 << (i & 31)))
 
 
 @cuda.jit(cache=True)
 def cut_runs(
-    data, unspaced, ranks, firsts, pieces, pages, classes, roots, edges, costs, codes, kinds, best, back, flags, ends
+    data, unspaced, hidden, ranks, firsts, pieces, pages, classes, roots, edges, costs, codes, kinds, best, back, flags,
+    ends,
 ):  # fmt: skip
     """One thread per column of the scratch `codes` to `flags` of `cut_run`, which takes one piece of a run after the
     other: a bit of `ends` for each word that ends in the piece or before it."""
@@ -101,7 +112,7 @@ def cut_runs(
         for j in range(count):
             code, width = decode(data, i)
             codes[j, k], kinds[j, k] = code, class_of(pages, classes, code)
-            i += width
+            i = skip_hidden(hidden, i + width)
         if skipped:
             set_end(ends, start)
         cut_run(codes[:, k], kinds[:, k], count, roots, edges, costs, best[:, k], back[:, k], flags[:, k])
@@ -109,33 +120,36 @@ def cut_runs(
         for j in range(count):
             if j > 0 and flags[j, k]:
                 set_end(ends, i)
-            i += utf8_width(codes[j, k])
+            i = skip_hidden(hidden, i + utf8_width(codes[j, k]))
         piece += codes.shape[1]
 
 
 @cuda.jit(cache=True)
-def count_word_ends(ends, counts):
-    """Per 32 bytes: the number of words that end."""
+def count_word_ends(ends, hidden, counts):
+    """Per 32 bytes: the number of words that end, without that of the bytes that are not written."""
     c = cuda.grid(1)
     while c < ends.size:
-        counts[at(c)] = cuda.popc(ends[at(c)])
+        counts[at(c)] = np.int64(cuda.popc(ends[at(c)])) - np.int64(cuda.popc(hidden[at(c)]))
         c += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
-def write_words(data, blocks, ends, ranks, out):
-    """Per eight bytes: these, with a space before each bit of `ends`."""
+def write_words(data, blocks, ends, hidden, ranks, out):
+    """Per eight bytes: these but the bytes of `hidden`, with a space before each bit of `ends`."""
     i = 8 * np.int64(cuda.grid(1))
     while i < data.size:
         c, shift = i >> 5, i & 31
-        o = i + ranks[at(c)] + cuda.popc(np.uint32(ends[at(c)] & bits_below(shift)))
+        below = bits_below(shift)
+        o = i + ranks[at(c)] + cuda.popc(np.uint32(ends[at(c)] & below)) - cuda.popc(np.uint32(hidden[at(c)] & below))
         bits, block = np.int64(ends[at(c)]) >> shift, block_at(data, blocks, i)
+        hidden_bits = np.int64(hidden[at(c)]) >> shift
         for k in range(min(8, data.size - i)):
             if bits >> k & 1:
                 out[at(o)] = SEPARATOR
                 o += 1
-            out[at(o)] = np.uint8(block >> np.uint64(8 * k) & np.uint64(0xFF))
-            o += 1
+            if not hidden_bits >> k & 1:
+                out[at(o)] = np.uint8(block >> np.uint64(8 * k) & np.uint64(0xFF))
+                o += 1
         i += 8 * cuda.gridsize(1)
 
 
@@ -146,19 +160,19 @@ def _signatures():
     scratch = [kind[:, ::1] for kind in (types.int32, types.uint8, types.int32, types.int32, types.bool_)]
     return {
         find_unspaced: (u8, u64, i64, mask, types.int64, u8, u8, mask),
-        mark_word_ends: (u8, u64, u32, types.bool_, u8, u8, u32, u32, u32, i64, i64),
+        mark_word_ends: (u8, u64, u32, types.bool_, u8, u8, u32, u32, u32, u32, i64, i64),
         place_runs: (u32, u32, i64, i64, i64),
-        cut_runs: (u8, u32, i64, i64, i64, u8, u8, i32, u64, u8, *scratch, u32),
-        count_word_ends: (u32, i64),
-        write_words: (u8, u64, u32, i64, u8),
+        cut_runs: (u8, u32, u32, i64, i64, i64, u8, u8, i32, u64, u8, *scratch, u32),
+        count_word_ends: (u32, u32, i64),
+        write_words: (u8, u64, u32, u32, i64, u8),
     }
 
 
 SIGNATURES = _signatures()
 
 
-def unspaced_documents(data, blocks, offsets, valid, pages, classes):
-    """Whether each document has a character of a script without spaces (bool); nulls have none.
+def divided_documents(data, blocks, offsets, valid, pages, classes):
+    """Whether each document has a character of a script without spaces, U+1361 or U+200B (bool); nulls have none.
 
     pages, classes   of `WordLists`
     """
@@ -169,14 +183,14 @@ def unspaced_documents(data, blocks, offsets, valid, pages, classes):
     return found
 
 
-def _cut_runs(data, unspaced, ranks, begins, run_ranks, lists, ends) -> None:
+def _cut_runs(data, unspaced, hidden, ranks, begins, run_ranks, lists, ends) -> None:
     """Add the ends of words within runs to the mask `ends`."""
     firsts = kernels.empty(ranks, np.int64, int(run_ranks[-1]) + 1)
     kernels.launch_shared(place_runs, begins.size, unspaced, begins, ranks, run_ranks, firsts)
     pieces = kernels.starts_of(-(-(firsts[1:] - firsts[:-1]) // MAX_RUN))
     shape = MAX_RUN + 1, min(int(pieces[-1]), RUN_THREADS)
     scratch = (kernels.empty(ranks, kind, *shape) for kind in (np.int32, np.uint8, np.int32, np.int32, bool))
-    kernels.launch(cut_runs, shape[1], data, unspaced, ranks, firsts, pieces, *lists, *scratch, ends)
+    kernels.launch(cut_runs, shape[1], data, unspaced, hidden, ranks, firsts, pieces, *lists, *scratch, ends)
 
 
 def split_documents(text: Documents, is_table: bool, lists) -> Documents:
@@ -187,16 +201,18 @@ def split_documents(text: Documents, is_table: bool, lists) -> Documents:
     """
     data, offsets = text.data, text.offsets
     _, borders = kernels.find_borders(offsets)
-    ends, unspaced, begins = (kernels.empty(offsets, np.uint32, borders.size) for _ in range(3))
+    ends, unspaced, begins, hidden = (kernels.empty(offsets, np.uint32, borders.size) for _ in range(4))
     counts, run_counts = (kernels.empty(offsets, np.int64, borders.size) for _ in range(2))
-    masks = ends, unspaced, begins, counts, run_counts
+    masks = ends, unspaced, begins, hidden, counts, run_counts
     kernels.launch_shared(mark_word_ends, borders.size, data, text.blocks, borders, is_table, *lists[:2], *masks)
     run_ranks = kernels.starts_of(run_counts)
     if int(run_ranks[-1]):
-        _cut_runs(data, unspaced, kernels.starts_of(counts), begins, run_ranks, lists, ends)
-    kernels.launch_shared(count_word_ends, ends.size, ends, counts)
-    ranks, added = kernels.starts_of(counts), kernels.empty(offsets, np.int64, offsets.size)
+        _cut_runs(data, unspaced, hidden, kernels.starts_of(counts), begins, run_ranks, lists, ends)
+    kernels.launch_shared(count_word_ends, ends.size, ends, hidden, counts)
+    ranks = kernels.starts_of(counts)
+    added, removed = (kernels.empty(offsets, np.int64, offsets.size) for _ in range(2))
     kernels.launch(kernels.rank_rows, added.size, offsets, 0, ends, ranks, added)
+    kernels.launch(kernels.rank_rows, added.size, offsets, 0, hidden, np.zeros_like(ranks), removed)
     out, words = words_for(data, data.size + int(ranks[-1]))
-    kernels.launch_shared(write_words, -(-data.size // 8), data, text.blocks, ends, ranks, out)
-    return Documents(out, words[: out.size // 8], offsets + added)
+    kernels.launch_shared(write_words, -(-data.size // 8), data, text.blocks, ends, hidden, ranks, out)
+    return Documents(out, words[: out.size // 8], offsets + added - removed)

@@ -2,8 +2,9 @@
 """Where the words of any script end in many documents at once, for engines that cut work by bytes: the rules of
 `curation.kernels.word_breaks`, at any place of a text.
 
-A rule of `table` reads two characters before a place and one after it, one of `scripts` the last CONTEXT characters. So
-a thread begins in the middle of a text. A run of a script without spaces has no such bound: `cut_run` divides it.
+A rule of `table` reads two characters before a place and one after it, one of `scripts` the last CONTEXT characters,
+without U+200B, of which up to MAX_TAIL may follow each, and without a line end that wraps a run. So a thread begins in
+the middle of a text. A run of a script without spaces has no such bound: `cut_run` divides it.
 
 `blocks` and `borders` as in `byte_checks`, with the origin 0.
 """
@@ -13,15 +14,22 @@ import numpy as np
 from curation.kernels.cache import kernel
 from curation.kernels.utf8 import byte_at, decode, lead_width, start_of
 from curation.kernels.word_breaks import (
+    MAX_BLANKS,
     MAX_TAIL,
+    WORD_SPACE,
+    ZERO_WIDTH_BYTES,
+    ZERO_WIDTH_SPACE,
     class_of,
     continues_run,
     count_plain,
+    divides,
     ends_word_of_scripts,
     ends_word_of_table,
     mark_leads,
-    may_begin_unspaced,
+    may_divide,
     next_state,
+    wrap_size,
+    zero_width_at,
 )
 from curation.kernels.word_lists import HAN, INNER, LETTER, OPENING, OTHER, SPACE
 from curation.kernels.words import first_mark
@@ -32,27 +40,28 @@ from gpu_pipeline.spans import MAX_CODE_POINT
 # `next_state` is not 0 after MAX_TAIL marks and MAX_TAIL opening marks that follow a character; after one more it is.
 CONTEXT = 2 * MAX_TAIL + 1
 CONTEXT_OF_TABLE = 2
+MAX_WRAP = 2 * MAX_BLANKS + 2  # bytes of a line end that wraps a run
 
 
 @kernel
-def is_unspaced(data, i, pages, classes):
-    """Whether the character at `i`, with a first byte of at least 0xE0, is of a script without spaces. Bytes under a
-    null may be anything."""
+def is_divided(data, i, pages, classes):
+    """Whether the character at `i`, with a first byte of at least 0xE0, is of a script without spaces, or U+1361 or
+    U+200B. Bytes under a null may be anything."""
     lead = byte_at(data, i)
-    if i + lead_width(lead) > data.size or not may_begin_unspaced(lead, byte_at(data, i + 1)):
+    if i + lead_width(lead) > data.size or not may_divide(lead, byte_at(data, i + 1), byte_at(data, i + 2)):
         return False
     code_point, _ = decode(data, i)
-    return code_point <= MAX_CODE_POINT and class_of(pages, classes, code_point) >= HAN
+    return code_point <= MAX_CODE_POINT and divides(pages, classes, code_point)
 
 
 @kernel
-def unspaced_bits(data, blocks, start, end, i, pages, classes):
-    """A bit (0 to 7) for each character of a script without spaces that starts in the block at `i`."""
+def divided_bits(data, blocks, start, end, i, pages, classes):
+    """A bit (0 to 7) for each such character that starts in the block at `i`."""
     leads = mark_leads(block_at(data, blocks, i))
     found = 0
     while leads != np.uint64(0):
         k = first_mark(leads)
-        if start <= i + k < end and is_unspaced(data, i + k, pages, classes):
+        if start <= i + k < end and is_divided(data, i + k, pages, classes):
             found |= 1 << k
         leads &= leads - np.uint64(1)
     return found
@@ -61,43 +70,94 @@ def unspaced_bits(data, blocks, start, end, i, pages, classes):
 @kernel
 def context_start(data, borders, i, most, pages, classes):
     """Where to begin so that the rules are right from the character at `i` on: up to `most` marks before it and the
-    character before these, all of the same text."""
-    for _ in range(most):
-        if is_border(borders, 0, i):
-            break
+    character before these, all of the same text; and the U+200B and white space between them."""
+    hidden = blanks = 0
+    while most > 0 and hidden <= MAX_TAIL and blanks <= MAX_WRAP and not is_border(borders, 0, i):
         i = start_of(data, max(i - 4, 0), i)
-        kind = class_of(pages, classes, decode(data, i)[0])
-        if kind != OTHER and kind != INNER and kind != OPENING:
+        code = decode(data, i)[0]
+        kind = class_of(pages, classes, code)
+        if code == ZERO_WIDTH_SPACE:
+            hidden += 1
+        elif kind == SPACE and code <= 0x20:  # a line end that wraps a run, perhaps
+            blanks += 1
+        elif kind != OTHER and kind != INNER and kind != OPENING:
             break
+        else:
+            hidden = 0
+            most -= 1
     return i
 
 
 @kernel
+def wrap_at(data, borders, i, kind, pages, classes):
+    """`wrap_size`, within a text."""
+    size = wrap_size(data, i, data.size, kind, pages, classes)
+    for k in range(size + 1 if size else 0):
+        if is_border(borders, 0, i + k):
+            return 0
+    return size
+
+
+@kernel
+def following_class(data, borders, i, pages, classes):
+    """`class_after`, within a text."""
+    for _ in range(MAX_TAIL):
+        if is_border(borders, 0, i) or not zero_width_at(data, i, data.size):
+            break
+        i += ZERO_WIDTH_BYTES
+    return SPACE if is_border(borders, 0, i) else class_of(pages, classes, decode(data, i)[0])
+
+
+@kernel
+def bits_between(start, i, count):
+    """The bits of the `count` bytes from `i` on, of the 32 from `start` on."""
+    bits = 0
+    for k in range(max(i - start, 0), min(i - start + count, 32)):
+        bits |= 1 << k
+    return bits
+
+
+@kernel
 def word_end_bits(data, blocks, borders, start, is_table, pages, classes):
-    """Three masks of the 32 bytes from `start` on, with bits for first bytes of characters: before which a word ends,
-    but for places within a run; those of scripts without spaces; with which a run begins."""
+    """Four masks of the 32 bytes from `start` on. Three have bits for first bytes of characters: before which a word
+    ends, but for places within a run; those of scripts without spaces; with which a run begins. The fourth has the
+    bytes that are in no word and end none."""
     stop = min(start + 32, data.size)
-    ends = unspaced = begins = 0
+    ends = unspaced = begins = hidden_bytes = 0
     i = start
     while i < stop and byte_at(data, i) & 0xC0 == 0x80:
         i += 1
+    cut = start_of(data, max(start - 4, 0), i) if i > start else i  # a character that the bytes before are the rest of
     if i < stop:
         i = context_start(data, borders, i, CONTEXT_OF_TABLE if is_table else CONTEXT, pages, classes)
-    second, first, state, code_before = LETTER, LETTER, 0, -1
+    i = min(i, cut)
+    second, first, state, code_before, hidden = LETTER, LETTER, 0, -1, 0
     while i < stop:
         if is_border(borders, 0, i):
-            second, first, state, code_before = SPACE, SPACE, 0, -1
+            second, first, state, code_before, hidden = SPACE, SPACE, 0, -1, 0
         code, width = decode(data, i)
+        if code == ZERO_WIDTH_SPACE:
+            hidden += 1
+            hidden_bytes |= bits_between(start, i, width)
+            if hidden > MAX_TAIL:
+                ends |= bits_between(start, i, 1)
+                second, first, state, code_before = SPACE, SPACE, 0, -1
+            i += width
+            continue
         kind = class_of(pages, classes, code)
-        is_inside = continues_run(first, kind)
+        is_inside = hidden == 0 and continues_run(first, kind)
+        hidden = 0
         is_end = False
         if is_table and not is_inside:
             following = SPACE
-            if kind == INNER and first == LETTER and not is_border(borders, 0, i + width):
-                following = class_of(pages, classes, decode(data, i + width)[0])
+            if kind == INNER and first == LETTER:
+                following = following_class(data, borders, i + width, pages, classes)
             is_end = ends_word_of_table(second, first, kind, code == code_before, following)
         elif not is_inside:
             is_end = ends_word_of_scripts(first, kind, state)
+            if code == WORD_SPACE:
+                kind, is_end = SPACE, True
+                hidden_bytes |= bits_between(start, i, width)
             state = next_state(state, first, kind, is_end)
         if i >= start:
             ends |= int(is_end) << (i - start)
@@ -105,9 +165,13 @@ def word_end_bits(data, blocks, borders, start, is_table, pages, classes):
             begins |= int(kind >= HAN and not is_inside) << (i - start)
         second, first, code_before = first, kind, code
         i += width
+        if kind >= HAN:
+            wrapped = wrap_at(data, borders, i, kind, pages, classes)
+            hidden_bytes |= bits_between(start, i, wrapped)
+            i += wrapped
         if i & 7 == 1 and i > start and code < 0x80 and count_plain(block_at(data, blocks, i - 1)) == 8:
             i += 7  # no word ends between letters and white space
             second = class_of(pages, classes, byte_at(data, i - 2))
             first = class_of(pages, classes, byte_at(data, i - 1))
             state, code_before = 0, -1
-    return ends, unspaced, begins
+    return ends, unspaced, begins, hidden_bytes

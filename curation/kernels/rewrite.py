@@ -12,6 +12,7 @@ import numpy as np
 
 from curation.errors import RecipeError
 from curation.kernels import tables
+from curation.kernels.look_alikes import load_look_alikes
 
 CHOICES = {
     "unicode": ("keep", "nfc", "nfkc"),
@@ -42,6 +43,7 @@ class RewriteSteps(NamedTuple):
       punctuation character (categories P*) a space; `visible` deletes `tables.INVISIBLE` and makes each punctuation
       character and sign (P*, S*) a space.
     - `lowercase`: as `str.lower`, including final sigma and U+0130.
+    - `look_alikes`: with `lowercase` and `visible`, one letter is written for those that look the same (`look_alikes`).
     - `whitespace`: `strip` removes white space at both ends; `collapse` also replaces each run of it by one space;
       `lines` removes white space before LF (CR LF becomes LF), keeps at most two LF in a row, and strips both ends.
     """
@@ -52,6 +54,16 @@ class RewriteSteps(NamedTuple):
     characters: str = "keep"
     lowercase: bool = False
     whitespace: str = "keep"
+    look_alikes: bool = False
+
+
+# What eyes compare; digits count.
+VISIBLE = RewriteSteps(unicode="nfkc", characters="visible", lowercase=True, look_alikes=True)
+
+
+def tables_of(steps: RewriteSteps) -> tables.UnicodeTables:
+    """The Unicode tables that these steps read."""
+    return load_look_alikes() if steps.look_alikes else tables.load_tables()
 
 
 def plan_steps(steps: RewriteSteps) -> np.ndarray:

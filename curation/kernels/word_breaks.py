@@ -4,13 +4,17 @@
     spaces   a word is a maximal run of characters that are not white space
     scripts  as `spaces`, and a word also ends between two words of a script without spaces, and between such a script
              and others: up to MAX_TAIL marks belong to the word of such a script before them, up to MAX_TAIL opening
-             brackets and quotation marks to the one after them
+             brackets and quotation marks to the one after them. The Ethiopic word space (U+1361) is white space
     table    a word is a run of letters, marks of letters and numbers, in which one of - . ' ’ , : may be between two of
              them; or a word of a script without spaces; or a run of one other character, as FineWeb-2 has it
 
-A *run* is a maximal run of Han and kana, or of letters of Thai, Lao, Khmer and Burmese. It is cut into the words of the
-lists and unknown characters where the sum of the costs is lowest; of equal sums the first found counts, from the start
-of the run. A run of more than MAX_RUN characters is cut as if it were several. Costs:
+With `scripts` and `table`, a zero width space (U+200B) is no character of a text: words are those without it, but
+between two letters of a script without spaces it ends a word. More than MAX_TAIL of them in a row are white space.
+
+A *run* is a maximal run of Han and kana, or of letters of Thai, Lao, Khmer and Burmese. A line end between two of these
+characters, with at most MAX_BLANKS spaces and tabs on each side, is no character of the run and ends no word: it only
+wraps the text. A run is cut into the words of the lists and unknown characters where the sum of the costs is lowest; of
+equal sums the first found counts, from the start of the run. A run of more than MAX_RUN characters is cut as if it were several. Costs:
 
     a word of Chinese or Japanese             its cost in the list
     a word of the four other lists            WORD_COST
@@ -42,11 +46,11 @@ from curation.kernels.words import HIGH_BITS, first_mark, mark_equal, mark_lette
 
 SPACES, SCRIPTS, TABLE = "spaces", "scripts", "table"
 WORDS = (SPACES, SCRIPTS, TABLE)
-MAX_RUN, MAX_TAIL = 256, 4
+MAX_RUN, MAX_TAIL, MAX_BLANKS = 256, 4, 8
 WORD_COST, UNKNOWN_COST, KATAKANA_COST, CLUSTER_COST = 10, 255, 200, 25
 FAR = 1 << 30  # above every sum of costs
-SEPARATOR = 0x20
-LEADS_OF_MARKS, LOW_SEVEN = np.uint64(0xE2E2E2E2E2E2E2E2), np.uint64(0x7F7F7F7F7F7F7F7F)
+TAB, LINE_FEED, CARRIAGE_RETURN, SEPARATOR = 0x09, 0x0A, 0x0D, 0x20
+WORD_SPACE, ZERO_WIDTH_SPACE, ZERO_WIDTH_BYTES = 0x1361, 0x200B, 3
 UNDERSCORES = np.uint64(0x5F5F5F5F5F5F5F5F)
 
 
@@ -177,9 +181,9 @@ def cut_run(codes, kinds, count, roots, edges, costs, best, back, ends):
 
 
 @kernel
-def find_unspaced(data, i, end):
-    """The position from `i` on of the first character that may be of a script without spaces, by its first bytes;
-    `end` if there is none."""
+def find_divided(data, i, end):
+    """The position from `i` on of the first character that may be of a script without spaces, or is U+1361 or U+200B,
+    by its first bytes; `end` if there is none."""
     while i < end:
         if i + 8 <= end:
             leads = mark_leads(load64(data, i))
@@ -188,7 +192,7 @@ def find_unspaced(data, i, end):
                 continue
             i += first_mark(leads)
         byte = byte_at(data, i)
-        if byte >= 0xE0 and may_begin_unspaced(byte, byte_at(data, i + 1)):
+        if byte >= 0xE0 and may_divide(byte, byte_at(data, i + 1), byte_at(data, i + 2)):
             return i
         i += 1
     return end
@@ -196,19 +200,27 @@ def find_unspaced(data, i, end):
 
 @kernel
 def mark_leads(block):
-    """Mark the bytes from 0xE0 on, except 0xE2."""
-    other = ((block ^ LEADS_OF_MARKS) & LOW_SEVEN) + LOW_SEVEN
-    return block & block << np.uint64(1) & block << np.uint64(2) & other & HIGH_BITS
+    """Mark the bytes from 0xE0 on."""
+    return block & block << np.uint64(1) & block << np.uint64(2) & HIGH_BITS
 
 
 @kernel
-def may_begin_unspaced(byte, second):
-    """Whether a character that begins with these bytes, the first at least 0xE0, may be of a script without spaces."""
+def may_divide(byte, second, third):
+    """Whether a character that begins with these bytes, the first at least 0xE0, may be of a script without spaces, or
+    is one of the block of U+1361, or U+200B."""
+    if byte == 0xE2:
+        return second == 0x80 and third == 0x8B
     if byte == 0xE0:
         return second >= 0xB8
     if byte == 0xE1:
-        return second <= 0x82 or 0x9E <= second <= 0x9F
-    return byte != 0xE2 and (byte != 0xF0 or second >= 0xA0)
+        return second <= 0x82 or second == 0x8D or 0x9E <= second <= 0x9F
+    return byte != 0xF0 or second >= 0xA0
+
+
+@kernel
+def divides(pages, classes, code_point):
+    """Whether the words of a text with this character can be others than those between white space."""
+    return code_point == ZERO_WIDTH_SPACE or code_point == WORD_SPACE or class_of(pages, classes, code_point) >= HAN
 
 
 @kernel
@@ -230,15 +242,73 @@ def class_at(data, i, end, pages, classes):
 
 
 @kernel
+def zero_width_at(data, i, end):
+    """Whether the character that begins at byte `i` is U+200B."""
+    if i + ZERO_WIDTH_BYTES > end or byte_at(data, i) != 0xE2:
+        return False
+    return byte_at(data, i + 1) == 0x80 and byte_at(data, i + 2) == 0x8B
+
+
+@kernel
+def class_after(data, i, end, pages, classes):
+    """The class of the character at byte `i` or after up to MAX_TAIL U+200B; SPACE at the end of the text."""
+    for _ in range(MAX_TAIL):
+        if not zero_width_at(data, i, end):
+            break
+        i += ZERO_WIDTH_BYTES
+    return class_at(data, i, end, pages, classes)
+
+
+@kernel
+def wrap_size(data, i, end, kind, pages, classes):
+    """The bytes from `i` on of a line end with its spaces and tabs that only wraps a run, after a character of class
+    `kind`; 0 for no such line end."""
+    k = skip_blanks(data, i, end)
+    if k < end and byte_at(data, k) == CARRIAGE_RETURN:
+        k += 1
+    if k == end or byte_at(data, k) != LINE_FEED:
+        return 0
+    k = skip_blanks(data, k + 1, end)
+    return k - i if continues_run(kind, class_at(data, k, end, pages, classes)) else 0
+
+
+@kernel
+def skip_blanks(data, i, end):
+    """The position after up to MAX_BLANKS spaces and tabs."""
+    limit = min(end, i + MAX_BLANKS)
+    while i < limit and (byte_at(data, i) == SEPARATOR or byte_at(data, i) == TAB):
+        i += 1
+    return i
+
+
+@kernel
+def read_run(data, i, end, kind, pages, classes, codes, kinds):
+    """Write the characters of a run from byte `i` on, at most MAX_RUN, to `codes` and `kinds`, without line ends that
+    wrap it; return their number and the position after them. `kind` is the class of the first one."""
+    count = 0
+    while True:
+        code, width = decode(data, i)
+        codes[count], kinds[count] = code, kind
+        count += 1
+        i += width
+        i += wrap_size(data, i, end, kind, pages, classes)
+        following = class_at(data, i, end, pages, classes)
+        if count == MAX_RUN or not continues_run(kind, following):
+            return count, i
+        kind = following
+
+
+@kernel
 def split_document(data, start, end, is_table, lists, scratch, out, o):
-    """Write a text with a space between adjacent words to `out` at byte `o`; return the position after it.
+    """Write a text with a space between adjacent words to `out` at byte `o`, without the characters that are in no word
+    and end none; return the position after it.
 
     lists    the arrays of `WordLists`
     scratch  the arrays of `allocate_run`
     """
     pages, classes, roots, edges, costs = lists
     codes, kinds, best, back, ends = scratch
-    i, second, first, state, code_before = start, SPACE, SPACE, 0, -1
+    i, second, first, state, code_before, hidden = start, SPACE, SPACE, 0, -1, 0
     while i < end:
         if is_table:
             while (first == LETTER or first == SPACE) and i + 8 <= end:
@@ -251,46 +321,52 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
                 o += count
                 second = class_of(pages, classes, byte_at(data, i - 2)) if count > 1 else first
                 first = class_of(pages, classes, byte_at(data, i - 1))
-                code_before = -1
+                code_before, hidden = -1, 0
             if i == end:
                 break
         code, width = decode(data, i)
+        if code == ZERO_WIDTH_SPACE:
+            hidden += 1
+            if hidden > MAX_TAIL:
+                out[at(o)] = SEPARATOR
+                o += 1
+                second, first, state, code_before = SPACE, SPACE, 0, -1
+            i += width
+            continue
+        hidden = 0
         kind = class_of(pages, classes, code)
         if is_table:
             following = SPACE
             if kind == INNER and first == LETTER:
-                following = class_at(data, i + width, end, pages, classes)
+                following = class_after(data, i + width, end, pages, classes)
             is_end = ends_word_of_table(second, first, kind, code == code_before, following)
         else:
-            is_end = ends_word_of_scripts(first, kind, state)
+            is_space = code == WORD_SPACE
+            kind = SPACE if is_space else kind
+            is_end = is_space or ends_word_of_scripts(first, kind, state)
             state = next_state(state, first, kind, is_end)
         if is_end:
             out[at(o)] = SEPARATOR
             o += 1
+        second, first, code_before = first, kind, code
         if kind < HAN:
-            for k in range(width):
-                out[at(o + k)] = data[at(i + k)]
-            o += width
+            if is_table or code != WORD_SPACE:
+                for k in range(width):
+                    out[at(o + k)] = data[at(i + k)]
+                o += width
             i += width
-            second, first, code_before = first, kind, code
             continue
-        run, count = i, 0
-        while True:
-            codes[count], kinds[count] = code, kind
-            count += 1
-            second, first = first, kind
-            i += width
-            if i >= end or count == MAX_RUN:
-                break
-            code, width = decode(data, i)
-            kind = class_of(pages, classes, code)
-            if not continues_run(first, kind):
-                break
+        run = i
+        count, i = read_run(data, i, end, kind, pages, classes, codes, kinds)
+        if count > 1:
+            second, first = np.int64(kinds[count - 2]), np.int64(kinds[count - 1])
         cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
         for k in range(count):
             if k > 0 and ends[k]:
                 out[at(o)] = SEPARATOR
                 o += 1
+            while byte_at(data, run) <= SEPARATOR:  # of a line end
+                run += 1
             for _ in range(utf8_width(codes[k])):
                 out[at(o)] = data[at(run)]
                 o += 1
@@ -318,18 +394,13 @@ def count_listed(data, offsets, max_characters, lists, scratch, counts):
     for row in range(offsets.size - 1):
         i, end = offsets[row], prefix_end(data, offsets[row], offsets[row + 1], max_characters)
         while i < end:
-            count = 0
-            while i < end and count < MAX_RUN:
-                code, width = decode(data, i)
-                kind = class_of(pages, classes, code)
-                if kind < SOUTHEAST:
-                    i += width if count == 0 else 0
-                    break
-                codes[count], kinds[count] = code, kind
-                count += 1
+            code, width = decode(data, i)
+            kind = class_of(pages, classes, code)
+            if kind < SOUTHEAST:
                 i += width
-            if count > 0:
-                cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
+                continue
+            count, i = read_run(data, i, end, kind, pages, classes, codes, kinds)
+            cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
             counts[row, 0] += count
             while count > 0:
                 first = back[count] >> 1

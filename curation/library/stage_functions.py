@@ -52,6 +52,7 @@ def rewrite(
     whitespace: str = "keep",
     entities: str = "keep",
     repair: str = "keep",
+    invisible: str = "keep",
     sentences: str = "keep",
     replace: Mapping[str, str] | Sequence[Mapping[str, str]] = (),
     text_column: str = "text",

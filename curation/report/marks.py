@@ -92,8 +92,9 @@ def _words(text: str, words: str) -> list[Span]:
     split = engine.to_arrow(engine.with_columns(column, {TEXT: split_words(engine, column[TEXT], words)}))
     places, place = [], 0
     for match in WORD.finditer(str(split.column(TEXT)[0])):
-        start = text.index(match[0], place)
-        place = start + len(match[0])
+        start = place = text.index(match[0][0], place)
+        for character in match[0]:  # the text may have others between them, such as a zero width space
+            place = text.index(character, place) + 1
         places.append((start, place))
     return places
 

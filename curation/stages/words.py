@@ -12,19 +12,20 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Text
 from curation.errors import nearest
-from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, WORDS
+from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, WORD_SPACE, WORDS, ZERO_WIDTH_SPACE
 from curation.stages.base import Stage
 
 AnyStage = TypeVar("AnyStage", bound=Stage)
 
+WORDS_VERSION = 2  # of the division by `scripts` and `table`, in an index; 2: line ends in runs, U+1361, U+200B
 MOST_SLICES = 256  # of a batch: a slice of texts costs as much as a copy of some 20 KB
-# A text with a space between adjacent words has these measures plus the number of these spaces.
-WITH_SPACES = ("bytes", "characters", "line_characters", "space_characters")
-# Measures that such spaces change, and that do not speak of words.
+# Measures that division changes, and that do not speak of words: it adds spaces, and leaves out line ends inside words.
 OF_UNSPLIT = (
-    "max_line_characters", "short_lines", "urls", "url_characters", "duplicate_line_characters",
-    "duplicate_paragraph_characters", "repeated_5character_characters", "repeated_10character_characters",
-    "num_5characters", "num_10characters",
+    "bytes", "characters", "lines", "text_lines", "paragraphs", "newlines", "line_characters", "max_line_characters",
+    "bullet_lines", "bullet_or_star_lines", "ellipsis_lines", "ellipsis_character_lines", "punctuated_lines",
+    "short_lines", "space_characters", "urls", "url_characters", "duplicate_lines", "duplicate_line_characters",
+    "duplicate_paragraphs", "duplicate_paragraph_characters", "repeated_5character_characters",
+    "repeated_10character_characters", "num_5characters", "num_10characters",
 )  # fmt: skip
 
 
@@ -37,6 +38,11 @@ def check_words(words: str) -> None:
 def divides(words: str) -> bool:
     """Return whether these words end elsewhere than at white space, too; "" stands for `spaces`."""
     return words not in ("", SPACES)
+
+
+def left_out(words: str) -> str:
+    """Return the characters, but white space, that the texts of `split_words` do not have."""
+    return {SCRIPTS: f"{chr(WORD_SPACE)}{chr(ZERO_WIDTH_SPACE)}", TABLE: chr(ZERO_WIDTH_SPACE)}.get(words, "")
 
 
 def kernels_of(words: str) -> tuple[str, ...]:
@@ -52,7 +58,8 @@ def with_words(stage: AnyStage, words: str) -> AnyStage:
 
 
 def split_words(engine: Engine, text: Text, words: str) -> Text:
-    """Return the texts with a space between adjacent words. `words` is one of WORDS, or "" for `spaces`."""
+    """Return the texts with a space between adjacent words, without the characters that are in no word and end none.
+    `words` is one of WORDS, or "" for `spaces`."""
     if not divides(words):
         return text
     parts, wanted = engine.split_words(text, words)
@@ -98,11 +105,7 @@ def measure_words(engine: Engine, text: Text, names: Collection[str], words: str
     of_text = tuple(name for name in names if len(rows) < len(wanted) or not len(rows) or name not in of_split)
     values = engine.measure(text, of_text) if of_text else {}
     if len(rows) and of_split:
-        found = engine.measure(parts, of_split)
-        if {*WITH_SPACES} & {*of_split}:
-            added = engine.byte_lengths(parts) - engine.byte_lengths(text)[rows]
-            found |= {name: found[name] - added for name in WITH_SPACES if name in found}
-        for name, counts in found.items():
+        for name, counts in engine.measure(parts, of_split).items():
             values.setdefault(name, np.zeros(len(wanted), np.int64))[rows] = counts
     if "sentences" in names and words == TABLE:
         values |= measure_words(engine, text, ("sentences",), SCRIPTS)

@@ -7,10 +7,13 @@ are made here by other means than a pattern, but for patterns of users, which `r
 
 import html
 import re
+from functools import cache
 
 import regex
 import unicodedata2
 
+from curation.kernels.look_alikes import APOSTROPHES, LETTERS, SPELLINGS, TATWEEL
+from curation.stages.corpus.similarity import COMPARISONS
 from tests.oracle.measures import ends_sentence
 
 MARKUP = {"keep": "(?!)", "strip": r"<[^>]+>", "strip_line": r"<.*?>"}
@@ -31,6 +34,18 @@ def visible(text: str) -> str:
     """What eyes compare: no invisible character, and a space for each punctuation character and sign."""
     kept = (char for char in text if not invisible(char))
     return "".join(" " if unicodedata2.category(char)[0] in "PS" else char for char in kept)
+
+
+@cache
+def looks() -> dict[str, str]:
+    """Each letter for which another one that looks the same is written."""
+    groups = f"{LETTERS} {SPELLINGS}".split()
+    return {letter: group[0] for group in groups for letter in group[1:]}
+
+
+def look_alikes(text: str) -> str:
+    """Lower case, with one letter for those that look the same."""
+    return "".join(looks().get(letter, letter) for letter in text.lower())
 
 
 CHARACTERS = {
@@ -63,8 +78,10 @@ def rewrite(text: str, steps) -> str:
         text = unicodedata2.normalize(steps.unicode.upper(), text)
     text = re.sub(MARKUP[steps.markup], "", text)
     text = delete_control(text, steps.control)
+    if steps.look_alikes:
+        text = re.sub(f"[{APOSTROPHES}]|(?=[^\\n-\\r\\x1c-\\x20\\t])\\s", " ", text.replace(TATWEEL, ""))
     text = CHARACTERS[steps.characters](text)
-    text = text.lower() if steps.lowercase else text
+    text = look_alikes(text) if steps.look_alikes else text.lower() if steps.lowercase else text
     return WHITESPACE[steps.whitespace](text)
 
 
@@ -96,10 +113,30 @@ def repair_mojibake(text: str) -> str:
     return "".join(ftfy.fix_text_segment(line, config) for line in re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
+def is_shaped(char: str) -> bool:
+    """Whether a joiner beside this character shapes it: a letter or mark that joins others, or an emoji."""
+    return (
+        regex.match(r"[\p{Arabic}\p{Syriac}\p{Mongolian}\p{Indic_Syllabic_Category=Consonant}\p{InSC=Virama}]", char)
+        is not None
+    )
+
+
+def remove_invisible(text: str) -> str:
+    """Without default-ignorable characters, but for joiners beside characters that they shape; no emoji."""
+    around = zip(f" {text[:-1]}", text, f"{text[1:]} ", strict=True) if text else ()
+    return "".join(
+        char
+        for before, char, after in around
+        if not regex.match(r"[\p{DI}--\p{Cn}]", char, regex.V1)
+        or (char in "\u200c\u200d" and (is_shaped(before) or is_shaped(after)))
+    )
+
+
 def edit(text: str, stage) -> str:
     """The text after all steps of a stage `rewrite`."""
     text = html.unescape(text) if stage.entities == "decode" else text
     text = repair_mojibake(text) if stage.repair == "mojibake" else text
+    text = remove_invisible(text) if stage.invisible == "remove" else text
     text = rewrite(text, stage.steps)
     text = collapse_blank_lines(text) if stage.whitespace == "blank_lines" else text
     text = text.replace("\r\n", "\n") if stage.whitespace == "line_ends" else text
@@ -111,5 +148,4 @@ def edit(text: str, stage) -> str:
 
 def compared(text: str, compare: str) -> str:
     """The text whose words make the n-grams of `fuzzy_dedup`, `ngram_dedup`, `decontaminate` and `check_overlap`."""
-    characters = {"folded": fold, "visible": visible}.get(compare, str)
-    return text if compare == "exact" else characters(text).lower()
+    return rewrite(text, COMPARISONS[compare])

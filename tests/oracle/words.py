@@ -5,7 +5,7 @@ import lzma
 import math
 import re
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 import regex
 import unicodedata2
@@ -117,11 +117,33 @@ def runs_of(token: str) -> list[tuple[str, str]]:
     return parts
 
 
+@cache
+def letters(southeast: bool) -> str:
+    """A class for `re` of the letters of Han and kana, or of the other four scripts."""
+    every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x40000))))
+    found = SOUTHEAST.findall(every) if southeast else sorted((*HAN.findall(every), *KATAKANA.findall(every)))
+    codes = [ord(character) for character in found if kind_of(character) == "U"]
+    runs = [list(run) for _, run in groupby(enumerate(codes), lambda pair: pair[1] - pair[0])]
+    return "[" + "".join(f"{chr(run[0][1])}-{chr(run[-1][1])}" for run in runs) + "]"
+
+
+def shown(text: str, words: str) -> str:
+    """The text without zero width spaces and line ends within runs, and with a space where such characters divide."""
+    text = text.replace("\u1361", "\u2003") if words == "scripts" else text  # a space, and no blank of a line end
+    text = re.sub("(?<=\u200b{4})\u200b+", "\u2003", text)
+    han, southeast = letters(False), letters(True)
+    unspaced = han[:-1] + southeast[1:]
+    text = re.sub(f"(?<={unspaced})\u200b+(?={unspaced})", " ", text)
+    for family in (han, southeast):
+        text = re.sub(rf"(?<={family})[ \t]{{0,8}}\r?\n[ \t]{{0,8}}(?={family})", "", text)
+    return text.replace("\u200b", "")
+
+
 def words_of(text: str, words: str) -> list[str]:
     """The words of a text."""
-    tokens = text.split()
     if words == "spaces":
-        return tokens
+        return text.split()
+    tokens = shown(text, words).split()
     ends = _ends_table if words == "table" else _ends_scripts
     found = []
     for token in tokens:

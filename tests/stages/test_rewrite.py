@@ -20,7 +20,7 @@ from cpu_fallback.text import rewrite
 from curation.errors import RecipeError
 from curation.kernels import tables, utf8
 from curation.kernels.normalization import normalize
-from curation.kernels.rewrite import CHOICES, FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.rewrite import CHOICES, FORM_FLAGS, VISIBLE, RewriteSteps, output_bound, plan_steps
 from tests.corpus import NASTY, assigned_characters, characters
 from tests.oracle import rewriting
 
@@ -42,14 +42,16 @@ BLANKS = [
 ]  # fmt: skip
 LETTERS = [
     "İ", "IİI", "ȺȾ", "Ω K Å", "ẞß", "ǅǄǆ", "ꙀA", "Ა", "Ꭰꭰ", "\U00010400\U0001e900",
-    "e\u0301 \u1100\u1161\u11a8", "ﬁ ½ Ⅷ ㎏ ｶﾞ",
+    "e\u0301 \u1100\u1161\u11a8", "ﬁ ½ Ⅷ ㎏ ｶﾞ", "Рaypаl КOМПАС Αθήνα σὰς ﻻ ﺳﻼم كتـــاب کی ʻOkina oʼzbek ţ ș \xa0\u2003！…´",
 ]  # fmt: skip
 TEXTS = [*SIGMAS, *TAGS, *BLANKS, *LETTERS, *(text[:20_000] for text in NASTY)]
 
 SINGLE = [RewriteSteps(**{name: choice}) for name, choices in CHOICES.items() for choice in choices[1:]]
 OPTIONS = {**CHOICES, "lowercase": (False, True)}
-ALL_STEPS = list(itertools.starmap(RewriteSteps, itertools.product(*(OPTIONS[name] for name in RewriteSteps._fields))))
-MIXED = [RewriteSteps(lowercase=True), *SINGLE, *ALL_STEPS[5::23]]
+ALL_STEPS = list(
+    itertools.starmap(RewriteSteps, itertools.product(*(OPTIONS[name] for name in RewriteSteps._fields[:-1])))
+)
+MIXED = [RewriteSteps(lowercase=True), VISIBLE, VISIBLE._replace(whitespace="collapse"), *SINGLE, *ALL_STEPS[5::23]]
 
 
 def is_settled(char: str) -> bool:
@@ -129,6 +131,7 @@ def test_results_written_by_hand():
         (RewriteSteps(characters="folded"), "It's 1,234 “ab”$٣.", "It s 0 000  ab $0 "),
         (RewriteSteps(characters="folded", whitespace="collapse"), "...a, b!?\n-9-", "a b 0"),
         (RewriteSteps(characters="visible"), "> so\u00adft `a\u200b1,2`|\ufe0f+€_e\x07\t", "  soft  a1 2     e\t"),
+        (VISIBLE, "Рaypаl ﻻـ oʼz ﬁ\xad2² ＡＢ！e\u0301", "paypal ﻻ o z fi22 ab é".replace("ﻻ", "لا")),
         (RewriteSteps(whitespace="lines"), "\n a \r\n\r\n\n\n  b\t\nc \n", "a\n\n  b\nc"),
         (RewriteSteps(whitespace="strip"), "\xa0 a  b\n", "a  b"),
         (RewriteSteps(unicode="nfc"), "e\u0301ﬁ", "éﬁ"),

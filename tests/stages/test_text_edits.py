@@ -85,6 +85,23 @@ def test_empty_matches_are_those_that_rules_count():
     assert [text.count("-") for text in found] == count_matches(pa.chunked_array([texts]), "b*").tolist()
 
 
+INVISIBLE = (  # text, what is left
+    ("un\u00adbe\u200blie\u2060v\ufeffable \u202eabc\u202c\u200e", "unbelievable abc"),
+    ("a\ufe0f\u200db 3\u200d4 x\U000e0041", "ab 34 x"),
+    ("葛\U000e0100 가\u3164나 ка\u00adк", "葛 가나 как"),
+    *((text, text) for text in (
+        "می\u200cروم ه\u200d", "क्\u200dष র\u200d্য ನ್\u200cನ", "\u1820\u180b", "ۖ۝ \u0600", "\x07\t\u3000",
+        "👩\u200d👩\u200d👧 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3 👍🏽", "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    )),
+)  # fmt: skip
+
+
+def test_invisible_characters_go_unless_they_shape_letters(engine: Any):
+    found, outcome = edited_by(engine, [text for text, _ in INVISIBLE], invisible="remove")
+    assert found == [right for _, right in INVISIBLE]
+    assert outcome.edited.tolist() == [text != right for text, right in INVISIBLE]
+
+
 def test_mojibake_by_hand(engine: Any):
     needs("ftfy")
     texts = [text for text, _ in REPAIRED] + UNTOUCHED
@@ -96,6 +113,7 @@ def test_mojibake_by_hand(engine: Any):
 ORDER = [  # each of two neighbours has work for the other
     ({"entities": "decode", "repair": "mojibake"}, "&Atilde;&copy;", "é"),
     ({"repair": "mojibake", "unicode": "nfc"}, "eÌ\x81", "é"),
+    ({"invisible": "remove", "unicode": "nfc"}, "e\u034f\u0301", "é"),
     ({"entities": "decode", "markup": "strip"}, "&lt;b&gt;x", "x"),
     ({"lowercase": True, "replace": [{"matches": "B", "by": "c"}]}, "AB", "ab"),
     ({"whitespace": "collapse", "sentences": "lines"}, "a.  b\n c", "a.\nb c"),

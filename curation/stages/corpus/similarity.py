@@ -16,19 +16,19 @@ import pyarrow as pa
 
 from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, write_array
 from curation.contract import TEXT, Engine, Result, Text
-from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.rewrite import VISIBLE, RewriteSteps
 from curation.stages.words import split_words
 from curation.system.damage import damaged
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
 
-# How texts are compared by their words; the tests' definition is `tests/oracle/rewriting.py: fold`
+# How texts are compared by their words; the tests' definition is `tests/oracle/rewriting.py`
 COMPARISONS = {
     "lowercase": RewriteSteps(lowercase=True),
     "exact": RewriteSteps(),
     "folded": RewriteSteps(lowercase=True, characters="folded"),
-    "visible": RewriteSteps(lowercase=True, characters="visible"),
+    "visible": VISIBLE,
 }
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"

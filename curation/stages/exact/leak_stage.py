@@ -167,7 +167,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
                 seen.update(leak.item for leak in leaks)
                 counts[f"{name}/{'documents' if first.counts else 'questions_alone'}"] += 1
                 if name not in samples:
-                    samples[name] = in_context(text, places_in(text, first.spans[:1], rule.shingles.steps))
+                    samples[name] = in_context(text, places_in(text, first.spans[:1], rule.shingles))
                 spans = _spans(text, leaks, rule) if self.cuts_text and first.counts else []
                 cuts += [(row, *span) for span in spans]
                 if first.counts and not spans:
@@ -267,7 +267,7 @@ def _most_frequent(counted: Counted, owners: np.ndarray) -> list[int]:
 
 def _spans(text: str, leaks: Sequence[Leak], rule: Rule) -> list[tuple[int, int]]:
     """Return the bytes to cut out of a text; none if no letter or digit would be left."""
-    places = places_in(text, (span for leak in leaks if leak.counts for span in leak.spans), rule.shingles.steps)
+    places = places_in(text, (span for leak in leaks if leak.counts for span in leak.spans), rule.shingles)
     edges = [0, *(place for pair in places for place in pair), len(text)]
     pieces = [text[start:stop] for start, stop in pairwise(edges)]
     if not any(map(str.isalnum, "".join(pieces[::2]))):

@@ -22,7 +22,8 @@ from curation.contract import Engine
 from curation.kernels import tables
 from curation.kernels.hashing import mix64, unmix64
 from curation.kernels.minhash import BASE
-from curation.kernels.rewrite import DROP, FOLD, LOWERCASE, RewriteSteps, plan_steps
+from curation.kernels.normalization import normalize
+from curation.kernels.rewrite import DROP, FOLD, FORM_FLAGS, LOWERCASE, RewriteSteps, plan_steps, tables_of
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
 from curation.stages.exact.evaluation_items import (
     ALONE_WORDS,
@@ -32,6 +33,7 @@ from curation.stages.exact.evaluation_items import (
     EvaluationItems,
     column_of,
 )
+from curation.stages.words import left_out
 
 LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
 WHOLE = 0.8  # of the n-grams of an item, as `check_overlap` asks for; docs/decisions/0111
@@ -330,24 +332,64 @@ def _ordered(leaks: Iterable[Leak]) -> list[Leak]:
     return sorted(leaks, key=lambda leak: (not leak.counts, -leak.ngrams, leak.item))
 
 
-def places_in(text: str, spans: Iterable[tuple[int, int]], steps: RewriteSteps) -> list[tuple[int, int]]:
+def places_in(text: str, spans: Iterable[tuple[int, int]], settings: ShingleSettings) -> list[tuple[int, int]]:
     """Return where spans of the compared text, which count its characters that are no white space, are in the text:
     the first character and the one after it, without those that overlap or touch."""
-    plan = plan_steps(steps)
-    unicode = tables.load_tables()
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
-    flags = unicode.flags[unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
-    flags = flags.astype(np.int64)
-    counts = 1 + ((flags & tables.LOWER_SPECIAL != 0) & bool(plan[LOWERCASE])).astype(np.int64)
-    blank = (flags & plan[FOLD] != 0) & (flags & tables.DIGIT == 0)
-    counts[blank | (flags & (int(plan[DROP]) | tables.SPACE) != 0)] = 0
+    points = _points(text)
+    counts, firsts = _compared(points, settings), _first_points(points, settings.steps)
+    stops = np.append(firsts[1:], len(points))
+    for piece in np.flatnonzero(_changes(points, firsts, stops, settings.steps)).tolist():
+        first, stop = firsts[piece], stops[piece]
+        (form,) = normalize([text[first:stop]], settings.steps.unicode).to_pylist()
+        counts[first:stop] = 0
+        counts[first] = _compared(_points(form), settings).sum()
     ends = np.cumsum(counts)
     inside = np.zeros(len(text) + 2, bool)
     for start, stop in spans:
         first, last = np.searchsorted(ends, (start, stop - 1), side="right")
-        inside[first + 1 : last + 2] = True
+        inside[first + 1 : stops[np.searchsorted(firsts, last, side="right") - 1] + 1] = True
     edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
     return [(first, last) for first, last in edges.tolist()]
+
+
+def _points(text: str) -> np.ndarray:
+    """The code points of a text, int64."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
+
+
+def _compared(points: np.ndarray, settings: ShingleSettings) -> np.ndarray:
+    """How many characters, but white space, the compared text has for each character, without its Unicode form."""
+    plan, unicode = plan_steps(settings.steps), tables_of(settings.steps)
+    flags = unicode.flags[_records(points, unicode)].astype(np.int64)
+    counts = 1 + ((flags & tables.LOWER_SPECIAL != 0) & bool(plan[LOWERCASE])).astype(np.int64)
+    blank = (flags & plan[FOLD] != 0) & (flags & tables.DIGIT == 0)
+    counts[blank | (flags & (int(plan[DROP]) | tables.SPACE) != 0)] = 0
+    counts[np.isin(points, [ord(character) for character in left_out(settings.words)])] = 0
+    return counts
+
+
+def _first_points(points: np.ndarray, steps: RewriteSteps) -> np.ndarray:
+    """The first character of each piece of a text whose Unicode form depends on no other piece (UAX #15, section 9)."""
+    if steps.unicode == "keep":
+        return np.arange(len(points))
+    unicode = tables_of(steps)
+    records = _records(points, unicode)
+    is_first = (unicode.flags[records] & FORM_FLAGS[steps.unicode] == 0) & (unicode.combining[records] == 0)
+    is_first[:1] = True
+    return np.flatnonzero(is_first)
+
+
+def _changes(points: np.ndarray, firsts: np.ndarray, stops: np.ndarray, steps: RewriteSteps) -> np.ndarray:
+    """Whether the Unicode form of each piece can be another text."""
+    if steps.unicode == "keep":
+        return np.zeros(len(firsts), bool)
+    unicode = tables_of(steps)
+    flags = unicode.flags[_records(points[firsts], unicode)]
+    return (stops > firsts + 1) | (flags & FORM_FLAGS[steps.unicode] != 0)
+
+
+def _records(points: np.ndarray, unicode: tables.UnicodeTables) -> np.ndarray:
+    return unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
 
 
 def in_context(text: str, places: Sequence[tuple[int, int]]) -> str:

@@ -54,7 +54,7 @@ from curation.stages.corpus.similarity import (
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.words import check_words, divides, kernels_of
+from curation.stages.words import WORDS_VERSION, check_words, divides, kernels_of
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     index: str = ""
 
     indexes: ClassVar[bool] = True
-    revision: ClassVar[int] = 2  # 2: groups of more than 16 are divided by keys before any comparison
+    revision: ClassVar[int] = 3  # 2: groups of more than 16 are divided by keys before any comparison; 3: words
 
     def __post_init__(self) -> None:
         check_words(self.words)
@@ -243,7 +243,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         names = ("ngram", "unit", "compare", "permutations", "seed", "threshold", "verify")
         chosen = {name: getattr(self, name) for name in names}
         if divides(self.words):  # an index of an earlier version has no such key
-            chosen["words"] = self.words
+            chosen |= {"words": self.words, "words_version": WORDS_VERSION}
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 
     def open_index(self) -> SavedIndex:

@@ -47,6 +47,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     measures as an empty text.
     """
 
+    revision: ClassVar[int] = 2  # 2: where words end by `scripts` and `table`
     function: ClassVar[Function] = Function(
         """Return the rows that break none of `rules`.
 

@@ -71,6 +71,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
     filter. A null has no units.
     """
 
+    revision: ClassVar[int] = 2  # 2: where words end by `scripts` and `table`
     function: ClassVar[Function] = Function(
         """Return the frame without the lines, paragraphs or sentences that break one of `rules`.
 

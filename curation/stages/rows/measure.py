@@ -52,6 +52,7 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     """
 
     removes: ClassVar[bool] = False
+    revision: ClassVar[int] = 2  # 2: where words end by `scripts` and `table`
     function: ClassVar[Function] = Function(
         """Return the frame with one int64 column per measure.
 

@@ -17,6 +17,7 @@ from curation.rules.grammar import shortened
 from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome
 from curation.stages.rows import mojibake
+from curation.stages.rows.invisible import remove_invisible
 from curation.stages.rows.text_edits import (
     MAX_REPLACEMENTS,
     Replacement,
@@ -32,6 +33,7 @@ HOST_WHITESPACE = {"blank_lines": collapse_blank_lines, "line_ends": convert_lin
 CHOICES = {  # in the order of application
     "entities": ("keep", "decode"),
     "repair": ("keep", "mojibake"),
+    "invisible": ("keep", "remove"),
     **KERNEL_CHOICES,
     "whitespace": (*KERNEL_CHOICES["whitespace"], *HOST_WHITESPACE),
     "sentences": ("keep", "lines"),
@@ -39,12 +41,14 @@ CHOICES = {  # in the order of application
 
 
 class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
-    r"""Rewrite text in this order: entities, mojibake, Unicode form, markup, control characters, character class, case,
-    white space, sentences, patterns of your own.
+    r"""Rewrite text in this order: entities, mojibake, invisible characters, Unicode form, markup, control characters,
+    character class, case, white space, sentences, patterns of your own.
 
     entities    `decode` makes HTML entities characters, each once, as `html.unescape`
     repair      `mojibake` repairs UTF-8 that was read in another encoding, line by line with ftfy
                 (`pip install 'ftfy>=6.3'`), whose version is part of the identity of a run
+    invisible   `remove` deletes characters that nobody sees, such as soft hyphens and zero width spaces. Joiners stay
+                in scripts whose letters they shape, such as Arabic and Devanagari, and in emoji
     unicode     `nfc` or `nfkc`: normalization form (UAX #15), in upper or lower case
     markup      `strip` deletes `<[^>]+>`; `strip_line` deletes `<.*?>` within a line
     control     `strip` deletes category Cc except tab, line feed and carriage return; `strip_all` deletes all of Cc
@@ -60,7 +64,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     replace     list of `{matches: PATTERN, by: TEXT}`, one after the other; RE2, with groups as `\1`
 
     The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
-    stay nulls. Entities, mojibake, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
+    stay nulls. Entities, mojibake, invisible characters, `blank_lines`, `line_ends`, sentences and patterns are edited on
+    the host.
     ValueError if no option changes the text.
     """
 
@@ -84,6 +89,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     whitespace: str = "keep"
     entities: str = "keep"
     repair: str = "keep"
+    invisible: str = "keep"
     sentences: str = "keep"
     replace: tuple[Replacement, ...] = ()
 
@@ -120,7 +126,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     @property
     def _on_host(self) -> bool:
         """Whether a step edits the texts on the host."""
-        options = self.entities, self.repair, self.sentences
+        options = self.entities, self.repair, self.invisible, self.sentences
         return bool(self.replace) or self.whitespace in HOST_WHITESPACE or any(value != "keep" for value in options)
 
     def kernels(self) -> tuple[str, ...]:
@@ -146,7 +152,9 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         """Return the texts after the steps before those of the engine."""
         if self.entities != "keep":
             text = decode_entities(text)
-        return text if self.repair == "keep" else mojibake.repair_mojibake(text)
+        if self.repair != "keep":
+            text = mojibake.repair_mojibake(text)
+        return text if self.invisible == "keep" else remove_invisible(text)
 
     def _by_engine(self, engine: Engine, frame: Frame, before: pa.Array, text: pa.Array) -> pa.Array:
         """Return the texts after the steps of the engine. `before` are those of the frame."""

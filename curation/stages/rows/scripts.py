@@ -31,21 +31,18 @@ SUFFIX = "_share"
 COUNT = "script/"  # in the details of a stage, before a code
 CODES_TAKEN = (*CODES[NO_SCRIPTS:], *JOINED)
 ONE_SCRIPT = {"Hans": "Hani", "Hant": "Hani"}  # letters do not tell simplified from traditional
-# Scripts without spaces between words for which there are no lists of words.
-UNLISTED = (
-    "Ahom", "Bali", "Batk", "Bugi", "Java", "Kawi", "Lana",
-    "Maka",  # codespell:ignore
-    "Nshu", "Rjng", "Tale", "Talu", "Tang", "Tavt", "Tibt", "Yiii",
-)  # fmt: skip
-# Characters per space, on average, from which on the scripts of a text are counted: in the Universal Declaration of
-# Human Rights languages with spaces have 15 or fewer, languages in these scripts 22 or more.
-MIN_PER_SPACE = 16
+# Scripts whose undivided texts have no list of words: all but those of the lists, and Latin, in which long words are
+# addresses and code.
+UNLISTED = tuple(sorted({*MAIN} - {"Hani", "Jpan", "Khmr", "Laoo", "Latn", "Mymr", "Thai"}))
+# Characters per word, on average, above which a text is undivided: in the Universal Declaration of Human Rights
+# languages with spaces have 15 or fewer, languages in scripts without spaces 22 or more.
+MIN_PER_WORD = 16
 # Characters of a word, on average, and share of letters in listed words, that tell other languages in Thai, Lao, Khmer
 # and Burmese script from the listed ones: there, of 300 characters of Thai, Lao, Khmer and Burmese 95 % or more are
 # listed, of Shan and Mon less than half.
 MIN_WORD, MIN_LISTED = 2.5, 0.7
 MIN_LETTERS, READ_CHARACTERS = 20, 200
-OF_WORDS = ("words", "word_characters", "characters", "space_characters", "unspaced_characters")
+OF_WORDS = ("words", "word_characters", "characters", "unspaced_characters")
 UNLISTED_COUNT = "unlisted/"  # in the details of a stage, before a code
 BLOCK_ROWS = 1 << 12  # the counts of so many texts take 2.9 MB
 
@@ -90,14 +87,14 @@ def counts_of(scripts: pa.Array) -> dict[str, int]:
 
 
 def count_unlisted(engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Return the number of texts without spaces whose words the lists do not have, by main script, for the details of a
-    stage. Few texts are looked at: those with long runs of characters, or long words of listed scripts.
+    """Return the number of texts that stay undivided, since the lists do not have their words, by main script, for the
+    details of a stage. Few texts are looked at: those with long words.
 
     measures   those of OF_WORDS, where words end as the lists say
     """
-    words, letters, characters, spaces, unspaced = (measures[name] for name in OF_WORDS)
+    words, letters, characters, unspaced = (measures[name] for name in OF_WORDS)
     of_listed_scripts = 2 * unspaced > characters
-    may_be = np.where(of_listed_scripts, letters > MIN_WORD * words, characters > MIN_PER_SPACE * (spaces + 1))
+    may_be = np.where(of_listed_scripts, letters > MIN_WORD * words, characters > MIN_PER_WORD * words)
     if not may_be.any():
         return {}
     texts = engine.to_arrow(engine.filter_rows(frame, may_be)[[TEXT]]).column(TEXT)

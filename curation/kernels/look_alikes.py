@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Letters that look the same, as Unicode tables with which `rewrite` writes one of them (`RewriteSteps.look_alikes`).
+
+No two letters of one alphabet are taken for one, but for those of SPELLINGS, so that no text loses a difference:
+
+    LETTERS    cased letters of different scripts, in lower case, by the data of UTS #39 (confusables.txt of Unicode 17);
+               `tests/tools/make_look_alikes.py` prints them
+    SPELLINGS  letters of one script for which languages have one or the other: Arabic and Persian kaf and yeh, heh of
+               Urdu; cedilla and comma of Romanian
+
+Letters that are drawn as apostrophes count as punctuation, and the stroke that lengthens Arabic words is invisible.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from curation.kernels import tables
+
+LETTERS = (
+    "aαа cсⲥꮯ dԁꮷ eе fϝք gցꮐ hηһհꮒ iιіւⲓꭵ jϳј lӏ mμ nո oοϭоօჿ pρрⲣ qԛգ rгᴦⲅꮁ sѕտꮪ uυս vνѵꮩ wшաⲽꮃ xх yγуყⲩꭹ "
+    "zζꮓ ßβᏸ þϸ ĸκкⲕꮶ ƅьꮟ ƕԋ ƨϩꙅ ƫꮏ ǝә ȝӡჳⳅ ȷյ ɂꭾ ɔͻ ɛԑ ɜз ɢԍᏻ ɰպ ɴⲛ ɸφфփⲫ ʀꭱ ʌлᴧⲗ ʍмⲙꮇ ʓⲝ ʘꙩ ʙвᏼⲃ ʜнⲏꮋ ʟⳑꮮ "
+    "ͱⱶꮀ ͷиᴎ ͽꜿ δծẟⳝ εєⲉꞓꮛ λꟛ ξⲷ πпⲡ τтᴛⲧꭲ χⲭꭓ ψѱⲯ ωⲱꙍꞷ ϗⳤ ϥч ϼⳁ яᴙ љꭠ ѡꮗ ᴀꭺ ᴅꭰ ᴇꭼ ᴊꭻ ᴘᴩꮲ ῶꮿ ⱬⲍ ⴀꞇ"
+)  # codespell:ignore
+SPELLINGS = "كک يی هہ şș ţț"
+APOSTROPHES = "".join(map(chr, (*range(0x2B9, 0x2C0), 0x2C8, 0x2EE)))
+TATWEEL = "\u0640"
+
+
+@cache
+def load_look_alikes() -> tables.UnicodeTables:
+    """The tables in which `lower` leads to the first letter of each group, after lower case. Read-only.
+
+    White space is punctuation there, which becomes a space. A character of NFKC_MAYBE has no flag if its form is one
+    character that becomes a space as it does.
+    """
+    import unicodedata2
+
+    base = tables.load_tables()
+    points = np.arange(0x110000)
+    records = base.records[base.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
+    flags, lower = base.flags[records], base.lower[records]
+    target = points.copy()
+    for first, *others in f"{LETTERS} {SPELLINGS}".split():
+        target[[*map(ord, others)]] = ord(first)
+    lower += (target[points + lower] - points - lower).astype(np.int32)
+    flags[[*map(ord, APOSTROPHES)]] |= tables.PUNCTUATION
+    flags[ord(TATWEEL)] |= tables.INVISIBLE
+    is_blank = flags & (tables.PUNCTUATION | tables.SIGN | tables.SPACE) != 0
+    flags[(flags & tables.SPACE != 0) & (points > 0x7F)] |= tables.PUNCTUATION
+    for point in np.flatnonzero(is_blank & (flags & tables.NFKC_MAYBE != 0)).tolist():
+        form = unicodedata2.normalize("NFKC", chr(point))
+        if len(form) == 1 and is_blank[ord(form)]:
+            flags[point] &= ~np.uint32(tables.NFKC_MAYBE)
+    return _with(base, records, flags, lower)
+
+
+def _with(
+    base: tables.UnicodeTables, records: np.ndarray, flags: np.ndarray, lower: np.ndarray
+) -> tables.UnicodeTables:
+    """The tables with other flags and distances, by code point: each that changes gets a record of its own."""
+    changed = np.flatnonzero((flags != base.flags[records]) | (lower != base.lower[records]))
+    numbers = records.copy()
+    numbers[changed] = len(base.flags) + np.arange(len(changed))
+    rows = [row.tobytes() for row in numbers.reshape(-1, 256)]
+    unique = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+    found = tables.UnicodeTables(
+        np.array([unique[row] for row in rows], base.pages.dtype),
+        np.frombuffer(b"".join(unique), numbers.dtype).copy(),
+        np.append(base.flags, flags[changed]),
+        np.append(base.lower, lower[changed]),
+        np.append(base.script, base.script[records[changed]]),
+        np.append(base.combining, base.combining[records[changed]]),
+    )
+    for array in found:
+        array.setflags(write=False)
+    return found

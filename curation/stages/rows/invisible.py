@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rewrite: {invisible: remove}`: which invisible characters a text can lose, on the host of both engines.
+
+They are those that `compare: visible` ignores (`tables.INVISIBLE`), but control characters, which `control` deletes,
+and format characters that fonts draw. Characters that shape their neighbours stay:
+
+    U+200C, U+200D           beside a letter or mark of a script of SHAPED (Unicode, UAX #31, section 2.3)
+    U+200D, U+FE0E, U+FE0F   in sequences of emoji (UTS #51), and the tags of flags
+    U+180B to U+180F         after a character of Mongolian
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from curation.kernels import tables
+from curation.stages.rows.text_edits import edit_each
+
+# Format characters that are drawn, such as the end of a verse, or that lay out hieroglyphs and annotations.
+DRAWN = (
+    *range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, *range(0xFFF9, 0xFFFC), 0x110BD, 0x110CD,
+    *range(0x13430, 0x13440),
+)  # fmt: skip
+# Scripts whose letters join, or form conjuncts.
+SHAPED = ["Adlam", "Arabic", "Balinese", "Bengali", "Brahmi", "Chakma", "Chorasmian", "Devanagari", "Grantha", "Gujarati", "Gurmukhi", "Hanifi_Rohingya", "Javanese", "Kaithi", "Kannada", "Kharoshthi", "Khmer", "Malayalam", "Mandaic", "Manichaean", "Meetei_Mayek", "Modi", "Mongolian", "Myanmar", "Newa", "Nko", "Old_Uyghur", "Oriya", "Phags_Pa", "Psalter_Pahlavi", "Saurashtra", "Sharada", "Siddham", "Sinhala", "Sogdian", "Sundanese", "Syloti_Nagri", "Syriac", "Tai_Tham", "Takri", "Tamil", "Telugu", "Tibetan", "Tirhuta"]
+FIRST_SIGN = 0xA9  # of emoji; signs before it, such as +, are none
+EMOJI_MARKS = "\u203c\u2049\u3030\u303d"  # emoji that are punctuation
+
+
+def remove_invisible(texts: pa.Array) -> pa.Array:
+    """Return the texts without invisible characters that shape nothing; nulls stay nulls."""
+    hint, pattern = _patterns()
+    return edit_each(texts, hint, lambda text: pattern.sub(lambda match: match["kept"] or "", text))
+
+
+@cache
+def _patterns() -> tuple[str, re.Pattern[str]]:
+    """RE2 for texts with an invisible character, and the pattern of these, in which `kept` are those that stay."""
+    unicode = tables.load_tables()
+    points = np.arange(0x110000)
+    records = unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
+    flags, scripts = unicode.flags[records], unicode.script[records]
+    is_gone = (flags & tables.INVISIBLE != 0) & (flags & tables.CONTROL == 0) & ~np.isin(points, DRAWN)
+    is_emoji = (flags & tables.SIGN != 0) & (points >= FIRST_SIGN) | np.isin(points, [*map(ord, EMOJI_MARKS)])
+    shaped = np.isin(scripts, [tables.SCRIPTS.index(name) for name in SHAPED]) & ~is_gone
+    mongolian = (scripts == tables.SCRIPTS.index("Mongolian")) & ~is_gone
+    gone, letters, emoji, mongol = map(_class_of, (is_gone, shaped, is_emoji, mongolian))
+    kept = (
+        "\U0001f3f4[\U000e0020-\U000e007e]+\U000e007f",
+        "(?<=[0-9#*])\ufe0f(?=\u20e3)",
+        f"(?<=[{emoji}])[\ufe0e\ufe0f]",
+        f"(?<=[{emoji}\ufe0f])\u200d(?=[{emoji}])",
+        f"(?<=[{letters}])[\u200c\u200d]+",
+        f"[\u200c\u200d]+(?=[{letters}])",
+        f"(?<=[{mongol}])[\u180b-\u180f]+",
+    )
+    hint = "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in _ranges(is_gone))
+    return f"[{hint}]", re.compile(f"(?P<kept>{'|'.join(kept)})|[{gone}]")
+
+
+def _ranges(members: np.ndarray) -> list[tuple[int, int]]:
+    """The first and last code points of runs of members."""
+    runs = [[*run] for _, run in groupby(enumerate(np.flatnonzero(members).tolist()), lambda pair: pair[1] - pair[0])]
+    return [(run[0][1], run[-1][1]) for run in runs]
+
+
+def _class_of(members: np.ndarray) -> str:
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in _ranges(members))
