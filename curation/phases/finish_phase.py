@@ -21,7 +21,7 @@ from curation.packing.joining import PlannedPair, write_pair
 from curation.packing.token_files import Joined, write_form_of, write_shuffled
 from curation.packing.tokenization import load_tokenizer
 from curation.phases.corpus_phase import load_removed
-from curation.phases.exports import CleanedFile, RawFiles, plan_raw, write_cleaned_file, write_raw
+from curation.phases.exports import CleanedFile, RawFiles, plan_raw, slices_of, write_cleaned_file, write_raw
 from curation.phases.kept_ids import KeptIds
 from curation.phases.locations import LocationTable
 from curation.phases.measure_files import FOLDER as MEASURES
@@ -29,7 +29,7 @@ from curation.phases.measure_files import write_measures
 from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, lost_by_language, write_rejected
 from curation.phases.removed_texts import AddedColumns
 from curation.phases.scores import FILE_BYTES, ScoresFiles, plan_scores, write_scores
-from curation.planning.stored_plan import urls_of_slices
+from curation.planning.stored_plan import urls_of
 from curation.recipes.exports import is_one_file
 from curation.run_folder.partitions import Numbering, Partitions
 from curation.run_folder.scores import kept_stages
@@ -60,7 +60,7 @@ SIZED_SLICES = 64  # slices of a task that measures removed texts
 class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of tasks about removed rows: with the plan, enough to write any file of `removed/`."""
 
-    offsets: np.ndarray  # int64: first doc of each slice
+    docs: np.ndarray  # int64: first doc of each slice
     segments: list[Path]
     decisions: list[tuple[Path, int, Partitions]]  # file of each decision, number of the stage, rows of the segment
     kept_ids: list[Path]  # folder of the ids of kept documents, one per decision and reason
@@ -70,7 +70,7 @@ class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     def store(self, plan: Plan) -> RemovedStore:
         """Open the removed rows."""
         duplicates = [rows for decision in self.decisions for rows in load_removed(*decision)]
-        recipe, numbering = plan.recipe, Numbering(plan.slices, self.offsets)
+        recipe, numbering = plan.recipe, Numbering(plan.slices, self.docs)
         locations = LocationTable(self.segments[0], plan.slices, self.lines_before, self.has_locations)
         added = AddedColumns.of(plan.slices.carried, recipe.stages) if recipe.output.keeps_removed_text else None
         return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, locations, added)
@@ -82,8 +82,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     removed: RemovedJob
     folder: Path  # of the run
     outputs: Path  # raw ids
-    lines: np.ndarray  # int64: lines of each slice; empty without rejected records
-    has_rejected: np.ndarray  # int64, 0 or 1 per slice; empty without rejected records
+    has_rejected: np.ndarray  # int64, 0 or 1 per task of the first segment; empty without rejected records
     parts: list[tuple[int, str]]  # number and input of each output part
     work: Path
     engine: str
@@ -125,7 +124,7 @@ def look_up(plan: Plan, job: LookupJob, number: int) -> Counts:
         look_up_ids(KeptIds(job.removed.kept_ids[item.kept_ids]), item.task, asked, store.numbering)
     else:
         first = item.task * SIZED_SLICES
-        last = min(first + SIZED_SLICES, len(plan.slices))
+        last = min(first + SIZED_SLICES, plan.slices.tasks)
         sizes = [store.sizes(number) for number in range(first, last)]
         with commit(sizes_path(job.work, item.task)) as path:
             save_array(path, np.concatenate(sizes))
@@ -178,19 +177,17 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             if column := language_column(recipe.stages):
                 record["lost"] = lost_by_language(job.folder / name, column)
         case "rejected":
-            numbering = Numbering(plan.slices, job.removed.offsets)
-            segment = job.removed.segments[0]
-            record["digests"] = {
-                item: write_rejected(job.folder / item, segment, numbering, job.lines, job.has_rejected)
-            }
+            numbering = Numbering(plan.slices, job.removed.docs)
+            places = job.removed.segments[0], numbering, job.removed.lines_before
+            record["digests"] = {item: write_rejected(job.folder / item, *places, job.has_rejected)}
         case "measures":
-            numbering = Numbering(plan.slices, job.removed.offsets)
+            numbering = Numbering(plan.slices, job.removed.docs)
             record["digests"] = write_measures(job.folder / MEASURES, item, recipe, numbering, job.removed.segments)
         case "scores":
-            record["digests"] = write_scores(job.folder, item, job.removed.segments[item.segment], len(plan.slices))
+            record["digests"] = write_scores(job.folder, item, job.removed.segments[item.segment], plan.slices.tasks)
         case "raw":
-            engine, offsets = load_engine(job.engine), job.removed.offsets
-            record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, offsets, urls)
+            engine, docs = load_engine(job.engine), job.removed.docs
+            record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, docs, urls)
         case "cleaned":
             record["digests"] = write_cleaned_file(recipe.output, job.folder, item, recipe.split_inputs)
     write_sealed(numbered_path(job.work, number, ".json"), record)
@@ -208,8 +205,7 @@ URLS[finish] = urls_of_step
 def _urls_of(plan: Plan, step: Step) -> tuple[str, ...]:
     if step.kind != "raw":
         return ()
-    files = msgspec.convert(step.item, RawFiles)
-    return urls_of_slices(plan.slices, files.first, files.stop)
+    return urls_of(slices_of(plan, msgspec.convert(step.item, RawFiles)))
 
 
 def run_lookups(context: RunContext, job: RemovedJob, items: Sequence[Lookup]) -> None:
@@ -224,7 +220,7 @@ def run_lookups(context: RunContext, job: RemovedJob, items: Sequence[Lookup]) -
 
 def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
     """Yield the sizes of removed texts, in the order of `doc`."""
-    for task in range(sized_tasks(len(context.plan.slices))):
+    for task in range(sized_tasks(context.plan.slices.tasks)):
         yield load_mapped(sizes_path(context.work / "lookups", task))
 
 
@@ -243,9 +239,9 @@ def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Ite
     return (read_sealed(numbered_path(job.work, int(number), ".json")) for number in numbers)
 
 
-def sized_tasks(slices: int) -> int:
-    """Return the number of tasks that measure the removed texts of so many slices."""
-    return -(-slices // SIZED_SLICES)
+def sized_tasks(partitions: int) -> int:
+    """Return the number of tasks that measure the removed texts of so many partitions."""
+    return -(-partitions // SIZED_SLICES)
 
 
 def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:

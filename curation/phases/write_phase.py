@@ -25,11 +25,11 @@ from curation.errors import IntegrityError
 from curation.packing.ordering import SPLIT, assign_splits, split_names
 from curation.packing.token_files import token_files
 from curation.parquet import write_table
-from curation.phases.row_sums import cut_pieces
+from curation.phases.row_sums import Span, cut_pieces
 from curation.recipes.recipe import Output
 from curation.rules.tallies import Tally, tally_of
 from curation.run_folder.documents import document_options, document_schema, in_schema, row_groups
-from curation.run_folder.partitions import Partitions, open_partition, with_ids
+from curation.run_folder.partitions import Numbering, Partitions, open_partition, with_ids
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.stages.rows.language import language_column
@@ -61,50 +61,47 @@ class OutputPart(NamedTuple):
 
 
 def cut_output_parts(
-    state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output,
-    copies: Mapping[str, int] = MappingProxyType({}),
-) -> list[OutputPart]:  # fmt: skip
+    state: SegmentState, output: Output, copies: Mapping[str, int] = MappingProxyType({})
+) -> list[OutputPart]:
     """Return the parts of `documents/`.
 
     A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
     document. Parts of a source are about equal, so no worker waits long for the last part.
 
     state    the result of the last segment
-    sources  (name, first row, row after the last) of each input
-    copies   source -> number of times its documents are written, one whole copy after the other; default 1
+    copies   source -> number of times its documents are written, one whole copy after the other; default 1. If `state`
+             has copies of each document, these come in their place: first copies of a source, then second ones
     """
-    if state.copies:
-        return _cut_drawn_parts(state, sources, output)
     parts: list[OutputPart] = []
-    first_rows = state.partitions.starts[:-1]
-    for name, low, high in sources:
-        total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
-        target = -(-total // max(-(-total // output.part_bytes), 1))
-        spans = list(cut_pieces(state.sums.pieces(low, high), target, output.part_documents))
-        for copy in range(copies.get(name, 1)):
-            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
+
+    def add(name: str, spans: Sequence[Span], copy: int) -> None:
+        parts.extend([OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)])
+
+    for name, low, high in state.partitions.inputs:
+        if state.copies:
+            for copy in count():
+                if not (spans := _spans_of(state, output, low, high, copy)):
+                    break
+                add(name, spans, copy)
+        else:
+            spans = _spans_of(state, output, low, high, 0)
+            for copy in range(copies.get(name, 1)):
+                add(name, spans, copy)
     return parts
 
 
-def _cut_drawn_parts(state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output) -> list[OutputPart]:
-    """Return the parts of documents with a number of copies each: first copies of a source, then second ones."""
-    assert state.copies
-    parts: list[OutputPart] = []
-    for name, low, high in sources:
-        for copy in count():
-            total = sum(int(ends[-1]) for _, _, ends in state.sums.pieces(low, high, copy) if len(ends))
-            target = -(-total // max(-(-total // output.part_bytes), 1))
-            spans = list(cut_pieces(state.sums.pieces(low, high, copy), target, output.part_documents))
-            if not spans:
-                break
-            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
-    return parts
+def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> list[Span]:
+    """The documents of the parts of an input that have a copy."""
+    pieces = list(state.sums.pieces(low, high, copy))
+    total = sum(int(ends[-1]) for _, _, ends in pieces if len(ends))
+    target = -(-total // max(-(-total // output.part_bytes), 1))
+    return list(cut_pieces(pieces, target, output.part_documents))
 
 
 class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of the write phase: with the plan, enough to write any output part."""
 
-    offsets: np.ndarray  # int64: first doc of each slice
+    docs: np.ndarray  # int64: first doc of each slice
     partitions: Partitions
     mask: Path
     copies: Path | None
@@ -197,10 +194,11 @@ def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Sch
     """The documents of an output part, batch by batch, in the schema of `documents/`."""
     mask, copy = load_mapped(job.copies or job.mask), part.copy if job.copies else 0
     added = added_columns(plan.recipe.stages)
+    numbering = Numbering(plan.slices, job.docs)
     for span in job.partitions.spans(part.start, part.stop):
-        input_slice = plan.slices[span.partition]
+        [file, *_] = plan.slices.files_of_task(span.partition)
         table = open_partition(job.partitions.path(span.partition))
-        table = table.select([ROW, ID, TEXT, *input_slice.columns, *added])
+        table = table.select([ROW, ID, TEXT, *file.output_columns, *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():
@@ -208,8 +206,8 @@ def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Sch
             done += len(batch)
             rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
             if len(rows):
-                base = int(job.offsets[span.partition])
-                yield in_schema(with_ids(rows, input_slice.source, base, input_slice.is_split), schema)
+                base = numbering.offset(span.partition)
+                yield in_schema(with_ids(rows, part.source, base, file.parts is not None), schema)
 
 
 def _digest_documents(digest: Any, table: pa.Table) -> None:

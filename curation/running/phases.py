@@ -18,7 +18,6 @@ from curation.packing.token_files import Joined, Written, check_tokens, plan_tok
 from curation.phases.corpus_phase import (
     centroid_digests,
     decision_path,
-    input_spans,
     prepare_stages,
     run_corpus_stages,
     save_index,
@@ -98,11 +97,12 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     decisions: list[tuple[Path, int, Partitions]] = []
     lost = LostByInput()
     first: SliceTotals | None = None
-    measured = np.zeros(len(context.plan.slices), np.int64)  # rows of measures/ of each slice
+    docs = np.zeros(0, np.int64)  # of the first row of each slice
+    measured = np.zeros(context.plan.slices.tasks, np.int64)  # rows of measures/ of each partition
     filters: list[ReachedRows] = []
     for segment in segments:
         prepared = prepare_stages(context, segment)
-        _run_segment(context, segment, prepared, state)
+        _run_segment(context, segment, prepared, state, docs)
         row_counts = [counts[k] for k in segment.row_stages]
         totals = add_records(context, segment.number, segment_folder(context, segment.number), row_counts)
         measured += totals.measured
@@ -114,19 +114,20 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         lost.add_rules(totals)
         if first is None:
             first = totals
+            docs = np.cumsum(first.rows) - first.rows
             check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
         state = run_corpus_stages(context, segment, prepared, totals, counts)
         removed += state.removed
         lost.add_duplicates(context.plan, state.removed)
         decisions += [(decision_path(context, k), k, state.partitions) for k in segment.corpus_stages]
     assert state is not None and first is not None
-    numbering = Numbering(context.plan.slices, np.cumsum(first.rows) - first.rows)
+    numbering = Numbering(context.plan.slices, docs)
     _name_groups(counts, removed, numbering)
     folders = [segment_folder(context, segment.number) for segment in segments]
     parts, part_records = _write_documents(context, state, numbering)
     locations = LocationTable.of(folders[0], numbering.slices, first)
     removed_job = RemovedJob(
-        offsets=numbering.offsets,
+        docs=docs,
         segments=folders,
         decisions=decisions,
         kept_ids=[],
@@ -170,9 +171,10 @@ def _untokenised(
     found = []
     for doc, token in (entry for record in records for entry in record.get("untokenised_names", ())):
         number = int(np.searchsorted(numbering.offsets, doc, side="right")) - 1
-        place = locations.columns(number, np.array([doc - int(numbering.offsets[number])]))
+        place = locations.columns(number, np.array([doc - numbering.offset(number)]))
         names = {name: column[0].as_py() for name, column in place.items()}
-        found.append({"source": numbering.slices[number].source, **names, "doc": doc, "token": token})
+        source = numbering.slice_of(number, doc - numbering.offset(number)).source
+        found.append({"source": source, **names, "doc": doc, "token": token})
     return found
 
 
@@ -189,7 +191,7 @@ def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], n
 
 
 def _run_segment(
-    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None
+    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None, docs: np.ndarray
 ) -> None:
     slices = context.plan.slices
     job = SliceJob(
@@ -199,6 +201,7 @@ def _run_segment(
         folder=segment_folder(context, segment.number),
         before=None if state is None else state.partitions.folder,
         starts=np.zeros(0, np.int64) if state is None else state.partitions.starts,
+        docs=docs,
         mask=None if state is None else state.mask,
         cuts=None if state is None else state.cuts,
         columns=None if state is None else state.columns,
@@ -209,10 +212,10 @@ def _run_segment(
     label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
 
     def arguments(number: int) -> tuple[Any, ...]:
-        urls = urls_of(slices[number]) if state is None else ()
+        urls = urls_of(slices.of_task(number)) if state is None else ()
         return (urls,) if urls else ()
 
-    run_tasks(context, label, run_slice, job, job.folder, slices.stored_sizes(), SLICE_RECORDS, arguments)
+    run_tasks(context, label, run_slice, job, job.folder, slices.task_sizes(), SLICE_RECORDS, arguments)
 
 
 def _outputs_folder(context: RunContext) -> Path:
@@ -225,11 +228,10 @@ def _write_documents(
     """Write `documents/` if the recipe wants it, and raw ids to the work folder; return the planned parts and their
     records."""
     output = context.plan.recipe.output
-    sources = input_spans(context.plan.slices, state.partitions)
     copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
-    parts = cut_output_parts(state, sources, output, copies)
+    parts = cut_output_parts(state, output, copies)
     job = OutputJob(
-        offsets=numbering.offsets,
+        docs=numbering.docs,
         partitions=state.partitions,
         mask=state.mask,
         copies=state.copies,
@@ -268,7 +270,7 @@ def _plan_removed(
     ]
     with_text = context.plan.recipe.output.keeps_removed_text
     if with_text:
-        lookups += [Lookup(-1, task) for task in range(sized_tasks(len(numbering.slices)))]
+        lookups += [Lookup(-1, task) for task in range(sized_tasks(numbering.slices.tasks))]
     run_lookups(context, job, lookups)
     return job, plan_removed(counts, removed_sizes(context) if with_text else None)
 
@@ -297,7 +299,6 @@ def _finish(
         removed=removed,
         folder=context.folder,
         outputs=work,
-        lines=totals.lines if has_rejected else np.zeros(0, np.int64),
         has_rejected=totals.has_rejected.astype(np.int64) if has_rejected else np.zeros(0, np.int64),
         parts=numbered,
         work=context.work / "finish",

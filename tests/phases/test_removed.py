@@ -111,9 +111,9 @@ def test_files_of_removed_rows_follow_from_counts_and_sizes(made: list[list[int]
         files = removed.plan_removed(np.array([len(one) for one in made]), iter(sizes) if with_text else None)
     assert [file.rows for file in files] == (expected or [0])
     ends = np.cumsum([len(one) for one in made])
-    firsts = [int(ends[file.first_slice]) - len(made[file.first_slice]) + file.skip for file in files]
+    firsts = [int(ends[file.first_partition]) - len(made[file.first_partition]) + file.skip for file in files]
     assert firsts == [0, *np.cumsum(expected[:-1]).tolist()]
-    assert all(file.skip < len(made[file.first_slice]) for file in files if file.rows)
+    assert all(file.skip < len(made[file.first_partition]) for file in files if file.rows)
 
 
 def test_ids_are_returned_in_the_order_of_the_rows(tmp_path: Path):
