@@ -3,11 +3,12 @@
 `raw/` and `cleaned/`, each file with its digest.
 
 The files are cut before, from counts and sizes. So they do not depend on each other, and tasks write them at once.
+Small pairs share a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +37,7 @@ from curation.run_folder.scores import kept_stages
 from curation.stages.corpus.key_ranges import read_cell, write_cells
 from curation.stages.rows.language import language_column
 from curation.system.files import commit, make_folder, numbered_path
+from curation.system.interrupts import check as check_interrupts
 from curation.system.sealed import read_sealed, write_sealed
 from curation.tasks.context import RunContext
 from curation.tasks.jobs import URLS
@@ -55,6 +57,7 @@ NO_COUNTS = Counts(0, 0, 0)
 RECORDS: Decoder[dict[str, Any]] = Decoder(dict, lambda record: NO_COUNTS, removes=False)
 ITEMS = "items.bin"
 SIZED_SLICES = 64  # slices of a task that measures removed texts
+SHARED_STEPS, SHARED_BYTES = 64, 1 << 20  # pairs that a task writes, unless one of them is larger
 
 
 class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,16 +149,24 @@ class Step(NamedTuple):
 
 
 ITEM_TYPES: dict[str, Any] = {
-    "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
-    "rejected": str, "measures": RemovedFile, "scores": ScoresFiles, "raw": RawFiles, "cleaned": CleanedFile,
+    "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str, list[int]], "form": str,
+    "removed": RemovedFile, "rejected": str, "measures": RemovedFile, "scores": ScoresFiles, "raw": RawFiles, "cleaned": CleanedFile,
 }  # fmt: skip
 
 
 def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) -> Counts:
-    """Write a file of the last phase and, last, the done-record with its digests. `urls` is what `urls_of_step`
-    returns."""
-    recipe = plan.recipe
-    kind, content, _ = read_item(job.work, number, Step)
+    """Write the files of a task of the last phase and, last, the done-record with their digests. `urls` is what
+    `urls_of_task` returns."""
+    steps = read_item(job.work, number, list[Step])
+    records = [_write_step(plan, job, step, urls) for step in steps]
+    write_sealed(numbered_path(job.work, number, ".json"), {"steps": records})
+    return NO_COUNTS
+
+
+def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> dict[str, Any]:
+    """Write a file or folder, and return its record."""
+    check_interrupts()
+    recipe, (kind, content, _) = plan.recipe, step
     item = msgspec.convert(content, ITEM_TYPES[kind])
     record: dict[str, Any] = {"kind": kind}
     match kind:
@@ -164,8 +175,8 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             info = write_pair(planned, np.dtype(dtype))
             record |= {"source": source, "split": split, "pairs": [msgspec.to_builtins(info)]}
         case "shuffled":
-            source, split = item
-            infos = write_shuffled(recipe, job.outputs, job.parts, source, split, job.folder)
+            source, split, parts = item
+            infos = write_shuffled(recipe, job.outputs, parts, source, split, job.folder)
             record |= {"source": source, "split": split, "pairs": msgspec.to_builtins(infos)}
         case "form":
             write_form_of(recipe, job.outputs, job.parts, job.folder, item)
@@ -190,19 +201,19 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, docs, urls)
         case "cleaned":
             record["digests"] = write_cleaned_file(recipe.output, job.folder, item, recipe.split_inputs)
-    write_sealed(numbered_path(job.work, number, ".json"), record)
-    return NO_COUNTS
+    return record
 
 
-def urls_of_step(plan: Plan, job: FinishJob, number: int) -> tuple[str, ...]:
+def urls_of_task(plan: Plan, job: FinishJob, number: int) -> tuple[str, ...]:
     """Return the URLs with their secrets that a task of the last phase reads; empty if there are none."""
-    return _urls_of(plan, read_item(job.work, number, Step))
+    return _urls_of(plan, read_item(job.work, number, list[Step]))
 
 
-URLS[finish] = urls_of_step
+URLS[finish] = urls_of_task
 
 
-def _urls_of(plan: Plan, step: Step) -> tuple[str, ...]:
+def _urls_of(plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
+    step = steps[0]  # those that share a task read no input
     if step.kind != "raw":
         return ()
     return urls_of(slices_of(plan, msgspec.convert(step.item, RawFiles)))
@@ -227,16 +238,37 @@ def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
 def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
     """Write the files of the last phase, the largest first, and return the records in the order of `steps`."""
     order = sorted(range(len(steps)), key=lambda place: (-steps[place].size, place))
-    chosen = [steps[place] for place in order]
-    sizes = [step.size for step in chosen]
+    chosen = list(_tasks(steps[place] for place in order))
+    sizes = [sum(step.size for step in task) for task in chosen]
     store_items(job.work, chosen)
 
     def arguments(number: int) -> tuple[Any, ...]:
         return (urls,) if (urls := _urls_of(context.plan, chosen[number])) else ()
 
     run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS, arguments)
-    numbers = np.argsort(order)
-    return (read_sealed(numbered_path(job.work, int(number), ".json")) for number in numbers)
+    records: list[dict[str, Any]] = [{} for _ in steps]
+    paths = (numbered_path(job.work, number, ".json") for number in range(len(chosen)))
+    for place, record in zip(order, (each for path in paths for each in read_sealed(path)["steps"]), strict=True):
+        records[place] = record
+    return iter(records)
+
+
+def _tasks(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Yield the steps of each task, in order: small pairs share one."""
+    task: list[Step] = []
+    for step in steps:
+        is_pair = step.kind in ("pair", "shuffled")
+        if task and not (
+            is_pair and len(task) < SHARED_STEPS and sum(each.size for each in task) + step.size <= SHARED_BYTES
+        ):
+            yield task
+            task = []
+        task.append(step)
+        if not is_pair:
+            yield task
+            task = []
+    if task:
+        yield task
 
 
 def sized_tasks(partitions: int) -> int:
@@ -245,9 +277,9 @@ def sized_tasks(partitions: int) -> int:
 
 
 def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
-    """Return the steps of the pairs of an input and a split; `tokens` are those of the run."""
+    """Return the steps of the pairs of an input and a split; `tokens` are those of the input."""
     if joined.pairs is None:
-        return [Step("shuffled", (joined.source, joined.split), 3 * tokens)]
+        return [Step("shuffled", (joined.source, joined.split, joined.parts), 3 * tokens)]
     dtype = load_tokenizer(recipe.tokenizer).dtype.str
     return [Step("pair", (joined.source, joined.split, dtype, pair), pair.size()) for pair in joined.pairs]
 

@@ -43,13 +43,14 @@ if TYPE_CHECKING:
     from curation.planning.stored_plan import Plan
 
 
+SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000  # of parts that share a task, unless one of them is larger
 NAMED_DOCUMENTS = 10  # of each part, that get no tokens since their ids would have special ones
 
 
 class OutputPart(NamedTuple):
     """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are written.
 
-    `copy` is the number of the copy, from 0.
+    `copy` is the number of the copy, from 0, and `bytes` about the size of their texts.
     """
 
     number: int
@@ -58,6 +59,7 @@ class OutputPart(NamedTuple):
     stop: int
     documents: int
     copy: int = 0
+    bytes: int = 0
 
 
 def cut_output_parts(
@@ -74,28 +76,42 @@ def cut_output_parts(
     """
     parts: list[OutputPart] = []
 
-    def add(name: str, spans: Sequence[Span], copy: int) -> None:
-        parts.extend([OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)])
+    def add(name: str, spans: Sequence[Span], copy: int, total: int) -> None:
+        parts.extend(
+            OutputPart(number, name, *span, copy, total // len(spans)) for number, span in enumerate(spans, len(parts))
+        )
 
     for name, low, high in state.partitions.inputs:
         if state.copies:
             for copy in count():
-                if not (spans := _spans_of(state, output, low, high, copy)):
+                spans, total = _spans_of(state, output, low, high, copy)
+                if not spans:
                     break
-                add(name, spans, copy)
+                add(name, spans, copy, total)
         else:
-            spans = _spans_of(state, output, low, high, 0)
+            spans, total = _spans_of(state, output, low, high, 0)
             for copy in range(copies.get(name, 1)):
-                add(name, spans, copy)
+                add(name, spans, copy, total)
     return parts
 
 
-def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> list[Span]:
-    """The documents of the parts of an input that have a copy."""
+def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> tuple[list[Span], int]:
+    """The documents of the parts of an input that have a copy, and the bytes of their texts."""
     pieces = list(state.sums.pieces(low, high, copy))
     total = sum(int(ends[-1]) for _, _, ends in pieces if len(ends))
     target = -(-total // max(-(-total // output.part_bytes), 1))
-    return list(cut_pieces(pieces, target, output.part_documents))
+    return list(cut_pieces(pieces, target, output.part_documents)), total
+
+
+def divide_parts(parts: Sequence[OutputPart]) -> np.ndarray:
+    """Return the first part of each task, then the number of parts; int64. Small parts share a task."""
+    firsts, size, documents = [], 0, 0
+    for part in parts:
+        size, documents = size + part.bytes, documents + part.documents
+        if not firsts or size > SHARED_BYTES or documents > SHARED_DOCUMENTS:
+            firsts.append(part.number)
+            size, documents = part.bytes, part.documents
+    return np.array([*firsts, len(parts)], np.int64)
 
 
 class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,18 +122,29 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     mask: Path
     copies: Path | None
     output_parts: list[OutputPart]
+    tasks: np.ndarray  # int64: first part of each task, then the number of parts
     work: Path
     documents: Path
     engine: str
 
 
-def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
-    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record.
+def write_output_parts(plan: Plan, job: OutputJob, number: int) -> Counts:
+    """Write the parts of a task and, last, the done-record."""
+    first, last = job.tasks[number : number + 2].tolist()
+    records: list[dict[str, Any]] = []
+    with RunningNote(job.work, number) as note:
+        for part in job.output_parts[first:last]:
+            records.append(_write_part(plan, job, part, note, part_counts(records)))
+    write_sealed(numbered_path(job.work, number, ".json"), {"parts": records})
+    return part_counts(records)
 
-    With `output.documents: false` the part has tokens only.
+
+def _write_part(plan: Plan, job: OutputJob, part: OutputPart, note: RunningNote, before: Counts) -> dict[str, Any]:
+    """Write `documents/part-NNNNN.parquet` and the tokens of its documents, and return its record.
+
+    With `output.documents: false` the part has tokens only. `before` has the counts of earlier parts of the task.
     """
-    part = job.output_parts[number]
-    started = time.perf_counter()
+    started, number = time.perf_counter(), part.number
     output = plan.recipe.output
     path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
     schema = document_schema(
@@ -132,7 +159,6 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     with (
         files as tokens,
         _document_file(output, engine, path, schema) if path else nullcontext() as file,
-        RunningNote(job.work, number) as note,
     ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
@@ -157,20 +183,21 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
                 names = [[table["doc"][row].as_py(), piece] for row, piece in found[:NAMED_DOCUMENTS]]
                 tally["untokenised"] += len(found)
                 tally["untokenised_names"] = [*tally["untokenised_names"], *names][:NAMED_DOCUMENTS]
-            note.write(tally["documents"], tally["bytes"], tally["documents"])
+            documents = before.documents + tally["documents"]
+            note.write(documents, before.bytes + tally["bytes"], documents)
     if tokens:
         tally |= tokens.counts()
     if path:
         tally |= {"file": path.name, "sha256": file_sha256(path)}
     tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
     tally["seconds"] = time.perf_counter() - started
-    write_sealed(numbered_path(job.work, number, ".json"), tally)
-    return part_counts(tally)
+    return tally
 
 
-def part_counts(record: dict[str, Any]) -> Counts:
-    """Return the counts of an output part for the display of progress."""
-    return Counts(record["documents"], record["bytes"], record["documents"])
+def part_counts(records: Sequence[dict[str, Any]]) -> Counts:
+    """Return the counts of output parts for the display of progress."""
+    documents, size = (sum(record[name] for record in records) for name in ("documents", "bytes"))
+    return Counts(documents, size, documents)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,10 @@ from curation.phases.write_phase import (
     OutputJob,
     OutputPart,
     cut_output_parts,
+    divide_parts,
     part_counts,
     write_empty_documents,
-    write_output_part,
+    write_output_parts,
 )
 from curation.planning.segments import Segment, cut_segments
 from curation.planning.stored_plan import urls_of
@@ -74,7 +76,7 @@ from curation.tasks.phase import run_tasks
 from curation.tasks.records import Decoder
 
 SLICE_RECORDS = Decoder(lambda content: msgspec.convert(content, SliceRecord), slice_counts, removes=True)
-PART_RECORDS: Decoder[dict[str, Any]] = Decoder(dict, part_counts, removes=False)
+PART_RECORDS: Decoder[list[dict[str, Any]]] = Decoder(lambda content: content["parts"], part_counts, removes=False)
 
 
 def run_phases(context: RunContext) -> dict[str, Any]:
@@ -236,13 +238,15 @@ def _write_documents(
         mask=state.mask,
         copies=state.copies,
         output_parts=parts,
+        tasks=divide_parts(parts),
         work=_outputs_folder(context),
         documents=context.folder / "documents",
         engine=context.engine_name,
     )
     label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
-    sizes = [part.documents for part in parts]
-    records = list(run_tasks(context, label, write_output_part, job, job.work, sizes, PART_RECORDS))
+    sizes = np.add.reduceat([part.documents for part in parts], job.tasks[:-1]) if parts else []
+    written = run_tasks(context, label, write_output_parts, job, job.work, sizes, PART_RECORDS)
+    records = [record for task in written for record in task]
     if not records:
         schema = document_schema(
             context.plan.slices.carried,
@@ -290,9 +294,11 @@ def _finish(
         joined = list(plan_tokens(recipe, work, numbered, context.folder))
     if joined:
         make_folder(context.folder / "tokens")
-    total = sum(record["tokens"] for record in records)
-    steps = [step for each in joined for step in pair_steps(recipe, each, total)]
-    steps += [Step("form", name, 2 * total) for name in forms]
+    tokens = Counter[str]()
+    for record in records:
+        tokens[record.get("source", "")] += record["tokens"]
+    steps = [step for each in joined for step in pair_steps(recipe, each, tokens[each.source])]
+    steps += [Step("form", name, 2 * tokens.total()) for name in forms]
     steps += [*others, *cleaned_steps(context, state, parts, records)]
     has_rejected = totals.has_rejected.any()
     job = FinishJob(
@@ -315,9 +321,9 @@ def _finish(
             pairs.append(
                 TrainingPair(record["source"], record["split"], msgspec.structs.replace(info, prefix=str(prefix)))
             )
+    found = Counter((pair.source, pair.split) for pair in pairs)
     for each in joined:
-        found = sum((pair.source, pair.split) == (each.source, each.split) for pair in pairs)
-        remove_other_pairs(recipe, context.folder, each.source, each.split, found)
+        remove_other_pairs(recipe, context.folder, each.source, each.split, found[each.source, each.split])
     manifests = {name: written_manifest(context.folder / name) for name in forms}
     return Written(pairs, manifests), digests
 

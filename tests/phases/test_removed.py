@@ -15,6 +15,7 @@ from curation.phases import kept_ids, removed
 from curation.phases.kept_ids import ids_of, store_ids
 from curation.phases.ledger import SliceRecord, SliceTotals, add_up
 from curation.phases.locations import LocationTable
+from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.run_folder import partitions as intermediate
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, TableFile
@@ -35,7 +36,9 @@ def write_segment(folder: Path, slices: int) -> tuple[Partitions, Numbering]:
     partitions = Partitions(folder, [IN_SLICE] * slices)
     file = SourceFile(path="made.jsonl", source="made", format="jsonl", bytes=1, modified_ns=1)
     text = FileRange(file=file, start=0, stop=1)
-    return partitions, Numbering([Slice(index=k, ranges=[text]) for k in range(slices)], partitions.starts[:-1])
+    return partitions, Numbering(
+        SliceTable.of(Slice(index=k, ranges=[text]) for k in range(slices)), partitions.starts[:-1]
+    )
 
 
 def id_of(row: int) -> str:
