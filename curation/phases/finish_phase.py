@@ -150,7 +150,8 @@ class Step(NamedTuple):
 
 ITEM_TYPES: dict[str, Any] = {
     "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str, list[int]], "form": str,
-    "removed": RemovedFile, "rejected": str, "measures": RemovedFile, "scores": ScoresFiles, "raw": RawFiles, "cleaned": CleanedFile,
+    "removed": RemovedFile, "rejected": str, "measures": RemovedFile, "scores": ScoresFiles,
+    "raw": RawFiles, "cleaned": CleanedFile,
 }  # fmt: skip
 
 

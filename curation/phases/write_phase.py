@@ -105,7 +105,7 @@ def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: in
 
 def divide_parts(parts: Sequence[OutputPart]) -> np.ndarray:
     """Return the first part of each task, then the number of parts; int64. Small parts share a task."""
-    firsts, size, documents = [], 0, 0
+    firsts, size, documents = list[int](), 0, 0
     for part in parts:
         size, documents = size + part.bytes, documents + part.documents
         if not firsts or size > SHARED_BYTES or documents > SHARED_DOCUMENTS:
@@ -131,39 +131,48 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
 def write_output_parts(plan: Plan, job: OutputJob, number: int) -> Counts:
     """Write the parts of a task and, last, the done-record."""
     first, last = job.tasks[number : number + 2].tolist()
-    records: list[dict[str, Any]] = []
+    recipe, records = plan.recipe, list[dict[str, Any]]()
+    schema = document_schema(
+        plan.slices.carried, recipe.stages, splits=bool(recipe.output.splits), types=recipe.column_types
+    )
     with RunningNote(job.work, number) as note:
+        task = _Task(plan, job, schema, load_mapped(job.copies or job.mask), note)
         for part in job.output_parts[first:last]:
-            records.append(_write_part(plan, job, part, note, part_counts(records)))
+            records.append(_write_part(task, part, part_counts(records)))
     write_sealed(numbered_path(job.work, number, ".json"), {"parts": records})
     return part_counts(records)
 
 
-def _write_part(plan: Plan, job: OutputJob, part: OutputPart, note: RunningNote, before: Counts) -> dict[str, Any]:
+class _Task(NamedTuple):
+    """What the parts of a task share: `schema` is that of `documents/`, `mask` has the rows or the number of their
+    copies."""
+
+    plan: Plan
+    job: OutputJob
+    schema: pa.Schema
+    mask: np.ndarray
+    note: RunningNote
+
+
+def _write_part(task: _Task, part: OutputPart, before: Counts) -> dict[str, Any]:
     """Write `documents/part-NNNNN.parquet` and the tokens of its documents, and return its record.
 
     With `output.documents: false` the part has tokens only. `before` has the counts of earlier parts of the task.
     """
     started, number = time.perf_counter(), part.number
-    output = plan.recipe.output
+    plan, job, output = task.plan, task.job, task.plan.recipe.output
     path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
-    schema = document_schema(
-        plan.slices.carried, plan.recipe.stages, splits=bool(output.splits), types=plan.recipe.column_types
-    )
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}
     lengths, languages = Tally(), Counter[str]()
     engine = load_engine(job.engine)
     files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
-    with (
-        files as tokens,
-        _document_file(output, engine, path, schema) if path else nullcontext() as file,
-    ):
+    with files as tokens, _document_file(output, engine, path, task.schema) if path else nullcontext() as file:
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
-        for table in row_groups(_kept_documents(plan, job, part, schema)):
+        for table in row_groups(_kept_documents(task, part)):
             check_interrupts()
             splits = None
             if output.splits:
@@ -184,7 +193,7 @@ def _write_part(plan: Plan, job: OutputJob, part: OutputPart, note: RunningNote,
                 tally["untokenised"] += len(found)
                 tally["untokenised_names"] = [*tally["untokenised_names"], *names][:NAMED_DOCUMENTS]
             documents = before.documents + tally["documents"]
-            note.write(documents, before.bytes + tally["bytes"], documents)
+            task.note.write(documents, before.bytes + tally["bytes"], documents)
     if tokens:
         tally |= tokens.counts()
     if path:
@@ -217,24 +226,24 @@ def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
     return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 
 
-def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Schema) -> Iterator[pa.Table]:
+def _kept_documents(task: _Task, part: OutputPart) -> Iterator[pa.Table]:
     """The documents of an output part, batch by batch, in the schema of `documents/`."""
-    mask, copy = load_mapped(job.copies or job.mask), part.copy if job.copies else 0
+    plan, job, copy = task.plan, task.job, part.copy if task.job.copies else 0
     added = added_columns(plan.recipe.stages)
     numbering = Numbering(plan.slices, job.docs)
     for span in job.partitions.spans(part.start, part.stop):
-        [file, *_] = plan.slices.files_of_task(span.partition)
+        first = plan.slices[int(plan.slices.task_starts[span.partition])]
         table = open_partition(job.partitions.path(span.partition))
-        table = table.select([ROW, ID, TEXT, *file.output_columns, *added])
+        table = table.select([ROW, ID, TEXT, *first.columns, *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():
-            kept = np.asarray(mask[done : done + len(batch)]) > copy
+            kept = np.asarray(task.mask[done : done + len(batch)]) > copy
             done += len(batch)
             rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
             if len(rows):
                 base = numbering.offset(span.partition)
-                yield in_schema(with_ids(rows, part.source, base, file.parts is not None), schema)
+                yield in_schema(with_ids(rows, part.source, base, first.is_split), task.schema)
 
 
 def _digest_documents(digest: Any, table: pa.Table) -> None:

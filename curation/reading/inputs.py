@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,7 @@ def with_kind(content: Any) -> Any:
     return {"kind": kind} | {name: value for name, value in content.items() if name not in foreign}
 
 
+@cache
 def _defaults(kind: str) -> dict[str, Any]:
     return {field.name: field.default for field in msgspec.structs.fields(_KINDS[kind])}
 

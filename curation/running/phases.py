@@ -244,7 +244,7 @@ def _write_documents(
         engine=context.engine_name,
     )
     label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
-    sizes = np.add.reduceat([part.documents for part in parts], job.tasks[:-1]) if parts else []
+    sizes = np.add.reduceat([*(part.documents for part in parts), 0], job.tasks[:-1])
     written = run_tasks(context, label, write_output_parts, job, job.work, sizes, PART_RECORDS)
     records = [record for task in written for record in task]
     if not records:
