@@ -174,20 +174,25 @@ def check_tokens(recipe: Recipe, work: Path, parts: Parts, records: Sequence[dic
 
 
 class Joined(NamedTuple):
-    """The pairs of an input and a split: planned ones, or None if they have a seeded order."""
+    """The pairs of an input and a split: planned ones, or None if they have a seeded order. `parts` are the numbers of
+    its output parts."""
 
     source: str
     split: str
     pairs: list[PlannedPair] | None
+    parts: list[int]
 
 
 def plan_tokens(recipe: Recipe, work: Path, parts: Parts, folder: Path) -> Iterator[Joined]:
     """Yield the Megatron pairs to write, by input and split."""
     dtype, size = load_tokenizer(recipe.tokenizer).dtype, recipe.output.max_file_bytes
-    for source in dict.fromkeys(source for _, source in parts) if "megatron" in recipe.output.formats else ():
+    numbers: dict[str, list[int]] = {}
+    for number, source in parts if "megatron" in recipe.output.formats else ():
+        numbers.setdefault(source, []).append(number)
+    for source, own in numbers.items():
         for split in split_names(recipe.output.splits):
-            stem, files = _stem(recipe, folder, source, split), _files(work, parts, source, split)
-            yield Joined(source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size))
+            stem, files = _stem(recipe, folder, source, split), _files(work, own, split)
+            yield Joined(source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size), own)
 
 
 def remove_other_pairs(recipe: Recipe, folder: Path, source: str, split: str, count: int) -> None:
@@ -200,13 +205,15 @@ def _stem(recipe: Recipe, folder: Path, source: str, split: str) -> Path:
     return folder / "tokens" / stem_name(source, split, recipe.output.megatron.names, len(recipe.input))
 
 
-def _files(work: Path, parts: Parts, source: str, split: str) -> list[tuple[Path, Path]]:
-    return [token_paths(work, number, split) for number, name in parts if source in ("", name)]
+def _files(work: Path, parts: Iterable[int], split: str) -> list[tuple[Path, Path]]:
+    return [token_paths(work, number, split) for number in parts]
 
 
-def write_shuffled(recipe: Recipe, work: Path, parts: Parts, source: str, split: str, folder: Path) -> list[PairInfo]:
-    """Write the pairs of an input and a split in the seeded order, and return them."""
-    files = _files(work, parts, source, split)
+def write_shuffled(
+    recipe: Recipe, work: Path, parts: Sequence[int], source: str, split: str, folder: Path
+) -> list[PairInfo]:
+    """Write the pairs of an input, with these output parts, and a split in the seeded order, and return them."""
+    files = _files(work, parts, split)
     count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
     order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
     stem = _stem(recipe, folder, source, split)
@@ -218,7 +225,8 @@ def write_shuffled(recipe: Recipe, work: Path, parts: Parts, source: str, split:
 
 def write_form_of(recipe: Recipe, work: Path, parts: Parts, folder: Path, name: str) -> None:
     """Write one of the other forms of a run, with its manifest."""
-    by_split = {split: _files(work, parts, "", split) for split in split_names(recipe.output.splits)}
+    numbers = [number for number, _ in parts]
+    by_split = {split: _files(work, numbers, split) for split in split_names(recipe.output.splits)}
     seed = recipe.seed if recipe.output.shuffle else None
     write_forms(recipe.output, load_tokenizer(recipe.tokenizer), by_split, folder, seed, only=name)
 

@@ -26,7 +26,7 @@ from curation.phases.segment_state import SegmentState
 from curation.planning.identity import check_stage_files
 from curation.planning.segments import Segment
 from curation.planning.stored_plan import Stored
-from curation.reading.source_files import Slice
+from curation.reading.slice_table import SliceTable
 from curation.recipes.recipe import saves_index
 from curation.run_folder.masks import row_batches, write_mask
 from curation.run_folder.partitions import Numbering, Partitions
@@ -180,6 +180,7 @@ def run_corpus_stages(
     which has one per stage of the recipe. A stage whose decision is stored does not run again.
     """
     partitions = Partitions(segment_folder(context, segment.number), totals.documents)
+    partitions.inputs = input_spans(context.plan.slices, totals.slice_documents)
     mask, cuts, columns, copies = context.work / f"barrier-{segment.number}.npy", None, None, None
     documents, sizes = totals.documents.copy(), totals.bytes.copy()
     removed: list[RemovedRows] = []
@@ -230,7 +231,7 @@ def _sum_rows(
         removed=files,
         cuts=cuts,
         written=written,
-        bounds=divide_partitions(partitions.starts, input_spans(context.plan.slices, partitions)),
+        bounds=divide_partitions(partitions.starts),
         folder=context.work / f"sums-{segment.number}",
     )
     return sum_rows(context, segment.number, job)
@@ -267,8 +268,7 @@ def _decide(
         with context.progress.watch(name, 0, count, unit=""):
             started = time.perf_counter()
             write_mask(mask, len(partitions), [rows.row for rows in before])
-            sources = input_spans(context.plan.slices, partitions)
-            corpus = partitions.corpus(number, mask, sources, context.workers)
+            corpus = partitions.corpus(number, mask, partitions.inputs, context.workers)
             decision = decide(stage, context.engine, corpus, partial(_run_phase, context, number, stage, corpus, mask))
             removed += [len(drops.row) for drops in decision.drops]
             if decision.copies is not None:
@@ -348,10 +348,12 @@ def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> Non
     run_phase_task(stage, load_engine(job.engine), corpus, place, task, job.saving)
 
 
-def input_spans(slices: Sequence[Slice], partitions: Partitions) -> list[tuple[str, int, int]]:
-    """Return (name, first row, row after the last) of each input. The slices of an input are adjacent."""
+def input_spans(slices: SliceTable, documents: np.ndarray) -> list[tuple[str, int, int]]:
+    """Return (name, first row, row after the last) of each input, whose slices are adjacent. `documents` has the rows
+    of each slice (int64)."""
+    ends = np.cumsum(documents).tolist()
+    names = (name for task in range(slices.tasks) for name in slices.sources_of_task(task))
     spans: dict[str, tuple[int, int]] = {}
-    for input_slice in slices:
-        first = spans.get(input_slice.source, (int(partitions.starts[input_slice.index]), 0))[0]
-        spans[input_slice.source] = (first, int(partitions.starts[input_slice.index + 1]))
+    for name, low, high in zip(names, [0, *ends], ends, strict=False):
+        spans[name] = (spans.get(name, (low, 0))[0], high)
     return [(name, low, high) for name, (low, high) in spans.items()]

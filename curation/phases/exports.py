@@ -27,7 +27,7 @@ from curation.packing.token_spans import parts_of
 from curation.parquet import TableWriter
 from curation.phases.joining import Joiner
 from curation.phases.slice_notes import READ
-from curation.planning.stored_plan import slices_with_urls
+from curation.planning.stored_plan import with_urls
 from curation.reading.changes import check_unchanged
 from curation.reading.sampling import read_sampled
 from curation.reading.split_settings import SEPARATOR
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from curation.contract import Engine
     from curation.phases.ledger import SliceTotals
     from curation.planning.stored_plan import Plan
+    from curation.reading.source_files import Slice
     from curation.recipes.recipe import Output
 
 # Two tasks read a slice in which the last file of a task ends. With more slices per task, fewer are read twice.
@@ -49,10 +50,10 @@ MANY_SLICES, MAX_RAW_SLICES = 256, 8
 
 
 class RawFiles(NamedTuple):
-    """Consecutive files of `raw/`, which one task writes. Their documents are in the slices `first` to `stop`
+    """Consecutive files of `raw/`, which one task writes. Their documents are in the partitions `first` to `stop`
     (exclusive).
 
-    skip    documents of the slice `first` that are in earlier files
+    skip    documents of the partition `first` that are in earlier files
     number  number of the first file
     rows    documents of each file
     """
@@ -65,7 +66,7 @@ class RawFiles(NamedTuple):
 
 
 def plan_raw(output: Output, segment: Path, totals: SliceTotals) -> Iterator[RawFiles]:
-    """Yield the files of `raw/` in tasks: those that begin in some consecutive slices belong to one task.
+    """Yield the files of `raw/` in tasks: those that begin in some consecutive partitions belong to one task.
 
     A file has at most `part_documents` documents and `part_bytes` of text, but at least one document. `totals` are the
     counts of the first segment, whose folder is `segment`.
@@ -76,8 +77,8 @@ def plan_raw(output: Output, segment: Path, totals: SliceTotals) -> Iterator[Raw
         runs = ((*count, partial(_read_sizes, segment, number)) for number, count in enumerate(counts))
         rows = list(cut_counts(runs, output.part_bytes, output.part_documents)) or [0]
     starts, ends = np.cumsum([0, *rows]), np.cumsum(totals.read)
-    firsts = np.searchsorted(ends, starts[:-1], side="right")  # the slice in which each file begins
-    stops = np.searchsorted(ends, starts[1:], side="left") + 1  # the slice after the one in which it ends
+    firsts = np.searchsorted(ends, starts[:-1], side="right")  # the partition in which each file begins
+    stops = np.searchsorted(ends, starts[1:], side="left") + 1  # the partition after the one in which it ends
     tasks = firsts // min(max(len(ends) // MANY_SLICES, 1), MAX_RAW_SLICES)
     for low, high in pairwise([0, *(np.flatnonzero(np.diff(tasks)) + 1).tolist(), len(rows)]):
         first = min(int(firsts[low]), len(ends))
@@ -86,19 +87,25 @@ def plan_raw(output: Output, segment: Path, totals: SliceTotals) -> Iterator[Raw
 
 
 def _read_sizes(segment: Path, number: int) -> Ends:
-    """The running sum of the sizes of the texts that were read of a slice."""
+    """The running sum of the sizes of the texts that were read of a partition."""
     ends = map_file(numbered_path(segment, number, READ), np.int64)
     return [(ends, 0, len(ends))]
 
 
+def slices_of(plan: Plan, files: RawFiles) -> list[Slice]:
+    """Return the slices of the partitions of some files."""
+    first, stop = plan.slices.task_starts[[files.first, files.stop]].tolist()
+    return plan.slices[first:stop]
+
+
 def write_raw(
-    plan: Plan, folder: Path, files: RawFiles, engine: Engine, batch_bytes: int, offsets: np.ndarray,
+    plan: Plan, folder: Path, files: RawFiles, engine: Engine, batch_bytes: int, docs: np.ndarray,
     urls: Sequence[str] = (),
 ) -> dict[str, str]:  # fmt: skip
     """Write some files of `raw/`, the documents of the inputs before any stage; return path -> SHA-256.
 
-    offsets  int64: `doc` of the first row of each slice
-    urls     URLs of the slices with their secrets; empty if no URL has a secret
+    docs  int64: `doc` of the first row of each slice
+    urls  URLs of the slices with their secrets; empty if no URL has a secret
 
     InputError if an input has changed since planning, IntegrityError if it has fewer documents than the first segment
     has read.
@@ -107,8 +114,9 @@ def write_raw(
 
     def tables() -> Iterator[pa.Table]:
         skip, missing = files.skip, sum(files.rows)
-        for input_slice in slices_with_urls(plan.slices, files.first, files.stop, urls):
-            base = int(offsets[input_slice.index])
+        last = plan.slices.task_starts[files.stop - 1]
+        for input_slice in with_urls(slices_of(plan, files), urls):
+            base = int(docs[input_slice.index])
             parts = parts_of(input_slice, batch_bytes, plan.recipe.tokenizer, plan.tokenizer)
             for batch, _ in read_sampled(engine, input_slice, batch_bytes, plan.recipe.seed, parts):
                 check_interrupts()
@@ -118,9 +126,9 @@ def write_raw(
                     rows = engine.to_arrow(batch.frame).slice(low, high - low)
                     yield in_schema(with_ids(rows, input_slice.source, base, input_slice.is_split), schema)
                 del batch
-                if not missing and input_slice.index + 1 == files.stop:  # another task reads the rest
+                if not missing and input_slice.index >= last:  # another task reads the rest
                     check_unchanged(input_slice)
-                    break
+                    return
         if missing:
             raise IntegrityError(
                 f"raw/: {counted(missing, 'document')} fewer than the first time that the inputs were read. Start over "

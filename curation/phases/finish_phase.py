@@ -3,11 +3,12 @@
 `raw/` and `cleaned/`, each file with its digest.
 
 The files are cut before, from counts and sizes. So they do not depend on each other, and tasks write them at once.
+Small pairs share a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +22,7 @@ from curation.packing.joining import PlannedPair, write_pair
 from curation.packing.token_files import Joined, write_form_of, write_shuffled
 from curation.packing.tokenization import load_tokenizer
 from curation.phases.corpus_phase import load_removed
-from curation.phases.exports import CleanedFile, RawFiles, plan_raw, write_cleaned_file, write_raw
+from curation.phases.exports import CleanedFile, RawFiles, plan_raw, slices_of, write_cleaned_file, write_raw
 from curation.phases.kept_ids import KeptIds
 from curation.phases.locations import LocationTable
 from curation.phases.measure_files import FOLDER as MEASURES
@@ -29,12 +30,13 @@ from curation.phases.measure_files import write_measures
 from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, lost_by_language, write_rejected
 from curation.phases.removed_texts import AddedColumns
 from curation.phases.scores import FILE_BYTES, ScoresFiles, plan_scores, write_scores
-from curation.planning.stored_plan import urls_of_slices
+from curation.planning.stored_plan import urls_of
 from curation.recipes.exports import is_one_file
 from curation.run_folder.partitions import Numbering, Partitions
 from curation.run_folder.scores import kept_stages
 from curation.stages.corpus.key_ranges import read_cell, write_cells
 from curation.system.files import commit, make_folder, numbered_path
+from curation.system.interrupts import check as check_interrupts
 from curation.system.sealed import read_sealed, write_sealed
 from curation.tasks.context import RunContext
 from curation.tasks.jobs import URLS
@@ -54,12 +56,13 @@ NO_COUNTS = Counts(0, 0, 0)
 RECORDS: Decoder[dict[str, Any]] = Decoder(dict, lambda record: NO_COUNTS, removes=False)
 ITEMS = "items.bin"
 SIZED_SLICES = 64  # slices of a task that measures removed texts
+SHARED_STEPS, SHARED_BYTES = 64, 1 << 20  # pairs that a task writes, unless one of them is larger
 
 
 class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of tasks about removed rows: with the plan, enough to write any file of `removed/`."""
 
-    offsets: np.ndarray  # int64: first doc of each slice
+    docs: np.ndarray  # int64: first doc of each slice
     segments: list[Path]
     decisions: list[tuple[Path, int, Partitions]]  # file of each decision, number of the stage, rows of the segment
     kept_ids: list[Path]  # folder of the ids of kept documents, one per decision and reason
@@ -69,7 +72,7 @@ class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     def store(self, plan: Plan) -> RemovedStore:
         """Open the removed rows."""
         duplicates = [rows for decision in self.decisions for rows in load_removed(*decision)]
-        recipe, numbering = plan.recipe, Numbering(plan.slices, self.offsets)
+        recipe, numbering = plan.recipe, Numbering(plan.slices, self.docs)
         locations = LocationTable(self.segments[0], plan.slices, self.lines_before, self.has_locations)
         added = AddedColumns.of(plan.slices.carried, recipe.stages) if recipe.output.keeps_removed_text else None
         return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, locations, added)
@@ -81,8 +84,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     removed: RemovedJob
     folder: Path  # of the run
     outputs: Path  # raw ids
-    lines: np.ndarray  # int64: lines of each slice; empty without rejected records
-    has_rejected: np.ndarray  # int64, 0 or 1 per slice; empty without rejected records
+    has_rejected: np.ndarray  # int64, 0 or 1 per task of the first segment; empty without rejected records
     parts: list[tuple[int, str]]  # number and input of each output part
     work: Path
     engine: str
@@ -124,7 +126,7 @@ def look_up(plan: Plan, job: LookupJob, number: int) -> Counts:
         look_up_ids(KeptIds(job.removed.kept_ids[item.kept_ids]), item.task, asked, store.numbering)
     else:
         first = item.task * SIZED_SLICES
-        last = min(first + SIZED_SLICES, len(plan.slices))
+        last = min(first + SIZED_SLICES, plan.slices.tasks)
         sizes = [store.sizes(number) for number in range(first, last)]
         with commit(sizes_path(job.work, item.task)) as path:
             save_array(path, np.concatenate(sizes))
@@ -146,16 +148,25 @@ class Step(NamedTuple):
 
 
 ITEM_TYPES: dict[str, Any] = {
-    "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
-    "rejected": str, "measures": RemovedFile, "scores": ScoresFiles, "raw": RawFiles, "cleaned": CleanedFile,
+    "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str, list[int]], "form": str,
+    "removed": RemovedFile, "rejected": str, "measures": RemovedFile, "scores": ScoresFiles,
+    "raw": RawFiles, "cleaned": CleanedFile,
 }  # fmt: skip
 
 
 def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) -> Counts:
-    """Write a file of the last phase and, last, the done-record with its digests. `urls` is what `urls_of_step`
-    returns."""
-    recipe = plan.recipe
-    kind, content, _ = read_item(job.work, number, Step)
+    """Write the files of a task of the last phase and, last, the done-record with their digests. `urls` is what
+    `urls_of_task` returns."""
+    steps = read_item(job.work, number, list[Step])
+    records = [_write_step(plan, job, step, urls) for step in steps]
+    write_sealed(numbered_path(job.work, number, ".json"), {"steps": records})
+    return NO_COUNTS
+
+
+def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> dict[str, Any]:
+    """Write a file or folder, and return its record."""
+    check_interrupts()
+    recipe, (kind, content, _) = plan.recipe, step
     item = msgspec.convert(content, ITEM_TYPES[kind])
     record: dict[str, Any] = {"kind": kind}
     match kind:
@@ -164,8 +175,8 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             info = write_pair(planned, np.dtype(dtype))
             record |= {"source": source, "split": split, "pairs": [msgspec.to_builtins(info)]}
         case "shuffled":
-            source, split = item
-            infos = write_shuffled(recipe, job.outputs, job.parts, source, split, job.folder)
+            source, split, parts = item
+            infos = write_shuffled(recipe, job.outputs, parts, source, split, job.folder)
             record |= {"source": source, "split": split, "pairs": msgspec.to_builtins(infos)}
         case "form":
             write_form_of(recipe, job.outputs, job.parts, job.folder, item)
@@ -177,38 +188,35 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
             stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))
             record["lost"] = lost_by_language(job.folder / name, stages)
         case "rejected":
-            numbering = Numbering(plan.slices, job.removed.offsets)
-            segment = job.removed.segments[0]
-            record["digests"] = {
-                item: write_rejected(job.folder / item, segment, numbering, job.lines, job.has_rejected)
-            }
+            numbering = Numbering(plan.slices, job.removed.docs)
+            places = job.removed.segments[0], numbering, job.removed.lines_before
+            record["digests"] = {item: write_rejected(job.folder / item, *places, job.has_rejected)}
         case "measures":
-            numbering = Numbering(plan.slices, job.removed.offsets)
+            numbering = Numbering(plan.slices, job.removed.docs)
             record["digests"] = write_measures(job.folder / MEASURES, item, recipe, numbering, job.removed.segments)
         case "scores":
-            record["digests"] = write_scores(job.folder, item, job.removed.segments[item.segment], len(plan.slices))
+            record["digests"] = write_scores(job.folder, item, job.removed.segments[item.segment], plan.slices.tasks)
         case "raw":
-            engine, offsets = load_engine(job.engine), job.removed.offsets
-            record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, offsets, urls)
+            engine, docs = load_engine(job.engine), job.removed.docs
+            record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, docs, urls)
         case "cleaned":
             record["digests"] = write_cleaned_file(recipe.output, job.folder, item, recipe.split_inputs)
-    write_sealed(numbered_path(job.work, number, ".json"), record)
-    return NO_COUNTS
+    return record
 
 
-def urls_of_step(plan: Plan, job: FinishJob, number: int) -> tuple[str, ...]:
+def urls_of_task(plan: Plan, job: FinishJob, number: int) -> tuple[str, ...]:
     """Return the URLs with their secrets that a task of the last phase reads; empty if there are none."""
-    return _urls_of(plan, read_item(job.work, number, Step))
+    return _urls_of(plan, read_item(job.work, number, list[Step]))
 
 
-URLS[finish] = urls_of_step
+URLS[finish] = urls_of_task
 
 
-def _urls_of(plan: Plan, step: Step) -> tuple[str, ...]:
+def _urls_of(plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
+    step = steps[0]  # those that share a task read no input
     if step.kind != "raw":
         return ()
-    files = msgspec.convert(step.item, RawFiles)
-    return urls_of_slices(plan.slices, files.first, files.stop)
+    return urls_of(slices_of(plan, msgspec.convert(step.item, RawFiles)))
 
 
 def run_lookups(context: RunContext, job: RemovedJob, items: Sequence[Lookup]) -> None:
@@ -223,34 +231,55 @@ def run_lookups(context: RunContext, job: RemovedJob, items: Sequence[Lookup]) -
 
 def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
     """Yield the sizes of removed texts, in the order of `doc`."""
-    for task in range(sized_tasks(len(context.plan.slices))):
+    for task in range(sized_tasks(context.plan.slices.tasks)):
         yield load_mapped(sizes_path(context.work / "lookups", task))
 
 
 def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
     """Write the files of the last phase, the largest first, and return the records in the order of `steps`."""
     order = sorted(range(len(steps)), key=lambda place: (-steps[place].size, place))
-    chosen = [steps[place] for place in order]
-    sizes = [step.size for step in chosen]
+    chosen = list(_tasks(steps[place] for place in order))
+    sizes = [sum(step.size for step in task) for task in chosen]
     store_items(job.work, chosen)
 
     def arguments(number: int) -> tuple[Any, ...]:
         return (urls,) if (urls := _urls_of(context.plan, chosen[number])) else ()
 
     run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS, arguments)
-    numbers = np.argsort(order)
-    return (read_sealed(numbered_path(job.work, int(number), ".json")) for number in numbers)
+    records: list[dict[str, Any]] = [{} for _ in steps]
+    paths = (numbered_path(job.work, number, ".json") for number in range(len(chosen)))
+    for place, record in zip(order, (each for path in paths for each in read_sealed(path)["steps"]), strict=True):
+        records[place] = record
+    return iter(records)
 
 
-def sized_tasks(slices: int) -> int:
-    """Return the number of tasks that measure the removed texts of so many slices."""
-    return -(-slices // SIZED_SLICES)
+def _tasks(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Yield the steps of each task, in order: small pairs share one."""
+    task: list[Step] = []
+    for step in steps:
+        is_pair = step.kind in ("pair", "shuffled")
+        if task and not (
+            is_pair and len(task) < SHARED_STEPS and sum(each.size for each in task) + step.size <= SHARED_BYTES
+        ):
+            yield task
+            task = []
+        task.append(step)
+        if not is_pair:
+            yield task
+            task = []
+    if task:
+        yield task
+
+
+def sized_tasks(partitions: int) -> int:
+    """Return the number of tasks that measure the removed texts of so many partitions."""
+    return -(-partitions // SIZED_SLICES)
 
 
 def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
-    """Return the steps of the pairs of an input and a split; `tokens` are those of the run."""
+    """Return the steps of the pairs of an input and a split; `tokens` are those of the input."""
     if joined.pairs is None:
-        return [Step("shuffled", (joined.source, joined.split), 3 * tokens)]
+        return [Step("shuffled", (joined.source, joined.split, joined.parts), 3 * tokens)]
     dtype = load_tokenizer(recipe.tokenizer).dtype.str
     return [Step("pair", (joined.source, joined.split, dtype, pair), pair.size()) for pair in joined.pairs]
 

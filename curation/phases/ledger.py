@@ -12,6 +12,7 @@ import numpy as np
 from curation.errors import IntegrityError
 from curation.phases.repeated_ids import IdSample
 from curation.reading.other_records import OtherCounts, add_counts, not_pages
+from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import Slice
 from curation.rules.grammar import Rule
 from curation.rules.group_tallies import tallies_of_groups
@@ -21,7 +22,8 @@ from curation.stages.outcome import StageCount
 
 
 class SliceRecord(msgspec.Struct, kw_only=True):
-    """The done-record of one slice in one segment. Counts are of records or documents unless named otherwise."""
+    """The done-record of one task in one segment, or the counts of one of its slices. Counts are of records or
+    documents unless named otherwise."""
 
     rows: int = 0  # positions: documents read + rejected + unsampled + skipped + answers that are no pages
     lines: int = 0
@@ -44,6 +46,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     stages: list[StageCount] = []
+    slices: list[SliceRecord] = []  # of each slice, if a task has several: their counts of stages are reasons alone
 
     @property
     def documents_read(self) -> int:
@@ -69,33 +72,37 @@ class Group(NamedTuple):
 
 
 class PartialTotals(msgspec.Struct, kw_only=True):
-    """The done-records of some consecutive slices, added up.
+    """The done-records of some consecutive tasks, added up.
 
-    columns  COLUMNS of each slice, then for each row stage the documents that reached it
+    slices   SLICE_COLUMNS of each slice
+    columns  COLUMNS of each task, then for each row stage the documents that reached it
     groups   the sums, and damaged slices, in the order of their slices
     stages   the sums of the counts of stages
     """
 
+    slices: list[list[int]]
     columns: list[list[int]]
     groups: list[Group]
     stages: list[StageCount]
 
 
-COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "bytes_read", "has_rejected", "has_locations")
+SLICE_COLUMNS = ("rows", "lines", "documents")
+COLUMNS = ("read", "documents", "bytes", "measured", "bytes_read", "has_rejected", "has_locations")
 
 
 def _columns_of(record: SliceRecord) -> tuple[int, ...]:
     read = record.documents_read - record.rejected
     return (
-        record.rows, record.lines, read, record.documents, record.bytes_kept, record.measured, record.bytes_read,
+        read, record.documents, record.bytes_kept, record.measured, record.bytes_read,
         record.rejected > 0, record.locations > 0, *(stage.documents_in for stage in record.stages),
     )  # fmt: skip
 
 
-def add_up(slices: Sequence[Slice], numbers: range, records: Iterable[SliceRecord]) -> PartialTotals:
-    """Return the totals of the slices with these numbers; `records` yields a record for each."""
+def add_up(slices: SliceTable, numbers: range, records: Iterable[SliceRecord]) -> PartialTotals:
+    """Return the totals of the tasks with these numbers; `records` yields a record for each."""
     groups: list[Group] = []
     stages: list[StageCount] = []
+    of_slices: list[tuple[int, ...]] = []
     columns: list[tuple[int, ...]] = []
     places: dict[Key, SliceRecord] = {}
     for number, record in zip(numbers, records, strict=True):
@@ -103,15 +110,16 @@ def add_up(slices: Sequence[Slice], numbers: range, records: Iterable[SliceRecor
         stages = stages or [StageCount(kind=stage.kind, name=stage.name) for stage in record.stages]
         for total, part in zip(stages, record.stages, strict=True):
             total.add(part)
-        key = _key_of(slices[number])
-        if key not in places:
-            groups.append(Group(number, True, places.setdefault(key, SliceRecord())))
-        if record.damaged:
-            groups.append(Group(number, False, SliceRecord(damaged=record.damaged)))
-        _add(places[key], record)
-    return PartialTotals(
-        columns=[list(map(int, column)) for column in zip(*columns, strict=True)], groups=groups, stages=stages
-    )
+        for own, counts in zip(slices.of_task(number), record.slices or [record], strict=True):
+            of_slices.append(tuple(getattr(counts, name) for name in SLICE_COLUMNS))
+            key = _key_of(own)
+            if key not in places:
+                groups.append(Group(own.index, True, places.setdefault(key, SliceRecord())))
+            if counts.damaged:
+                groups.append(Group(own.index, False, SliceRecord(damaged=counts.damaged)))
+            _add(places[key], counts)
+    lists = [[list(map(int, column)) for column in zip(*rows, strict=True)] for rows in (of_slices, columns)]
+    return PartialTotals(slices=lists[0], columns=lists[1], groups=groups, stages=stages)
 
 
 Key = tuple[str, frozenset[str]]
@@ -123,30 +131,34 @@ def _key_of(input_slice: Slice) -> Key:
 
 
 class SliceTotals:
-    """The done-records of the slices of a segment, added up: 74 bytes per slice are kept, and 8 per row stage.
+    """The done-records of the tasks of a segment, added up: 24 bytes per slice are kept, 58 per task, and 8 per task
+    and row stage.
 
-    rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
-    read                           int64, one per slice: documents that the segment read
-    measured                       int64, one per slice: rows of `measures/`
-    bytes_read                     int64, one per slice: bytes of the texts that were read of the inputs
-    has_rejected, has_locations    bool, one per slice
-    reached                        int64, shape (row stages, slices): documents that reached each row stage
+    rows, lines, slice_documents   int64, one per slice: its positions, lines, and documents in the partition
+    documents, bytes               int64, one per task: documents in the partition, and the bytes of their texts
+    read                           int64, one per task: documents that the segment read
+    measured                       int64, one per task: rows of `measures/`
+    bytes_read                     int64, one per task: bytes of the texts that were read of the inputs
+    has_rejected, has_locations    bool, one per task
+    reached                        int64, shape (row stages, tasks): documents that reached each row stage
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
     """
 
-    def __init__(self, slices: Sequence[Slice], parts: Iterable[PartialTotals], stages: Sequence[StageCount]) -> None:
-        """Add up `parts`, which have all slices in order, and their stages to `stages`, in place."""
-        columns = np.zeros((len(COLUMNS) + len(stages), len(slices)), np.int64)
+    def __init__(self, slices: SliceTable, parts: Iterable[PartialTotals], stages: Sequence[StageCount]) -> None:
+        """Add up `parts`, which have all tasks in order, and their stages to `stages`, in place."""
+        columns = np.zeros((len(COLUMNS) + len(stages), slices.tasks), np.int64)
+        of_slices = np.zeros((len(SLICE_COLUMNS), len(slices)), np.int64)
         self.slices: list[Slice] = []
         self.records: list[SliceRecord] = []
         places: dict[Key, SliceRecord] = {}
-        done = 0
+        done = [0, 0]
         for part in parts:
-            count = len(part.columns[0]) if part.columns else 0
-            for index, values in enumerate(part.columns):
-                columns[index, done : done + count] = values
-            done += count
+            for place, (table, rows) in enumerate(((of_slices, part.slices), (columns, part.columns))):
+                count = len(rows[0]) if rows else 0
+                for index, values in enumerate(rows):
+                    table[index, done[place] : done[place] + count] = values
+                done[place] += count
             for total, added in zip(stages, part.stages, strict=True) if part.stages else ():
                 total.add(added)
             for group in part.groups:
@@ -158,8 +170,9 @@ class SliceTotals:
                 self.records.append(group.record)
                 if group.is_sum:
                     places[key] = group.record
-        self.rows, self.lines, self.read, self.documents, self.bytes, self.measured, self.bytes_read = columns[:7]
-        self.has_rejected, self.has_locations = columns[7 : len(COLUMNS)].astype(bool)
+        self.rows, self.lines, self.slice_documents = of_slices
+        self.read, self.documents, self.bytes, self.measured, self.bytes_read = columns[:5]
+        self.has_rejected, self.has_locations = columns[5 : len(COLUMNS)].astype(bool)
         self.reached = columns[len(COLUMNS) :]
 
 

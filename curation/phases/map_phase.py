@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The map phase: row stages over one slice, then the keys of the corpus stages; and the job files that tasks share."""
+"""The map phase: row stages over the slices of a task, then the keys of the corpus stages; and the job files that tasks
+share. Small slices of several inputs share a task, its frames and its partition; each has its own counts."""
 
 from __future__ import annotations
 
@@ -23,15 +24,14 @@ from curation.phases.ledger import SliceRecord
 from curation.phases.locations import store_locations
 from curation.phases.removed_texts import AddedColumns
 from curation.phases.scores import SliceScores
+from curation.phases.shared_tasks import SharedCounts, count_batch, read_together
 from curation.phases.slice_notes import SliceNotes
 from curation.planning.identity import check_computed_with, check_stage_files, facts_of_files, facts_of_stages
 from curation.planning.segments import Segment
 from curation.planning.stored_plan import Plan, urls_of, with_urls
 from curation.reading import schema_of
-from curation.reading.other_records import add_records
 from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
-from curation.reading.streams import is_damage
 from curation.rules.decide import Verdict
 from curation.run_folder.partitions import (
     REMOVED_SCHEMA,
@@ -56,14 +56,15 @@ from curation.tasks.records import Counts, RunningNote
 
 
 class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job of the map phase: with the plan, enough to run a segment on any slice."""
+    """The job of the map phase: with the plan, enough to run any task of a segment."""
 
     segment: Segment
     engine: str
     batch_bytes: int
     folder: Path  # of this segment
     before: Path | None  # folder of the segment before; None reads the input
-    starts: np.ndarray  # int64: first row of each slice among all rows of the segment before
+    starts: np.ndarray  # int64: first row of each partition among all rows of the segment before
+    docs: np.ndarray  # int64: `doc` of the first row of each slice; empty in the first segment
     mask: Path | None  # .npy (bool) of the rows that its corpus phase kept
     cuts: StoredCuts | None  # spans that its last stage cuts from texts
     columns: WrittenColumns | None = None  # that its last stage writes
@@ -72,11 +73,12 @@ class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Task(NamedTuple):
-    """A job on one slice."""
+    """A job on the slices of a task."""
 
     plan: Plan
     job: SliceJob
-    slice: Slice
+    number: int
+    slices: list[Slice]
     engine: Engine
 
     removed: pa.Schema  # of the removed rows
@@ -87,20 +89,25 @@ class _Task(NamedTuple):
     def numbers(self) -> tuple[int, ...]:
         return self.job.segment.row_stages
 
+    @property
+    def columns(self) -> list[str]:
+        """The carried columns of the slices."""
+        return self.slices[0].columns
+
 
 def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> Counts:
-    """Run one slice and write its partition, `.removed.arrow`, `.rejected.jsonl` and, last, the done-record.
+    """Run a task and write its partition, `.removed.arrow`, `.rejected.jsonl` and, last, the done-record.
 
-    `urls` are the URLs of the slice's file ranges with their secrets; empty if no URL has a secret.
+    `urls` are the URLs of their file ranges with their secrets; empty if no URL has a secret.
     """
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
-    own_slice = with_urls(plan.slices[number], urls)
-    task = _Task(plan, job, own_slice, load_engine(job.engine), _removed_schema(plan), stages, {})
+    slices = with_urls(plan.slices.of_task(number), urls)
+    task = _Task(plan, job, number, slices, load_engine(job.engine), _removed_schema(plan), stages, {})
     stage_names = plan.recipe.stage_names
     names = [stage_names[k] for k in task.numbers]
     facts = facts_of_stages(names, [stages[k] for k in task.numbers])
     if job.before is None:
-        facts |= facts_of_files(part.file for part in task.slice.ranges)
+        facts |= facts_of_files(part.file for each in slices for part in each.ranges)
     check_computed_with(facts, plan.computed_with, "the run of this worker")
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
@@ -112,27 +119,29 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
         PartitionWriter(documents, keys) as partition,
         TableFile(removed, task.removed) as removed_file,
         open(rejected, "wb") as rejected_file,
-        SliceNotes(
-            task.engine, plan.recipe, dict(zip(noted_suffixes, more, strict=False)), task.slice.columns
-        ) as notes,
+        SliceNotes(task.engine, plan.recipe, dict(zip(noted_suffixes, more, strict=False)), task.columns) as notes,
         SliceScores(
             stages, dict(zip(kept_scores.values(), more[len(noted_suffixes) :], strict=True)), job.reused
         ) as scores,
         RunningNote(job.folder, number) as note,
     ):
-        for frame in _frames(task, record, rejected_file, notes):
+        shared = SharedCounts.of(record, slices, job.docs[slices[0].index : slices[-1].index + 1])
+        for frame in _frames(task, record, shared, rejected_file, notes):
             check_interrupts()
             note.begin(len(frame), max(record.bytes_read - record.read_counts()[1], 0))
-            frame = _apply_stages(task, frame, record, removed_file, notes, scores)
+            frame = _apply_stages(task, frame, record, shared, removed_file, notes, scores)
             started = time.perf_counter()
-            columns = _keys(task, frame)
-            partition.write(_documents(task, frame), columns)
+            columns, documents_table = _keys(task, frame), _documents(task, frame)
+            partition.write(documents_table, columns)
+            shared.add_documents(documents_table)
             record.bytes_kept += int(columns[BYTES].sum())
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)
             del frame  # before the next batch is read: an engine counts the memory of one
+            del documents_table
         notes.finish(task.numbers, record)
+        shared.finish(record)
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     store_locations(job.folder, number, notes.locations, notes.firsts)
     write_sealed(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
@@ -140,8 +149,8 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
 
 
 def urls_of_slice(plan: Plan, job: SliceJob, number: int) -> tuple[str, ...]:
-    """Return the URLs with their secrets that the task of a slice reads; empty if there are none."""
-    return () if job.before else urls_of(plan.slices[number])
+    """Return the URLs with their secrets that a task reads; empty if there are none."""
+    return () if job.before else urls_of(plan.slices.of_task(number))
 
 
 URLS[run_slice] = urls_of_slice
@@ -164,9 +173,18 @@ def _stage_counts(task: _Task) -> list[StageCount]:
     return [StageCount(kind=stage.kind, name=name, unit=stage.unit_name()) for name, stage in stages]
 
 
-def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
-    """The batches of a slice as frames; one empty frame if there is none, so every partition has its columns."""
-    batches = _input_frames(task, record, rejected_file, notes) if task.job.before is None else _partition_frames(task)
+def _frames(
+    task: _Task, record: SliceRecord, shared: SharedCounts, rejected_file: BinaryIO, notes: SliceNotes
+) -> Iterator[Frame]:
+    """The batches of a task as frames; one empty frame if there is none, so every partition has its columns."""
+    if task.job.before is not None:
+        batches = _partition_frames(task)
+    elif len(task.slices) > 1:
+        batches = read_together(
+            task.engine, task.plan, task.slices, task.job.batch_bytes, record, shared, rejected_file, notes
+        )
+    else:
+        batches = _input_frames(task, record, rejected_file, notes)
     empty = True
     started = time.perf_counter()
     for frame in batches:
@@ -177,7 +195,7 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         started = time.perf_counter()
     if empty:
         added = [(name, arrow_type(kind)) for name, kind in _added_before(task).items()]
-        schema = pa.schema([*schema_of(task.slice.columns), *added])
+        schema = pa.schema([*schema_of(task.columns), *added])
         yield task.engine.from_arrow(schema.empty_table())
 
 
@@ -187,24 +205,16 @@ def _added_before(task: _Task) -> dict[str, str]:
 
 
 def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
-    engine, seed = task.engine, task.plan.recipe.seed
-    parts = parts_of(task.slice, task.job.batch_bytes, task.plan.recipe.tokenizer, task.plan.tokenizer)
-    for batch, passed in read_sampled(engine, task.slice, task.job.batch_bytes, seed, parts):
-        record.unsampled += passed.unsampled
-        record.skipped += passed.skipped
-        record.split += passed.split
+    engine, seed, [own] = task.engine, task.plan.recipe.seed, task.slices
+    parts = parts_of(own, task.job.batch_bytes, task.plan.recipe.tokenizer, task.plan.tokenizer)
+    for batch, passed in read_sampled(engine, own, task.job.batch_bytes, seed, parts):
+        count_batch(record, batch, passed)
         notes.locations += batch.locations
-        record.rows += batch.rows
-        record.lines += batch.lines
-        record.repaired += batch.repaired
         sizes = engine.byte_lengths(batch.frame[TEXT])
         notes.add_lengths(sizes)
         record.bytes_read += int(sizes.sum())
-        record.rejected += len(batch.rejected)
         record.ids.add_frame(engine, batch.frame)
-        record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
-        add_records(record.others, batch.others)
-        empty = dict.fromkeys(task.slice.columns)
+        empty = dict.fromkeys(task.columns)
         for name in record.filled:
             del empty[name]
         record.filled += [name for name in empty if batch.frame[name].count()]
@@ -216,13 +226,13 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:
-    """The kept rows of the slice's partition in the segment before, in the batches of its file."""
-    job, number = task.job, task.slice.index
+    """The kept rows of the task's partition in the segment before, in the batches of its file."""
+    job, number = task.job, task.number
     assert job.before is not None
     table = open_partition(numbered_path(job.before, number, ".arrow"))
     written = job.columns.names if job.columns else ()
     added = [name for name in _added_before(task) if name not in written]
-    table = table.select([ROW, ID, TEXT, *task.slice.columns, *added])
+    table = table.select([ROW, ID, TEXT, *task.columns, *added])
     start, stop = int(job.starts[number]), int(job.starts[number + 1])
     mask = load_mapped(job.mask)[start:stop] if job.mask else np.ones(stop - start, bool)
     cuts = job.cuts.of(number) if job.cuts else None
@@ -241,8 +251,9 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
 
 
 def _apply_stages(
-    task: _Task, frame: Frame, record: SliceRecord, removed: TableFile, notes: SliceNotes, scores: SliceScores
-) -> Frame:
+    task: _Task, frame: Frame, record: SliceRecord, shared: SharedCounts, removed: TableFile, notes: SliceNotes,
+    scores: SliceScores,
+) -> Frame:  # fmt: skip
     """Apply the row stages of the segment in order, count in the record and the notes, and write removed rows to their
     file."""
     engine = task.engine
@@ -256,7 +267,8 @@ def _apply_stages(
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:
-            _note_removed(task, number, before, outcome, outcome.verdict, count, removed, notes)
+            rows = _note_removed(task, number, before, outcome, outcome.verdict, count, removed, notes)
+            shared.add_removed(number - task.numbers[0], rows, outcome.verdict)
             lengths = lengths[outcome.verdict.kept]
         if outcome.edited is not None and outcome.edited.any():
             lengths = engine.byte_lengths(frame[TEXT])
@@ -271,17 +283,18 @@ def _apply_stages(
 def _note_removed(
     task: _Task, stage: int, frame: Frame, outcome: Outcome, verdict: Verdict, count: StageCount, removed: TableFile,
     notes: SliceNotes,
-) -> None:  # fmt: skip
+) -> np.ndarray:  # fmt: skip
+    """Count and write the removed rows of a frame; return their positions."""
     for reason, number in verdict.counts().items():
         count.reasons[reason] = count.reasons.get(reason, 0) + number
     dropped = ~verdict.kept
     if not dropped.any():
-        return
+        return np.zeros(0, np.int64)
     schema, known = task.removed, {*frame.columns}
     names = [ROW, ID]
     if task.plan.recipe.output.keeps_removed_text:
         names += [TEXT, *(name for name in schema.names if name in known and name not in (ROW, ID, TEXT))]
-    gone = task.engine.filter_rows(frame[list(dict.fromkeys([*names, TEXT, *task.slice.columns]))], dropped)
+    gone = task.engine.filter_rows(frame[list(dict.fromkeys([*names, TEXT, *task.columns]))], dropped)
     bound = verdict.broken_bounds()[dropped]
     notes.candidates.add(task.engine, stage, gone, verdict, bound)
     rows = task.engine.to_arrow(gone[names])
@@ -296,12 +309,13 @@ def _note_removed(
     columns |= verdict.notes
     arrays = [columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in schema]
     removed.write(pa.table(arrays, schema=schema))
+    return np.asarray(rows.column(ROW).to_numpy())
 
 
 def _documents(task: _Task, frame: Frame) -> pa.Table:
     """The documents of a frame as the partition stores them: row, id, text, carried columns, columns of stages."""
     added = added_columns(task.plan.recipe.stages[: task.job.segment.last])
-    table = task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.slice.columns, *added]])
+    table = task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.columns, *added]])
     for name in (name for name, kind in added.items() if is_list(arrow_type(kind))):  # an engine may change the form
         place = table.column_names.index(name)
         table = table.set_column(place, name, table.column(place).cast(arrow_type(added[name])))

@@ -38,7 +38,7 @@ def write_measures(
         place = rows.column_names.index("stage")
         return rows.set_column(place, "stage", stage_names.take(rows.column("stage"))).cast(schema)
 
-    tables, number = [schema.empty_table()], file.first_slice
+    tables, number = [schema.empty_table()], file.first_partition
     while sum(map(len, tables)) < file.skip + file.rows:
         check_interrupts()
         tables.append(rows_of(number))

@@ -20,7 +20,7 @@ from curation.parquet import file_options, write_table
 from curation.phases.kept_ids import KeptIds, ids_by_slice
 from curation.phases.locations import LocationTable, name_of
 from curation.phases.removed_texts import FILE_BYTES, REMOVED_OUTPUT, SIZE, AddedColumns, Store, Texts
-from curation.reading.source_files import Slice
+from curation.reading.source_files import SourceFile
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition
 from curation.stages import Stage
 from curation.stages.corpus.saved_index import SavedIndex
@@ -56,10 +56,10 @@ class RemovedRows(NamedTuple):
 
 class RemovedFile(NamedTuple):
     """A file of `removed/` or `measures/`: `rows` rows in the order of `doc`, after `skip` of those of the first
-    slice."""
+    partition."""
 
     number: int
-    first_slice: int
+    first_partition: int
     skip: int
     rows: int
 
@@ -135,12 +135,12 @@ class RemovedStore(NamedTuple):
 
         Texts are read for one row group at a time.
         """
-        texts, number = self.texts, file.first_slice
+        texts, number = self.texts, file.first_partition
         tables: list[pa.Table] = []
         while not tables or sum(map(len, tables)) < file.skip + file.rows:
             check_interrupts()
             found = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, texts)
-            row = found.column("doc").to_numpy() - self.numbering.offsets[number]
+            row = found.column("doc").to_numpy() - self.numbering.offset(number)
             for name, values in self.locations.columns(number, row).items():
                 found = found.append_column(name, values)
             tables.append(found)
@@ -277,38 +277,32 @@ def lost_by_language(path: Path, stages: Mapping[str, Stage]) -> list[tuple[str,
     ]
 
 
-def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_before: int) -> bytes:
-    """The line of `rejected.jsonl` for an entry of the slice's own file."""
-    file = input_slice.ranges[entry["file_index"]].file
-    in_text = entry["offset"] >= 0
-    record = {
-        "source": input_slice.source,
-        "file": name_of(file),
-        "line": entry["line"] + 1 + (lines_before if in_text else 0),
-    }
+def _output_line(entry: dict[str, Any], files: Sequence[SourceFile], base: int, lines_before: int) -> bytes:
+    """The line of `rejected.jsonl` for an entry of a task's own file. `files` has the file of each of its ranges;
+    earlier tasks have read `lines_before` lines of the first."""
+    file, in_text = files[entry["file_index"]], entry["offset"] >= 0
+    before = lines_before if in_text and not entry["file_index"] else 0
+    record = {"source": file.source, "file": name_of(file), "line": entry["line"] + 1 + before}
     if in_text:
         record["offset"] = entry["offset"]
     return orjson.dumps(record | {"doc": base + entry["row"], "error": entry["error"]}) + b"\n"
 
 
-def write_rejected(path: Path, segment: Path, numbering: Numbering, lines: np.ndarray, has_rejected: np.ndarray) -> str:
+def write_rejected(
+    path: Path, segment: Path, numbering: Numbering, lines_before: np.ndarray, has_rejected: np.ndarray
+) -> str:
     """Write `rejected.jsonl` and return its SHA-256.
 
     A line has source, file, line (from 1), byte offset (text formats only), `doc` and error of a rejected record.
 
     segment       the folder of the first segment
-    lines         lines of each slice
-    has_rejected  whether a slice has rejected records
+    lines_before  int64: `LocationTable.before`
+    has_rejected  whether a task has rejected records
     """
     with commit(path) as temporary, open(temporary, "wb") as out:
-        before, file = 0, ""  # lines in earlier slices of the file
-        slices = zip(numbering.slices, numbering.offsets.tolist(), strict=True) if np.any(has_rejected) else ()
-        for input_slice, base in slices:
-            number, first = input_slice.index, input_slice.ranges[0]
-            before = before if first.file.path == file and first.start else 0
-            if has_rejected[number]:
-                check_interrupts()
-                with open(numbered_path(segment, number, ".rejected.jsonl"), "rb") as entries:
-                    out.writelines(_output_line(orjson.loads(entry), input_slice, base, before) for entry in entries)
-            before, file = before + int(lines[number]), first.file.path
+        for number in np.flatnonzero(has_rejected).tolist():
+            check_interrupts()
+            files, base, before = numbering.slices.files_of_task(number), numbering.offset(number), lines_before[number]
+            with open(numbered_path(segment, number, ".rejected.jsonl"), "rb") as entries:
+                out.writelines(_output_line(orjson.loads(entry), files, base, int(before)) for entry in entries)
     return file_sha256(path)

@@ -13,7 +13,7 @@ A task reads the sizes of the rows of some consecutive partitions. Its file, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -51,15 +51,11 @@ class SumsJob(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
 
 
-def divide_partitions(starts: np.ndarray, sources: Sequence[tuple[str, int, int]]) -> np.ndarray:
-    """Return the first partition of each task, then the number of partitions; int64. A task has rows of one input.
-
-    starts   int64: first row of each partition, then the number of rows
-    sources  (name, first row, row after the last) of each input
-    """
+def divide_partitions(starts: np.ndarray) -> np.ndarray:
+    """Return the first partition of each task, then the number of partitions; int64. `starts` (int64) has the first row
+    of each partition, then the number of rows."""
     firsts = starts[:-1]
-    inputs = np.searchsorted([low for _, low, _ in sources], firsts, side="right")
-    keys = np.stack([firsts // TASK_ROWS, np.arange(len(firsts)) // TASK_PARTITIONS, inputs])
+    keys = np.stack([firsts // TASK_ROWS, np.arange(len(firsts)) // TASK_PARTITIONS])
     changes = np.flatnonzero(np.diff(keys, axis=1).any(axis=0)) + 1
     return np.concatenate([[0], changes, [len(firsts)]]).astype(np.int64)
 
@@ -75,6 +71,7 @@ class RowSums:
         self.job = job
         self.lost = np.zeros((len(job.removed) + bool(job.cuts), 2, len(job.partitions.starts) - 1), np.int64)
         self._firsts = job.partitions.starts[job.bounds[:-1]]  # first row of each task
+        self._opened: tuple[int, list[np.ndarray]] = (-1, [])
         for number in range(len(job.bounds) - 1):
             first, last = job.bounds[number : number + 2].tolist()
             cells = _cells_of(self._path(number))
@@ -90,14 +87,10 @@ class RowSums:
         low, high  first row of the input, and the row after its last
         copy       number of the copy, from 0
         """
-        starts = self.job.partitions.starts
-        for number, first in enumerate(self.job.bounds[:-1].tolist()):
-            start = int(starts[first])
-            if low <= start < high:
-                cells = _cells_of(self._path(number))
-                copies = len(cells) // 2
-                if copy < copies:
-                    yield start, cells[1 + copies + copy].view(np.uint32), cells[1 + copy].view(np.int64)
+        for start, rows, ends, first, last in self._documents(low, high, copy):
+            before = int(ends[first - 1]) if first else 0
+            if first < last:
+                yield start, rows[first:last], ends[first:last] - before if before else ends[first:last]
 
     def ends_of(self, low: int, high: int, copy: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
         """Yield the documents among the rows `low` to `high` (exclusive) that have a copy, a task at a time.
@@ -105,17 +98,25 @@ class RowSums:
         A tuple has the running sum of the bytes of all texts of the task that have the copy (int64), the place of the
         first document in it, and the place after the last.
         """
+        for _, _, ends, first, last in self._documents(low, high, copy):
+            yield ends, first, last
+
+    def _documents(self, low: int, high: int, copy: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, int, int]]:
+        """Yield the first row of each task, its rows that have a copy, the running sum of their bytes, and the first
+        and last place (exclusive) of the rows from `low` to `high` among them."""
         first = int(np.searchsorted(self._firsts, low, side="right")) - 1
         for number in range(max(first, 0), len(self._firsts)):
             start = int(self._firsts[number])
             if start >= high:
                 return
-            cells = _cells_of(self._path(number))
+            if number != self._opened[0]:  # many inputs may share a task
+                self._opened = number, _cells_of(self._path(number))
+            cells = self._opened[1]
             copies = len(cells) // 2
             if copy < copies:
                 rows = cells[1 + copies + copy].view(np.uint32)
                 bounds = np.clip([low - start, high - start], 0, 2**32 - 1).astype(np.uint32)
-                yield cells[1 + copy].view(np.int64), *np.searchsorted(rows, bounds).tolist()
+                yield start, rows, cells[1 + copy].view(np.int64), *np.searchsorted(rows, bounds).tolist()
 
 
 def _cells_of(path: Path) -> list[np.ndarray]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The done-records of a segment, added up by tasks: a record takes a fifth of a millisecond, and a run may have a
-million. A task writes a file, which is its done-record, with the sums of some consecutive slices. Another file has the
+million. A task writes a file, which is its done-record, with the sums of some consecutive records. Another file has the
 candidates for samples in the report."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from curation.tasks.context import RunContext
 
 MERGED = 16  # tables of candidates in memory
-TASK_SLICES = 256  # a run with no more slices needs no task
+TASK_SLICES = 256  # or tasks; a run with no more needs no task
 
 
 class TotalsJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class TotalsJob(msgspec.Struct, frozen=True, kw_only=True):
 
     segment: Path  # folder of the records
     folder: Path
-    slices: int  # of a task
+    records: int  # that a task adds up
 
 
 def add_records(context: RunContext, number: int, segment: Path, stages: Sequence[StageCount]) -> SliceTotals:
@@ -48,7 +48,7 @@ def add_records(context: RunContext, number: int, segment: Path, stages: Sequenc
     count = _count(context.plan)
     if count <= 1:
         return SliceTotals(slices, [_add_up(context.plan, segment, _numbers(context.plan, 0, TASK_SLICES))], stages)
-    job = TotalsJob(segment=segment, folder=_folder(context, number), slices=TASK_SLICES)
+    job = TotalsJob(segment=segment, folder=_folder(context, number), records=TASK_SLICES)
     make_folder(job.folder)
     paths = [numbered_path(job.folder, task, ".json") for task in range(count)]
     missing = [task for task, path in enumerate(paths) if not path.exists()]
@@ -67,7 +67,7 @@ def run_totals(stored_plan: Stored, stored: Stored, segment: int, task: int) -> 
     path = numbered_path(job.folder, task, ".json")
     if not path.exists():
         plan = load_plan(stored_plan)
-        numbers = _numbers(plan, task, job.slices)
+        numbers = _numbers(plan, task, job.records)
         with commit(path.with_suffix(SAMPLES)) as temporary:
             _write_table(temporary, _candidates(plan, job.segment, numbers))
         content = sealed(msgspec.json.encode(_add_up(plan, job.segment, numbers)))
@@ -101,15 +101,15 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 def _count(plan: Plan) -> int:
-    return -(-len(plan.slices) // TASK_SLICES)
+    return -(-plan.slices.tasks // TASK_SLICES)
 
 
 def _folder(context: RunContext, number: int) -> Path:
     return context.work / f"totals-{number}"
 
 
-def _numbers(plan: Plan, task: int, slices: int) -> range:
-    return range(task * slices, min((task + 1) * slices, len(plan.slices)))
+def _numbers(plan: Plan, task: int, records: int) -> range:
+    return range(task * records, min((task + 1) * records, plan.slices.tasks))
 
 
 def _add_up(plan: Plan, segment: Path, numbers: range) -> PartialTotals:

@@ -25,11 +25,11 @@ from curation.errors import IntegrityError
 from curation.packing.ordering import SPLIT, assign_splits, split_names
 from curation.packing.token_files import token_files
 from curation.parquet import write_table
-from curation.phases.row_sums import cut_pieces
+from curation.phases.row_sums import Span, cut_pieces
 from curation.recipes.recipe import Output
 from curation.rules.tallies import Tally, tally_of
 from curation.run_folder.documents import document_options, document_schema, in_schema, row_groups
-from curation.run_folder.partitions import Partitions, open_partition, with_ids
+from curation.run_folder.partitions import Numbering, Partitions, open_partition, with_ids
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.stages.rows.language import UNLABELLED, language_column
@@ -43,13 +43,14 @@ if TYPE_CHECKING:
     from curation.planning.stored_plan import Plan
 
 
+SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000  # of parts that share a task, unless one of them is larger
 NAMED_DOCUMENTS = 10  # of each part, that get no tokens since their ids would have special ones
 
 
 class OutputPart(NamedTuple):
     """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are written.
 
-    `copy` is the number of the copy, from 0.
+    `copy` is the number of the copy, from 0, and `bytes` about the size of their texts.
     """
 
     number: int
@@ -58,89 +59,120 @@ class OutputPart(NamedTuple):
     stop: int
     documents: int
     copy: int = 0
+    bytes: int = 0
 
 
 def cut_output_parts(
-    state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output,
-    copies: Mapping[str, int] = MappingProxyType({}),
-) -> list[OutputPart]:  # fmt: skip
+    state: SegmentState, output: Output, copies: Mapping[str, int] = MappingProxyType({})
+) -> list[OutputPart]:
     """Return the parts of `documents/`.
 
     A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
     document. Parts of a source are about equal, so no worker waits long for the last part.
 
     state    the result of the last segment
-    sources  (name, first row, row after the last) of each input
-    copies   source -> number of times its documents are written, one whole copy after the other; default 1
+    copies   source -> number of times its documents are written, one whole copy after the other; default 1. If `state`
+             has copies of each document, these come in their place: first copies of a source, then second ones
     """
-    if state.copies:
-        return _cut_drawn_parts(state, sources, output)
     parts: list[OutputPart] = []
-    first_rows = state.partitions.starts[:-1]
-    for name, low, high in sources:
-        total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
-        target = -(-total // max(-(-total // output.part_bytes), 1))
-        spans = list(cut_pieces(state.sums.pieces(low, high), target, output.part_documents))
-        for copy in range(copies.get(name, 1)):
-            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
+
+    def add(name: str, spans: Sequence[Span], copy: int, total: int) -> None:
+        parts.extend(
+            OutputPart(number, name, *span, copy, total // len(spans)) for number, span in enumerate(spans, len(parts))
+        )
+
+    for name, low, high in state.partitions.inputs:
+        if state.copies:
+            for copy in count():
+                spans, total = _spans_of(state, output, low, high, copy)
+                if not spans:
+                    break
+                add(name, spans, copy, total)
+        else:
+            spans, total = _spans_of(state, output, low, high, 0)
+            for copy in range(copies.get(name, 1)):
+                add(name, spans, copy, total)
     return parts
 
 
-def _cut_drawn_parts(state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output) -> list[OutputPart]:
-    """Return the parts of documents with a number of copies each: first copies of a source, then second ones."""
-    assert state.copies
-    parts: list[OutputPart] = []
-    for name, low, high in sources:
-        for copy in count():
-            total = sum(int(ends[-1]) for _, _, ends in state.sums.pieces(low, high, copy) if len(ends))
-            target = -(-total // max(-(-total // output.part_bytes), 1))
-            spans = list(cut_pieces(state.sums.pieces(low, high, copy), target, output.part_documents))
-            if not spans:
-                break
-            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
-    return parts
+def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> tuple[list[Span], int]:
+    """The documents of the parts of an input that have a copy, and the bytes of their texts."""
+    pieces = list(state.sums.pieces(low, high, copy))
+    total = sum(int(ends[-1]) for _, _, ends in pieces if len(ends))
+    target = -(-total // max(-(-total // output.part_bytes), 1))
+    return list(cut_pieces(pieces, target, output.part_documents)), total
+
+
+def divide_parts(parts: Sequence[OutputPart]) -> np.ndarray:
+    """Return the first part of each task, then the number of parts; int64. Small parts share a task."""
+    firsts, size, documents = list[int](), 0, 0
+    for part in parts:
+        size, documents = size + part.bytes, documents + part.documents
+        if not firsts or size > SHARED_BYTES or documents > SHARED_DOCUMENTS:
+            firsts.append(part.number)
+            size, documents = part.bytes, part.documents
+    return np.array([*firsts, len(parts)], np.int64)
 
 
 class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of the write phase: with the plan, enough to write any output part."""
 
-    offsets: np.ndarray  # int64: first doc of each slice
+    docs: np.ndarray  # int64: first doc of each slice
     partitions: Partitions
     mask: Path
     copies: Path | None
     output_parts: list[OutputPart]
+    tasks: np.ndarray  # int64: first part of each task, then the number of parts
     work: Path
     documents: Path
     engine: str
 
 
-def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
-    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record.
-
-    With `output.documents: false` the part has tokens only.
-    """
-    part = job.output_parts[number]
-    started = time.perf_counter()
-    output = plan.recipe.output
-    path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
+def write_output_parts(plan: Plan, job: OutputJob, number: int) -> Counts:
+    """Write the parts of a task and, last, the done-record."""
+    first, last = job.tasks[number : number + 2].tolist()
+    recipe, records = plan.recipe, list[dict[str, Any]]()
     schema = document_schema(
-        plan.slices.carried, plan.recipe.stages, splits=bool(output.splits), types=plan.recipe.column_types
+        plan.slices.carried, recipe.stages, splits=bool(recipe.output.splits), types=recipe.column_types
     )
+    with RunningNote(job.work, number) as note:
+        task = _Task(plan, job, schema, load_mapped(job.copies or job.mask), note)
+        for part in job.output_parts[first:last]:
+            records.append(_write_part(task, part, part_counts(records)))
+    write_sealed(numbered_path(job.work, number, ".json"), {"parts": records})
+    return part_counts(records)
+
+
+class _Task(NamedTuple):
+    """What the parts of a task share: `schema` is that of `documents/`, `mask` has the rows or the number of their
+    copies."""
+
+    plan: Plan
+    job: OutputJob
+    schema: pa.Schema
+    mask: np.ndarray
+    note: RunningNote
+
+
+def _write_part(task: _Task, part: OutputPart, before: Counts) -> dict[str, Any]:
+    """Write `documents/part-NNNNN.parquet` and the tokens of its documents, and return its record.
+
+    With `output.documents: false` the part has tokens only. `before` has the counts of earlier parts of the task.
+    """
+    started, number = time.perf_counter(), part.number
+    plan, job, output = task.plan, task.job, task.plan.recipe.output
+    path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}
     lengths, languages = Tally(), Counter[str]()
     engine = load_engine(job.engine)
     files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
-    with (
-        files as tokens,
-        _document_file(output, engine, path, schema) if path else nullcontext() as file,
-        RunningNote(job.work, number) as note,
-    ):
+    with files as tokens, _document_file(output, engine, path, task.schema) if path else nullcontext() as file:
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
-        for table in row_groups(_kept_documents(plan, job, part, schema)):
+        for table in row_groups(_kept_documents(task, part)):
             check_interrupts()
             splits = None
             if output.splits:
@@ -160,20 +192,21 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
                 names = [[table["doc"][row].as_py(), piece] for row, piece in found[:NAMED_DOCUMENTS]]
                 tally["untokenised"] += len(found)
                 tally["untokenised_names"] = [*tally["untokenised_names"], *names][:NAMED_DOCUMENTS]
-            note.write(tally["documents"], tally["bytes"], tally["documents"])
+            documents = before.documents + tally["documents"]
+            task.note.write(documents, before.bytes + tally["bytes"], documents)
     if tokens:
         tally |= tokens.counts()
     if path:
         tally |= {"file": path.name, "sha256": file_sha256(path)}
     tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
     tally["seconds"] = time.perf_counter() - started
-    write_sealed(numbered_path(job.work, number, ".json"), tally)
-    return part_counts(tally)
+    return tally
 
 
-def part_counts(record: dict[str, Any]) -> Counts:
-    """Return the counts of an output part for the display of progress."""
-    return Counts(record["documents"], record["bytes"], record["documents"])
+def part_counts(records: Sequence[dict[str, Any]]) -> Counts:
+    """Return the counts of output parts for the display of progress."""
+    documents, size = (sum(record[name] for record in records) for name in ("documents", "bytes"))
+    return Counts(documents, size, documents)
 
 
 @contextmanager
@@ -193,23 +226,24 @@ def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
     return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 
 
-def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Schema) -> Iterator[pa.Table]:
+def _kept_documents(task: _Task, part: OutputPart) -> Iterator[pa.Table]:
     """The documents of an output part, batch by batch, in the schema of `documents/`."""
-    mask, copy = load_mapped(job.copies or job.mask), part.copy if job.copies else 0
+    plan, job, copy = task.plan, task.job, part.copy if task.job.copies else 0
     added = added_columns(plan.recipe.stages)
+    numbering = Numbering(plan.slices, job.docs)
     for span in job.partitions.spans(part.start, part.stop):
-        input_slice = plan.slices[span.partition]
+        first = plan.slices[int(plan.slices.task_starts[span.partition])]
         table = open_partition(job.partitions.path(span.partition))
-        table = table.select([ROW, ID, TEXT, *input_slice.columns, *added])
+        table = table.select([ROW, ID, TEXT, *first.columns, *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():
-            kept = np.asarray(mask[done : done + len(batch)]) > copy
+            kept = np.asarray(task.mask[done : done + len(batch)]) > copy
             done += len(batch)
             rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
             if len(rows):
-                base = int(job.offsets[span.partition])
-                yield in_schema(with_ids(rows, input_slice.source, base, input_slice.is_split), schema)
+                base = numbering.offset(span.partition)
+                yield in_schema(with_ids(rows, part.source, base, first.is_split), task.schema)
 
 
 def _digest_documents(digest: Any, table: pa.Table) -> None:

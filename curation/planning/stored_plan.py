@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -116,34 +115,21 @@ def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> P
     return Plan(**stored.facts(), recipe=recipe, slices=SliceTable(read, stored.slices))
 
 
-def urls_of(input_slice: Slice) -> tuple[str, ...]:
-    """Return the URLs of a slice's file ranges with their secrets, for its task; empty if there are none."""
-    paths = [file_range.file.path for file_range in input_slice.ranges]
+def urls_of(slices: Sequence[Slice]) -> tuple[str, ...]:
+    """Return the URLs of the slices' file ranges with their secrets, for their task; empty if there are none."""
+    paths = [file_range.file.path for input_slice in slices for file_range in input_slice.ranges]
     return tuple(paths) if any(path != shown(path) for path in paths) else ()
 
 
-def urls_of_slices(slices: Sequence[Slice], first: int, stop: int) -> tuple[str, ...]:
-    """Return the URLs of the file ranges of the slices `first` to `stop` (exclusive) with their secrets; empty if there
-    are none."""
-    has_secrets = any(urls_of(slices[number]) for number in range(first, stop))
-    return tuple(part.file.path for number in range(first, stop) for part in slices[number].ranges if has_secrets)
-
-
-def slices_with_urls(slices: Sequence[Slice], first: int, stop: int, urls: Sequence[str]) -> Iterator[Slice]:
-    """Yield the slices `first` to `stop` (exclusive) with the URLs that `urls_of_slices` returned."""
-    left = iter(urls)
-    for number in range(first, stop):
-        yield with_urls(slices[number], [*islice(left, len(slices[number].ranges))])
-
-
-def with_urls(input_slice: Slice, urls: Sequence[str]) -> Slice:
-    """Return the slice with the URLs that `urls_of` returned."""
+def with_urls(slices: Sequence[Slice], urls: Sequence[str]) -> list[Slice]:
+    """Return the slices with the URLs that `urls_of` returned."""
     if not urls:
-        return input_slice
-    pairs = zip(input_slice.ranges, urls, strict=True)
-    replace = msgspec.structs.replace
-    ranges = [replace(file_range, file=replace(file_range.file, path=url)) for file_range, url in pairs]
-    return replace(input_slice, ranges=ranges)
+        return list(slices)
+    left, replace = iter(urls), msgspec.structs.replace
+    return [
+        replace(own, ranges=[replace(part, file=replace(part.file, path=next(left))) for part in own.ranges])
+        for own in slices
+    ]
 
 
 def digest_of(path: Path) -> Stored:

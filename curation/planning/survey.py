@@ -55,7 +55,8 @@ from curation.system.system_folders import system_folder
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
 WARMING_ROWS = 8
 TOKENIZED_BYTES = 256 << 10  # of a chunk
-MAX_SECONDS = 2.0  # for slow stages; the first chunk of each kind of file is always measured
+MAX_SECONDS = 2.0  # for slow stages; the first chunk of each kind of file is always measured, of the MOST_KINDS largest
+MOST_KINDS = 100  # that are measured; smaller ones are estimated by them
 ASSUMED_PARQUET, ASSUMED_TOKENS = 0.5, 0.3  # per byte of text
 # Text per stored byte, where no document of a kind could be sampled.
 EXPANSION = {"": 1.0, "gzip": 4.0, "zstd": 4.0, "bzip2": 5.0, "xz": 5.0}
@@ -204,10 +205,11 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         copied_bytes=copied_bytes(files),
         not_counted=list(dict.fromkeys(file.label or shown(file.path) for file in files if file.bytes < 0)),
     )
+    own = _by_kind(excerpts)
+    stored = {key: sum(excerpt.stored for excerpt in group) for key, group in own.items()}
     for excerpt in excerpts:
-        own = [other for other in excerpts if kind_of(other.file) == kind_of(excerpt.file)]
-        kind = kinds[kind_of(excerpt.file)]
-        survey.seconds["read"] += excerpt.seconds * kind.bytes / sum(other.stored for other in own)
+        key = kind_of(excerpt.file)
+        survey.seconds["read"] += excerpt.seconds * kinds[key].bytes / stored[key]
     survey.rejected = sum(kind.rejected for kind in listed)
     with ExitStack() as folders:  # of the few stages that write files
         stages = [
@@ -256,8 +258,11 @@ def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
 
 def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
     """Warnings for inputs with sampled documents that have no text."""
-    for name in dict.fromkeys(excerpt.file.source for excerpt in excerpts if not excerpt.file.parts):
-        sizes = [pa.compute.binary_length(each.table.column(TEXT)) for each in excerpts if each.file.source == name]
+    lengths_of: dict[str, list[pa.ChunkedArray]] = {}
+    for excerpt in excerpts:
+        if not excerpt.file.parts:
+            lengths_of.setdefault(excerpt.file.source, []).append(pa.compute.binary_length(excerpt.table.column(TEXT)))
+    for name, sizes in lengths_of.items():
         empty = sum(int(np.count_nonzero(lengths.to_numpy() == 0)) for lengths in sizes)
         yield from without_text(name, empty, sum(map(len, sizes)), "sampled document")
 
@@ -297,8 +302,9 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[tup
         kind = kinds.get(kind_of(file)) or kinds.setdefault(kind_of(file), _new_kind(file))
         kind.files += 1
         kind.bytes += max(file.bytes, 0)
+    by_kind = _by_kind(excerpts)
     for key, kind in kinds.items():
-        own = [excerpt for excerpt in excerpts if kind_of(excerpt.file) == key]
+        own = by_kind.get(key, [])
         stored = sum(excerpt.stored for excerpt in own)
         rows = sum(excerpt.table.num_rows for excerpt in own)
         scale = kind.bytes / stored if own else 0
@@ -312,6 +318,14 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[tup
     return kinds
 
 
+def _by_kind(excerpts: Iterable[Excerpt]) -> dict[tuple[str, str, str, str], list[Excerpt]]:
+    """The excerpts of each kind of file."""
+    found: dict[tuple[str, str, str, str], list[Excerpt]] = {}
+    for excerpt in excerpts:
+        found.setdefault(kind_of(excerpt.file), []).append(excerpt)
+    return found
+
+
 def _new_kind(file: SourceFile) -> FileKind:
     names = format_of(file).columns(file)
     others = [name for name in names if name not in (file.text_column, file.id_column)]
@@ -323,9 +337,9 @@ def _new_kind(file: SourceFile) -> FileKind:
 
 def _chunks(kinds: dict[tuple[str, str, str, str], FileKind], excerpts: Sequence[Excerpt]) -> list[_Chunk]:
     """The sample in chunks of limited size: the first of each kind, the second of each kind, and so on."""
-    by_kind = []
+    by_kind, excerpts_of = [], _by_kind(excerpts)
     for key, kind in kinds.items():
-        own = [excerpt for excerpt in excerpts if kind_of(excerpt.file) == key]
+        own = excerpts_of.get(key, [])
         rows = sum(excerpt.table.num_rows for excerpt in own)
         share = sum(excerpt.stored for excerpt in own) / max(kind.bytes, 1)
         tables = (excerpt.table for excerpt in own if excerpt.table.num_rows)
@@ -372,25 +386,54 @@ def _apply(chain: _Chain, chunks: Sequence[_Chunk], survey: Survey) -> None:
     done: list[tuple[_Chunk, Survey]] = []
     if chunks:
         _measure(chain, chunks[0]._replace(table=chunks[0].table.slice(0, WARMING_ROWS)), survey)  # loads the kernels
+    shares: dict[int, float] = {}  # id of a kind -> share of its bytes that is measured
     started = time.perf_counter()
+    largest = {id(kind) for kind in survey.kinds[:MOST_KINDS]}
     for chunk in chunks:
-        is_late = time.perf_counter() - started > MAX_SECONDS
-        if is_late and any(chunk.kind is other.kind for other, _ in done):
+        key = id(chunk.kind)
+        if key not in largest or (key in shares and time.perf_counter() - started > MAX_SECONDS):
             continue
         done.append((chunk, _measure(chain, chunk, survey)))
+        shares[key] = shares.get(key, 0.0) + chunk.share
     id_bytes = 0.0
+    mean = _empty(survey)  # of the measured kinds, without copies
     for chunk, measured in done:
-        share = sum(other.share for other, _ in done if other.kind is chunk.kind)
         entry = entries[chunk.kind.input]
-        scale = entry.sample * chain.shares[chunk.kind.input] / share
+        scale = entry.sample * chain.shares[chunk.kind.input] / shares[id(chunk.kind)]
         _add(survey, measured, scale, entry.copies)
+        _add(mean, measured, 1 / shares[id(chunk.kind)], 1)
         id_bytes += measured.id_bytes * measured.documents * scale
     survey.id_bytes = id_bytes / max(survey.documents, 1)
+    own_groups = [[{*stage.groups} == {chunk.kind.input} for stage in measured.stages] for chunk, measured in done]
+    by_input = [all(column) for column in zip(*own_groups, strict=True)]
     for kind in survey.kinds:
-        if all(chunk.kind is not kind for chunk, _ in done):
+        if id(kind) not in shares:
             entry = entries[kind.input]
             scale = entry.sample * chain.shares[kind.input]
-            _add(survey, _assumed(kind, survey, chain.tokenizer), scale, entry.copies)
+            is_small = done and id(kind) not in largest
+            like = _like(mean, kind, by_input) if is_small else _assumed(kind, survey, chain.tokenizer)
+            _add(survey, like, scale, entry.copies)
+
+
+def _empty(like: Survey) -> Survey:
+    """A survey of nothing, with the stages and segments of another."""
+    return Survey(
+        kinds=[], sampled=Sampled(), seconds=dict.fromkeys(like.seconds, 0.0), segments=[0.0] * len(like.segments),
+        stages=[StageSurvey(name=stage.name, kind=stage.kind) for stage in like.stages],
+    )  # fmt: skip
+
+
+def _like(mean: Survey, kind: FileKind, by_input: Sequence[bool]) -> Survey:
+    """The numbers of a small kind of files that is not measured: those of the measured ones, by its bytes of text.
+
+    by_input  whether the groups of each stage are inputs
+    """
+    found, share = _empty(mean), kind.text_bytes / max(mean.text_bytes, 1)
+    _add(found, msgspec.structs.replace(mean, losses=Losses(), documents_seen=[]), share, 1)
+    found.documents, found.text_bytes = kind.documents, kind.text_bytes
+    for stage, is_input in zip(found.stages, by_input, strict=True):
+        stage.groups = {kind.input: sum(stage.groups.values())} if is_input else stage.groups
+    return found
 
 
 def _assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Survey:
@@ -431,10 +474,7 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
 def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
     """Pass a chunk through the stages; return its own numbers, not scaled."""
     recipe, engine = chain.recipe, chain.engine
-    measured = Survey(
-        kinds=[], sampled=Sampled(), seconds=dict.fromkeys(like.seconds, 0.0), segments=[0.0] * len(chain.segments),
-        stages=[StageSurvey(name=stage.name, kind=stage.kind) for stage in like.stages],
-    )  # fmt: skip
+    measured = _empty(like)
     measured.documents, measured.text_bytes = len(chunk.table), _text_bytes(chunk.table)
     frame = engine.from_arrow(chunk.table)
     lost: dict[int, tuple[str, str]] = {}  # row of the chunk -> stage and reason

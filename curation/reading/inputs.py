@@ -7,8 +7,9 @@ import glob
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, count
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,7 @@ def with_kind(content: Any) -> Any:
     return {"kind": kind} | {name: value for name, value in content.items() if name not in foreign}
 
 
+@cache
 def _defaults(kind: str) -> dict[str, Any]:
     return {field.name: field.default for field in msgspec.structs.fields(_KINDS[kind])}
 
@@ -377,23 +379,27 @@ def input_names(entries: Sequence[AnyInput]) -> list[str]:
 
     Raises InputError where two inputs have the same `name`.
     """
-    given = [entry.name for entry in entries if entry.name]
-    for name in given:
-        if given.count(name) > 1:
+    given = Counter(entry.name for entry in entries if entry.name)
+    for name, times in given.items():
+        if times > 1:
             raise InputError(
                 f"two inputs are named {name!r}; names must be unique. Change name: of one of them in the recipe"
             )
-    taken, names = set(given), []
+    taken, names, used = {*given}, [], dict[str, int]()
     for entry in entries:
-        name = entry.name or _unused(_default_name(entry.path), taken)
+        name = entry.name or _unused(_default_name(entry.path), taken, used)
         taken.add(name)
         names.append(name)
     return names
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    numbered = (f"{name}-{number}" for number in count(2))
-    return next(candidate for candidate in chain([name], numbered) if candidate not in taken)
+def _unused(name: str, taken: set[str], used: dict[str, int]) -> str:
+    """The first of `name`, `name-2`, `name-3` and so on that is not taken. `used` has the last number of each name."""
+    number = used.get(name, 1)
+    while (candidate := name if number == 1 else f"{name}-{number}") in taken:
+        number += 1
+    used[name] = number
+    return candidate
 
 
 def entries_by_name(entries: Sequence[AnyInput]) -> dict[str, AnyInput]:

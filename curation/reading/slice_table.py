@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The slices of a plan as columns: 44 bytes per file range and 8 per slice, instead of 500 as objects.
 
-A slice is made when it is asked for.
+A slice is made when it is asked for. A task reads one slice, or consecutive small slices of different inputs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     stop   int64, per file range
     edges  16 hexadecimal digits per file range, or zeros for none
     limits (skip, stop, ended_by) of slices that are not read whole, by their number
+    tasks  int64, per task: number of slices up to its end; empty if each slice has a task of its own
     """
 
     ends: bytes
@@ -36,10 +37,13 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     stop: bytes
     edges: bytes
     limits: dict[int, tuple[int, int, str]] = {}
+    tasks: bytes = b""
 
 
 class SliceTable(Sequence[Slice]):
     """Slices, numbered in order. `files` are the files that they refer to; `columns` are as in `Columns`.
+
+    `task_starts` (int64) has the first slice of each task, then the number of slices.
 
     ValueError for columns that do not fit each other or the files.
     """
@@ -51,6 +55,8 @@ class SliceTable(Sequence[Slice]):
         self._file = np.frombuffer(columns.file, "<i4")
         self._start, self._stop = np.frombuffer(columns.start, "<i8"), np.frombuffer(columns.stop, "<i8")
         self._edges = np.frombuffer(columns.edges, f"S{EDGE_DIGITS}")
+        ends = np.frombuffer(columns.tasks, "<i8") if columns.tasks else np.arange(1, len(self._ends) + 1)
+        self.task_starts = np.concatenate([[0], ends]).astype(np.int64)
         self._check()
 
     def _check(self) -> None:
@@ -64,6 +70,8 @@ class SliceTable(Sequence[Slice]):
         beyond = [number for number in self._columns.limits if not 0 <= number < len(self._ends)]
         if beyond or any(skip < 0 or -1 < stop < skip for skip, stop, _ in self._columns.limits.values()):
             raise ValueError("a slice with records from and to wrong places")
+        if (np.diff(self.task_starts) <= 0).any() or self.task_starts[-1] != len(self._ends):
+            raise ValueError("a slice without a task")
         if wrong.any():
             at = int(np.argmax(wrong))
             raise ValueError(f"a slice from {self._start[at]} to {self._stop[at]} of file {self._file[at]}")
@@ -74,6 +82,7 @@ class SliceTable(Sequence[Slice]):
         files: list[SourceFile] = []
         limits: dict[int, tuple[int, int, str]] = {}
         ends, number, start, stop, edges = array("q"), array("i"), array("q"), array("q"), bytearray()
+        tasks = array("q")
         for input_slice in slices:
             for part in input_slice.ranges:
                 if not files or part.file is not files[-1]:
@@ -84,7 +93,10 @@ class SliceTable(Sequence[Slice]):
                 edges += part.edges.encode().ljust(EDGE_DIGITS, b"\0")
             if input_slice.stop >= 0 or input_slice.skip:
                 limits[len(ends)] = input_slice.skip, input_slice.stop, input_slice.ended_by
+            if input_slice.joins and tasks:
+                tasks.pop()
             ends.append(len(number))
+            tasks.append(len(ends))
         columns = Columns(
             ends=ends.tobytes(),
             file=number.tobytes(),
@@ -92,6 +104,7 @@ class SliceTable(Sequence[Slice]):
             stop=stop.tobytes(),
             edges=bytes(edges),
             limits=limits,
+            tasks=tasks.tobytes() if len(tasks) < len(ends) else b"",
         )
         return SliceTable(files, columns)
 
@@ -120,7 +133,41 @@ class SliceTable(Sequence[Slice]):
         first = int(self._ends[index - 1]) if index else 0
         ranges = [self._range(position) for position in range(first, int(self._ends[index]))]
         skip, stop, ended_by = self._columns.limits.get(index, (0, -1, ""))
-        return Slice(index=index, ranges=ranges, skip=skip, stop=stop, ended_by=ended_by)
+        joins = int(self.task_starts[self.task_of(index)]) < index
+        return Slice(index=index, ranges=ranges, skip=skip, stop=stop, ended_by=ended_by, joins=joins)
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks that read the slices."""
+        return len(self.task_starts) - 1
+
+    def task_of(self, index: int) -> int:
+        """Return the number of the task that reads a slice."""
+        return int(np.searchsorted(self.task_starts, index, side="right")) - 1
+
+    def of_task(self, number: int) -> list[Slice]:
+        """Return the slices that a task reads. They carry the same columns, and either all or none are split."""
+        return self[int(self.task_starts[number]) : int(self.task_starts[number + 1])]
+
+    def sources_of_task(self, number: int) -> list[str]:
+        """Return the input of each slice that a task reads."""
+        places = self._range_starts(number)[:-1]
+        return [self.files[self._file[place]].source for place in places]
+
+    def files_of_task(self, number: int) -> list[SourceFile]:
+        """Return the file of each range that a task reads."""
+        first, *_, last = self._range_starts(number)
+        return [self.files[place] for place in self._file[first:last].tolist()]
+
+    def _range_starts(self, number: int) -> list[int]:
+        """The first file range of each slice of a task, then the range after the last."""
+        first, last = self.task_starts[number : number + 2].tolist()
+        return [int(self._ends[first - 1]) if first else 0, *self._ends[first:last].tolist()]
+
+    def task_sizes(self) -> np.ndarray:
+        """Return the stored bytes that each task reads (int64), at least 1."""
+        sizes = self.stored_sizes()
+        return np.add.reduceat(sizes, self.task_starts[:-1]) if len(sizes) else sizes
 
     def _range(self, place: int) -> FileRange:
         return FileRange(

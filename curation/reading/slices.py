@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan slices: byte ranges, row groups, whole files, or many small files together."""
+"""Plan slices: byte ranges, row groups, whole files, or many small files together; and which slices share a task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from curation.reading.changes import edges_of
 from curation.reading.formats import format_of
@@ -38,10 +39,36 @@ def cut_slices(
     def size(remaining: int) -> int:
         return slice_bytes if min_bytes is None else min(slice_bytes, max(remaining // (2 * workers), min_bytes))
 
-    return (Slice(index=index, ranges=ranges) for index, ranges in enumerate(_grouped(files, size)))
+    return _joined(_grouped(files, size))
 
 
-def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterator[list[FileRange]]:
+class _Group(NamedTuple):
+    """File ranges of a slice, their bytes, and the bytes of a slice at this place."""
+
+    ranges: list[FileRange]
+    bytes: int
+    most: int
+
+
+def _joined(groups: Iterator[_Group]) -> Iterator[Slice]:
+    """Yield slices. The first slice of an input joins the task of the slices before it while that task is small."""
+    key, source, size, files = None, "", 0, 0
+    for index, group in enumerate(groups):
+        first = group.ranges[0].file
+        before, key = key, (first.output_columns, first.parts is None)  # all partitions of a task are one table
+        joins = (
+            index > 0
+            and key == before
+            and source != first.source
+            and size + group.bytes <= group.most
+            and files + len(group.ranges) <= MAX_FILES_PER_SLICE
+        )
+        source = first.source
+        size, files = size * joins + group.bytes, files * joins + len(group.ranges)
+        yield Slice(index=index, ranges=group.ranges, joins=joins)
+
+
+def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterator[_Group]:
     """Yield small files of one input together, ranges of larger files alone. `size`: slice size by remaining bytes."""
     group: list[FileRange] = []
     group_bytes = 0
@@ -59,12 +86,12 @@ def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterato
         small = len(spans) == 1 and 0 <= file.bytes < slice_bytes
         together = small and len(group) < MAX_FILES_PER_SLICE and group_bytes + file.bytes <= slice_bytes
         if group and not (together and group[0].file.source == file.source):
-            yield group
+            yield _Group(group, group_bytes, slice_bytes)
             group, group_bytes = [], 0
         if small:
             group += ranges
             group_bytes += file.bytes
         else:
-            yield from ([file_range] for file_range in ranges)
+            yield from (_Group([file_range], slice_bytes, slice_bytes) for file_range in ranges)
     if group:
-        yield group
+        yield _Group(group, group_bytes, size(remaining))

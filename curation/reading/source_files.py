@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planned files and slices. A slice is the unit of work and of resuming.
+"""Planned files and slices. A task reads one slice, or small slices of several inputs; it is the unit of resuming.
 
 A slice is a byte range of an uncompressed JSON Lines file, consecutive row groups of Parquet, a whole file of another
 kind, or several small files. Results do not depend on the slices.
@@ -170,10 +170,11 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit of work: a range of one file, or several small files of one input.
+    """A range of one file, or several small files of one input.
 
     skip, stop   the records from `skip` to `stop` (exclusive) of the slice are read; -1: to the end
     ended_by     setting of the input by which nothing after `stop` is read
+    joins        whether the slice is read by the task that reads the slice before it, of another input
     """
 
     index: int
@@ -181,6 +182,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     skip: int = 0
     stop: int = -1
     ended_by: str = ""
+    joins: bool = False
 
     @property
     def source(self) -> str:

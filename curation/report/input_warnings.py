@@ -61,8 +61,9 @@ def warn_of_inputs(
     for record in records:
         ids.add(np.array(record.ids.hashes, np.uint64), record.ids.modulus)
     warnings += [found] if (found := ids.warning()) else []
+    read_of = by_input(slices, records)
     for name in entries_by_name(entries):
-        own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
+        own = read_of.get(name, [])
         warnings += [
             *_empty_columns(name, own),
             *_without_text(name, own),
@@ -70,6 +71,14 @@ def warn_of_inputs(
             *_other_records(name, own),
         ]
     return warnings
+
+
+def by_input(slices: Sequence[Slice], records: Sequence[SliceRecord]) -> dict[str, list[Read]]:
+    """Return the slices and records of each input."""
+    found: dict[str, list[Read]] = {}
+    for pair in zip(slices, records, strict=True):
+        found.setdefault(pair[0].source, []).append(pair)
+    return found
 
 
 def _damaged(pairs: Sequence[Read]) -> Iterator[str]:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.phases.corpus_phase import input_spans
-
 if TYPE_CHECKING:
     from curation.phases.ledger import SliceTotals
     from curation.phases.removed import RemovedRows
@@ -39,10 +37,11 @@ class LostByInput:
         """Add what corpus stages removed."""
         stage_names = plan.recipe.stage_names
         for rows in removed:
-            for name, low, high in input_spans(plan.slices, rows.partitions):
-                bounds = np.searchsorted(rows.row, np.array([low, high], rows.row.dtype)).tolist()
-                key = stage_names[rows.stage], rows.reason
-                self.removed.setdefault(name, Counter())[key] += bounds[1] - bounds[0]
+            ends = np.array([bounds for _, *bounds in rows.partitions.inputs], rows.row.dtype).reshape(-1, 2)
+            counts = np.diff(np.searchsorted(rows.row, ends), axis=1)[:, 0].tolist()
+            key = stage_names[rows.stage], rows.reason
+            for (name, _, _), count in zip(rows.partitions.inputs, counts, strict=True):
+                self.removed.setdefault(name, Counter())[key] += count
 
     def add_languages(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         """Add counts of `curation.phases.removed.lost_by_language`."""

@@ -29,7 +29,7 @@ from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import Output, as_builtins
 from curation.report.card import write_card
 from curation.report.html import as_html
-from curation.report.input_warnings import emptiness, warn_of_inputs
+from curation.report.input_warnings import by_input, emptiness, warn_of_inputs
 from curation.report.lost_by_input import report_unlabelled
 from curation.report.text import funnel_line, numbers
 from curation.rules.grammar import Rule
@@ -358,15 +358,15 @@ def contributions(
     reason that removes most of it.
     """
     rows = []
+    read = by_input(slices, records)
+    written_of: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        written_of.setdefault(part.get("source", ""), []).append(part)
     for name, entry in entries_by_name(entries).items():
-        pairs = [
-            (input_slice, record)
-            for input_slice, record in zip(slices, records, strict=True)
-            if input_slice.source == name
-        ]
+        pairs = read.get(name, [])
         own = [record for _, record in pairs]
         commit = next((input_slice.ranges[0].file.commit for input_slice, _ in pairs), "")
-        written = [part for part in parts if part.get("source") == name]
+        written = written_of.get(name, [])
         documents = sum(part["documents"] for part in written)
         rows.append(
             {
@@ -392,9 +392,9 @@ def contributions(
         total = max(sum(row[counted] for row in rows), 1)
         for row in rows:
             row[share] = round(row[counted] / total, 6)
-    for row in rows:
-        if blend_weights:
-            row["share_drawn"] = round(blend_weights.get(row["name"], 0.0) / sum(blend_weights.values()), 6)
+    total = sum(blend_weights.values())
+    for row in rows if blend_weights else ():
+        row["share_drawn"] = round(blend_weights.get(row["name"], 0.0) / total, 6)
     return rows
 
 

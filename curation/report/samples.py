@@ -45,6 +45,7 @@ from curation.stages.outcome import StageCount
 
 if TYPE_CHECKING:
     from curation.phases.segment_state import SegmentState
+    from curation.reading.source_files import Slice
     from curation.tasks.context import RunContext
 
 MAX_REASONS, MAX_COMPARED = 40, 20  # reasons with samples, of rules and of stages that compare: the most frequent ones
@@ -158,10 +159,12 @@ class Sampler(NamedTuple):
         """The sample of `lost_groups`: removed and kept documents."""
         rows = self._candidates(held(0))
         seen = Counter(zip(rows.column("stage").to_pylist(), rows.column("reason").to_pylist(), strict=True))
-        names = ("slice", TEXT, "values", "stage", "reason")
-        for number, text, values, stage, reason in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+        names = ("slice", ROW, TEXT, "values", "stage", "reason")
+        for number, row, *rest in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+            text, values, stage, reason = rest
             weight = counts[stage].reasons[reason] / seen[stage, reason]
-            yield self._sampled_one(number, text, values, (counts[stage].name, reason), weight)
+            own = self.numbering.slice_of(number, row)
+            yield _sampled_one(own, text, values, (counts[stage].name, reason), weight)
         for found in self.removed:
             at = _chosen(found.row, held(0))
             lost = counts[found.stage].name, found.reason
@@ -175,19 +178,12 @@ class Sampler(NamedTuple):
         """The documents at rows of a segment, which are a sample of `total` documents."""
         numbers, positions = partitions.locate(np.sort(rows))
         for number in np.unique(numbers).tolist():
-            columns = self.numbering.slices[number].columns
-            table = open_partition(partitions.path(number)).select([TEXT, *columns])
+            columns = self.numbering.slice_of(number, 0).columns
+            table = open_partition(partitions.path(number)).select([ROW, TEXT, *columns])
             table = table.take(pa.array(positions[numbers == number]))
-            for text, values in zip(*starts_of(table, columns), strict=True):
-                yield self._sampled_one(number, text, values, lost, total / len(rows))
-
-    def _sampled_one(
-        self, number: int, text: str, values: Sequence[str | None], lost: tuple[str, str] | None, weight: float
-    ) -> SampledDocument:
-        own = self.numbering.slices[number]
-        return SampledDocument(
-            own.source, text[:GROUP_CHARACTERS], dict(zip(own.columns, values, strict=True)), lost, weight
-        )  # fmt: skip
+            places = self.numbering.slices_of(number, table.column(ROW).to_numpy()).tolist()
+            for place, text, values in zip(places, *starts_of(table, columns), strict=True):
+                yield _sampled_one(self.numbering.slices[place], text, values, lost, total / len(rows))
 
     def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
         """The samples of documents that row stages removed, by stage and reason."""
@@ -214,8 +210,8 @@ class Sampler(NamedTuple):
         place = self.locations.columns(document.slice, np.array([document.row]))
         return {
             "id": document.id,
-            "doc": int(self.numbering.offsets[document.slice]) + document.row,
-            "source": self.numbering.slices[document.slice].source,
+            "doc": self.numbering.offset(document.slice) + document.row,
+            "source": self.numbering.slice_of(document.slice, document.row).source,
             "file": place["file"][0].as_py(),
             "line": place["line"][0].as_py(),
             "text": text,
@@ -355,3 +351,11 @@ def _context(words: list[str]) -> list[str]:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+def _sampled_one(
+    own: Slice, text: str, values: Sequence[str | None], lost: tuple[str, str] | None, weight: float
+) -> SampledDocument:
+    return SampledDocument(
+        own.source, text[:GROUP_CHARACTERS], dict(zip(own.columns, values, strict=True)), lost, weight
+    )  # fmt: skip

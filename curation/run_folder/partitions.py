@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from curation.contract import ID, ROW
 from curation.errors import IntegrityError
+from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import Slice
 from curation.reading.split_settings import ids_of_records
 from curation.run_folder.documents import in_schema
@@ -166,19 +167,41 @@ class KeyLayout(NamedTuple):
 
 
 class Numbering(NamedTuple):
-    """The numbering of documents: `doc` is the row in its slice plus the offset of the slice.
+    """The numbering of documents: `doc` is the row in its partition plus the `doc` of the first row there.
 
-    slices   the slices of the plan
-    offsets  int64, shape (len(slices),): `doc` of the first row of each slice
+    slices  the slices of the plan
+    docs    int64, shape (len(slices),): `doc` of the first row of each slice
     """
 
-    slices: Sequence[Slice]
-    offsets: np.ndarray
+    slices: SliceTable
+    docs: np.ndarray
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """`doc` of the first row of each partition, int64."""
+        return self.docs if len(self.docs) == self.slices.tasks else self.docs[self.slices.task_starts[:-1]]
+
+    def offset(self, number: int) -> int:
+        """Return `doc` of the first row of a partition."""
+        return int(self.docs[self.slices.task_starts[number]])
+
+    def slices_of(self, number: int, rows: np.ndarray) -> np.ndarray:
+        """Return the slice (int64) of each of `rows`, positions in a partition."""
+        first, last = self.slices.task_starts[number : number + 2].tolist()
+        return first - 1 + np.searchsorted(self.docs[first:last] - self.docs[first], rows, side="right")
+
+    def slice_of(self, number: int, row: int) -> Slice:
+        """Return the slice of a row, a position in a partition."""
+        return self.slices[int(self.slices_of(number, np.array([row]))[0])]
 
     def with_ids(self, table: pa.Table, number: int) -> pa.Table:
-        """Return rows of a slice as `with_ids` does."""
-        own = self.slices[number]
-        return with_ids(table, own.source, int(self.offsets[number]), own.is_split)
+        """Return rows of a partition as `with_ids` does."""
+        first = int(self.slices.task_starts[number])
+        source: str | pa.Array = self.slices[first].source
+        if int(self.slices.task_starts[number + 1]) - first > 1:
+            places = self.slices_of(number, table.column(ROW).to_numpy()) - first
+            source = pa.array(self.slices.sources_of_task(number), pa.string()).take(pa.array(places))
+        return with_ids(table, source, self.offset(number), self.slices[first].is_split)
 
 
 class Partitions:
@@ -188,12 +211,13 @@ class Partitions:
     counts  the rows of each partition
 
     `starts` is int64 of shape (len(counts) + 1,): the first row of each partition, then the number of rows. `len` is
-    the number of rows.
+    the number of rows. `inputs` has (name, first row, row after the last) of each input, in the run's process alone.
     """
 
     def __init__(self, folder: Path, counts: Sequence[int] | np.ndarray) -> None:
         self.folder = folder
         self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self.inputs: Sequence[tuple[str, int, int]] = ()
         self._layouts: dict[int, KeyLayout] = {}
 
     def __reduce__(self) -> tuple[type[Partitions], tuple[Path, np.ndarray]]:
@@ -315,24 +339,25 @@ def _read_keys(file: FileIO, offset: int, rows: np.ndarray, out: np.ndarray) -> 
         np.take(keys, rows - rows[0], out=out, mode="clip")  # other modes copy first
 
 
-def with_ids(table: pa.Table, source: str, base: int, is_split: bool = False) -> pa.Table:
+def with_ids(table: pa.Table, source: str | pa.Array, base: int, is_split: bool = False) -> pa.Table:
     """Return the table with `doc`, `id` and `source` in place of `row` and the record's own id.
 
-    `base` is the first `doc` of the slice. A record without an id gets `<source>/<doc>`. If documents are split
-    (`is_split`), the part number k of such a record gets `<source>/<doc of the first part>#k`.
+    `source` is the input of all rows, or an array with that of each. `base` is the `doc` of row 0. A record without an
+    id gets `<source>/<doc>`. If documents are split (`is_split`), the part number k of such a record gets
+    `<source>/<doc of the first part>#k`.
     """
     doc = pc.add(table.column(ROW), pa.scalar(base, pa.int64()))
     ids, record, end = table.column(ID), doc, pa.scalar("", pa.large_string())
     if is_split:
         ids, record, end = _without_part(ids, doc)
+    names = source.cast(pa.large_string()) if isinstance(source, pa.Array) else pa.scalar(source, pa.large_string())
     made = pc.binary_join_element_wise(
-        pa.scalar(f"{source}/", pa.large_string()), record.cast(pa.large_string()), end,
-        pa.scalar("", pa.large_string()),
-    )  # fmt: skip
+        names, pa.scalar("/", pa.large_string()), record.cast(pa.large_string()), end, pa.scalar("", pa.large_string())
+    )
     columns = {
         "doc": doc,
         ID: pc.coalesce(ids, made),
-        "source": pa.repeat(pa.scalar(source, pa.string()), len(table)),
+        "source": source if isinstance(source, pa.Array) else pa.repeat(pa.scalar(source, pa.string()), len(table)),
     }
     rest = {name: table.column(name) for name in table.column_names if name not in (ROW, ID)}
     return pa.table({**columns, **rest})

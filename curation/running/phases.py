@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from curation.packing.token_files import Joined, Written, check_tokens, plan_tok
 from curation.phases.corpus_phase import (
     centroid_digests,
     decision_path,
-    input_spans,
     prepare_stages,
     run_corpus_stages,
     save_index,
@@ -52,9 +52,10 @@ from curation.phases.write_phase import (
     OutputJob,
     OutputPart,
     cut_output_parts,
+    divide_parts,
     part_counts,
     write_empty_documents,
-    write_output_part,
+    write_output_parts,
 )
 from curation.planning.segments import Segment, cut_segments
 from curation.planning.stored_plan import urls_of
@@ -76,7 +77,7 @@ from curation.tasks.phase import run_tasks
 from curation.tasks.records import Decoder
 
 SLICE_RECORDS = Decoder(lambda content: msgspec.convert(content, SliceRecord), slice_counts, removes=True)
-PART_RECORDS: Decoder[dict[str, Any]] = Decoder(dict, part_counts, removes=False)
+PART_RECORDS: Decoder[list[dict[str, Any]]] = Decoder(lambda content: content["parts"], part_counts, removes=False)
 
 
 def run_phases(context: RunContext) -> dict[str, Any]:
@@ -99,11 +100,12 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     decisions: list[tuple[Path, int, Partitions]] = []
     lost = LostByInput()
     first: SliceTotals | None = None
-    measured = np.zeros(len(context.plan.slices), np.int64)  # rows of measures/ of each slice
+    docs = np.zeros(0, np.int64)  # of the first row of each slice
+    measured = np.zeros(context.plan.slices.tasks, np.int64)  # rows of measures/ of each partition
     filters: list[ReachedRows] = []
     for segment in segments:
         prepared = prepare_stages(context, segment)
-        _run_segment(context, segment, prepared, state)
+        _run_segment(context, segment, prepared, state, docs)
         row_counts = [counts[k] for k in segment.row_stages]
         totals = add_records(context, segment.number, segment_folder(context, segment.number), row_counts)
         measured += totals.measured
@@ -115,19 +117,20 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         lost.add_rules(totals)
         if first is None:
             first = totals
+            docs = np.cumsum(first.rows) - first.rows
             check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
         state = run_corpus_stages(context, segment, prepared, totals, counts)
         removed += state.removed
         lost.add_duplicates(context.plan, state.removed)
         decisions += [(decision_path(context, k), k, state.partitions) for k in segment.corpus_stages]
     assert state is not None and first is not None
-    numbering = Numbering(context.plan.slices, np.cumsum(first.rows) - first.rows)
+    numbering = Numbering(context.plan.slices, docs)
     _name_groups(counts, removed, numbering)
     folders = [segment_folder(context, segment.number) for segment in segments]
     parts, part_records = _write_documents(context, state, numbering)
     locations = LocationTable.of(folders[0], numbering.slices, first)
     removed_job = RemovedJob(
-        offsets=numbering.offsets,
+        docs=docs,
         segments=folders,
         decisions=decisions,
         kept_ids=[],
@@ -172,9 +175,10 @@ def _untokenised(
     found = []
     for doc, token in (entry for record in records for entry in record.get("untokenised_names", ())):
         number = int(np.searchsorted(numbering.offsets, doc, side="right")) - 1
-        place = locations.columns(number, np.array([doc - int(numbering.offsets[number])]))
+        place = locations.columns(number, np.array([doc - numbering.offset(number)]))
         names = {name: column[0].as_py() for name, column in place.items()}
-        found.append({"source": numbering.slices[number].source, **names, "doc": doc, "token": token})
+        source = numbering.slice_of(number, doc - numbering.offset(number)).source
+        found.append({"source": source, **names, "doc": doc, "token": token})
     return found
 
 
@@ -191,7 +195,7 @@ def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], n
 
 
 def _run_segment(
-    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None
+    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None, docs: np.ndarray
 ) -> None:
     slices = context.plan.slices
     job = SliceJob(
@@ -201,6 +205,7 @@ def _run_segment(
         folder=segment_folder(context, segment.number),
         before=None if state is None else state.partitions.folder,
         starts=np.zeros(0, np.int64) if state is None else state.partitions.starts,
+        docs=docs,
         mask=None if state is None else state.mask,
         cuts=None if state is None else state.cuts,
         columns=None if state is None else state.columns,
@@ -212,10 +217,10 @@ def _run_segment(
     label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
 
     def arguments(number: int) -> tuple[Any, ...]:
-        urls = urls_of(slices[number]) if state is None else ()
+        urls = urls_of(slices.of_task(number)) if state is None else ()
         return (urls,) if urls else ()
 
-    run_tasks(context, label, run_slice, job, job.folder, slices.stored_sizes(), SLICE_RECORDS, arguments)
+    run_tasks(context, label, run_slice, job, job.folder, slices.task_sizes(), SLICE_RECORDS, arguments)
 
 
 def _outputs_folder(context: RunContext) -> Path:
@@ -228,22 +233,23 @@ def _write_documents(
     """Write `documents/` if the recipe wants it, and raw ids to the work folder; return the planned parts and their
     records."""
     output = context.plan.recipe.output
-    sources = input_spans(context.plan.slices, state.partitions)
     copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
-    parts = cut_output_parts(state, sources, output, copies)
+    parts = cut_output_parts(state, output, copies)
     job = OutputJob(
-        offsets=numbering.offsets,
+        docs=numbering.docs,
         partitions=state.partitions,
         mask=state.mask,
         copies=state.copies,
         output_parts=parts,
+        tasks=divide_parts(parts),
         work=_outputs_folder(context),
         documents=context.folder / "documents",
         engine=context.engine_name,
     )
     label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
-    sizes = [part.documents for part in parts]
-    records = list(run_tasks(context, label, write_output_part, job, job.work, sizes, PART_RECORDS))
+    sizes = np.add.reduceat([*(part.documents for part in parts), 0], job.tasks[:-1])
+    written = run_tasks(context, label, write_output_parts, job, job.work, sizes, PART_RECORDS)
+    records = [record for task in written for record in task]
     if not records:
         schema = document_schema(
             context.plan.slices.carried,
@@ -271,7 +277,7 @@ def _plan_removed(
     ]
     with_text = context.plan.recipe.output.keeps_removed_text
     if with_text:
-        lookups += [Lookup(-1, task) for task in range(sized_tasks(len(numbering.slices)))]
+        lookups += [Lookup(-1, task) for task in range(sized_tasks(numbering.slices.tasks))]
     run_lookups(context, job, lookups)
     return job, plan_removed(counts, removed_sizes(context) if with_text else None)
 
@@ -291,16 +297,17 @@ def _finish(
         joined = list(plan_tokens(recipe, work, numbered, context.folder))
     if joined:
         make_folder(context.folder / "tokens")
-    total = sum(record["tokens"] for record in records)
-    steps = [step for each in joined for step in pair_steps(recipe, each, total)]
-    steps += [Step("form", name, 2 * total) for name in forms]
+    tokens = Counter[str]()
+    for record in records:
+        tokens[record.get("source", "")] += record["tokens"]
+    steps = [step for each in joined for step in pair_steps(recipe, each, tokens[each.source])]
+    steps += [Step("form", name, 2 * tokens.total()) for name in forms]
     steps += [*others, *cleaned_steps(context, state, parts, records)]
     has_rejected = totals.has_rejected.any()
     job = FinishJob(
         removed=removed,
         folder=context.folder,
         outputs=work,
-        lines=totals.lines if has_rejected else np.zeros(0, np.int64),
         has_rejected=totals.has_rejected.astype(np.int64) if has_rejected else np.zeros(0, np.int64),
         parts=numbered,
         work=context.work / "finish",
@@ -317,9 +324,9 @@ def _finish(
             pairs.append(
                 TrainingPair(record["source"], record["split"], msgspec.structs.replace(info, prefix=str(prefix)))
             )
+    found = Counter((pair.source, pair.split) for pair in pairs)
     for each in joined:
-        found = sum((pair.source, pair.split) == (each.source, each.split) for pair in pairs)
-        remove_other_pairs(recipe, context.folder, each.source, each.split, found)
+        remove_other_pairs(recipe, context.folder, each.source, each.split, found[each.source, each.split])
     manifests = {name: written_manifest(context.folder / name) for name in forms}
     return Written(pairs, manifests), digests
 

@@ -120,7 +120,7 @@ def test_a_run_that_fails_exits_with_1(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/documents/part-00000.parquet")
 
-    monkeypatch.setattr("curation.running.phases.write_output_part", full)
+    monkeypatch.setattr("curation.running.phases.write_output_parts", full)
     code, out, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
     assert (code, out) == (1, "")
     last = err.splitlines()[-1]

@@ -423,7 +423,7 @@ def test_a_run_that_the_system_stops_exits_with_1(
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number), "out/documents/part-00000.parquet")
 
-    monkeypatch.setattr("curation.running.phases.write_output_part", fail)
+    monkeypatch.setattr("curation.running.phases.write_output_parts", fail)
     code, out, err = curate(capsys, *shlex.split(RUN), "out")
     message = err.splitlines()[-1]
     assert (code, out) == (1, "") and f"out/documents/part-00000.parquet: {FAILING[number]}" in message

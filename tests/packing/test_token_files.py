@@ -76,14 +76,14 @@ def stopped(tmp_path, monkeypatch):
     recipe = convert_recipe(
         {"input": [{"path": str(source)}], "tokenizer": {"name": str(tokenizer)}, "output": {"part_documents": 30}}
     )
-    write = write_phase.write_output_part
+    write = write_phase.write_output_parts
 
     def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> Counts:
         if number == 2:
             raise KeyError("a fault")
         return write(plan, job, number)
 
-    monkeypatch.setattr(phases, "write_output_part", fail)
+    monkeypatch.setattr(phases, "write_output_parts", fail)
     with pytest.raises(KeyError):
         runner.run(recipe, tmp_path / "out", workers=1)
     monkeypatch.undo()

@@ -15,6 +15,7 @@ from curation.phases import kept_ids, removed
 from curation.phases.kept_ids import ids_of, store_ids
 from curation.phases.ledger import SliceRecord, SliceTotals, add_up
 from curation.phases.locations import LocationTable
+from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.run_folder import partitions as intermediate
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, TableFile
@@ -35,7 +36,9 @@ def write_segment(folder: Path, slices: int) -> tuple[Partitions, Numbering]:
     partitions = Partitions(folder, [IN_SLICE] * slices)
     file = SourceFile(path="made.jsonl", source="made", format="jsonl", bytes=1, modified_ns=1)
     text = FileRange(file=file, start=0, stop=1)
-    return partitions, Numbering([Slice(index=k, ranges=[text]) for k in range(slices)], partitions.starts[:-1])
+    return partitions, Numbering(
+        SliceTable.of(Slice(index=k, ranges=[text]) for k in range(slices)), partitions.starts[:-1]
+    )
 
 
 def id_of(row: int) -> str:
@@ -111,9 +114,9 @@ def test_files_of_removed_rows_follow_from_counts_and_sizes(made: list[list[int]
         files = removed.plan_removed(np.array([len(one) for one in made]), iter(sizes) if with_text else None)
     assert [file.rows for file in files] == (expected or [0])
     ends = np.cumsum([len(one) for one in made])
-    firsts = [int(ends[file.first_slice]) - len(made[file.first_slice]) + file.skip for file in files]
+    firsts = [int(ends[file.first_partition]) - len(made[file.first_partition]) + file.skip for file in files]
     assert firsts == [0, *np.cumsum(expected[:-1]).tolist()]
-    assert all(file.skip < len(made[file.first_slice]) for file in files if file.rows)
+    assert all(file.skip < len(made[file.first_partition]) for file in files if file.rows)
 
 
 def test_ids_are_returned_in_the_order_of_the_rows(tmp_path: Path):

@@ -60,7 +60,7 @@ def test_sums_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: in
         partitions=parts,
         removed=[tmp_path / f"removed-{number}.npy" for number in range(2)],
         written=tmp_path / "written.npy",
-        bounds=divide_partitions(parts.starts, SOURCES),
+        bounds=divide_partitions(parts.starts),
         folder=tmp_path / "sums",
     )
     make_folder(job.folder)

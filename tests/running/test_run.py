@@ -305,7 +305,7 @@ def fail(*_: Any) -> None:
 
 
 def interrupt_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curation.running.phases.write_output_part", fail)
+    monkeypatch.setattr("curation.running.phases.write_output_parts", fail)
 
 
 @pytest.mark.parametrize("stages", [None, [], [{"kind": "exact_dedup"}, {"kind": "filter", "rules": "nemo"}]])

@@ -98,18 +98,18 @@ def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
     for documents in (IN_PARTITION, *SIZES):
         folder = tmp_path / str(documents)
         parts = write_part(folder / "_work" / "segment-0", documents, kind)
-        slices = [SimpleNamespace(source="made", index=0)]
+        slices = SimpleNamespace(tasks=1, sources_of_task=lambda number: ["made"])
         plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=slices, stage_files={})
         run = corpus_phase.RunContext(plan, None, folder, CPU, "cpu", SERIAL, Progress(), workers=2, batch_bytes=0)
 
         sizes = np.add.reduceat(np.arange(len(parts)), parts.starts[:-1])
-        totals = SimpleNamespace(documents=np.diff(parts.starts), bytes=sizes)
+        totals = SimpleNamespace(documents=np.diff(parts.starts), slice_documents=np.array([len(parts)]), bytes=sizes)
 
         def barrier(run=run, parts=parts, totals=totals):
             counts = [StageCount(kind="exact_dedup", name="exact_dedup")]
             segment = Segment(0, (), (0,), 0, 0)
             reached = corpus_phase.run_corpus_stages(run, segment, {0: ExactDedup()}, totals, counts)
-            return counts, cut_output_parts(reached, [("made", 0, len(parts))], run.plan.recipe.output)
+            return counts, cut_output_parts(reached, run.plan.recipe.output)
 
         peak, ([count], output_parts) = peak_of(barrier)
         assert sum(part.documents for part in output_parts) == count.documents_out > 0

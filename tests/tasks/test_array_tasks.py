@@ -24,7 +24,7 @@ from curation import __version__
 from curation.errors import EngineError, InputError, IntegrityError, OutOfMemoryError, OutputError
 from curation.finished.verify import verify
 from curation.phases import map_phase
-from curation.phases.write_phase import OutputJob, OutputPart, write_output_part
+from curation.phases.write_phase import OutputJob, OutputPart, write_output_parts
 from curation.planning.stored_plan import Stored
 from curation.report.report import write_report
 from curation.running import phases
@@ -328,7 +328,7 @@ def test_urls_with_secrets_are_not_published(tmp_path: Path):
 
 def test_arguments_of_tasks_are_published(tmp_path: Path):
     stored = Stored(tmp_path / "job.json", "0" * 64)
-    function = partial(jobs.run_stored, write_output_part, OutputJob, stored, stored)
+    function = partial(jobs.run_stored, write_output_parts, OutputJob, stored, stored)
     part = OutputPart(1, "a", 2, 3, 4)
     items = {2: (2, "pair", ("a", [part, None], tmp_path / "a")), 7: (7, "form", 1.5)}
     phase = decode_phase(published(function, items, 0, "cpu").encoded())

@@ -195,7 +195,7 @@ def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypat
     for number, slice_bytes in enumerate((1 << 30, 300)):
         run(recipe_of(corpus), tmp_path / str(number), engine="cpu", slice_bytes=slice_bytes)
     assert slices[0] == 1 and max(slices) > 100
-    assert {"run_slice", "write_output_part", "delete_share"} < {*sent}
+    assert {"run_slice", "write_output_parts", "delete_share"} < {*sent}
     assert all(max(sizes) < 1000 and max(sizes) - min(sizes) < 50 for sizes in sent.values()), sent
     assert data_digests(tmp_path / "0") == data_digests(tmp_path / "1")
 

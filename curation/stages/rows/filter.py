@@ -47,7 +47,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     measures as an empty text.
     """
 
-    revision: ClassVar[int] = 2  # 2: where words end by `scripts` and `table`
+    # 2: where words end by `scripts` and `table`; gopher_multilingual judges by the ends of sentences without a label
+    revision: ClassVar[int] = 2
     function: ClassVar[Function] = Function(
         """Return the rows that break none of `rules`.
 
@@ -62,8 +63,6 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         """,
         types={"rules": "str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]]"},
     )
-
-    revision: ClassVar[int] = 2  # 2: gopher_multilingual judges by the ends of sentences where stop words cannot tell
 
     rules: str | list[str | Rule]
     tokenizer: str = ""
