@@ -151,9 +151,10 @@ def _extend(pieces: list[Piece], piece: Piece) -> None:
     pieces.append(piece)
 
 
-def write_pair(planned: PlannedPair, dtype: np.dtype | type, force: bool = True) -> PairInfo:
-    """Write a planned pair, and remove Megatron's cache of an older one. `force`: replace it."""
-    with PairWriter(planned.prefix, dtype, force=force) as writer:
+def write_pair(planned: PlannedPair, dtype: np.dtype | type, force: bool = True, sweeps: bool = True) -> PairInfo:
+    """Write a planned pair, and remove Megatron's cache of an older one. `force`: replace it. `sweeps`: as of
+    `PairWriter`."""
+    with PairWriter(planned.prefix, dtype, force=force, sweeps=sweeps) as writer:
         writer.empty_documents = planned.empty_documents
         for piece in planned.pieces:
             start = piece.start

@@ -138,6 +138,7 @@ class PairWriter:
     prefix  path without suffix; missing folders are made
     dtype   dtype of the ids, one of Megatron's (`choose_dtype` for a vocabulary)
     force   replace an existing pair and remove Megatron's index cache of the old one. Default: False
+    sweeps  delete what killed processes have left of this pair, for which its folder is listed. Default: True
 
     The files grow in a folder `_tmp.<name>...` next to the pair, and `commit` renames them. Leaving the block without
     `commit` removes that folder. `documents`, `empty_documents`, `tokens` and `bytes` count what was appended.
@@ -145,7 +146,7 @@ class PairWriter:
     OutputError: a file of the pair exists and `force` is False, or Megatron does not have the dtype.
     """
 
-    def __init__(self, prefix: str | Path, dtype: np.dtype | type, *, force: bool = False) -> None:
+    def __init__(self, prefix: str | Path, dtype: np.dtype | type, *, force: bool = False, sweeps: bool = True) -> None:
         self.prefix = Path(prefix)
         self.dtype = np.dtype(dtype)
         self.documents = self.empty_documents = self.tokens = self._synced_bytes = 0
@@ -154,7 +155,8 @@ class PairWriter:
             check_new(suffixed(self.prefix, suffix), force)
         folder = self.prefix.with_name(f"_tmp.{self.prefix.name}")
         with ExitStack() as opened:
-            sweep_dead(folder)  # left by a killed run
+            if sweeps:
+                sweep_dead(folder)
             self._folder = opened.enter_context(temporary_folder(folder))
             self._bin = opened.enter_context(open(self._folder / "bin", "w+b", buffering=0))
             self._lengths = opened.enter_context(open(self._folder / "lengths", "w+b"))
@@ -263,8 +265,9 @@ class PairWriter:
         folder = self.prefix.parent
         fence()
         remove_stale_cache(self.prefix)
-        suffixed(self.prefix, ".idx").unlink(missing_ok=True)
-        sync_folder(folder)
+        if os.path.lexists(old := suffixed(self.prefix, ".idx")):
+            old.unlink()
+            sync_folder(folder)
         os.replace(self._folder / "bin", suffixed(self.prefix, ".bin"))
         sync_folder(folder)
         os.replace(self._folder / "idx", suffixed(self.prefix, ".idx"))

@@ -172,7 +172,7 @@ def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> 
     match kind:
         case "pair":
             source, split, dtype, planned = item
-            info = write_pair(planned, np.dtype(dtype))
+            info = write_pair(planned, np.dtype(dtype), sweeps=False)  # the run sweeps its folder once
             record |= {"source": source, "split": split, "pairs": [msgspec.to_builtins(info)]}
         case "shuffled":
             source, split, parts = item

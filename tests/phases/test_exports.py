@@ -193,7 +193,7 @@ def write(recipe: Callable[..., Recipe], tmp_path: Path) -> Callable[[int], obje
     offsets, engine = np.zeros(len(plan.slices), np.int64), load_engine("cpu")
 
     def call(documents: int) -> object:
-        stop = 1 if documents < 5 else len(plan.slices)
+        stop = 1 if documents < 5 else plan.slices.tasks
         return write_raw(plan, tmp_path, RawFiles(0, stop, 0, 0, [documents]), engine, 300, offsets)
 
     return call

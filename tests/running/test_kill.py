@@ -175,10 +175,12 @@ class Stopped(BaseException):
     "every", [9, pytest.param(1, marks=pytest.mark.slow("a run stopped at any rename resumes with the same bytes"))]
 )
 def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int):
-    """All of a run's files appear by a rename: before and after each of them is a moment of its own."""
-    path = tmp_path / "made.jsonl"
-    path.write_bytes(records_of(made_texts(40)) + b"not json\n")
-    recipe = recipe_of(path)
+    """All of a run's files appear by a rename: before and after each of them is a moment of its own. The two inputs
+    share all tasks."""
+    paths = [tmp_path / "made.jsonl", tmp_path / "small.jsonl"]
+    for path, texts in zip(paths, (made_texts(40), made_texts(3, 1)), strict=True):
+        path.write_bytes(records_of(texts) + b"not json\n")
+    recipe = recipe_of(*paths)
     run(recipe, tmp_path / "warm", engine="cpu", workers=1)  # kernels that are compiled are renamed into place too
     real = os.replace
     renames: list[str] = []

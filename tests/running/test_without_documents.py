@@ -90,12 +90,12 @@ def test_combinations_that_write_nothing(output: dict, message: str, tmp_path: P
         load_recipe(path)
 
 
-def test_a_part_without_its_record_is_written_again(runs: dict[bool, Path], tmp_path: Path):
+def test_parts_without_their_record_are_written_again(runs: dict[bool, Path], tmp_path: Path):
     output = {"documents": False, "splits": SPLITS, "part_documents": 25, "keep_work": True}
     recipe, out = recipe_of(runs[False].parent / "made.jsonl", stages=STAGES, output=output), tmp_path / "out"
     first = run(recipe, out, engine="cpu").report["outputs"]
     (out / "report.json").unlink()
-    for name in ("000001.json", "000001.train.ids"):
+    for name in ("000000.json", "000001.train.ids"):
         (out / "_work" / "outputs" / name).unlink()
     assert run(recipe, out, engine="cpu").report["outputs"] == first
 
