@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from curation.errors import counted
+from curation.planning.memory import document_remark
 from curation.reading.source_files import RESERVED
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _share(count: int | None, total: int) -> str:
 def _memory_line(memory: MemoryNeed) -> str:
     free = f"; {memory.limit} leaves {_size(memory.free)}" if memory.free >= 0 else ""
     batches = f"; the GPU takes batches of {_size(memory.device_batch)}" if memory.device_batch else ""
-    return f"memory: needs about {_size(memory.needed)}{free}{batches}"
+    return f"memory: needs about {_size(memory.needed)}{document_remark(memory.document)}{free}{batches}"
 
 
 def _disk_line(disk: DiskNeed) -> str:

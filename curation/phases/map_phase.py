@@ -48,6 +48,7 @@ from curation.stages.corpus.written_columns import WrittenColumns
 from curation.stages.invoke import apply_stage, compute_keys
 from curation.stages.outcome import BYTES, Outcome, StageCount, key_column
 from curation.stages.own_code import stage_from_job
+from curation.stages.text_sizes import TextsGrowError, bounded_texts, divided
 from curation.system.files import commit_all, numbered_path
 from curation.system.interrupts import check as check_interrupts
 from curation.system.sealed import write_sealed
@@ -129,17 +130,17 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
         for frame in _frames(task, record, shared, rejected_file, notes):
             check_interrupts()
             note.begin(len(frame), max(record.bytes_read - record.read_counts()[1], 0))
-            frame = _apply_stages(task, frame, record, shared, removed_file, notes, scores)
-            started = time.perf_counter()
-            columns, documents_table = _keys(task, frame), _documents(task, frame)
-            partition.write(documents_table, columns)
-            shared.add_documents(documents_table)
-            record.bytes_kept += int(columns[BYTES].sum())
-            record.write_seconds += time.perf_counter() - started
-            record.documents, record.removed = partition.documents.rows, removed_file.rows
-            note.write(*record.read_counts(), record.documents)
+            for kept in _apply_stages(task, frame, record, shared, removed_file, notes, scores):
+                started = time.perf_counter()
+                columns, table = _keys(task, kept), _documents(task, kept)
+                partition.write(table, columns)
+                shared.add_documents(table)
+                record.bytes_kept += int(columns[BYTES].sum())
+                record.write_seconds += time.perf_counter() - started
+                record.documents, record.removed = partition.documents.rows, removed_file.rows
+                note.write(*record.read_counts(), record.documents)
+                del kept, table
             del frame  # before the next batch is read: an engine counts the memory of one
-            del documents_table
         notes.finish(task.numbers, record)
         shared.finish(record)
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
@@ -252,17 +253,24 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
 
 def _apply_stages(
     task: _Task, frame: Frame, record: SliceRecord, shared: SharedCounts, removed: TableFile, notes: SliceNotes,
-    scores: SliceScores,
-) -> Frame:  # fmt: skip
-    """Apply the row stages of the segment in order, count in the record and the notes, and write removed rows to their
-    file."""
+    scores: SliceScores, done: int = 0,
+) -> Iterator[Frame]:  # fmt: skip
+    """Apply the row stages of the segment after the first `done`, in order, count in the record and the notes, and
+    write removed rows to their file. Yield one frame, or several if texts become so large that it is divided."""
     engine = task.engine
     lengths = engine.byte_lengths(frame[TEXT])
-    for number, count in zip(task.numbers, record.stages, strict=True):
+    for place in range(done, len(task.numbers)):
+        number, count = task.numbers[place], record.stages[place]
         started = time.perf_counter()
         before = frame
         stage = cast(RowStage, task.stages[number])
-        frame, outcome = apply_stage(engine, before, stage, scores.apply(number))
+        try:
+            with bounded_texts(task.slices[0].ranges[0].file.max_document_bytes):
+                frame, outcome = apply_stage(engine, before, stage, scores.apply(number))
+        except TextsGrowError as error:
+            for part in divided(engine, before, error.parts):
+                yield from _apply_stages(task, part, record, shared, removed, notes, scores, place)
+            return
         notes.add_measures(number, stage, before, outcome)
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
@@ -277,7 +285,8 @@ def _apply_stages(
         count.documents_out += len(frame)
         count.bytes_out += int(lengths.sum())
         count.seconds += time.perf_counter() - started
-    return frame
+        del before, outcome
+    yield frame
 
 
 def _note_removed(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +13,17 @@ from typing import NamedTuple
 from curation.contract import Engine
 from curation.engine import Choice, load_engine
 from curation.errors import EngineError, near_or_nothing
-from curation.planning.memory import Resources, choose, choose_for_device, read_limits, read_processors
+from curation.planning.memory import (
+    DOCUMENT_FACTOR,
+    Resources,
+    choose,
+    choose_for_device,
+    read_limits,
+    read_processors,
+)
 from curation.planning.plan import Preflight
 from curation.reading.formats import format_of
+from curation.reading.source_files import ReadOptions
 from curation.recipes.recipe import Recipe
 from curation.speeds import Work, text_bytes
 from curation.system.addresses import address_fault
@@ -102,3 +111,10 @@ def find_resources(engine: Engine, name: str, workers: int, scheduler: str, file
         read_limits(), count, batch, MAX_SLICE_BYTES,
         files=files, fixed_workers=workers > 0, scheduler=scheduler,
     )  # fmt: skip
+
+
+def document_bytes(entries: Iterable[ReadOptions]) -> int:
+    """Return how many bytes of memory one document may take beyond the need of a run, if an input has a raised
+    `max_document_bytes`; else 0. No worker is left out for it: few documents are as long."""
+    largest = max((entry.max_document_bytes for entry in entries), default=0)
+    return DOCUMENT_FACTOR * largest if largest > ReadOptions().max_document_bytes else 0

@@ -28,7 +28,7 @@ from curation.errors import counted
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.tokenizer_notes import special_tokens_line
-from curation.planning.arguments import find_resources
+from curation.planning.arguments import document_bytes, find_resources
 from curation.planning.disk import DiskNeed, disk_need
 from curation.planning.memory import Resources, read_processors
 from curation.planning.plan import check_stages
@@ -85,12 +85,14 @@ class MemoryNeed(msgspec.Struct, kw_only=True):
     """The memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known.
 
     device_batch   bytes of a batch on this machine's GPU; 0 without a GPU that the engine "auto" may choose
+    document       bytes that one document may take on top, if `max_document_bytes` is raised; else 0
     """
 
     needed: int
     limit: str = ""
     free: int = -1
     device_batch: int = 0
+    document: int = 0
 
 
 class Estimate(msgspec.Struct, kw_only=True):
@@ -188,7 +190,7 @@ def estimate(
         special_tokens=special_tokens_line(tokenizer) if tokenizer else "",
         seconds=_seconds(recipe, survey, resources.workers, share),
         workers=resources.workers,
-        memory=_memory(resources, survey),
+        memory=_memory(resources, survey, recipe),
         disk=disk_need(recipe, survey, tokenizer, folder),
         not_counted=survey.not_counted,
         warnings=survey.warnings,
@@ -248,8 +250,10 @@ def _seconds(recipe: Recipe, survey: Survey, workers: int, share: float) -> tupl
     return round(LOW * seconds, 1), round(HIGH * seconds, 1)
 
 
-def _memory(resources: Resources, survey: Survey) -> MemoryNeed:
-    found = MemoryNeed(needed=resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents))
+def _memory(resources: Resources, survey: Survey, recipe: Recipe) -> MemoryNeed:
+    found = MemoryNeed(
+        needed=resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents), document=document_bytes(recipe.input)
+    )
     if resources.limit is not None:
         found.limit, found.free = resources.limit.name, resources.limit.free
     if choose_engine("auto").name == "gpu":

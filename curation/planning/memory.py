@@ -49,6 +49,7 @@ WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 DEVICE_BATCHES = 8  # per task of the GPU engine: reading and the kept text
 STACKS = 20 * MIB  # address space of a worker's threads, mostly untouched
 MAPPED_SLICES = 1.2
+DOCUMENT_FACTOR = 20  # bytes per byte of a document far longer than a batch
 FILE_BYTES = 1600  # per input file, in the plan and the report
 COMPILER = 330 * MIB  # a process that compiles one group of kernels at a time, with its libraries
 LOADED = {"resident": 180 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
@@ -138,6 +139,11 @@ def shown_bytes(size: float) -> str:
     if size < 1e6:
         return f"{size / 1e3:,.0f} kB" if size >= 1e3 else f"{size:,.0f} bytes"
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
+
+
+def document_remark(size: int) -> str:
+    """Return the end of a line about memory, for `document_bytes`."""
+    return f"; up to {shown_bytes(size)} more for a document of max_document_bytes" if size else ""
 
 
 def count_compilers(limits: Sequence[Limit], workers: int) -> int:

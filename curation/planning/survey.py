@@ -34,7 +34,7 @@ from curation.planning.lost_groups import (
 from curation.planning.null_columns import null_columns, without_text
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import Segment, cut_segments
-from curation.reading.excerpts import Excerpt, draw_excerpts
+from curation.reading.excerpts import MAX_DOCUMENT_BYTES, Excerpt, draw_excerpts
 from curation.reading.formats import format_of
 from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import FileRange, Slice, SourceFile
@@ -50,6 +50,7 @@ from curation.stages.checks import stage_errors
 from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
 from curation.stages.outcome import Outcome
 from curation.stages.rows.language import Language, unlabelled_warning
+from curation.stages.text_sizes import TextsGrowError, bounded_texts
 from curation.system.system_folders import system_folder
 
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
@@ -472,9 +473,21 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
 
 
 def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
-    """Pass a chunk through the stages; return its own numbers, not scaled."""
-    recipe, engine = chain.recipe, chain.engine
-    measured = _empty(like)
+    """Pass a chunk through the stages; return its own numbers, not scaled. Its texts are bounded."""
+    try:
+        with bounded_texts(MAX_DOCUMENT_BYTES):
+            return _pass_through(chain, chunk, like)
+    except TextsGrowError as error:
+        measured, step = _empty(like), -(-len(chunk.table) // error.parts)
+        for first in range(0, len(chunk.table), step):
+            part = _measure(chain, chunk._replace(table=chunk.table.slice(first, step)), like)
+            _add(measured, part, 1, 1)
+            measured.id_bytes = part.id_bytes
+        return measured
+
+
+def _pass_through(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
+    recipe, engine, measured = chain.recipe, chain.engine, _empty(like)
     measured.documents, measured.text_bytes = len(chunk.table), _text_bytes(chunk.table)
     frame = engine.from_arrow(chunk.table)
     lost: dict[int, tuple[str, str]] = {}  # row of the chunk -> stage and reason

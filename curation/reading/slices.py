@@ -55,7 +55,8 @@ def _joined(groups: Iterator[_Group]) -> Iterator[Slice]:
     key, source, size, files = None, "", 0, 0
     for index, group in enumerate(groups):
         first = group.ranges[0].file
-        before, key = key, (first.output_columns, first.parts is None)  # all partitions of a task are one table
+        # a task has one table and one limit of texts
+        before, key = key, (first.output_columns, first.parts is None, first.max_document_bytes)
         joins = (
             index > 0
             and key == before

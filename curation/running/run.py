@@ -21,11 +21,19 @@ from curation.finished.moved_paths import rewrite_moved_paths
 from curation.finished.object_copy import RUN, ObjectCopy, prepare_copy
 from curation.finished.run_result import RunResult
 from curation.packing.tokenization import Tokenizer
-from curation.planning.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
+from curation.planning.arguments import (
+    LOCAL,
+    Call,
+    check_alone,
+    check_session,
+    document_bytes,
+    find_resources,
+    work_of,
+)
 from curation.planning.disk import check_disk
 from curation.planning.identity import check_same, identity_in
 from curation.planning.limits import limit_slices
-from curation.planning.memory import Resources, explain_memory_errors, read_processors
+from curation.planning.memory import Resources, document_remark, explain_memory_errors, read_processors
 from curation.planning.plan import make_plan, preflight
 from curation.planning.remote_copies import copy_inputs
 from curation.planning.stored_plan import Plan, Stored
@@ -191,7 +199,7 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     progress.log(f"engine {call.choice.name} ({call.choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
     tokenizer = call.checked.tokenizer
     notes = [tokenizer.memory_note] if tokenizer and tokenizer.memory_note else []
-    progress.log("; ".join([f"memory: {resources}", *notes]))
+    progress.log("; ".join([f"memory: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
     warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
     open_session = array.open_session if array else call.engine.open_session
     with explain_memory_errors(resources), open_session(resources.workers, call.scheduler) as session:

@@ -153,7 +153,7 @@ class Stage(
         """Return lines for the report, below the funnel, without the stage's name. Default: the number of documents
         removed and edited."""
         edited = [f"{count.edited:,} edited"] if count.edited else []
-        removed = [f"{count.removed:,} removed"] if self.removes else []
+        removed = [f"{count.removed:,} removed"] if self.removes or count.removed else []
         return [f"{', '.join(removed + edited) or 'no change'} of {counted(count.documents_in, 'document')}"]
 
     def warnings(self, count: StageCount) -> list[str]:

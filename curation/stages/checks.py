@@ -26,6 +26,7 @@ from curation.stages.base import CorpusStage, RowStage, Stage
 from curation.stages.corpus.cutting import cuts_folder, integers, store_cuts
 from curation.stages.corpus.written_columns import columns_folder
 from curation.stages.outcome import ADVICE, Corpus, Decision, Drops, Outcome
+from curation.stages.text_sizes import TOO_LARGE, TextsGrowError
 
 TAKEN = [name for name in RESERVED if name != "bytes"]  # "bytes" is also the name of a measure and its column
 UNREADABLE = (TypeError, ValueError, NotImplementedError, OverflowError)  # from Arrow: values without a common type
@@ -45,7 +46,7 @@ def stage_errors(stage: Stage) -> Iterator[None]:
         yield
     except StageError as error:
         raise StageError(f"{stage_label(stage)}: {error}") from error
-    except CurationError:
+    except (CurationError, TextsGrowError):
         raise
     except Exception as error:
         if is_shortage(error) or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)):
@@ -145,7 +146,7 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
     if not isinstance(verdict, Verdict):
         kind = type(verdict).__name__
         raise StageError(f"the verdict must be a Verdict, such as Verdict.dropping(mask, 'reason'), not {kind}")
-    if not stage.removes:
+    if not stage.removes and verdict.reasons != (TOO_LARGE,):
         raise StageError("apply() returned a verdict, but the class has removes = False. Set it to True")
     reason = integers("reason of the verdict", verdict.reason)
     value = _one_each("value of the verdict", verdict.value, len(reason), "iufb")

@@ -16,6 +16,7 @@ from curation.errors import StageError
 from curation.stages.base import CorpusStage, Phase, RowStage, Stage
 from curation.stages.checks import checked_decision, checked_keys, checked_outcome, stage_errors
 from curation.stages.outcome import Corpus, Decision, Outcome
+from curation.stages.text_sizes import without_large_texts
 from curation.system.files import commit, make_folder, sync_files
 from curation.system.steps import each
 
@@ -24,11 +25,15 @@ def apply_stage(
     engine: Engine, frame: Frame, stage: RowStage, apply: Callable[[Engine, Frame], Outcome] | None = None
 ) -> tuple[Frame, Outcome]:
     """Apply a row stage to a frame, or `apply` in place of its method. Return the frame without the removed rows, with
-    new texts and columns, and the outcome. StageError for an outcome that differs from what the stage announces."""
+    new texts and columns, and the outcome. StageError for an outcome that differs from what the stage announces.
+
+    Inside `bounded_texts` rows are removed whose edited texts are too large. TextsGrowError: the frame must be divided.
+    """
     with stage_errors(stage):
         outcome = checked_outcome(stage, engine, frame, (apply or stage.apply)(engine, frame))
     if outcome.text is not None:
         frame = engine.with_columns(frame, {TEXT: as_column(engine, frame, outcome.text)})
+        outcome = without_large_texts(engine, frame[TEXT], outcome)
     columns = outcome.columns
     if outcome.verdict is not None:
         kept = outcome.verdict.kept

@@ -55,6 +55,7 @@ FLOORS: list[set[str]] = [
 # The rooms of `curation/stages`, in the same order.
 STAGE_FLOORS: list[set[str]] = [
     {"outcome"},
+    {"text_sizes"},
     {"base"},
     {"words"},
     {"corpus"},

@@ -9,7 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from curation.cli.plan_text import _memory_line
 from curation.errors import InputError, OutOfMemoryError
+from curation.planning.arguments import document_bytes
+from curation.planning.estimate import MemoryNeed
 from curation.planning.memory import (
     DEVICE_BATCHES,
     FILE_BYTES,
@@ -22,6 +25,7 @@ from curation.planning.memory import (
     choose,
     choose_for_device,
     count_compilers,
+    document_remark,
     explain_memory_errors,
     group_folders,
     needs,
@@ -29,6 +33,7 @@ from curation.planning.memory import (
     read_limits,
     read_processors,
 )
+from curation.reading.inputs import Input
 from curation.reading.source_files import SourceFile
 from curation.running.run import _slice_planner
 
@@ -299,3 +304,14 @@ def test_other_errors_stay_what_they_are(error: Exception):
     with pytest.raises(type(error)) as raised, explain_memory_errors(Resources(1, BATCH, SLICE)):
         raise error
     assert raised.value is error
+
+
+def test_a_raised_limit_of_documents_is_a_remark():
+    raised, usual, low = (Input(path="a", max_document_bytes=size) for size in (1 << 30, 100_000_000, 5))
+    assert document_bytes([usual, raised, low]) == 20 << 30
+    assert document_bytes([usual, low]) == document_bytes([]) == 0
+    needed = MemoryNeed(needed=10**9, limit="the machine", free=2 * 10**9, document=20 << 30)
+    assert _memory_line(needed) == (
+        "memory: needs about 1.0 GB; up to 21.5 GB more for a document of max_document_bytes; the machine leaves 2.0 GB"
+    )
+    assert document_remark(0) == ""

@@ -27,6 +27,7 @@ AnyFinder = Finder | Published | PublishedEmail
 PATTERNS: dict[str, Mapping[str, AnyFinder]] = {"checked": FINDERS, "published": PUBLISHED}
 SECRET, ADDRESS = "secret", "ip_address"  # all secrets; the type that `private` is about
 TYPES = (*FINDERS, SECRET, *SECRETS)
+MAX_REPLACEMENT = 100  # characters, which bounds how much texts grow
 CHOICES = {"patterns": tuple(PATTERNS), "types": TYPES, "private": ("replace", "keep")}
 
 # Signs mark the places of replacements while more is searched: a deleted match divides numbers, and names are replaced
@@ -46,7 +47,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
                  below
     private      `keep` leaves IP addresses of no host on the Internet: private, loopback, link-local, unspecified and
                  other special-purpose addresses of IANA's registries; `replace`, the default, replaces them too
-    replacement  replacement text; `{type}` in it becomes the type in upper case; "" deletes matches
+    replacement  replacement text of at most 100 characters; `{type}` in it becomes the type in upper case; "" deletes
+                 matches
     entities     names to replace too: `person`, `location`, `organisation`; default: none
     model        folder of a spaCy model that finds `entities`; it is never downloaded
 
@@ -95,6 +97,11 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         if self.private == "keep" and ADDRESS not in self.types:
             raise ValueError(f"private: keep is about IP addresses; add {ADDRESS} to types, or leave private out")
         check_entities(self.entities, self.model)
+        if len(self.replacement) > MAX_REPLACEMENT:
+            raise ValueError(
+                f"replacement has {len(self.replacement):,} characters, expected at most {MAX_REPLACEMENT}: each match "
+                "becomes as long. Shorten it"
+            )
         if re.search(r"[0-9@:]", self.replacement):
             raise ValueError(
                 "replacement must be text without digits, '@' and ':', which a later type could match, "

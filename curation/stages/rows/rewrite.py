@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite`: change the text of documents; it removes no document."""
+"""`rewrite`: change the text of documents; it removes one only if its text would become too large."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +29,7 @@ from curation.stages.rows.text_edits import (
     replace_matches,
     replacement_problem,
 )
+from curation.stages.text_sizes import remove_large
 
 HOST_WHITESPACE = {"blank_lines": collapse_blank_lines, "line_ends": convert_line_ends}
 CHOICES = {  # in the order of application
@@ -64,12 +66,13 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     replace     list of `{matches: PATTERN, by: TEXT}`, one after the other; RE2, with groups as `\1`
 
     The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
-    stay nulls. Entities, mojibake, invisible characters, `blank_lines`, `line_ends`, sentences and patterns are edited on
-    the host.
+    stay nulls. A run removes a document whose text becomes larger than `max_document_bytes` of its input. Entities,
+    mojibake, invisible characters, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
     ValueError if no option changes the text.
     """
 
     removes: ClassVar[bool] = False
+    revision: ClassVar[int] = 2  # 2: a text that becomes larger than max_document_bytes is removed
     function: ClassVar[Function] = Function(
         """Return the frame with its text rewritten.
 
@@ -146,7 +149,12 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         before = _on_host(engine, frame)
         text = self._last_edits(self._by_engine(engine, frame, before, self._first_edits(before)))
         edited = pc.fill_null(pc.not_equal(before, text), False).to_numpy(zero_copy_only=False)
-        return Outcome(text=text, edited=edited) if text is not before and edited.any() else Outcome()
+        outcome = Outcome(text=text, edited=edited) if text is not before and edited.any() else Outcome()
+        if text.null_count == before.null_count:
+            return outcome
+        gone = np.asarray(text.is_null()) & np.asarray(before.is_valid())
+        whole = pc.if_else(pa.array(gone), before, text)
+        return remove_large(outcome if outcome.text is None else outcome._replace(text=whole), gone, np.nan)
 
     def _first_edits(self, text: pa.Array) -> pa.Array:
         """Return the texts after the steps before those of the engine."""

@@ -8,14 +8,17 @@ alone.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.rules.columns import pattern_problem
 from curation.rules.grammar import shortened
+from curation.stages.text_sizes import exceed, too_large
 
 MAX_REPLACEMENTS = 1000  # each is a pass over the texts
 LINE_END = r"[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]"  # str.splitlines
@@ -24,6 +27,7 @@ BLANK = rf"\n{NOT_FEED}"
 SENTENCE_END = r"""([.!?…。！？।]["')\]}»”’]*)"""  # as Measure.sentences
 
 # Only ASCII letters begin a named entity (html.entities.html5). Others are left as they are.
+GROUP = re.compile(r"\\([0-9\\])")  # in what replaces a match
 ENTITY = "&(?:#[0-9Xx]|[A-Za-z])"
 
 
@@ -73,9 +77,33 @@ def edit_each(texts: pa.Array, hint: str, edit: Callable[[str], str]) -> pa.Arra
 
 
 def replace_matches(texts: pa.Array, pattern: str, by: str) -> pa.Array:
-    """Return the texts with all matches replaced."""
+    """Return the texts with all matches replaced. One that would be too large is null (`curation.stages.text_sizes`).
+    TextsGrowError: all would be too large together."""
     found = pc.match_substring_regex(texts, pattern)
-    return edit_where(texts, found, lambda chosen: pc.replace_substring_regex(chosen, pattern, by))
+    return edit_where(texts, found, lambda chosen: _replaced(chosen, pattern, by))
+
+
+def _replaced(texts: pa.Array, pattern: str, by: str) -> pa.Array:
+    before = _sizes(texts)
+    total, groups = int(before.sum()), [int(digit) for digit in GROUP.findall(by) if digit != "\\"]
+    written = len(GROUP.sub("", by).encode()) + GROUP.findall(by).count("\\")
+    most = before * (1 + len(groups)) + (before + 1) * written
+    if exceed(most, total):
+        matches = pc.fill_null(pc.count_substring_regex(texts, pattern=pattern), 0).to_numpy(zero_copy_only=False) + 1
+        most = before * (1 + len(groups)) + matches * written
+    if exceed(most, total):
+        without, marked = (_sizes(pc.replace_substring_regex(texts, pattern, mark)) for mark in ("", "-"))
+        exact = without + (marked - without) * written
+        for group in {*groups}:
+            with_group = _sizes(pc.replace_substring_regex(texts, pattern, rf"\{group}"))
+            exact += (with_group - without) * groups.count(group)
+        gone = pa.array(too_large(exact, total))
+        texts = pc.if_else(gone, pa.scalar(None, texts.type), texts)
+    return pc.replace_substring_regex(texts, pattern, by)
+
+
+def _sizes(texts: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def decode_entities(texts: pa.Array) -> pa.Array:
