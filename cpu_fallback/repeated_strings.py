@@ -2,7 +2,8 @@
 """The measures of strings of some characters that repeat, for the CPU.
 
 Most strings of ten characters occur once. A table of bytes, which takes a few of these for repeated, rejects most of
-them; only the others are counted by their hashes, as `vector_tables` does with 2-grams of words.
+them; only the others are counted by their hashes, as `vector_tables` does with 2-grams of words. The tables take up to
+48 bytes per byte of a document. So the hashes of a long one, 8 bytes each, are sorted instead.
 """
 
 import numpy as np
@@ -15,10 +16,12 @@ from curation.kernels.utf8 import decode
 
 at = np.uint64
 SEEN_SLOTS = 4  # bytes of the first table per slot of the second
+LONG_BYTES = 1 << 20
 
 
 def allocate_strings(longest: int) -> tuple[np.ndarray, ...]:
     """The arrays that `repeat_rows` writes, for documents of up to `longest` bytes."""
+    longest = min(longest, LONG_BYTES)
     slots = int(table_mask(longest)) + 1
     return (
         np.empty(longest, np.uint64),  # hashes
@@ -110,11 +113,12 @@ def _sum_of_largest(counts, number, chosen):
 
 @kernel
 def repeat_rows(data, offsets, valid, size, scratch, out):
-    """Write a measure of strings of `size` characters that repeat to `out` (int64)."""
+    """Write a measure of strings of `size` characters that repeat to `out` (int64), except of long documents."""
     hashes, seen, keys, counts = scratch
     power = first_power(size)
     for row in range(len(valid)):
-        if not valid[row] or offsets[row + 1] - offsets[row] <= size:
+        length = offsets[row + 1] - offsets[row]
+        if not valid[row] or length <= size or length > LONG_BYTES:
             continue
         strings = _hash_strings(data, offsets[row], offsets[row + 1], size, power, hashes)
         mask = table_mask(strings) * at(SEEN_SLOTS) + at(SEEN_SLOTS - 1)
@@ -122,3 +126,30 @@ def repeat_rows(data, offsets, valid, size, scratch, out):
         different, repeated = _count_candidates(hashes, candidates, keys, counts)
         different += strings - candidates
         out[row] = _sum_of_largest(counts, repeated, np.int64(np.sqrt(different)))
+
+
+@kernel
+def _counts_above_1(hashes, strings):
+    """Replace sorted hashes by the counts above 1; return (different hashes, counts above 1)."""
+    different = repeated = first = 0
+    for k in range(1, strings + 1):
+        if k < strings and hashes[at(k)] == hashes[at(first)]:
+            continue
+        different += 1
+        if k - first > 1:
+            hashes[at(repeated)] = at(k - first)
+            repeated += 1
+        first = k
+    return different, repeated
+
+
+def repeat_long_rows(data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, size: int) -> np.ndarray:
+    """Return the measure of the documents that `repeat_rows` leaves out, and 0 for the others."""
+    out = np.zeros(len(valid), np.int64)
+    for row in np.flatnonzero(valid & (np.diff(offsets) > LONG_BYTES)):
+        hashes = np.empty(offsets[row + 1] - offsets[row], np.uint64)
+        strings = _hash_strings(data, offsets[row], offsets[row + 1], size, at(first_power(size)), hashes)
+        hashes[:strings].sort()
+        different, repeated = _counts_above_1(hashes, strings)
+        out[row] = _sum_of_largest(hashes.view(np.int64), repeated, int(np.sqrt(different)))
+    return out

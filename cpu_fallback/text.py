@@ -11,7 +11,7 @@ import pyarrow as pa
 from cpu_fallback import flat_counts, kernels
 from cpu_fallback.buffers import buffers_of, series_of, string_array
 from cpu_fallback.fasttext import allocate_known
-from cpu_fallback.repeated_strings import allocate_strings, repeat_rows
+from cpu_fallback.repeated_strings import allocate_strings, repeat_long_rows, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
 from curation.kernels import tables
@@ -102,11 +102,12 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
     ):
         flat = flat_counts.count_flat(data, offsets, unicode[:3], lanes, "max_word_characters" in names)
         return {name: flat[name] for name in names}
-    longest = int(np.diff(offsets).max(initial=0))
-    scratch, positions = _measure_scratch(longest), allocate_positions(longest)
     strings = {Measure[name]: size for name, size in REPEATED_SIZES.items() if name in names}
-    string_scratch = allocate_strings(longest if strings else 0)
+    longest = int(np.diff(offsets).max(initial=0))
     found = {name: np.empty(len(text), np.int64) for name in names}
+    long = {measure: repeat_long_rows(data, offsets, valid, size) for measure, size in strings.items()}
+    scratch, positions = _measure_scratch(longest), allocate_positions(longest)
+    string_scratch = allocate_strings(longest if strings else 0)
     out = np.empty((NUM_MEASURES, min(len(text), ROWS_AT_ONCE)), np.int64)
     for first in range(0, len(text), ROWS_AT_ONCE):
         last = min(first + ROWS_AT_ONCE, len(text))
@@ -116,6 +117,7 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
             *rows, *unicode[:4], lanes, tuple(wanted_scan(tuple(names))), *wanted(tuple(names)), positions, scratch, out
         )
         for measure, size in strings.items():
+            out[measure, : last - first] = long[measure][first:last]
             repeat_rows(*rows, size, string_scratch, out[measure])
         for name, values in found.items():
             values[first:last] = out[Measure[name], : last - first]
