@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
 import re
+import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,10 +35,13 @@ from curation.system.steps import Count, each, watching
 INSTALL = "pip install --force-reinstall --no-deps fasttext-modern"  # fasttext-predict has the same module
 MIN_TEXTS = 10  # different texts per label
 SCORED_TEXTS = 10_000  # at once
-MAPPED_BYTES, POLL_SECONDS = 1024, 0.05
+MAPPED_BYTES, POLL_SECONDS, PIECE = 1024, 0.05, 1 << 20
 TRAINER = """
-import json, sys
-task = json.load(sys.stdin)
+import ctypes, json, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it would write after its parent was killed
+parent, task = json.load(sys.stdin)
+if parent != os.getppid():
+    sys.exit()
 try:
     import fasttext
     if not hasattr(fasttext, "train_supervised"):
@@ -46,7 +50,7 @@ try:
         model = fasttext.train_supervised(**task["arguments"])
         if task["quantize"]:
             model.quantize(input=task["arguments"]["input"], thread=1, verbose=0)
-        model.save_model(task["output"])
+        model.save_model(f"/dev/fd/{task['output']}")
 except Exception as error:
     print(" ".join(str(error).split()) or type(error).__name__)
 """
@@ -215,7 +219,7 @@ def _is_report(path: Path) -> bool:
 
 def _check_trainer() -> None:
     """Raise RecipeError without the package fasttext, or with a package of that name that cannot train."""
-    answer = _run_trainer({})
+    answer = _run_trainer({}, io.BytesIO())
     if answer == "cannot train":
         raise RecipeError(f"the installed fasttext can predict but not train. Replace it: {INSTALL}")
     if answer:
@@ -313,14 +317,17 @@ def _train(folder: Path, output: Path, settings: ClassifierSettings, quantize: b
         "lr": settings.learning_rate, "minCount": settings.min_count, "loss": "softmax", "thread": 1, "seed": seed,
         "verbose": 0,
     }  # fmt: skip
-    with watching("training", 0, lambda: Count(0, None, data.stat().st_size), ""):
-        fault = _run_trainer({"arguments": arguments, "quantize": quantize, "output": str(output)})
+    with watching("training", 0, lambda: Count(0, None, data.stat().st_size), ""), open(output, "wb") as model:
+        fault = _run_trainer({"arguments": arguments, "quantize": quantize}, model)
     if fault:
         raise RecipeError(_explain(fault, settings))
 
 
-def _run_trainer(task: dict[str, Any]) -> str:
-    """Train in a process of its own and return its error; "" if it succeeded. An empty task only loads the package.
+def _run_trainer(task: dict[str, Any], output: BinaryIO) -> str:
+    """Train in a process of its own, write the model to `output`, and return the error of fastText; "" if it succeeded.
+    An empty task only loads the package.
+
+    The model comes through a pipe: fastText does not notice that the system refuses a write.
 
     On one thread, fastText 0.9.3 sets only the first tenth of its weights and takes the others from fresh memory. In a
     process that has freed memory before, they are whatever was there: trainings differ, or end with NaN. With
@@ -330,18 +337,29 @@ def _run_trainer(task: dict[str, Any]) -> str:
         "MALLOC_MMAP_THRESHOLD_": str(MAPPED_BYTES),
         "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
     }
-    with subprocess.Popen(
-        [sys.executable, "-c", TRAINER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    ) as process:  # fmt: skip
+    reading, writing = os.pipe()
+    with (
+        open(reading, "rb", buffering=0) as model, open(writing, "wb", buffering=0) as end,
+        subprocess.Popen(
+            [sys.executable, "-c", TRAINER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=[writing],
+        ) as process,
+    ):  # fmt: skip
         assert process.stdin and process.stdout
         try:
+            end.close()
             with process.stdin:
-                process.stdin.write(as_json(task))
-            while process.poll() is None:
+                process.stdin.write(as_json([os.getpid(), task and task | {"output": writing}]))
+            while True:
                 check_interrupts()
-                time.sleep(POLL_SECONDS)
+                if select.select([model], [], [], POLL_SECONDS)[0]:
+                    if not (piece := model.read(PIECE)):
+                        break
+                    output.write(piece)
+                elif process.poll() is not None:  # a forked child of this process may have the other end
+                    break
             answer = process.stdout.read().decode()
+            process.wait()
         finally:
             process.kill()
     return answer.strip() or (f"its process ended with {process.returncode}" if process.returncode else "")

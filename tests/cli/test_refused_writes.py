@@ -124,6 +124,13 @@ def refused(command_files: Path) -> Callable[[str, str], subprocess.CompletedPro
     return run
 
 
+@pytest.mark.slow("trainers whose output passes the limit of the file size after it was tried")
+def test_a_write_that_is_refused_later_names_the_output(refused: Any) -> None:
+    for command, output in [*COMMANDS.items()][:5]:
+        done = refused("ulimit -f 2", command)
+        assert done.returncode == 1 and f"{output}: the file would be larger" in done.stderr, (command, done.stderr)
+
+
 @pytest.mark.slow("each command that writes, on a disk that refuses it in six ways: space, inodes, quota, rights, ...")
 @pytest.mark.parametrize("name", REFUSALS)
 def test_each_command_names_its_output_and_the_error(refused: Any, name: str) -> None:

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -40,14 +40,14 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Replace the trainer by a stand-in, whose model knows the words `good` and `bad`; return the task that it gets."""
     found: dict[str, Any] = {}
 
-    def train(task: dict[str, Any]) -> str:
+    def train(task: dict[str, Any], output: BinaryIO) -> str:
         if task:
             found.update(task, lines=Path(task["arguments"]["input"]).read_text("utf-8").splitlines())
             model = reference.Model(
                 [b"good", b"bad"], [(b"__label__hq", 2), (b"__label__lq", 1)],
                 [[1.0, 0.0], [0.0, 1.0]], [[4.0, -4.0], [-4.0, 4.0]],
             )  # fmt: skip
-            Path(task["output"]).write_bytes(reference.as_bytes(model))
+            output.write(reference.as_bytes(model))
         return str(found.get("fault", ""))
 
     monkeypatch.setattr(training, "_run_trainer", train)
@@ -171,7 +171,7 @@ def test_a_failed_training_says_what_to_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, message: str
 ):
     labels = inputs(tmp_path / "in", hq=GOOD, lq=BAD)
-    monkeypatch.setattr(training, "_run_trainer", lambda task: fault if task else "")
+    monkeypatch.setattr(training, "_run_trainer", lambda task, output: fault if task else "")
     with pytest.raises(RecipeError) as caught:
         curation.train_classifier(labels, tmp_path / "m.bin")
     assert message in str(caught.value) and not (tmp_path / "m.bin").exists()
