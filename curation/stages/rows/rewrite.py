@@ -64,9 +64,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     replace     list of `{matches: PATTERN, by: TEXT}`, one after the other; RE2, with groups as `\1`
 
     The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
-    stay nulls. Entities, mojibake, invisible characters, `blank_lines`, `line_ends`, sentences and patterns are edited on
-    the host.
-    ValueError if no option changes the text.
+    stay nulls. Entities, mojibake, invisible characters, `blank_lines`, `line_ends`, sentences and patterns are edited
+    on the host. ValueError if no option changes the text.
     """
 
     removes: ClassVar[bool] = False
