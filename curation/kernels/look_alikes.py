@@ -3,12 +3,13 @@
 
 No two letters of one alphabet are taken for one, but for those of SPELLINGS, so that no text loses a difference:
 
-    LETTERS    cased letters of different scripts, in lower case, by the data of UTS #39 (confusables.txt of Unicode 17);
-               `tests/tools/make_look_alikes.py` prints them
+    LETTERS    cased letters of different scripts, in lower case, by the data of UTS #39 (Unicode 17), which
+               `tests/tools/make_look_alikes.py` reads
     SPELLINGS  letters of one script for which languages have one or the other: Arabic and Persian kaf and yeh, heh of
                Urdu; cedilla and comma of Romanian
 
-Letters that are drawn as apostrophes count as punctuation, and the stroke that lengthens Arabic words is invisible.
+Letters that are drawn as apostrophes count as punctuation. The stroke that lengthens Arabic words is invisible, and so
+are code points that Unicode keeps for ignorable characters.
 """
 
 from functools import cache
@@ -18,13 +19,18 @@ import numpy as np
 from curation.kernels import tables
 
 LETTERS = (
-    "aαа cсⲥꮯ dԁꮷ eе fϝք gցꮐ hηһհꮒ iιіւⲓꭵ jϳј lӏ mμ nո oοϭоօჿ pρрⲣ qԛգ rгᴦⲅꮁ sѕտꮪ uυս vνѵꮩ wшաⲽꮃ xх yγуყⲩꭹ "
-    "zζꮓ ßβᏸ þϸ ĸκкⲕꮶ ƅьꮟ ƕԋ ƨϩꙅ ƫꮏ ǝә ȝӡჳⳅ ȷյ ɂꭾ ɔͻ ɛԑ ɜз ɢԍᏻ ɰպ ɴⲛ ɸφфփⲫ ʀꭱ ʌлᴧⲗ ʍмⲙꮇ ʓⲝ ʘꙩ ʙвᏼⲃ ʜнⲏꮋ ʟⳑꮮ "
-    "ͱⱶꮀ ͷиᴎ ͽꜿ δծẟⳝ εєⲉꞓꮛ λꟛ ξⲷ πпⲡ τтᴛⲧꭲ χⲭꭓ ψѱⲯ ωⲱꙍꞷ ϗⳤ ϥч ϼⳁ яᴙ љꭠ ѡꮗ ᴀꭺ ᴅꭰ ᴇꭼ ᴊꭻ ᴘᴩꮲ ῶꮿ ⱬⲍ ⴀꞇ"
+    "aαа bβв cсⲥꮯ dԁꮷ eεе fϝք gցꮐ hηнհꮒ iιіւⲓꭵ jϳј kκк lӏ mμм nո oοϭоօჿ pρрⲣ qԛգ rгᴦⲅꮁ sѕտꮪ tτт uυս vνѵꮩ "
+    "wшաⲽꮃ xχхⲭ yγуყⲩꭹ zζꮓ ßᏸ þϸ ĸⲕꮶ ƅꮟ ƕԋ ƨϩꙅ ƫꮏ ǝә ȝӡჳⳅ ȷյ ɂꭾ ɔͻ ɛԑ ɜз ɢԍᏻ ɰպ ɴⲛ ɸφфփⲫ ʀꭱ ʌлᴧⲗ ʍⲙꮇ ʓⲝ ʘꙩ "
+    "ʙᏼⲃ ʜⲏꮋ ʟⳑꮮ ͱⱶꮀ ͷиᴎ ͽꜿ δծẟⳝ λꟛ ξⲷ πпⲡ ψѱⲯ ωⲱꙍꞷ ϗⳤ ϥч ϼⳁ яᴙ єⲉꞓꮛ љꭠ ѡꮗ ᴀꭺ ᴅꭰ ᴇꭼ ᴊꭻ ᴘᴩꮲ ᴛⲧꭲ ῶꮿ ⱬⲍ ⴀꞇ"
 )  # codespell:ignore
 SPELLINGS = "كک يی هہ şș ţț"
 APOSTROPHES = "".join(map(chr, (*range(0x2B9, 0x2C0), 0x2C8, 0x2EE)))
 TATWEEL = "\u0640"
+# Code points that Unicode keeps for ignorable characters: Default_Ignorable_Code_Point of the category Cn.
+KEPT_IGNORABLE = (
+    0x2065, *range(0xFFF0, 0xFFF9), 0xE0000, *range(0xE0002, 0xE0020), *range(0xE0080, 0xE0100),
+    *range(0xE01F0, 0xE1000),
+)  # fmt: skip
 
 
 @cache
@@ -45,7 +51,7 @@ def load_look_alikes() -> tables.UnicodeTables:
         target[[*map(ord, others)]] = ord(first)
     lower += (target[points + lower] - points - lower).astype(np.int32)
     flags[[*map(ord, APOSTROPHES)]] |= tables.PUNCTUATION
-    flags[ord(TATWEEL)] |= tables.INVISIBLE
+    flags[[ord(TATWEEL), *KEPT_IGNORABLE]] |= tables.INVISIBLE
     is_blank = flags & (tables.PUNCTUATION | tables.SIGN | tables.SPACE) != 0
     flags[(flags & tables.SPACE != 0) & (points > 0x7F)] |= tables.PUNCTUATION
     for point in np.flatnonzero(is_blank & (flags & tables.NFKC_MAYBE != 0)).tolist():

@@ -57,7 +57,8 @@ class RewriteSteps(NamedTuple):
     look_alikes: bool = False
 
 
-# What eyes compare; digits count.
+# What eyes compare; digits count. An index notes the version; 2: NFKC and letters that look the same.
+VISIBLE_VERSION = 2
 VISIBLE = RewriteSteps(unicode="nfkc", characters="visible", lowercase=True, look_alikes=True)
 
 

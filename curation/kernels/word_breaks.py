@@ -14,7 +14,8 @@ between two letters of a script without spaces it ends a word. More than MAX_TAI
 A *run* is a maximal run of Han and kana, or of letters of Thai, Lao, Khmer and Burmese. A line end between two of these
 characters, with at most MAX_BLANKS spaces and tabs on each side, is no character of the run and ends no word: it only
 wraps the text. A run is cut into the words of the lists and unknown characters where the sum of the costs is lowest; of
-equal sums the first found counts, from the start of the run. A run of more than MAX_RUN characters is cut as if it were several. Costs:
+equal sums the first found counts, from the start of the run. A run of more than MAX_RUN characters is cut as if it were
+several. Costs:
 
     a word of Chinese or Japanese             its cost in the list
     a word of the four other lists            WORD_COST

@@ -192,8 +192,9 @@ def check_overlap(
     ngram      number of words in an n-gram; each different n-gram of an item counts once
     threshold  an item is contaminated if more than this share of its n-grams is found, and its different words with a
                letter have 1.5 bytes per word of an n-gram, as in `decontaminate`
-    compare    the text that is cut into words. `visible`: in lower case, without invisible characters, each
-               punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the text
+    compare    the text that is cut into words. `visible`: in the form NFKC and lower case, without invisible
+               characters, each punctuation character and sign (P*, S*) as a space, letters that look the same as
+               one; `lowercase`: `text.lower()`; `exact`: the text
                unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
     documents  number of documents to name per item: of the first ones with each n-gram, those with most n-grams

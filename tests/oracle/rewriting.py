@@ -79,7 +79,11 @@ def rewrite(text: str, steps) -> str:
     text = re.sub(MARKUP[steps.markup], "", text)
     text = delete_control(text, steps.control)
     if steps.look_alikes:
-        text = re.sub(f"[{APOSTROPHES}]|(?=[^\\n-\\r\\x1c-\\x20\\t])\\s", " ", text.replace(TATWEEL, ""))
+        text = re.sub(
+            f"[{APOSTROPHES}]|(?=[^\\n-\\r\\x1c-\\x20\\t])\\s",
+            " ",
+            "".join(c for c in text if c != TATWEEL and not regex.match(r"\p{DI}", c)),
+        )
     text = CHARACTERS[steps.characters](text)
     text = look_alikes(text) if steps.look_alikes else text.lower() if steps.lowercase else text
     return WHITESPACE[steps.whitespace](text)

@@ -42,7 +42,8 @@ BLANKS = [
 ]  # fmt: skip
 LETTERS = [
     "İ", "IİI", "ȺȾ", "Ω K Å", "ẞß", "ǅǄǆ", "ꙀA", "Ა", "Ꭰꭰ", "\U00010400\U0001e900",
-    "e\u0301 \u1100\u1161\u11a8", "ﬁ ½ Ⅷ ㎏ ｶﾞ", "Рaypаl КOМПАС Αθήνα σὰς ﻻ ﺳﻼم كتـــاب کی ʻOkina oʼzbek ţ ș \xa0\u2003！…´",
+    "e\u0301 \u1100\u1161\u11a8", "ﬁ ½ Ⅷ ㎏ ｶﾞ",
+    "Рaypаl КOМПАС Αθήνα σὰς ﻻ ﺳﻼم كتـــاب کی ʻOkina oʼzbek ţ ș \xa0\u2003！…´",
 ]  # fmt: skip
 TEXTS = [*SIGMAS, *TAGS, *BLANKS, *LETTERS, *(text[:20_000] for text in NASTY)]
 

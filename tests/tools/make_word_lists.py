@@ -37,6 +37,7 @@ from curation.kernels.word_lists import (
 INNER_MARKS = "-.'’,:"
 LISTS = ("cj", "thai", "lao", "khmer", "burmese")
 HEADER = b"\xda\x27", b"CmnD"  # of the data of ICU: magic bytes, and the format of a package
+MOST_BYTES = 1 << 23  # of a list
 JOINERS = {0xFF: "\u200d", 0xFE: "\u200c"}  # bytes of the four lists of bytes
 # Letters and signs of these ranges are cut by the lists of Thai, Lao, Khmer and Burmese.
 SOUTHEAST_RANGES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F))
@@ -148,17 +149,25 @@ def read_list(data: bytes) -> dict[str, int]:
     return {"".join(JOINERS.get(unit) or chr(first + unit) for unit in word): 1 for word, _ in words}
 
 
-def find_lists(content: bytes) -> dict[str, int]:
-    """Return the words of all lists in a library or file of data of ICU, and their costs."""
+def entries_of(content: bytes) -> dict[str, memoryview]:
+    """Return the files in a library or file of data of ICU by name, each with all that follows it."""
     at = content.index(HEADER[1]) - 12
     assert content[at + 2 : at + 4] == HEADER[0]
     base = at + struct.unpack_from("<H", content, at)[0]
     entries = struct.unpack_from(f"<{2 * struct.unpack_from('<I', content, base)[0]}I", content, base + 4)
-    words: dict[str, int] = {}
-    for name, first, last in zip(entries[::2], entries[1::2], [*entries[3::2], 0], strict=True):
+    found = {}
+    for name, first in zip(entries[::2], entries[1::2], strict=True):
         path = content[base + name : content.index(b"\0", base + name)].decode()
-        if path.rpartition("/")[2] in {f"{list_name}dict.dict" for list_name in LISTS}:
-            words |= read_list(content[base + first : base + last])
+        found[path.rpartition("/")[2]] = memoryview(content)[base + first :]
+    return found
+
+
+def find_lists(content: bytes) -> dict[str, int]:
+    """Return the words of all lists in a library or file of data of ICU, and their costs."""
+    words: dict[str, int] = {}
+    found = entries_of(content)
+    for name in (f"{list_name}dict.dict" for list_name in LISTS):
+        words |= read_list(bytes(found[name][:MOST_BYTES]))
     return words
 
 

@@ -54,8 +54,9 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
     max_documents     an n-gram that more documents of different text have is common, as those of licences: it and its
                       words decide nothing, unless a document has 80 % of all n-grams of the item. 0: none is common; at
                       most 1,000
-    compare           the text that is cut into words. `visible`: in lower case, without invisible characters, each
-                      punctuation character and sign (P*, S*) as a space; `lowercase`: `text.lower()`; `exact`: the
+    compare           the text that is cut into words. `visible`: in the form NFKC and lower case, without invisible
+                      characters, each punctuation character and sign (P*, S*) as a space, letters that look the same as
+                      one; `lowercase`: `text.lower()`; `exact`: the
                       text unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
     words             what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
     answer_column     column of the evaluation texts with the answer of an item; "": they have none
@@ -92,7 +93,7 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
     )
 
     # 2: digits count, signs do not; a document is judged item by item. 3: common n-grams decide nothing
-    # 4: where words end by `scripts` and `table`
+    # 4: letters that look the same, where words end by `scripts` and `table`
     revision: ClassVar[int] = 4
 
     evaluation_files: tuple[str | FilesInput, ...]

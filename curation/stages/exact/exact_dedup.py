@@ -16,7 +16,7 @@ import pyarrow as pa
 from curation.arrays import positions_of
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import counted
-from curation.kernels.rewrite import RewriteSteps
+from curation.kernels.rewrite import VISIBLE, RewriteSteps
 from curation.reading.source_files import RESERVED
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import index_phases
@@ -59,10 +59,19 @@ from curation.stages.exact.exact_index import HASHES, find_equal, open_exact_ind
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.system.sealed import read_sealed, write_sealed
 
-COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True, whitespace="strip")}
+COMPARISONS = {
+    "exact": RewriteSteps(),
+    "lowercase": RewriteSteps(lowercase=True, whitespace="strip"),
+    "visible": VISIBLE._replace(whitespace="collapse"),
+}
 URL = "url"  # a comparison of columns
 
-COMPARED = {"exact": "unchanged", "lowercase": "stripped and in lower case", URL: "as canonical URLs"}
+COMPARED = {
+    "exact": "unchanged",
+    "lowercase": "stripped and in lower case",
+    "visible": "as eyes do: in lower case, without punctuation, signs and invisible characters",
+    URL: "as canonical URLs",
+}
 TRACKING_NAME = "tracking"
 REASON, INDEX_REASON = "exact_duplicate", "exact_duplicate_of_index"
 HASH = "murmur3_x64_128"
@@ -74,7 +83,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     max_characters   number of characters (code points) of the text compared, from the start; 0: all
     compare          `exact`: compare the text after earlier stages, or the column, unchanged; `lowercase`:
-                     `text.strip().lower()`; `url`: a column as canonical URLs
+                     `text.strip().lower()`; `visible`: as in `decontaminate`, with one space for each run of white
+                     space; `url`: a column as canonical URLs
     index            folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents
                      with the text or key of one in it are removed first, with the reason `exact_duplicate_of_index`;
                      "" for none
@@ -174,7 +184,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return {self.copies_column: "int64"} if self.copies_column else {}
 
     def kernels(self) -> tuple[str, ...]:
-        return ("hashes", "leaders", *(("rewrite",) if self.compare == "lowercase" else ()))
+        return ("hashes", "leaders", *(("rewrite",) if self.compare in ("lowercase", "visible") else ()))
 
     def check(self, inputs: Sequence[str]) -> None:
         """RecipeError for an index that is missing or has other settings."""

@@ -14,6 +14,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
+from curation.kernels.rewrite import VISIBLE_VERSION
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import Compared, index_phases
 from curation.stages.corpus.keep_orders import (
@@ -133,7 +134,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     index: str = ""
 
     indexes: ClassVar[bool] = True
-    revision: ClassVar[int] = 3  # 2: groups of more than 16 are divided by keys before any comparison; 3: words
+    # 2: groups of more than 16 are divided by keys before any comparison; 3: `visible`, words
+    revision: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         check_words(self.words)
@@ -244,6 +246,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         chosen = {name: getattr(self, name) for name in names}
         if divides(self.words):  # an index of an earlier version has no such key
             chosen |= {"words": self.words, "words_version": WORDS_VERSION}
+        if self.compare == "visible":
+            chosen["compare_version"] = VISIBLE_VERSION
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 
     def open_index(self) -> SavedIndex:

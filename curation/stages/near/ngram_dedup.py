@@ -70,7 +70,7 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     words: str = ""
     max_memory_bytes: int = 8_000_000_000
 
-    revision: ClassVar[int] = 3  # 2: documents without n-grams are kept; 3: words
+    revision: ClassVar[int] = 3  # 2: documents without n-grams are kept; 3: `visible`, words
 
     def __post_init__(self) -> None:
         check_words(self.words)

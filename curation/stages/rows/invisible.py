@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rewrite: {invisible: remove}`: which invisible characters a text can lose, on the host of both engines.
 
-They are those that `compare: visible` ignores (`tables.INVISIBLE`), but control characters, which `control` deletes,
-and format characters that fonts draw. Characters that shape their neighbours stay:
+They are those that `compare: visible` ignores, but control characters, which `control` deletes, and format characters
+that fonts draw. Characters that shape their neighbours stay:
 
     U+200C, U+200D           beside a letter or mark of a script of SHAPED (Unicode, UAX #31, section 2.3)
     U+200D, U+FE0E, U+FE0F   in sequences of emoji (UTS #51), and the tags of flags
@@ -19,15 +19,23 @@ import numpy as np
 import pyarrow as pa
 
 from curation.kernels import tables
+from curation.kernels.look_alikes import TATWEEL, load_look_alikes
 from curation.stages.rows.text_edits import edit_each
 
-# Format characters that are drawn, such as the end of a verse, or that lay out hieroglyphs and annotations.
+# Characters that are drawn, such as the end of a verse, or that lay out hieroglyphs and annotations.
 DRAWN = (
+    ord(TATWEEL),
     *range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, *range(0xFFF9, 0xFFFC), 0x110BD, 0x110CD,
     *range(0x13430, 0x13440),
 )  # fmt: skip
 # Scripts whose letters join, or form conjuncts.
-SHAPED = ["Adlam", "Arabic", "Balinese", "Bengali", "Brahmi", "Chakma", "Chorasmian", "Devanagari", "Grantha", "Gujarati", "Gurmukhi", "Hanifi_Rohingya", "Javanese", "Kaithi", "Kannada", "Kharoshthi", "Khmer", "Malayalam", "Mandaic", "Manichaean", "Meetei_Mayek", "Modi", "Mongolian", "Myanmar", "Newa", "Nko", "Old_Uyghur", "Oriya", "Phags_Pa", "Psalter_Pahlavi", "Saurashtra", "Sharada", "Siddham", "Sinhala", "Sogdian", "Sundanese", "Syloti_Nagri", "Syriac", "Tai_Tham", "Takri", "Tamil", "Telugu", "Tibetan", "Tirhuta"]
+SHAPED = (
+    "Adlam", "Arabic", "Balinese", "Bengali", "Brahmi", "Chakma", "Chorasmian", "Devanagari", "Grantha", "Gujarati",
+    "Gurmukhi", "Hanifi_Rohingya", "Javanese", "Kaithi", "Kannada", "Kharoshthi", "Khmer", "Malayalam", "Mandaic",
+    "Manichaean", "Meetei_Mayek", "Modi", "Mongolian", "Myanmar", "Newa", "Nko", "Old_Uyghur", "Oriya", "Phags_Pa",
+    "Psalter_Pahlavi", "Saurashtra", "Sharada", "Siddham", "Sinhala", "Sogdian", "Sundanese", "Syloti_Nagri",
+    "Syriac", "Tai_Tham", "Takri", "Tamil", "Telugu", "Tibetan", "Tirhuta",
+)  # fmt: skip
 FIRST_SIGN = 0xA9  # of emoji; signs before it, such as +, are none
 EMOJI_MARKS = "\u203c\u2049\u3030\u303d"  # emoji that are punctuation
 
@@ -41,7 +49,7 @@ def remove_invisible(texts: pa.Array) -> pa.Array:
 @cache
 def _patterns() -> tuple[str, re.Pattern[str]]:
     """RE2 for texts with an invisible character, and the pattern of these, in which `kept` are those that stay."""
-    unicode = tables.load_tables()
+    unicode = load_look_alikes()
     points = np.arange(0x110000)
     records = unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
     flags, scripts = unicode.flags[records], unicode.script[records]
