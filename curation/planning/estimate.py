@@ -227,7 +227,8 @@ def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
             entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
             entry.groups = _groups(sampled)
         if sampled.unlabelled:
-            entry.unlabelled = unlabelled_line(sampled.documents_in, sampled.unlabelled, sampled.lost)
+            kept = sampled.unlabelled - sum(sampled.lost.values())
+            entry.unlabelled = unlabelled_line(sampled.documents_in, sampled.unlabelled, kept, sampled.lost)
         estimates.append(entry)
     return estimates
 

@@ -69,12 +69,18 @@ def largest(removed: Mapping[str, Counter[Reason]]) -> dict[str, dict[str, Any]]
 
 def report_unlabelled(
     stages: Sequence[Stage], counts: Sequence[StageCount], lines: Sequence[list[str]],
-    removed: Mapping[tuple[str, str], int],
+    parts: Sequence[Mapping[str, Any]], removed: Mapping[tuple[str, str], int],
 ) -> list[str]:  # fmt: skip
-    """Add the line on documents without a label to those of the last `language` stage, and return its warning."""
+    """Add the line on documents without a label to those of the last `language` stage, and return its warning.
+
+    parts    the records of the written parts; with copies, if `mix` repeats documents
+    removed  stage and reason -> removed documents without a label; empty without `removed: text`
+    """
     for stage, count, own in reversed([*zip(stages, counts, lines, strict=True)]):
         if isinstance(stage, Language):
             number = count.details.get(UNLABELLED, 0)
-            own += [unlabelled_line(count.documents_in, number, removed)] if number else []
+            written = sum(part.get("languages", {}).get(UNLABELLED, 0) for part in parts)
+            kept = number - sum(removed.values()) if removed else min(number, written)
+            own += [unlabelled_line(count.documents_in, number, kept, removed)] if number else []
             return unlabelled_warning(stage, count.name, count.documents_in, number)
     return []

@@ -87,7 +87,7 @@ def build(
         digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
     digests |= form_digests(forms, folder)
     shown = [[*own, *before_and_after(count, tokens)] for own, count in zip(lines, stages, strict=True)]
-    unlabelled = report_unlabelled(plan.recipe.stages, stages, shown, output_records["unlabelled"])
+    unlabelled = report_unlabelled(plan.recipe.stages, stages, shown, parts, output_records["unlabelled"])
     rejected = folder / "rejected.jsonl"
     content = {
         "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),

@@ -45,10 +45,8 @@ DUPLICATE_CHARACTERS, MAX_DUPLICATE_CHARACTERS = ("duplicate_line_characters", "
 STOP_WORDS, PUNCTUATED = "stop_words", "too_few_punctuated_lines"
 UNKNOWN = "und"  # of ISO 639-3: the group of documents whose language is not known
 SENTENCE_ENDS = "too_few_sentence_ends"
-MIN_ENDS, MIN_ENDS_OF_UNKNOWN = (
-    0.02,
-    0.01,
-)  # sentences of 50 words, where stop words speak against the label, and of 100
+# Shares of words: sentences of 50 words where stop words speak against the label, and of 100 without a label.
+MIN_ENDS, MIN_ENDS_OF_UNKNOWN = 0.02, 0.01
 # Marks that end a sentence, of all scripts, as in datatrove 0.10.1: code points, hexadecimal.
 END_MARKS = """
 21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6

@@ -83,5 +83,8 @@ def test_a_run_and_a_plan_count_documents_without_a_label(tmp_path: Path):
     assert report["values"]["most_removed"]["none"] == {
         "stage": "judge", "reason": "too_few_sentence_ends", "documents": 3,
     }  # fmt: skip
+    short = recipe_of(path, stages=stages, output={"formats": [], "removed": "ids"})
+    lines = run(short, tmp_path / "short", engine="cpu", progress=False).report["stages"][1]["lines"]
+    assert lines[-1] == f"{start} 8 of them are kept, 4 removed"
     warning = "language: 100% of the documents have no label, because no language has a probability of at least 0.99."
     assert [sum(each.startswith(warning) for each in own) for own in (planned.warnings, report["warnings"])] == [1, 1]

@@ -159,18 +159,16 @@ def language_column(stages: Sequence[Stage]) -> str:
     return next((stage.column for stage in reversed(stages) if isinstance(stage, Language)), "")
 
 
-def unlabelled_line(documents: float, unlabelled: float, removed: Mapping[tuple[str, str], float]) -> str:
-    """Return the line on the documents without a label among those that the stage has read: how many later stages
-    keep, and how many they remove by each reason. `removed`: stage and reason -> documents."""
-    gone = sum(removed.values())
+def unlabelled_line(documents: float, unlabelled: float, kept: float, removed: Mapping[tuple[str, str], float]) -> str:
+    """Return the line on the documents without a label among those that the stage has read: how many the run keeps, and
+    how many it removes by each reason. `removed`: stage and reason -> documents; empty if not known."""
     start = f"{unlabelled:,.0f} of {documents:,.0f} documents ({unlabelled / documents:.0%}) have no label"
-    line = f"{start}; {unlabelled - gone:,.0f} of them are kept"
     ranked = sorted(removed.items(), key=lambda pair: (-pair[1], pair[0]))
     reasons = [f"{stage} ({reason}) {number:,.0f}" for (stage, reason), number in ranked[:SHOWN_REASONS]]
-    reasons += [f"other reasons {sum(number for _, number in ranked[SHOWN_REASONS:]):,.0f}"] * (
-        len(ranked) > len(reasons)
-    )
-    return f"{line}, {gone:,.0f} removed: {', '.join(reasons)}" if reasons else line
+    if rest := sum(number for _, number in ranked[SHOWN_REASONS:]):
+        reasons.append(f"other reasons {rest:,.0f}")
+    gone = f", {unlabelled - kept:,.0f} removed" if kept < unlabelled else ""
+    return f"{start}; {kept:,.0f} of them are kept{gone}{': ' * bool(reasons)}{', '.join(reasons)}"
 
 
 def unlabelled_warning(stage: Language, name: str, documents: float, unlabelled: float) -> list[str]:
