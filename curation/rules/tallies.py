@@ -12,6 +12,7 @@ import numpy as np
 
 from curation.rules.grammar import Rule
 
+CELLS = 1 << 18  # values that are tallied at once, of all rules together: 2 MB in each of a few arrays
 SHARES = 100  # bins of equal width from 0 to 1
 STEPS_BITS = 2  # 2**2 bins for each factor of two
 SHIFT = 52 - STEPS_BITS  # of the bits of a float64
@@ -81,6 +82,11 @@ class Tallies:
 
     def add(self, measures: Mapping[str, np.ndarray]) -> None:
         """Add documents: name -> int64, one per document, for every measure in the rules."""
+        documents, step = len(next(iter(measures.values()))), max(CELLS // max(len(self.rules), 1), 1)
+        for start in range(0, documents, step):
+            self._add_block({name: values[start : start + step] for name, values in measures.items()})
+
+    def _add_block(self, measures: Mapping[str, np.ndarray]) -> None:
         floats = {name: values.astype(np.float64) for name, values in measures.items()}
         below = {rule.ratio[1]: np.maximum(floats[rule.ratio[1]], 1.0) for rule in self.rules if rule.ratio}
         values = np.empty((len(self.rules), len(next(iter(floats.values())))))
