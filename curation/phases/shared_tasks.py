@@ -116,7 +116,7 @@ def read_together(
     tables: list[pa.Table] = []
 
     def frame() -> Frame:
-        table = pa.concat_tables(tables).combine_chunks()
+        table = pa.concat_tables(tables)
         tables.clear()
         found = engine.from_arrow(table)
         notes.add_lengths(pc.binary_length(table.column(TEXT)).to_numpy())

@@ -433,7 +433,8 @@ def _like(mean: Survey, kind: FileKind, by_input: Sequence[bool]) -> Survey:
     _add(found, msgspec.structs.replace(mean, losses=Losses(), documents_seen=[]), share, 1)
     found.documents, found.text_bytes = kind.documents, kind.text_bytes
     for stage, is_input in zip(found.stages, by_input, strict=True):
-        stage.groups = {kind.input: sum(stage.groups.values())} if is_input else stage.groups
+        if is_input:
+            stage.groups = {kind.input: sum(stage.groups.values())} if share else {}
     return found
 
 

@@ -24,7 +24,7 @@ STAGES = [WORDS, "line_dedup", SHORT[2], "exact_dedup"]
 OUTPUT = {
     "formats": [], "removed": "text", "measures": True, "raw": "jsonl", "cleaned": "jsonl", "part_documents": 4,
 }  # fmt: skip
-MIX = {"kind": "mix", "weights": {f"n{number}": 1 + number % 3 for number in range(MANY) if number != 7}}
+MIX = {"kind": "mix", "weights": {f"n{number}": 1 + number % 3 for number in range(MANY) if number not in (4, 7)}}
 SPLIT = {"split": {"sentences": 2}}
 
 
