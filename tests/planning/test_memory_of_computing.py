@@ -16,7 +16,7 @@ from curation.rules.tallies import Tallies
 from tests.planning.memory_shapes import Shape, assert_bounded
 
 LONG = 16_000_000
-SHORT_WORDS = "".join(random.Random(1).choices("abcdefghijklmnop ", k=LONG // 2))
+WORDS = "".join(random.Random(1).choices("abcdefghijklmnop ", k=4000)).split()
 
 
 def written(folder: Path, texts: Any, stages: Any = (), **settings: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def written(folder: Path, texts: Any, stages: Any = (), **settings: Any) -> dict
 
 def with_own_tokenizer(folder: Path, *, kind: str, name: str) -> dict[str, Any]:
     """A recipe for one document of a million words that the tokenizer has no tokens for."""
-    words = [" ".join(random.Random(seed).choices(SHORT_WORDS[:4000].split(), k=60)) for seed in range(200)]
+    words = [" ".join(random.Random(seed).choices(WORDS, k=60)) for seed in range(200)]
     training = folder / "training.jsonl"
     training.write_text("".join(json.dumps({"text": text}) + "\n" for text in words))
     output = folder / "tok" / name
@@ -37,23 +37,27 @@ def with_own_tokenizer(folder: Path, *, kind: str, name: str) -> dict[str, Any]:
 
 
 def with_rules(folder: Path) -> dict[str, Any]:
-    rules = [{"words": {"max": 1_000_000 + number}, "reason": f"r{number}"} for number in range(300)]
+    rules = [{"measure": "words", "max": 1_000_000 + number, "reason": f"r{number}"} for number in range(300)]
     texts = (f"a{number % 9}" for number in range(400_000))
     return written(folder, texts, [{"kind": "filter", "rules": rules}])
 
 
-def redpajama(folder: Path) -> dict[str, Any]:
-    return written(folder, [SHORT_WORDS * 2], [{"kind": "measure", "measures": MEASURED}])
+def with_repetition(folder: Path) -> dict[str, Any]:
+    """The costly rules of `datajuicer_redpajama`, with bounds that keep the document."""
+    rules = [
+        {"measure": name, "max": 1e9} for name in ("repeated_10character_characters", "duplicate_10gram_characters")
+    ]
+    text = " ".join(random.Random(1).choices("abcdefghij", k=LONG // 2))
+    return written(folder, [text], [{"kind": "filter", "rules": rules}])
 
 
-MEASURED = ["repeated_10character_characters", "words", "duplicate_10gram_characters"]
 SHAPES = {
     "own bpe": Shape(partial(with_own_tokenizer, kind="bpe", name="tokenizer.json"), 1, LONG),
     "own unigram": Shape(partial(with_own_tokenizer, kind="unigram", name="tokenizer.json"), 1, LONG),
     "own model": Shape(partial(with_own_tokenizer, kind="bpe", name="tokenizer.model"), 1, LONG),
     "own model, whole": Shape(partial(with_own_tokenizer, kind="unigram", name="tokenizer.model"), 1, LONG, 100),
     "300 rules": Shape(with_rules, 400_000, 2),
-    "repeated strings": Shape(redpajama, 1, LONG),
+    "one-letter words": Shape(with_repetition, 1, LONG),
 }
 
 
