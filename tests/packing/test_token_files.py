@@ -84,9 +84,10 @@ def stopped(tmp_path, monkeypatch):
         return write(plan, job, number)
 
     monkeypatch.setattr(write_phase, "SHARED_DOCUMENTS", 1)  # a task per part
-    with monkeypatch.context() as patch, pytest.raises(KeyError):
+    with monkeypatch.context() as patch:
         patch.setattr(phases, "write_output_parts", fail)
-        runner.run(recipe, tmp_path / "out", workers=1)
+        with pytest.raises(KeyError):
+            runner.run(recipe, tmp_path / "out", workers=1)
     return recipe
 
 
