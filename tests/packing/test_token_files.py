@@ -83,10 +83,11 @@ def stopped(tmp_path, monkeypatch):
             raise KeyError("a fault")
         return write(plan, job, number)
 
-    monkeypatch.setattr(phases, "write_output_parts", fail)
-    with pytest.raises(KeyError):
-        runner.run(recipe, tmp_path / "out", workers=1)
-    monkeypatch.undo()
+    monkeypatch.setattr(write_phase, "SHARED_DOCUMENTS", 1)  # a task per part
+    with monkeypatch.context() as patch:
+        patch.setattr(phases, "write_output_parts", fail)
+        with pytest.raises(KeyError):
+            runner.run(recipe, tmp_path / "out", workers=1)
     return recipe
 
 

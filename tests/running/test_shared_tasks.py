@@ -72,8 +72,8 @@ def counted_run(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch, *
 @pytest.mark.parametrize(
     ("count", "each", "stages"),
     [(FEW, {"copies": 2}, SHORT), pytest.param(MANY, {}, STAGES, marks=pytest.mark.slow("many inputs share tasks")),
-     pytest.param(MANY, {}, [WORDS, MIX], marks=pytest.mark.slow("inputs that are mixed share tasks")),
-     pytest.param(MANY, SPLIT, STAGES, marks=pytest.mark.slow("inputs of parts share tasks"))],
+     pytest.param(MANY, {}, [WORDS, MIX], marks=pytest.mark.slow("many inputs share tasks")),
+     pytest.param(MANY, SPLIT, STAGES, marks=pytest.mark.slow("many inputs share tasks"))],
 )  # fmt: skip
 def test_inputs_that_share_tasks_write_what_they_write_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, each: dict[str, Any], stages: list[Any]
