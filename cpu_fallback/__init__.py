@@ -27,6 +27,7 @@ from cpu_fallback.text import (
     signatures,
     split_words,
     spread_bytes,
+    spread_windows,
 )
 from cpu_fallback.tokens import tokenize
 from cpu_fallback.units import join_units, split_units
