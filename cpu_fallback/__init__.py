@@ -66,6 +66,7 @@ __all__ = [
     "split_units",
     "split_words",
     "spread_bytes",
+    "spread_windows",
     "to_arrow",
     "tokenize",
     "window_records",
