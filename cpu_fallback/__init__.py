@@ -27,6 +27,7 @@ from cpu_fallback.text import (
     signatures,
     split_words,
     spread_bytes,
+    spread_windows,
 )
 from cpu_fallback.tokens import tokenize
 from cpu_fallback.units import join_units, split_units
@@ -65,6 +66,7 @@ __all__ = [
     "split_units",
     "split_words",
     "spread_bytes",
+    "spread_windows",
     "to_arrow",
     "tokenize",
     "window_records",

@@ -13,10 +13,11 @@ from cpu_fallback.vector_scan import scan_document
 from cpu_fallback.vector_shingles import shingle_hashes
 from cpu_fallback.vector_tables import count_distinct_words, count_duplicate_lines, count_ngrams
 from curation.kernels.cache import kernel
+from curation.kernels.fasttext import is_space, window_of
 from curation.kernels.hashing import combine64, murmur3_x64_128
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
-from curation.kernels.utf8 import decode, prefix_end
+from curation.kernels.utf8 import byte_at, decode, prefix_end
 from curation.kernels.word_breaks import divides, find_divided
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
@@ -96,6 +97,26 @@ def hash_rows(data, offsets, valid, max_characters, out):
         start = offsets[row]
         end = prefix_end(data, start, offsets[row + 1], max_characters) if valid[row] else start
         out[row, 0], out[row, 1] = murmur3_x64_128(data, start, end)
+
+
+@kernel
+def copy_windows(data, offsets, valid, windows, max_characters, out, ends):
+    """Write the windows of each text to `out` with a space after each; a text of up to `max_characters` whole."""
+    o = 0
+    for row in range(len(valid)):
+        first, end = offsets[row], offsets[row + 1] if valid[row] else offsets[row]
+        while first < end and is_space(byte_at(data, first)):
+            first += 1
+        is_long = prefix_end(data, first, end, max_characters) < end
+        for window in range(windows if is_long else 1):
+            i, stop = first, end
+            if is_long:
+                i, stop = window_of(data, first, end, window, windows, max_characters)
+            out[o : o + stop - i] = data[i:stop]
+            o += stop - i
+            out[o] = 0x20
+            o += 1
+        ends[row + 1] = o
 
 
 @kernel

@@ -147,6 +147,15 @@ def spread_bytes(text: pd.Series, count: int) -> np.ndarray:
     return np.where(lengths[:, None] > 0, data.take(places, mode="clip"), 0).astype(np.uint8)
 
 
+def spread_windows(text: pd.Series, windows: int, max_characters: int) -> pd.Series:
+    data, offsets, nulls = buffers_of(text)
+    valid = np.ones(len(text), bool) if nulls is None else nulls
+    most = int(np.minimum(np.diff(offsets), 4 * max_characters).sum())  # a character has at most four bytes
+    out, ends = np.empty(most + windows * len(text), np.uint8), np.zeros(len(text) + 1, np.int64)
+    kernels.copy_windows(data, offsets, valid, windows, max_characters, out, ends)
+    return series_of(out[: ends[-1]], ends, text.index, nulls, text.name)
+
+
 def classify(text: pd.Series, model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
     data, offsets, nulls = buffers_of(text)
     valid = np.ones(len(text), bool) if nulls is None else nulls

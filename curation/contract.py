@@ -189,6 +189,14 @@ class Engine(Protocol):
         the first `max_characters` code points (0: all)."""
         ...
 
+    def spread_windows(self, text: Text, windows: int, max_characters: int) -> Text:
+        """Return of each text `windows` windows of `max_characters` // `windows` code points, with a space after each.
+
+        Leading ASCII white space and NUL do not count. The rest is cut into `windows` parts of equal size in bytes; a
+        window starts in the middle of its part, after the token that began before, if that ends in the window. A text
+        of up to `max_characters` is returned whole. Nulls stay nulls."""
+        ...
+
     def classify(self, text: Text, model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the most probable label of the first `max_characters` code points (0: all) from the first token.
 
@@ -336,8 +344,8 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "parquet": ("parquet_file",),
     "text": (
-        "rewrite", "split_words", "measure", "byte_lengths", "spread_bytes", "hash_text", "classify", "score_text",
-        "signatures", "band_keys", "shingles", "ngram_hits",
+        "rewrite", "split_words", "measure", "byte_lengths", "spread_bytes", "hash_text", "spread_windows", "classify",
+        "score_text", "signatures", "band_keys", "shingles", "ngram_hits",
     ),
     "units": ("split_units", "join_units"),
     "tokens": ("tokenize",),

@@ -158,6 +158,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     for unit in UNITS:
         yield f"split_units, join_units of {unit}s", partial(_units, engine, frame, unit)
     yield "hash_text", lambda: [engine.hash_text(text), engine.hash_text(text, 100)]
+    yield "spread_windows", lambda: [engine.hash_text(engine.spread_windows(text, 5, 100))]
     for model in _language_model():
         yield "classify", partial(_labels, engine, text, model)
     yield "score_text", lambda: [engine.score_text(text, tiny_model())]

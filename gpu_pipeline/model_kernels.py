@@ -21,7 +21,7 @@ import numpy as np
 
 from curation.kernels import fasttext as ft
 from curation.kernels import language_model as lm
-from curation.kernels.utf8 import byte_at
+from curation.kernels.utf8 import byte_at, prefix_end
 from curation.kernels.words import HIGH_BITS, mark_range
 from gpu_pipeline import kernels
 from gpu_pipeline.items import at, bits_below, block_at
@@ -91,6 +91,41 @@ def find_prefixes(offsets, origin, starts, ranks, firsts, tokens, token_ranks, f
         wanted = firsts[row] + spaces + max_characters
         if wanted < firsts[row + 1]:
             ends[row] = place_of_item(wanted, first, last, origin, starts, ranks)
+
+
+@cuda.jit(cache=True)
+def find_windows(
+    data, offsets, ends, origin, tokens, token_ranks, first_tokens, windows, max_characters, starts, sizes
+):
+    """One thread per window: where it starts, and its size with the space after it. A text of up to `max_characters`
+    is its first window; document k has the tokens from first_tokens[k]."""
+    k = cuda.grid(1)
+    if k < starts.size:
+        row, window = k // windows, k % windows
+        first, end = offsets[row], ends[row]
+        if first < end and first_tokens[row] < first_tokens[row + 1]:
+            first = place_of_item(first_tokens[row], first, offsets[row + 1], origin, tokens, token_ranks)
+        else:
+            first = end
+        start, stop = np.int64(first), np.int64(end)
+        if prefix_end(data, first, end, max_characters) < end:
+            start, stop = ft.window_of(data, first, end, window, windows, max_characters)
+        elif window:
+            stop = start - 1
+        starts[k], sizes[k] = start, stop - start + 1
+
+
+@cuda.jit(cache=True)
+def copy_windows(data, starts, places, out):
+    """One warp per window: its bytes and a space go to out[places[k]:places[k + 1]]."""
+    lane, k = cuda.grid(1) % LANES, cuda.grid(1) // LANES
+    while k < starts.size:
+        shift, last = starts[k] - places[k], places[k + 1] - 1
+        o = places[k] + lane
+        while o <= last:
+            out[at(o)] = data[at(o + shift)] if o < last else 0x20
+            o += LANES
+        k += cuda.gridsize(1) // LANES
 
 
 # fastText
@@ -456,6 +491,8 @@ def _signatures():
     return {
         mark_tokens: (u8, u64, number, flag, u8, u8),
         find_prefixes: (i64, number, u32, i64, i64, u32, i64, i64, number, i64),
+        find_windows: (u8, i64, i64, number, u32, i64, i64, number, number, i64, i64),
+        copy_windows: (u8, i64, i64, u8),
         look_up_tokens: (
             u8, number, u32, u64, i64, i64, i64, *pieces, number, *dictionary, i64, i32, u32, i32, mask, scratch, i64,
         ),
@@ -505,6 +542,18 @@ def prefix_ends(data, blocks, offsets, ends, max_characters: int, properties):
         arguments = offsets, items.origin, items.starts, items.ranks, items.row_starts, *of_tokens, max_characters, ends
         kernels.launch(find_prefixes, ends.size, *arguments)
     return ends
+
+
+def spread_windows(data, blocks, offsets, ends, windows: int, max_characters: int):
+    """(The windows of all documents, where those of each start, and the end of the last)."""
+    tokens = find_tokens(data, blocks, offsets, True)
+    starts, sizes = (kernels.empty(offsets, np.int64, windows * ends.size) for _ in range(2))
+    of_tokens = tokens.origin, tokens.starts, tokens.ranks, tokens.row_starts
+    kernels.launch(find_windows, starts.size, data, offsets, ends, *of_tokens, windows, max_characters, starts, sizes)
+    places = kernels.starts_of(sizes)
+    out = kernels.empty(data, np.uint8, int(places[-1]))
+    kernels.launch(copy_windows, starts.size * LANES, data, starts, places, out)
+    return out, places[::windows]
 
 
 def places_of(items: kernels.Items, offsets):

@@ -62,6 +62,11 @@ def classifier_bytes(offsets: np.ndarray, model: Classifier) -> np.ndarray:
     return offsets * (MASK_BYTES + TOKEN_BYTES // 2 + 1) + rows
 
 
+def window_bytes(offsets: np.ndarray, windows: int) -> np.ndarray:
+    """The scratch and the windows of the documents before each one."""
+    return offsets * (MASK_BYTES + 1) + np.arange(offsets.size) * (25 * windows)
+
+
 def language_model_bytes(offsets: np.ndarray, model: LanguageModel) -> np.ndarray:
     word_bytes = SENTENCE_WORD_BYTES + 4 * (len(model.counts) - 1)
     return offsets * (MASK_BYTES + (TOKEN_BYTES + 3 * word_bytes) // 2 + 1)
@@ -139,6 +144,14 @@ def _add_token_ngrams(tokens: _Tokens, model: Model, sums: _Sums) -> None:
     pieces = _pieces(firsts, lasts, parts.TOKEN_PIECE)
     arguments = codes, firsts, lasts, *pieces, model.end_code, model.tables[0], model.tables[4], *sums
     _launch_warps(parts.add_token_ngrams, pieces, *arguments)
+
+
+def spread_batch(
+    data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, windows: int, max_characters: int
+) -> tuple[cp.ndarray, cp.ndarray]:
+    """(Windows of all documents, where those of each start, and the end of the last)."""
+    ends = cp.where(valid, offsets[1:], offsets[:-1])
+    return parts.spread_windows(data, eight_byte_blocks(data), offsets, ends, windows, max_characters)
 
 
 def classify_batch(

@@ -236,6 +236,24 @@ def spread_bytes(text: "cudf.Series", count: int) -> np.ndarray:
 
 
 @on_device()
+def spread_windows(text: "cudf.Series", windows: int, max_characters: int) -> "cudf.Series":
+    if len(text) == 0:
+        return text
+    column, sizes = load_column(text, NO_LIMIT), cp.zeros(len(text), np.int64)
+    outputs: list[cp.ndarray] = []
+
+    def run(first: int, last: int) -> None:
+        documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
+        out, starts = models.spread_batch(*documents, windows, max_characters)
+        sizes[first:last] = starts[1:] - starts[:-1]
+        outputs.append(out)
+
+    in_batches(models.window_bytes(cp.asnumpy(column.offsets), windows), column.bytes, run)
+    out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
+    return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name)
+
+
+@on_device()
 def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
     column, on_device = load_column(text, NO_LIMIT), models.device_classifier(model)
     label, score, unknown = np.empty(len(text), np.int32), np.empty(len(text), np.int64), np.zeros(len(text), bool)

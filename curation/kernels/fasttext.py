@@ -31,7 +31,7 @@ import numpy as np
 
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import load64
-from curation.kernels.utf8 import byte_at
+from curation.kernels.utf8 import byte_at, prefix_end
 
 # Positions in `settings` (int64).
 NUM_WORDS, MIN_CHARACTERS, MAX_CHARACTERS, BUCKETS, WORD_NGRAMS = 0, 1, 2, 3, 4
@@ -106,6 +106,21 @@ def fill_slots(word_bytes, word_ends, slots):
 def is_space(byte):
     """fastText's white space: space, TAB, LF, VT, FF, CR, NUL."""
     return byte == 0x20 or 0x09 <= byte <= 0x0D or byte == 0
+
+
+@kernel
+def window_of(data, first, end, window, windows, max_characters):
+    """(start, end) of one of the windows of data[first:end]: max_characters // windows characters from the middle of
+    the part number `window` of `windows` parts of equal size, without the rest of a token that began before the window
+    and ends in it. No step depends on the size of the text."""
+    start = first + (end - first) * (2 * window + 1) // (2 * windows)
+    while start < end and byte_at(data, start) & 0xC0 == 0x80:
+        start += 1
+    stop = prefix_end(data, start, end, max_characters // windows)
+    i = start
+    while first < i < stop and not is_space(byte_at(data, i - 1)):
+        i += 1
+    return (i if i < stop else start), stop
 
 
 @kernel

@@ -203,7 +203,7 @@ def _language(engine: Engine) -> None:
     from curation.models.fasttext import load_classifier
 
     with contextlib.suppress(InputError):  # without the package of the model, no recipe can need the kernels
-        engine.classify(_text(engine), load_classifier(""), 2000)
+        engine.classify(engine.spread_windows(_text(engine), 2, 2000), load_classifier(""), 2000)
 
 
 def _language_model(engine: Engine) -> None:

@@ -42,6 +42,22 @@ def tokens_of(text: str) -> list[bytes]:
     return [*tokens[:end], b"</s>"]
 
 
+def windows_of(text: str, windows: int, max_characters: int) -> str:
+    """Windows from the middles of parts of equal size, each without the rest of a token that began before it."""
+    text = text.lstrip(SPACES)
+    if len(text) <= max_characters:
+        return f"{text} "
+    data, found = text.encode(), ""
+    for number in range(windows):
+        rest = data[len(data) * (2 * number + 1) // (2 * windows) :].decode("utf-8", "ignore")
+        before, window = text[: len(text) - len(rest)], rest[: max_characters // windows]
+        spaces = [k for k, character in enumerate(window[:-1]) if character in SPACES]
+        if spaces and before and before[-1] not in SPACES:
+            window = window[spaces[0] + 1 :]
+        found += f"{window} "
+    return found
+
+
 def character_ngrams(model: Model, token: bytes) -> list[int]:
     padded = f"<{token.decode()}>"
     found = []

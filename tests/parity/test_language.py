@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from curation.contract import TEXT
 from curation.errors import InputError
@@ -32,6 +33,7 @@ MODELS = {
     "wide": model_of(width=300),
     "one dimension": model_of(width=1, **TREE),
     "characters": model_of(buckets=1000, low=2, high=4, **TREE),
+    "wide characters": model_of(width=40, buckets=300, low=1, high=3),
     "single characters": model_of(buckets=97, low=1, high=1),
     "no least length": model_of(buckets=64, low=0, high=3),
     "one bucket": model_of(buckets=1, low=3, high=6, **TREE),
@@ -180,6 +182,52 @@ def test_prefixes_count_code_points(engine, load, max_characters):
     model = load(MODELS["characters"])
     shortened = [text.lstrip(reference.SPACES)[:max_characters] for text in texts]
     assert classified(engine, model, texts, max_characters) == classified(engine, model, shortened)
+
+
+def assert_spread(engine, texts: list[str | None], windows: int, max_characters: int) -> None:
+    found = engine.spread_windows(frame_of(engine, texts)[TEXT], windows, max_characters)
+    shown = engine.to_arrow(engine.with_columns(frame_of(engine, texts), {TEXT: found}))[TEXT].to_pylist()
+    expected = [None if text is None else reference.windows_of(text, windows, max_characters) for text in texts]
+    assert shown == expected
+
+
+@pytest.mark.parametrize(("windows", "max_characters"), [(2, 2), (2, 7), (3, 10), (5, 500), (40, 41)])
+def test_windows_are_spread_over_texts(engine, windows, max_characters):
+    texts = [f"{spaces}{text}" for text in NASTY if len(text) < 3000 for spaces in ("", reference.SPACES * 6)]
+    assert_spread(engine, [*texts, None], windows, max_characters)
+    assert_spread(engine, [], windows, max_characters)
+
+
+def test_windows_by_hand(engine):
+    """Four characters from the middles of `menu is here` and `there ends..`, without the rest of `is`; short texts are
+    whole."""
+    frame = frame_of(engine, ["menu is herethere ends..", " \nbbbb bbbb", "bbbbbbbbb"])
+    found = engine.spread_windows(frame[TEXT], 2, 9)
+    assert engine.to_arrow(engine.with_columns(frame, {TEXT: found}))[TEXT].to_pylist() == [
+        *("he ends ", "bbbb bbbb ", "bbbbbbbbb ")
+    ]
+
+
+@given(texts=document_lists(), windows=st.integers(2, 5), max_characters=st.integers(5, 30))
+def test_windows_of_generated_documents(engine, texts, windows, max_characters):
+    assert_spread(engine, texts, windows, max_characters)
+
+
+def test_known_words_change_no_bit(engine, load, monkeypatch):
+    """A table of 2 slots, words of every size up to one more than its keys, and again from a full table."""
+    monkeypatch.setattr("cpu_fallback.fasttext.SLOTS", 2)
+    words = [letter * size for size in range(1, 26) for letter in ("a", "é", "漢")] + [
+        "the",
+        "</s",
+        "__label__l1",
+        "of",
+    ]
+    texts = [" ".join(words[k:] + words[:k]) for k in range(0, len(words), 5)] * 2
+    for name in ("characters", "wide characters", "word pairs"):
+        model = load(MODELS[name])
+        expected = [reference.predict(MODELS[name], text) for text in texts]
+        for _ in range(2):
+            assert_alike(classified(engine, model, texts), expected)
 
 
 def test_nulls_are_empty_texts(engine, load):

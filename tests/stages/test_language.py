@@ -68,6 +68,15 @@ def test_only_the_first_characters_count(engine):
     assert applied(engine, [text], keep=["de"], max_characters=0)[0] == [0]
 
 
+def test_windows_see_past_a_menu_and_a_notice(engine):
+    """They decide if only the first characters count, and do not in five windows of as many characters."""
+    texts = [f"{before} {9 * text}" for before in (5 * ENGLISH, 5 * RUSSIAN) for text in (GERMAN, RUSSIAN)]
+    for windows, languages in ((1, ["en", "en", "ru", "ru"]), (5, ["de", "ru", "de", "ru"])):
+        stage = Language(max_characters=400, windows=windows)
+        assert stage.apply(engine, frame_of(engine, texts)).columns["language"].to_pylist() == languages
+    assert stage.explain() == ["keep all documents; classify 5 windows of 80 characters"]
+
+
 def test_documents_below_a_probability_have_no_label(engine):
     """They keep the probability, and their place if nothing is removed."""
     frame = frame_of(engine, [ENGLISH, VAGUE])
@@ -138,6 +147,9 @@ def test_a_run_reports_what_came(tmp_path):
         ("keep: [en], min_probability: .nan", "from 0 to 1"),
         ("label_probability: -0.1", "label_probability must be from 0 to 1, not -0.1"),
         ("keep: [en], max_characters: -1", "0 .all. or more"),
+        ("windows: 0", "windows must be from 1 to max_characters, which is 1000, not 0"),
+        ("max_characters: 4, windows: 5", "windows must be from 1 to max_characters, which is 4, not 5"),
+        ("max_characters: 0, windows: 5", "each window has max_characters / windows characters"),
         ("keep: [en], model: absent.bin", "no fastText model can be read at absent.bin"),
         ("keep: [en], minimum: 0.5", "unknown field"),
         ("min_probability: 0.5", "min_probability is 0.5, but without keep"),

