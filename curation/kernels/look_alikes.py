@@ -47,8 +47,8 @@ def load_look_alikes() -> tables.UnicodeTables:
     records = base.records[base.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
     flags, lower = base.flags[records], base.lower[records]
     target = points.copy()
-    for first, *others in f"{LETTERS} {SPELLINGS}".split():
-        target[[*map(ord, others)]] = ord(first)
+    for letters in f"{LETTERS} {SPELLINGS}".split():
+        target[[*map(ord, letters[1:])]] = ord(letters[0])
     lower += (target[points + lower] - points - lower).astype(np.int32)
     flags[[*map(ord, APOSTROPHES)]] |= tables.PUNCTUATION
     flags[[ord(TATWEEL), *KEPT_IGNORABLE]] |= tables.INVISIBLE
