@@ -10,6 +10,7 @@ group takes no second letter of a script. Letters that a Unicode form changes ar
 depends on its neighbours, and the soft sign, whose small letter is less like b than the capital of another one.
 """
 
+import importlib
 import struct
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,6 @@ from pathlib import Path
 import unicodedata2
 
 from curation.kernels import tables
-from tests.tools.make_word_lists import entries_of
 
 NAME = "confusables.cfu"
 COMMON = ((0x61, 0x7A), (0x3B1, 0x3C9), (0x430, 0x45F))  # small letters of Latin, Greek and Cyrillic
@@ -64,5 +64,7 @@ def groups_of(pairs: Iterator[tuple[str, str]]) -> list[str]:
 
 
 if __name__ == "__main__":
+    # mypy checks the tools under two names if one imports another
+    entries_of = importlib.import_module("tests.tools.make_word_lists").entries_of
     data = entries_of(Path(sys.argv[1]).read_bytes())[NAME]
     sys.stdout.write(" ".join(groups_of(pairs_of(data))) + "\n")
