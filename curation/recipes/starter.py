@@ -44,7 +44,7 @@ COMMENTS = {
     "words": "words of Chinese, Japanese, Thai, Lao, Khmer and Burmese end where a table of words says",
     "rewrite": "Unicode form; also markup: strip (tags), whitespace: collapse, lowercase: true",
     "language": "labels documents, if their language is clear; keep: [en, de] removes those in other languages",
-    "filter": "bounds and stop words by language; und: ends of sentences in place of stop words, where the language is not known",
+    "filter": "bounds and stop words by language; und: texts whose language is not known",
     "exact_dedup": "keeps the first of equal texts; compare: lowercase ignores case and outer white space",
     "fuzzy_dedup": f"near-duplicates; threshold: {FuzzyDedup().threshold} is Jaccard similarity; lower removes more",
     "tokenizer": "gpt2 is for English: others need fewer tokens in other languages. cl100k_base, o200k_base, a "
