@@ -62,7 +62,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     replace     list of `{matches: PATTERN, by: TEXT}`, one after the other; RE2, with groups as `\1`
 
     The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
-    stay nulls. A run removes a document whose text becomes larger than `max_document_bytes` of its input. Entities, mojibake, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
+    stay nulls. A run removes a document whose text becomes larger than `max_document_bytes` of its input. Entities,
+    mojibake, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
     ValueError if no option changes the text.
     """
 
