@@ -360,7 +360,7 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
         run = i
         count, i = read_run(data, i, end, kind, pages, classes, codes, kinds)
         if count > 1:
-            second, first = np.int64(kinds[count - 2]), np.int64(kinds[count - 1])
+            second, first = int(kinds[count - 2]), int(kinds[count - 1])
         cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
         for k in range(count):
             if k > 0 and ends[k]:

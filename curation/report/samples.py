@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import batches_of, load_mapped, seeded_hashes
+from curation.arrays import batches_by_size, batches_of, load_mapped, seeded_hashes
 from curation.contract import ID, ROW, TEXT
 from curation.phases.candidates import MAX_CHARACTERS, held, sample_of
 from curation.phases.corpus_phase import CENTROIDS
@@ -39,6 +39,7 @@ from curation.planning.lost_groups import (
 from curation.report.clusters import POINTS, cluster_map
 from curation.report.marks import Span, aligned_words, excerpt, removing_spans
 from curation.report.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
+from curation.run_folder.documents import ROW_GROUP_BYTES
 from curation.run_folder.masks import row_batches
 from curation.run_folder.partitions import Numbering, Partitions, open_partition
 from curation.stages.outcome import StageCount
@@ -178,12 +179,15 @@ class Sampler(NamedTuple):
         """The documents at rows of a segment, which are a sample of `total` documents."""
         numbers, positions = partitions.locate(np.sort(rows))
         for number in np.unique(numbers).tolist():
-            columns = self.numbering.slice_of(number, 0).columns
-            table = open_partition(partitions.path(number)).select([ROW, TEXT, *columns])
-            table = table.take(pa.array(positions[numbers == number]))
-            places = self.numbering.slices_of(number, table.column(ROW).to_numpy()).tolist()
-            for place, text, values in zip(places, *starts_of(table, columns), strict=True):
-                yield _sampled_one(self.numbering.slices[place], text, values, lost, total / len(rows))
+            columns, places = self.numbering.slice_of(number, 0).columns, pa.array(positions[numbers == number])
+            sizes = pc.fill_null(pc.binary_length(open_partition(partitions.path(number)).column(TEXT)), 0).take(places)
+            for batch in batches_by_size(np.cumsum(sizes.to_numpy()), ROW_GROUP_BYTES):
+                # Opened again: pages of a mapped file count as memory until it is closed.
+                table = open_partition(partitions.path(number)).select([ROW, TEXT, *columns])
+                table = table.take(places[batch.start : batch.stop])
+                slices = self.numbering.slices_of(number, table.column(ROW).to_numpy()).tolist()
+                for place, text, values in zip(slices, *starts_of(table, columns), strict=True):
+                    yield _sampled_one(self.numbering.slices[place], text, values, lost, total / len(rows))
 
     def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
         """The samples of documents that row stages removed, by stage and reason."""
