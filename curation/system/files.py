@@ -217,7 +217,6 @@ def prepare_output(path: Path, force: bool) -> Path:
     OutputError and OSError as of `check_new` and `check_writable`.
     """
     check_new(path, force)
-    sweep_dead(path)
     check_writable(path)
     return path
 
@@ -231,12 +230,14 @@ def _check_replaceable(path: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Write and remove a short file under the temporary name of `path`, or in the folder that will have its folder.
+    Files that killed commands left under such names are deleted first.
 
     OutputError if the system refuses that. OSError: a full disk, and errors that pass as it does (`PASSING`).
     """
     folder = next((parent for parent in path.parents if os.path.lexists(parent)), path.parent)
     temporary = folder / f"{path.name}.{_writer()}{TEMPORARY}"
     try:
+        sweep_dead(folder / path.name)
         temporary.write_bytes(b"\n")
     except OSError as error:
         error.filename = str(path)

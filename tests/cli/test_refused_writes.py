@@ -118,7 +118,8 @@ def refused(command_files: Path) -> Callable[[str, str], subprocess.CompletedPro
         return subprocess.run(
             ["unshare", "-rm", "bash", "-c", f'{refusal}\nexec $AS "{sys.executable}" -m curation {words}'],
             cwd=command_files, capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(Path.cwd()), "AS": ""},
+            # Python cuts the bytecode of modules that it writes at a limit of the file size.
+            env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PYTHONDONTWRITEBYTECODE": "1", "AS": ""},
         )  # fmt: skip
 
     return run
