@@ -41,7 +41,7 @@ from curation.report.marks import Span, aligned_words, excerpt, removing_spans
 from curation.report.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 from curation.run_folder.documents import ROW_GROUP_BYTES
 from curation.run_folder.masks import row_batches
-from curation.run_folder.partitions import Numbering, Partitions, open_partition
+from curation.run_folder.partitions import Numbering, Partitions, open_partition, rows_at
 from curation.stages.outcome import StageCount
 
 if TYPE_CHECKING:
@@ -179,14 +179,15 @@ class Sampler(NamedTuple):
         """The documents at rows of a segment, which are a sample of `total` documents."""
         numbers, positions = partitions.locate(np.sort(rows))
         for number in np.unique(numbers).tolist():
-            columns, places = self.numbering.slice_of(number, 0).columns, pa.array(positions[numbers == number])
-            sizes = pc.fill_null(pc.binary_length(open_partition(partitions.path(number)).column(TEXT)), 0).take(places)
-            for batch in batches_by_size(np.cumsum(sizes.to_numpy()), ROW_GROUP_BYTES):
-                # Opened again: pages of a mapped file count as memory until it is closed.
-                table = open_partition(partitions.path(number)).select([ROW, TEXT, *columns])
-                table = table.take(places[batch.start : batch.stop])
-                slices = self.numbering.slices_of(number, table.column(ROW).to_numpy()).tolist()
-                for place, text, values in zip(slices, *starts_of(table, columns), strict=True):
+            columns, places = self.numbering.slice_of(number, 0).columns, positions[numbers == number]
+            table = open_partition(partitions.path(number)).select([ROW, TEXT, *columns])
+            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).take(pa.array(places)).to_numpy()
+            schema = table.schema
+            del table  # pages of a mapped file count as memory until it is closed
+            for batch in batches_by_size(np.cumsum(sizes), ROW_GROUP_BYTES):
+                rows_of_batch = rows_at(partitions.path(number), places[batch], schema)
+                slices = self.numbering.slices_of(number, rows_of_batch.column(ROW).to_numpy()).tolist()
+                for place, text, values in zip(slices, *starts_of(rows_of_batch, columns), strict=True):
                     yield _sampled_one(self.numbering.slices[place], text, values, lost, total / len(rows))
 
     def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
