@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import batches_by_size, batches_of, load_mapped, seeded_hashes
+from curation.arrays import batches_of, load_mapped, seeded_hashes
 from curation.contract import ID, ROW, TEXT
 from curation.phases.candidates import MAX_CHARACTERS, held, sample_of
 from curation.phases.corpus_phase import CENTROIDS
@@ -39,7 +39,6 @@ from curation.planning.lost_groups import (
 from curation.report.clusters import POINTS, cluster_map
 from curation.report.marks import Span, aligned_words, excerpt, removing_spans
 from curation.report.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
-from curation.run_folder.documents import ROW_GROUP_BYTES
 from curation.run_folder.masks import row_batches
 from curation.run_folder.partitions import Numbering, Partitions, open_partition, rows_at
 from curation.stages.outcome import StageCount
@@ -54,6 +53,7 @@ SHOWN_WORDS = 400  # of each text of a pair
 CONTEXT = 12  # words of a pair before and after a difference
 MAX_COMPARED_BYTES = 1 << 20  # of two texts whose Jaccard similarity is computed
 SEED = 0
+SAMPLES_AT_ONCE = 32  # whole texts in memory, and in mapped pages until the file is closed
 
 
 class _Document(NamedTuple):
@@ -177,13 +177,11 @@ class Sampler(NamedTuple):
         numbers, positions = partitions.locate(np.sort(rows))
         for number in np.unique(numbers).tolist():
             columns, places = self.numbering.slices[number].columns, positions[numbers == number]
-            table = open_partition(partitions.path(number)).select([TEXT, *columns])
-            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).take(pa.array(places)).to_numpy()
-            schema = table.schema
-            del table  # pages of a mapped file count as memory until it is closed
-            for batch in batches_by_size(np.cumsum(sizes), ROW_GROUP_BYTES):
-                rows_of_batch = rows_at(partitions.path(number), places[batch], schema)
-                for text, values in zip(*starts_of(rows_of_batch, columns), strict=True):
+            path = partitions.path(number)
+            schema = open_partition(path).select([TEXT, *columns]).schema
+            for first in range(0, len(places), SAMPLES_AT_ONCE):
+                documents = rows_at(path, places[first : first + SAMPLES_AT_ONCE], schema)
+                for text, values in zip(*starts_of(documents, columns), strict=True):
                     yield self._sampled_one(number, text, values, lost, total / len(rows))
 
     def _sampled_one(
