@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import batches_of, load_mapped, seeded_hashes
+from curation.arrays import batches_by_size, batches_of, load_mapped, seeded_hashes
 from curation.contract import ID, ROW, TEXT
 from curation.phases.candidates import MAX_CHARACTERS, held, sample_of
 from curation.phases.corpus_phase import CENTROIDS
@@ -39,9 +39,10 @@ from curation.planning.lost_groups import (
 from curation.report.clusters import POINTS, cluster_map
 from curation.report.marks import Span, aligned_words, excerpt, removing_spans
 from curation.report.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
+from curation.run_folder.documents import ROW_GROUP_BYTES
 from curation.run_folder.masks import row_batches
 from curation.run_folder.partitions import Numbering, Partitions, open_partition, rows_at
-from curation.stages.outcome import StageCount
+from curation.stages.outcome import BYTES, StageCount
 
 if TYPE_CHECKING:
     from curation.phases.segment_state import SegmentState
@@ -53,7 +54,6 @@ SHOWN_WORDS = 400  # of each text of a pair
 CONTEXT = 12  # words of a pair before and after a difference
 MAX_COMPARED_BYTES = 1 << 20  # of two texts whose Jaccard similarity is computed
 SEED = 0
-SAMPLES_AT_ONCE = 32  # whole texts in memory, and in mapped pages until the file is closed
 
 
 class _Document(NamedTuple):
@@ -174,13 +174,15 @@ class Sampler(NamedTuple):
         self, partitions: Partitions, rows: np.ndarray, lost: tuple[str, str] | None, total: int
     ) -> Iterator[SampledDocument]:
         """The documents at rows of a segment, which are a sample of `total` documents."""
-        numbers, positions = partitions.locate(np.sort(rows))
+        rows = np.sort(rows)
+        numbers, positions = partitions.locate(rows)
         for number in np.unique(numbers).tolist():
-            columns, places = self.numbering.slices[number].columns, positions[numbers == number]
-            path = partitions.path(number)
+            own, columns, path = numbers == number, self.numbering.slices[number].columns, partitions.path(number)
+            sizes = np.empty(int(np.count_nonzero(own)), np.int64)
+            partitions.read_keys(number, BYTES, rows[own], sizes)
             schema = open_partition(path).select([TEXT, *columns]).schema
-            for first in range(0, len(places), SAMPLES_AT_ONCE):
-                documents = rows_at(path, places[first : first + SAMPLES_AT_ONCE], schema)
+            for batch in batches_by_size(np.cumsum(sizes), ROW_GROUP_BYTES):
+                documents = rows_at(path, positions[own][batch], schema)
                 for text, values in zip(*starts_of(documents, columns), strict=True):
                     yield self._sampled_one(number, text, values, lost, total / len(rows))
 
