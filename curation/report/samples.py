@@ -42,7 +42,7 @@ from curation.report.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has
 from curation.run_folder.documents import ROW_GROUP_BYTES
 from curation.run_folder.masks import row_batches
 from curation.run_folder.partitions import Numbering, Partitions, open_partition, rows_at
-from curation.stages.outcome import StageCount
+from curation.stages.outcome import BYTES, StageCount
 
 if TYPE_CHECKING:
     from curation.phases.segment_state import SegmentState
@@ -177,17 +177,17 @@ class Sampler(NamedTuple):
         self, partitions: Partitions, rows: np.ndarray, lost: tuple[str, str] | None, total: int
     ) -> Iterator[SampledDocument]:
         """The documents at rows of a segment, which are a sample of `total` documents."""
-        numbers, positions = partitions.locate(np.sort(rows))
+        rows = np.sort(rows)
+        numbers, positions = partitions.locate(rows)
         for number in np.unique(numbers).tolist():
-            columns, places = self.numbering.slice_of(number, 0).columns, positions[numbers == number]
-            table = open_partition(partitions.path(number)).select([ROW, TEXT, *columns])
-            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).take(pa.array(places)).to_numpy()
-            schema = table.schema
-            del table  # pages of a mapped file count as memory until it is closed
+            own, columns, path = numbers == number, self.numbering.slice_of(number, 0).columns, partitions.path(number)
+            sizes = np.empty(int(np.count_nonzero(own)), np.int64)
+            partitions.read_keys(number, BYTES, rows[own], sizes)
+            schema = open_partition(path).select([ROW, TEXT, *columns]).schema
             for batch in batches_by_size(np.cumsum(sizes), ROW_GROUP_BYTES):
-                rows_of_batch = rows_at(partitions.path(number), places[batch], schema)
-                slices = self.numbering.slices_of(number, rows_of_batch.column(ROW).to_numpy()).tolist()
-                for place, text, values in zip(slices, *starts_of(rows_of_batch, columns), strict=True):
+                documents = rows_at(path, positions[own][batch], schema)
+                places = self.numbering.slices_of(number, documents.column(ROW).to_numpy()).tolist()
+                for place, text, values in zip(places, *starts_of(documents, columns), strict=True):
                     yield _sampled_one(self.numbering.slices[place], text, values, lost, total / len(rows))
 
     def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
