@@ -62,7 +62,11 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
     `words` is one of WORDS, or "" for `spaces`."""
     if not divides(words):
         return text
-    parts, wanted = engine.split_words(text, words)
+    return with_parts(engine, text, *engine.split_words(text, words))
+
+
+def with_parts(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> Text:
+    """Return the texts, those that are `wanted` (bool) from `parts`."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else text
     merged = _merged(engine, text, parts, wanted).combine_chunks()

