@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import ID, TEXT, Engine, Frame, Text
+from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
@@ -29,12 +29,11 @@ from curation.rules.rule_lists import (
 )
 from curation.stages.base import Function, RowStage, Stage
 from curation.stages.outcome import Outcome, StageCount
-from curation.stages.rows import normalized
+from curation.stages.rows.normalized import COUNTS, Normalized, normalize
 from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, divides, kernels_of, split_column, with_parts
+from curation.stages.words import check_words, divides, kernels_of, merged, split_column, split_words
 
-Edited = tuple[Text, np.ndarray] | None  # the normalized texts of some rows, and a bool per row: whether it is one
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 
 
@@ -150,7 +149,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the number of matches of each of `patterns` in every row, int64."""
         found = self.patterns
-        columns = self._columns(engine, frame, tuple(found.values()))
+        columns = self._columns(engine, frame, tuple(found.values()), self._edited(engine, frame))
         return {name: rule.counts(columns).astype(np.int64) for name, rule in found.items()}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -173,39 +172,38 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         """Return these measures of the rows of a frame, int64."""
         return self._measured(engine, frame, names)[0]
 
-    def _measured(self, engine: Engine, frame: Frame, names: Sequence[str]) -> tuple[dict[str, np.ndarray], Edited]:
+    def _measured(self, engine: Engine, frame: Frame, names: Sequence[str]) -> tuple[dict[str, np.ndarray], Normalized]:
         """The measures, those of `normalized_measures` of the normalized texts; and these texts."""
         of_edited = self.normalized_measures
-        wanted = dict.fromkeys([*names, *(normalized.COUNTS if of_edited else ())])
+        wanted = dict.fromkeys([*names, *(COUNTS if of_edited else ())])
         measures = measured(engine, frame[TEXT], tuple(wanted), self.tokenizer, self.words)
-        rows = normalized.normalized_rows(measures) if of_edited else np.zeros(len(frame), bool)
-        if not rows.any():
-            return {name: measures[name] for name in names}, None
-        text = normalized.normalized_text(engine, frame[TEXT], rows)
-        shared = tuple(name for name in names if name in of_edited)
-        for name, values in measured(engine, text, shared, self.tokenizer, self.words).items():
-            measures[name][rows] = values
-        return {name: measures[name] for name in names}, (text, rows)
+        edited = normalize(engine, frame[TEXT], measures) if of_edited else None
+        if edited:
+            shared = [name for name in names if name in of_edited]
+            for name, values in measured(engine, edited[0], shared, self.tokenizer, self.words).items():
+                measures[name][edited[1]] = values
+        return {name: measures[name] for name in names}, edited
+
+    def _edited(self, engine: Engine, frame: Frame) -> Normalized:
+        return self._measured(engine, frame, ())[1]
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
         rules = expand_rules(self.rules)
-        return decide(rules, measures, len(frame), self._columns(engine, frame, rules))
+        return decide(rules, measures, len(frame), self._columns(engine, frame, rules, self._edited(engine, frame)))
 
     def _columns(
-        self, engine: Engine, frame: Frame, rules: Sequence[Rule], edited: Edited | bool = True
+        self, engine: Engine, frame: Frame, rules: Sequence[Rule], edited: Normalized
     ) -> dict[str, pa.ChunkedArray]:
-        """Return the columns that the rules need, on the host: also texts divided into words for lists, and `edited`
-        ones, the normalized texts of some rows. Default: they are found here."""
+        """Return the columns that the rules need, on the host: also texts divided into words for lists, and normalized
+        texts."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
             columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words)
-        if edited is True:
-            edited = self._measured(engine, frame, ())[1] if any(TEXT in rule.columns for rule in rules) else None
-        if edited:
-            text = with_parts(engine, frame[TEXT], *edited)
-            other = self._columns(engine, engine.with_columns(frame, {TEXT: text}), _normalized(rules), None)
-            columns |= {key: other[name] for name, key in NORMALIZED.items() if name in other}
+        for name, key in NORMALIZED.items():
+            if edited and name in columns:
+                text = edited[0] if name == TEXT else split_words(engine, edited[0], self.words)
+                columns[key] = merged(columns[name], engine.to_arrow(text.to_frame(TEXT)).column(TEXT), edited[1])
         return columns
 
     def warnings(self, count: StageCount) -> list[str]:

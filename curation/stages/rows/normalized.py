@@ -24,28 +24,44 @@ COUNTS = (
     "punctuation_characters", "uppercase_characters",
 )  # fmt: skip
 MIN_CAPITALS, MIN_CAPITAL_SHARE = 20, 0.5  # letters, and of all letters
-# Characters that are neither letters, numbers nor punctuation, of those that are not white space: vowel marks, as
-# scripts of two bytes per character have hardly any others. Texts that write no vowels have 0.01 or less.
-MIN_MARK_SHARE = 0.02
-MIN_BYTES, MAX_BYTES = 1.3, 2.0  # per character of such texts; those of India and South East Asia have more
+# Texts that can be Arabic or Hebrew with vowel marks: characters that are neither letters, numbers nor punctuation, of
+# those that are not white space, and bytes per character. Text without these marks seldom has so many, but code has.
+MIN_OTHER_SHARE = 0.02
+MIN_BYTES, MAX_BYTES = 1.3, 2.0  # scripts of India and South East Asia have more
 LOWER_CASE = RewriteSteps(lowercase=True)
 
 
-def normalized_rows(counts: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return whether each text, with these COUNTS, is to be normalized: bool."""
+Normalized = tuple[Text, np.ndarray] | None  # normalized texts, and a bool per text: whether it is one of them
+
+
+def is_in_capitals(counts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return whether at least half of the letters of each text, with these COUNTS, are capitals: bool."""
     letters, capitals = counts["alphabetic_characters"], counts["uppercase_characters"]
-    in_capitals = (capitals >= MIN_CAPITALS) & (capitals >= MIN_CAPITAL_SHARE * letters)
+    return (capitals >= MIN_CAPITALS) & (capitals >= MIN_CAPITAL_SHARE * letters)
+
+
+def may_have_marks(counts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return whether each text, with these COUNTS, can be Arabic or Hebrew with vowel marks: bool."""
     others = counts["word_characters"] - counts["alphanumeric_characters"] - counts["punctuation_characters"]
     size, characters = counts["bytes"], counts["characters"]
     two_bytes = (size >= MIN_BYTES * characters) & (size <= MAX_BYTES * characters)
-    return in_capitals | (two_bytes & (others > 0) & (others >= MIN_MARK_SHARE * counts["word_characters"]))
+    return two_bytes & (others > 0) & (others >= MIN_OTHER_SHARE * counts["word_characters"])
 
 
-def normalized_text(engine: Engine, text: Text, rows: np.ndarray) -> Text:
-    """Return the normalized texts of these rows (bool)."""
+def normalize(engine: Engine, text: Text, counts: Mapping[str, np.ndarray]) -> Normalized:
+    """Return the normalized texts of those in capitals, and of Arabic and Hebrew ones with vowel marks; None without
+    any. `counts` are their COUNTS."""
+    in_capitals = is_in_capitals(counts)
+    rows = in_capitals | may_have_marks(counts)
+    if not rows.any():
+        return None
     part = engine.to_arrow(engine.filter_rows(text.to_frame(TEXT), rows)).column(TEXT)
-    bare = engine.from_arrow(pa.table({TEXT: pc.replace_substring_regex(part, VOWEL_MARKS, "")}))[TEXT]
-    return engine.rewrite(bare, LOWER_CASE)[0]
+    bare = pc.replace_substring_regex(part, VOWEL_MARKS, "")
+    wanted = in_capitals[rows] | pc.not_equal(part, bare).fill_null(False).to_numpy()
+    rows[rows] = wanted
+    if not wanted.any():
+        return None
+    return engine.rewrite(engine.from_arrow(pa.table({TEXT: bare.filter(pa.array(wanted))}))[TEXT], LOWER_CASE)[0], rows
 
 
 def classify_normalized(
@@ -53,7 +69,6 @@ def classify_normalized(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what `Engine.classify` returns, of normalized texts."""
     label, score = engine.classify(text, model, max_characters)
-    rows = normalized_rows(engine.measure(text, COUNTS))
-    if rows.any():
-        label[rows], score[rows] = engine.classify(normalized_text(engine, text, rows), model, max_characters)
+    if found := normalize(engine, text, engine.measure(text, COUNTS)):
+        label[found[1]], score[found[1]] = engine.classify(found[0], model, max_characters)
     return label, score
