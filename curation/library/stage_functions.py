@@ -202,6 +202,7 @@ def language(
     label_probability: float = 0.0,
     model: str | os.PathLike[str] = "",
     max_characters: int = 1000,
+    normalize: bool = True,
     column: str = "language",
     text_column: str = "text",
 ) -> AnyFrame:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Normalized text in plain Python, straight from the definition in `curation.stages.rows.normalized`."""
 
+import regex
 import unicodedata2
 
 ARABIC_HEBREW = (range(0x0591, 0x05C8), range(0x0610, 0x0700), range(0x0897, 0x0900))
@@ -20,4 +21,5 @@ def normalized(text: str) -> str | None:
     size = len(text.encode()) / max(len(text), 1)
     bare = "".join(character for character in text if not is_vowel_mark(character))
     has_marks = 1.3 <= size <= 2 and others >= 0.02 * len(visible) and bare != text
-    return bare.lower() if has_marks or (capitals >= 20 and 2 * capitals >= letters) else None
+    in_capitals = capitals >= 20 and 2 * capitals >= letters and not regex.search(r"\p{Cherokee}", text)
+    return bare.lower() if has_marks or in_capitals else None

@@ -27,14 +27,18 @@ BARE = {
     HEBREW: "כל בני האדם נולדו בני חורין ושוים בערכם ובזכיותיהם.",
 }
 BURMESE, YORUBA = "လူတိုင်းသည် တူညီလွတ်လပ်သော ဂုဏ်သိက္ခာ", "Gbogbo ènìyàn ni a bí ní òmìnira; iyì àti ẹ̀tọ́ kọ̀ọ̀kan sì dọ́gba."
+CHEROKEE, GEORGIAN = "ᏂᎦᏓ ᎠᏂᏴᏫ ᏂᎨᎫᏓᎸᎾ ᎠᎴ ᎤᏂᏠᏱ ᎤᎾᏕᎿ ᏚᏳᎧᏛ ᎨᏒᎢ", "ყველა ადამიანი იბადება თავისუფალი"
 MEMBERS = {  # text -> the normalized one
     GERMAN.upper(): GERMAN.lower(),
+    GEORGIAN.upper(): GEORGIAN,
     f"{'A' * 20}{'b' * 20}": f"{'a' * 20}{'b' * 20}",
     f"{'A' * 20}{'b' * 21}": None,
     "A" * 19: None,
     ARABIC: BARE[ARABIC],
     HEBREW: BARE[HEBREW],
-    **dict.fromkeys([ENGLISH, RUSSIAN, BURMESE, YORUBA, *BARE.values(), f"`{RUSSIAN}` = $x + `{RUSSIAN}` < $y", ""]),
+    **dict.fromkeys(
+        [ENGLISH, RUSSIAN, BURMESE, YORUBA, CHEROKEE, *BARE.values(), f"`{RUSSIAN}` = $x + `{RUSSIAN}` < $y", ""]
+    ),
 }
 RULES = [{"set": "gopher_multilingual", "other": "und"}]
 ANY = dict.fromkeys(("duplicate_lines", *OF_NGRAMS), "off")

@@ -57,6 +57,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     model does not have, InputError for a model that cannot be used.
     """
 
+    revision: ClassVar[int] = 2  # 2: text in capitals, and Arabic and Hebrew with vowel marks
     function: ClassVar[Function] = Function(
         """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability`
         (float64).

@@ -28,6 +28,7 @@ MIN_CAPITALS, MIN_CAPITAL_SHARE = 20, 0.5  # letters, and of all letters
 # those that are not white space, and bytes per character. Text without these marks seldom has so many, but code has.
 MIN_OTHER_SHARE = 0.02
 MIN_BYTES, MAX_BYTES = 1.3, 2.0  # scripts of India and South East Asia have more
+CHEROKEE = r"\p{Cherokee}"  # written in letters that Unicode counts as capitals, and not in their lower case
 LOWER_CASE = RewriteSteps(lowercase=True)
 
 
@@ -57,11 +58,16 @@ def normalize(engine: Engine, text: Text, counts: Mapping[str, np.ndarray]) -> N
         return None
     part = engine.to_arrow(engine.filter_rows(text.to_frame(TEXT), rows)).column(TEXT)
     bare = pc.replace_substring_regex(part, VOWEL_MARKS, "")
-    wanted = in_capitals[rows] | pc.not_equal(part, bare).fill_null(False).to_numpy()
+    has_marks, is_cherokee = pc.not_equal(part, bare), pc.match_substring_regex(part, CHEROKEE)
+    wanted = in_capitals[rows] & ~_mask(is_cherokee) | _mask(has_marks)
     rows[rows] = wanted
     if not wanted.any():
         return None
     return engine.rewrite(engine.from_arrow(pa.table({TEXT: bare.filter(pa.array(wanted))}))[TEXT], LOWER_CASE)[0], rows
+
+
+def _mask(values: pa.ChunkedArray) -> np.ndarray:
+    return values.fill_null(False).to_numpy()
 
 
 def classify_normalized(
