@@ -96,14 +96,20 @@ def on_measures(stage: RowStage, frame: Frame, text_column: str) -> RowStage:
     measures, or some that the frame lacks."""
     if not isinstance(stage, Filter | Explain):
         return stage
-    wanted = (stage if isinstance(stage, Filter) else stage.filter).measures
-    if TOKENS in wanted or divides(stage.words):  # the frame's may be of another tokenizer, or other words
+    of_rules = stage if isinstance(stage, Filter) else stage.filter
+    wanted = of_rules.measures
+    if TOKENS in wanted or _of_other_text(of_rules):  # the frame's may be of another tokenizer
         return stage
     if not wanted or not {*wanted} <= {*_noted(frame, text_column)}:
         return stage
     if isinstance(stage, Explain):
         return Explain(rules=stage.rules, tokenizer=stage.tokenizer, measured=True)
     return _MeasuredFilter(rules=stage.rules, tokenizer=stage.tokenizer)
+
+
+def _of_other_text(stage: Filter) -> bool:
+    """Whether the stage measures divided or normalized texts."""
+    return divides(stage.words) or bool(stage.normalized_measures)
 
 
 def note_measures(frame: Frame, stage: Stage, text_column: str, changed: bool) -> None:
@@ -113,7 +119,7 @@ def note_measures(frame: Frame, stage: Stage, text_column: str, changed: bool) -
     names = _noted(frame, text_column)
     added = (*stage.writes(),) if isinstance(stage, MeasureStage) else ()
     added = stage.filter.measures if isinstance(stage, Explain) else added
-    if divides(getattr(stage, "words", "")):
+    if divides(getattr(stage, "words", "")) or (isinstance(stage, Explain) and _of_other_text(stage.filter)):
         added = ()
     known = [] if changed else [name for name in names if name not in stage.writes()]
     if {*known, *added} != {*names}:

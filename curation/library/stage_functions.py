@@ -203,6 +203,7 @@ def language(
     model: str | os.PathLike[str] = "",
     max_characters: int = 1000,
     windows: int = 1,
+    normalize: bool = True,
     column: str = "language",
     text_column: str = "text",
 ) -> AnyFrame:

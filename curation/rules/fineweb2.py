@@ -14,6 +14,7 @@ be wrong. So `gopher_multilingual`, which is not published elsewhere, also keeps
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +24,7 @@ from curation.measures import OF_NON_SYMBOLS
 from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups
+from curation.rules.languages import VOWEL_MARKS
 from curation.rules.listed import STOP_WORD, Listed
 
 COLUMN = "language"
@@ -86,7 +88,9 @@ def grouped_by_language(rules: Sequence[Rule], english: Sequence[Rule] = ()) -> 
             found.append(_punctuated(groups, rule))
         if rule.measure == STOP_WORDS:
             found.append(_stop_words(groups, rule, ends))
-    return (*found, *([_of_unknown(groups, ends)] if ends else []))
+    if ends is None:
+        return (*found,)
+    return tuple(structs.replace(rule, normalized=True) for rule in (*found, _of_unknown(groups, ends)))
 
 
 def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule, has_rule: bool) -> list[GroupedRule]:
@@ -106,9 +110,12 @@ def _stop_words(groups: Groups, english: Rule, instead: Rule | None) -> GroupedR
     """The number of different stop words, for other languages than English, whose words are a measure."""
     low, high = _no_bounds(groups)
     low[: groups.numbers[ENGLISH]] = english.min
-    lists = {
-        number: Listed(words=tuple(words), as_=STOP_WORD) for number, words in enumerate(configuration().stop_words)
-    }
+    words = [tuple(each) for each in configuration().stop_words]
+    if instead:  # the texts have no vowel marks then
+        words = [
+            tuple(dict.fromkeys([*each, *(re.sub(VOWEL_MARKS, "", word) or word for word in each)])) for each in words
+        ]
+    lists = {number: Listed(words=each, as_=STOP_WORD) for number, each in enumerate(words)}
     template = Rule(listed=lists[0], min_count=int(english.min), reason=english.name)
     return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists, instead=instead)
 

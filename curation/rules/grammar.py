@@ -36,6 +36,7 @@ from curation.rules.listed import OF_WORDS, STOP_WORD, Listed, check_listed, cou
 OFF = "off"
 # By `words`, the column in place of `text` for rules on words; no column has spaces in its name.
 DIVIDED = {words: f"text divided into words by {words}" for words in (SCRIPTS, TABLE)}
+NORMALIZED = {name: f"normalized {name}" for name in (TEXT, *DIVIDED.values())}
 OTHER, KEEP, REMOVE = (
     "other",
     "keep",

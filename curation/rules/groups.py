@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from curation.errors import RecipeError, counted, near_or_nothing
 from curation.records import TEXT
 from curation.rules.columns import has_kind
-from curation.rules.grammar import DIVIDED, KEEP, OTHER, REMOVE, Rule, divided_text
+from curation.rules.grammar import DIVIDED, KEEP, NORMALIZED, OTHER, REMOVE, Rule, divided_text
 from curation.rules.languages import near_language, parse_label, same_language
 from curation.rules.listed import STOP_WORD, Listed, count_stop_words
 
@@ -151,6 +151,7 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
     template  the rule of the first group that has it: its subject, reason and, if it has no bounds, its conditions
     low, high  float64, inclusive bounds by group, infinite where there is none
     member    bool, by group: whether it has the rule
+    normalized  whether it judges the normalized texts, where the columns have them (`curation.stages.rows.normalized`)
     """
 
     chooses: ClassVar[bool] = False  # whether the value of the column alone decides
@@ -160,6 +161,7 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
     low: np.ndarray
     high: np.ndarray
     member: np.ndarray
+    normalized: bool = False
 
     def __post_init__(self) -> None:
         """The template is checked."""
@@ -221,6 +223,7 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
     ) -> tuple[np.ndarray, np.ndarray]:
+        columns = self._judged(columns)
         numbers = self.groups.numbers_of(columns[self.groups.column])
         own = self.member[numbers]
         if not self.template.columns:
@@ -241,7 +244,13 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """As of any rule, in documents of groups with the rule; 0 in others."""
         own = self.member[self.groups.numbers_of(columns[self.groups.column])]
-        return np.where(own, self.template.counts(columns), 0.0)
+        return np.where(own, self.template.counts(self._judged(columns)), 0.0)
+
+    def _judged(self, columns: Mapping[str, pa.ChunkedArray]) -> Mapping[str, pa.ChunkedArray]:
+        """Return the columns with the texts that the rule judges."""
+        if not self.normalized:
+            return columns
+        return {**columns, **{name: columns[key] for name, key in NORMALIZED.items() if key in columns}}
 
     def broken_bounds(self, columns: Mapping[str, pa.ChunkedArray], values: np.ndarray) -> np.ndarray:
         """Return the bound of its group that each value breaks, float64; NaN for none."""
@@ -312,6 +321,7 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
     ) -> tuple[np.ndarray, np.ndarray]:
+        columns = self._judged(columns)
         column = columns[str(self.column)]
         self.template.check_type(column.type)
         values = self.counts(columns)
@@ -327,6 +337,7 @@ class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
         return values, breaks
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        columns = self._judged(columns)
         numbers = self.groups.numbers_of(columns[self.groups.column])
         numbers = np.where(self.member[numbers], numbers, NO_LIST)
         words, column = divided_text(columns) if self.counts_words else ("", columns[str(self.column)])

@@ -51,6 +51,12 @@ rmy_Latn ron_Latn san_Deva sat_Olck snd_Arab srp_Cyrl sus_Latn syl_Beng tam_Taml
 tuk_Latn uig_Arab urd_Arab uzn_Latn wal_Latn zsm_Latn
 """  # of languages that FineWeb-2 has in several scripts
 OTHER_SCRIPTS = {"Hans": "Hani", "Hant": "Hani", "Hira": "Jpan", "Kana": "Jpan", "Kore": "Hang"}
+# Points and accents of Hebrew; signs of honour, vowel marks and Koranic signs of Arabic: all of category Mn. For `re`
+# and RE2.
+VOWEL_MARKS = (
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
+    "\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0897-\u089f\u08ca-\u08e1\u08e3-\u08ff]+"
+)
 OF_WIKIPEDIA = {  # labels of lid.176 are codes of Wikipedia
     "als": "gsw_Latn",  # codespell:ignore als  # Alemannic; in ISO 639-3 it is Tosk Albanian
     "sh": "srp_Latn",

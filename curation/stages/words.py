@@ -78,16 +78,20 @@ def split_column(engine: Engine, text: Text, words: str) -> pa.ChunkedArray:
 
 def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
     """The texts, those that are `wanted` from `parts`."""
-    whole, split = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
+    return merged(*(engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts)), wanted)
+
+
+def merged(whole: pa.ChunkedArray, parts: pa.ChunkedArray, wanted: np.ndarray) -> pa.ChunkedArray:
+    """Return the values of `whole`, those `wanted` from `parts`. If these are few, the others are not copied."""
     if wanted.all() or not wanted.any():
-        return split if wanted.any() else whole
+        return parts if wanted.any() else whole
     rows = np.flatnonzero(wanted)
     if len(rows) > MOST_SLICES:
         places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
-        return pa.chunked_array([*whole.chunks, *split.chunks]).take(pa.array(places))
+        return pa.chunked_array([*whole.chunks, *parts.chunks]).take(pa.array(places))
     pieces, start = [], 0
     for number, row in enumerate(rows.tolist()):
-        pieces += [*whole.slice(start, row - start).chunks, *split.slice(number, 1).chunks]
+        pieces += [*whole.slice(start, row - start).chunks, *parts.slice(number, 1).chunks]
         start = row + 1
     return pa.chunked_array([*pieces, *whole.slice(start).chunks], whole.type)
 

@@ -172,10 +172,16 @@ def _language(settings: Settings) -> Part:
     if isinstance(named := settings.values.get("model_path"), str):
         differs += f", such as {shown(named)}"
     if language:
-        stage = {"kind": "language", "keep": [str(language).lower()], "min_probability": bound, "max_characters": 0}
+        stage = {
+            "kind": "language",
+            "normalize": False,
+            "keep": [str(language).lower()],
+            "min_probability": bound,
+            "max_characters": 0,
+        }
         return Part((stage,), differs=differs)
     rules = ({"column": "language_probability", "min": bound},) if bound > 0 else ()
-    return Part(({"kind": "language", "max_characters": 0}, *rules), differs=differs)
+    return Part(({"kind": "language", "normalize": False, "max_characters": 0}, *rules), differs=differs)
 
 
 def _quality(settings: Settings) -> Part:

@@ -144,9 +144,11 @@ def _listed(name: str, min_default: float, max_default: float) -> Translator:
 def _language(settings: Settings) -> Part:
     languages, bound = texts(settings, "lang", ""), settings.number("min_score", 0.8) or 0
     if kept := [name for name in languages if name]:
-        return Part(({"kind": "language", "keep": kept, "min_probability": bound, "max_characters": 0},))
+        return Part(
+            ({"kind": "language", "normalize": False, "keep": kept, "min_probability": bound, "max_characters": 0},)
+        )
     rules = ({"column": "language_probability", "min": bound},) if bound > 0 else ()
-    return Part(({"kind": "language", "max_characters": 0}, *rules))
+    return Part(({"kind": "language", "normalize": False, "max_characters": 0}, *rules))
 
 
 def _perplexity(settings: Settings) -> Part:

@@ -294,7 +294,7 @@ def _language(settings: Settings) -> Part:
     backend = settings.choice("backend", "ft176", "glotlid", default="ft176")
     model = "GlotLID's model.bin" if backend == "glotlid" else "lid.176.bin"
     differs = f"the model is lid.176.ftz; --set stages.language.model=FILE takes {model}"
-    stage: dict[str, Any] = {"kind": "language", "max_characters": 0}
+    stage: dict[str, Any] = {"kind": "language", "normalize": False, "max_characters": 0}
     if settings.get("label_only", False) or (not languages and bound <= 0):
         return Part((stage,), differs=differs)
     if languages:

@@ -195,7 +195,7 @@ def _of_c4(name: str, bound: float | None, sign: str) -> Part | None:
 def _of_language(name: str, bound: float | None, sign: str) -> Part | None:
     if not ENGLISH.search(name) or ">" not in sign:
         return None
-    stage = {"kind": "language", "keep": ["en"], "min_probability": bound, "max_characters": 0}
+    stage = {"kind": "language", "normalize": False, "keep": ["en"], "min_probability": bound, "max_characters": 0}
     return Part((stage,), differs="the model is lid.176.ftz; --set stages.language.model=FILE takes another one")
 
 
@@ -315,7 +315,7 @@ TAGGERS: dict[str, Translator] = {
     "tokenizer_repetitions_v2r2": nearest(REPEATED),
 }
 TAGGERS |= {
-    name: always({"kind": "language", "max_characters": 0}, differs="of documents, by lid.176.ftz")
+    name: always({"kind": "language", "normalize": False, "max_characters": 0}, differs="of documents, by lid.176.ftz")
     for name in ("ft_lang_id_doc_v1", "ft_lang_id_en_doc_v2", "cld2_en_doc_v2", "cld2_doc_v2", "cld3_en_doc_v2")
 }
 TAGGERS |= {

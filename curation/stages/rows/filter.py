@@ -16,8 +16,8 @@ from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
-from curation.rules.grammar import DIVIDED
-from curation.rules.groups import groups_in
+from curation.rules.grammar import DIVIDED, NORMALIZED
+from curation.rules.groups import GroupedRule, groups_in
 from curation.rules.rule_lists import (
     check_lists,
     list_files,
@@ -29,9 +29,10 @@ from curation.rules.rule_lists import (
 )
 from curation.stages.base import Function, RowStage, Stage
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.normalized import COUNTS, Normalized, normalize
 from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, divides, kernels_of, split_column
+from curation.stages.words import check_words, divides, kernels_of, merged, split_column, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 
@@ -47,7 +48,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     measures as an empty text.
     """
 
-    # 2: where words end by `scripts` and `table`; gopher_multilingual judges by the ends of sentences without a label
+    # 2: where words end by `scripts` and `table`; gopher_multilingual judges by the ends of sentences without a label,
+    # and normalized texts
     revision: ClassVar[int] = 2
     function: ClassVar[Function] = Function(
         """Return the rows that break none of `rules`.
@@ -81,7 +83,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def kernels(self) -> tuple[str, ...]:
         scripts = ("scripts",) if divides(self.words) and self.measures else ()
-        return ("measures", *scripts, *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
+        edits = ("rewrite",) if self.normalized_measures else ()
+        return ("measures", *scripts, *edits, *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
 
     def files(self) -> dict[str, str]:
         return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
@@ -124,6 +127,12 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return tuple(dict.fromkeys(name for rule in expand_rules(self.rules) for name in rule.measures))
 
     @property
+    def normalized_measures(self) -> tuple[str, ...]:
+        """The names of the measures of normalized texts: those of `gopher_multilingual`."""
+        rules = _normalized(expand_rules(self.rules))
+        return tuple(dict.fromkeys(name for rule in rules for name in rule.measures))
+
+    @property
     def patterns(self) -> dict[str, Rule]:
         """The rules on a regular expression or a list, by the column of its count: the reason, which then ends in
         `_matches` or `_listed`, and a number from 2 on for further rules of the same reason."""
@@ -140,19 +149,19 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the number of matches of each of `patterns` in every row, int64."""
         found = self.patterns
-        columns = self._columns(engine, frame, tuple(found.values()))
+        columns = self._columns(engine, frame, tuple(found.values()), self._edited(engine, frame))
         return {name: rule.counts(columns).astype(np.int64) for name, rule in found.items()}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
         counted = () if not names else OF_WORDS if divides(self.words) else COUNTED
-        measures = self.measure(engine, frame, tuple(dict.fromkeys([*counted, *names])))
+        measures, edited = self._measured(engine, frame, tuple(dict.fromkeys([*counted, *names])))
         if divides(self.words):
             details = count_unlisted(engine, frame, measures) if names else {}
         else:
             details = {name: int(measures[name].sum()) for name in counted}
         rules = expand_rules(self.rules)
-        columns = self._columns(engine, frame, rules)
+        columns = self._columns(engine, frame, rules, edited)
         verdict = decide(rules, measures, len(frame), columns)
         groups = tuple(groups.numbers_of(columns[groups.column]) for groups in groups_in(rules))
         shown = rules if groups else self.rules_on_measures()
@@ -161,22 +170,49 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def measure(self, engine: Engine, frame: Frame, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return these measures of the rows of a frame, int64."""
-        return measured(engine, frame[TEXT], names, self.tokenizer, self.words)
+        return self._measured(engine, frame, names)[0]
+
+    def _measured(self, engine: Engine, frame: Frame, names: Sequence[str]) -> tuple[dict[str, np.ndarray], Normalized]:
+        """The measures, those of `normalized_measures` of the normalized texts; and these texts."""
+        of_edited = self.normalized_measures
+        wanted = dict.fromkeys([*names, *(COUNTS if of_edited else ())])
+        measures = measured(engine, frame[TEXT], tuple(wanted), self.tokenizer, self.words)
+        edited = normalize(engine, frame[TEXT], measures) if of_edited else None
+        if edited:
+            shared = [name for name in names if name in of_edited]
+            for name, values in measured(engine, edited[0], shared, self.tokenizer, self.words).items():
+                measures[name][edited[1]] = values
+        return {name: measures[name] for name in names}, edited
+
+    def _edited(self, engine: Engine, frame: Frame) -> Normalized:
+        return self._measured(engine, frame, ())[1]
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
         rules = expand_rules(self.rules)
-        return decide(rules, measures, len(frame), self._columns(engine, frame, rules))
+        return decide(rules, measures, len(frame), self._columns(engine, frame, rules, self._edited(engine, frame)))
 
-    def _columns(self, engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
-        """Return the columns that the rules need, on the host, and the texts divided into words for lists."""
+    def _columns(
+        self, engine: Engine, frame: Frame, rules: Sequence[Rule], edited: Normalized
+    ) -> dict[str, pa.ChunkedArray]:
+        """Return the columns that the rules need, on the host: also texts divided into words for lists, and normalized
+        texts."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
             columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words)
+        for name, key in NORMALIZED.items():
+            if edited and name in columns:
+                text = edited[0] if name == TEXT else split_words(engine, edited[0], self.words)
+                columns[key] = merged(columns[name], engine.to_arrow(text.to_frame(TEXT)).column(TEXT), edited[1])
         return columns
 
     def warnings(self, count: StageCount) -> list[str]:
         return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules), self.words)]
+
+
+def _normalized(rules: Sequence[Rule]) -> list[Rule]:
+    """Return the rules that judge normalized texts."""
+    return [rule for rule in rules if isinstance(rule, GroupedRule) and rule.normalized]
 
 
 def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:

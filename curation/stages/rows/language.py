@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import TEXT, Engine, Frame, Text
 from curation.errors import nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
@@ -21,6 +21,7 @@ from curation.rules.decide import Verdict
 from curation.rules.languages import matching
 from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.normalized import classify_normalized
 
 ANY = "any"  # language
 REASONS = ("language", "language_probability")
@@ -46,6 +47,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                        the start do not count; 0: all; line ends count as spaces
     windows            windows of equal size, spread over the text, that the `max_characters` come from: a menu or a
                        notice at the start does not decide; 1: the start of the text
+    normalize          whether text in capitals is classified in lower case, and Arabic and Hebrew without vowel marks;
+                       `false` classifies text as it is, as published recipes do
     column             name of the column in `documents/` for the most probable language (string, null without a label);
                        `<column>_probability` has its probability (float64). If two stages share a `column`, the later
                        one overwrites it
@@ -55,6 +58,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     model does not have, InputError for a model that cannot be used.
     """
 
+    revision: ClassVar[int] = 2  # 2: text in capitals, and Arabic and Hebrew with vowel marks
     function: ClassVar[Function] = Function(
         """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability`
         (float64).
@@ -75,6 +79,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     model: str = ""
     max_characters: int = 1000
     windows: int = 1
+    normalize: bool = True
     column: str = "language"
 
     def __post_init__(self) -> None:
@@ -104,7 +109,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         return labels_of(self.keep, self.model, "keep")
 
     def kernels(self) -> tuple[str, ...]:
-        return ("language",)
+        return ("language", "measures", "rewrite") if self.normalize else ("language",)
 
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
@@ -114,10 +119,14 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         model = load_classifier(self.model)
-        text, max_characters = frame[TEXT], self.max_characters
-        if self.windows > 1:
-            text, max_characters = engine.spread_windows(text, self.windows, max_characters), 0
-        label, score = engine.classify(text, model, max_characters)
+
+        def classify(text: Text) -> tuple[np.ndarray, np.ndarray]:
+            if self.windows == 1:
+                return engine.classify(text, model, self.max_characters)
+            return engine.classify(engine.spread_windows(text, self.windows, self.max_characters), model, 0)
+
+        text = frame[TEXT]
+        label, score = classify_normalized(engine, text, classify) if self.normalize else classify(text)
         probability = score / SCORE_UNITS
         label = np.where(probability < self.label_probability, -1, label)
         names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
