@@ -3,8 +3,8 @@
 
 import base64
 import ipaddress
-import re
 import random
+import re
 from typing import Any
 
 import pandas as pd
