@@ -313,7 +313,7 @@ def names_host(text: str, start: int, end: int) -> bool:
     for place in range(start, end):
         piece = text[place:end].lower()
         first = at(text, place - 1).lower()
-        if piece.startswith(("addr", "mask", "listen", "bind(", "forwarded")):
+        if piece.startswith(("addr", "mask", "listen", "bind(", "forwarded", "received")):
             return True
         if piece.startswith("connect") and not piece.startswith("connector"):
             return True
@@ -354,7 +354,7 @@ def is_of_a_host(text: str, start: int, end: int) -> bool:
     return (
         names_host(text, line, start)
         or any(not is_small(numbers) for numbers in quads(text[:start], near) + quads(text[: end + 48], end))
-        or bool(re.match(r":\d|/\d\d?(?!\d)|[\"'],\x20?\d{2,5}\b", far, re.ASCII))
+        or bool(re.match(r":\d|/\d\d?(?!\d)|[\"'],\x20?\d{1,5}\b", far, re.ASCII))
         or bool(re.match(r" +(port|netmask|mask|via|dev)\b| - \S+ \[", far, re.ASCII))
     )
 

@@ -47,13 +47,13 @@ SMALL = 31  # numbers of versions are up to 31, with at most one exception; so a
 NEAR = 48  # characters
 # Words for a host before a match in its line; a port, a prefix length or the fields of a log after it.
 HOST = re.compile(
-    r"(?<![a-z])ip(?:s|v[46])?(?![a-z])|addr|(?<!g)host|mask|connect(?!or)|listen|bind\(|forwarded|server[ ]?[:=(\"']"
+    r"(?<![a-z])ip(?:s|v[46])?(?![a-z])|addr|(?<!g)host|mask|connect(?!or)|listen|bind\(|forwarded|received"
     r"|(?<![a-z])(?:cidr|client|dns|gateway|inet|nameserver|peer|ping|proxy|remote|resolver|socket|subnet|telnet)"
-    r"|(?<![a-z])ssh[ ]|//\Z|::(?:ffff:)?\Z|\.[a-z]{2,}\.?[ ]?[(\[]+\Z",
+    r"|server[ ]?[:=(\"']|(?<![a-z])ssh[ ]|//\Z|::(?:ffff:)?\Z|\.[a-z]{2,}\.?[ ]?[(\[]+\Z",
     re.ASCII | re.IGNORECASE,
 )
 HOST_AFTER = re.compile(
-    r":\d|/\d\d?(?!\d)|[\"'],[ ]?\d{2,5}\b|[ ]+(?:port|netmask|mask|via|dev)\b|[ ]-[ ]\S+[ ]\[", re.ASCII
+    r":\d|/\d\d?(?!\d)|[\"'],[ ]?\d{1,5}\b|[ ]+(?:port|netmask|mask|via|dev)\b|[ ]-[ ]\S+[ ]\[", re.ASCII
 )
 
 
