@@ -83,7 +83,7 @@ def redact(
     replacement: str = "[REDACTED]_{type}",
     entities: str | Sequence[str] = (),
     model: str | os.PathLike[str] = "",
-    private: str = "replace",
+    private: str = "keep",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with personal data in its text replaced.
@@ -108,6 +108,8 @@ def measure(
     *,
     listed_words: str | Sequence[str] = "",
     personal_data: str | Sequence[str] = (),
+    patterns: str = "checked",
+    private: str = "keep",
     script: bool = False,
     script_shares: str | Sequence[str] = (),
     tokenizer: str = "",

@@ -111,7 +111,7 @@ def fineweb(texts: Sequence[str], language: Language) -> Outcome:
     _filter(chain, "fineweb", rules.fineweb)
     drop_near_duplicates(chain, "fuzzy_dedup", 5, 0.75, _folded)
     for kind in ("EMAIL", "IP_ADDRESS"):
-        chain.change(lambda text, kind=kind: redaction.redact_type(text, kind, f"[REDACTED]_{kind}", private=False)[0])
+        chain.change(lambda text, kind=kind: redaction.redact_type(text, kind, f"[REDACTED]_{kind}", context=False)[0])
     return chain.outcome()
 
 

@@ -6,8 +6,48 @@ import ipaddress
 import re
 import string
 from collections.abc import Callable
+from pathlib import Path
 
+from curation.stages.rows import redact as redact_stage
+from curation.stages.rows.private_addresses import is_private
+
+LIST = Path(redact_stage.__file__).with_name("top_level_domains.txt").read_text()
+TOP_LEVEL_DOMAINS = {name for line in LIST.splitlines() if line[0] != "#" for name in line.split()}
 LETTERS, DIGITS = string.ascii_letters, string.digits
+NUMBER_WORDS = (
+    *(
+        "version",
+        "release",
+        "revision",
+        "firmware",
+        "section",
+        "chapter",
+        "identifier",
+        "chrome",
+        "edg",
+        "edge",
+        "firefox",
+    ),
+    *("ver", "oid", "opr"),
+)
+NOT_LETTERS = ("", "s", "v4", "v6")
+HOST_WORDS = (
+    *(
+        "cidr",
+        "client",
+        "dns",
+        "gateway",
+        "inet",
+        "nameserver",
+        "peer",
+        "ping",
+        "proxy",
+        "remote",
+        "resolver",
+        "socket",
+    ),
+    *("ssh ", "subnet", "telnet"),
+)
 ALNUM = LETTERS + DIGITS
 WORD = ALNUM + "_"
 TWO_DIGITS = (
@@ -216,6 +256,110 @@ ALPHABETS = {  # what it can hold
     "SSN": DIGITS + "-",
     "PHONE": DIGITS + "+() .-/",
 }
+
+
+def followed_by(text: str, end: int, *starts: str) -> bool:
+    return text[end:].startswith(starts)
+
+
+def is_in_mail(text: str, start: int, end: int) -> bool:
+    local, domain = text[start:end].split("@")
+    if local == "git" and followed_by(text, end, ":", "/"):
+        return False
+    before = text[:start].lower()
+    if domain.startswith("[") or before.endswith("mailto:") or (before.endswith("<") and followed_by(text, end, ">")):
+        return True
+    for word in ("from", "to", "cc", "bcc", "reply-to", "sender", "email", "e-mail", "mail"):
+        for spaces in (":", " :", ": ", " : "):
+            header = before.removesuffix(word + spaces)
+            if header != before and not re.search(r"\w\Z", header):
+                return True
+    labels = domain.split(".")
+    for label in labels[1:]:
+        for common in ("com", "edu", "gov", "net", "org"):
+            if label.lower().startswith(common) and not ("a" <= label[3:4] <= "z"):
+                return True
+    name = labels[-1]
+    known = name.lower() in TOP_LEVEL_DOMAINS or name.lower().startswith("xn--")
+    is_version = labels[0].lower().removeprefix("v").isdigit() and labels[1][0] in DIGITS
+    return (
+        known
+        and name in (name.lower(), name.upper())
+        and not is_version
+        and local not in ("this", "super", "return", "break", "continue")
+        and not followed_by(text, end, "(", "[", "$", "<-", " <-")
+        and not (followed_by(text, end, "_") and at(text, end + 1) in WORD)
+    )
+
+
+def is_small(numbers: list[int]) -> bool:
+    same = numbers[0] > 1 and numbers == numbers[:1] * 4
+    return numbers[0] < 32 and len([number for number in numbers if number > 31]) < 2 and not same
+
+
+def quads(text: str, start: int) -> list[list[int]]:
+    """Four numbers with dots, from a place on."""
+    found = []
+    for match in re.finditer(r"[\w.]+", text, re.ASCII):
+        piece = match[0].rstrip(".")
+        numbers = piece.split(".")
+        if match.start() >= start and len(numbers) == 4 and all(re.fullmatch("[0-9]{1,3}", n) for n in numbers):
+            found.append([int(number) for number in numbers])
+    return found
+
+
+def names_host(text: str, start: int, end: int) -> bool:
+    """Whether a word for a host is there."""
+    for place in range(start, end):
+        piece = text[place:end].lower()
+        first = at(text, place - 1).lower()
+        if piece.startswith(("addr", "mask", "listen", "bind(", "forwarded", "received")):
+            return True
+        if piece.startswith("connect") and not piece.startswith("connector"):
+            return True
+        if (piece.startswith("host") and first != "g") or re.match(r"server ?[:=(\"']", piece):
+            return True
+        if not "a" <= first <= "z":
+            if piece.startswith(HOST_WORDS):
+                return True
+            if piece.startswith("ip") and any(
+                piece.startswith("ip" + more) and not "a" <= piece[2 + len(more) :][:1] <= "z" for more in NOT_LETTERS
+            ):
+                return True
+    line = text[start:end]
+    site = line.rstrip("([").removesuffix(" ").removesuffix(".")
+    top = site.rpartition(".")[2]
+    is_site = line.endswith(("(", "[")) and len(top) >= 2 and top != site and {*top} <= {*LETTERS}
+    return is_site or line.endswith(("//", "::")) or line.lower().endswith("::ffff:")
+
+
+def is_of_a_host(text: str, start: int, end: int) -> bool:
+    address = text[start:end]
+    if ":" in address:
+        return not re.fullmatch(r"\w+::", address)
+    marks = 0
+    while marks < 7 and at(text, start - 1 - marks) not in WORD + "\n" and start > marks:
+        marks += 1
+    word = text[max(start - 16, 0) : start - marks].lower() if 0 < marks < 7 else ""
+    for name in NUMBER_WORDS:
+        for ending in (word, word.removesuffix("s")):
+            if ending.endswith(name):
+                before = ending[: -len(name)][-1:] or at(text, start - marks - len(word) - 1).lower()
+                if name not in ("ver", "oid", "opr") or not "a" <= before <= "z":
+                    return False
+    if not is_small([int(number) for number in address.split(".")]):
+        return True
+    near, far = max(start - 48, 0), text[end : end + 48]
+    line = max(near, text.rfind("\n", near, start) + 1)
+    return (
+        names_host(text, line, start)
+        or any(not is_small(numbers) for numbers in quads(text[:start], near) + quads(text[: end + 48], end))
+        or bool(re.match(r":\d|/\d\d?(?!\d)|[\"'],\x20?\d{1,5}\b", far, re.ASCII))
+        or bool(re.match(r" +(port|netmask|mask|via|dev)\b| - \S+ \[", far, re.ASCII))
+    )
+
+
+CONTEXTS = {"EMAIL": is_in_mail, "IP_ADDRESS": is_of_a_host}
 LEAST = {  # what it has to hold, and how often
     "EMAIL": ("@", 1),
     "IP_ADDRESS": (".:", 2),
@@ -225,13 +369,8 @@ LEAST = {  # what it has to hold, and how often
 }
 
 
-def is_public_address(text: str, start: int, end: int) -> bool:
-    return is_ip_address(text, start, end) and ipaddress.ip_address(text[start:end]).is_global
-
-
-def redact_type(text: str, kind: str, replacement: str, private: bool = True) -> tuple[str, int]:
+def redact_type(text: str, kind: str, replacement: str, private: bool = False, context: bool = True) -> tuple[str, int]:
     judge, firsts, longest = JUDGES[kind]
-    judge = judge if private or kind != "IP_ADDRESS" else is_public_address
     alphabet, (needed, count) = ALPHABETS[kind], LEAST[kind]
     out, start, found = [], 0, 0
     if sum(map(text.count, needed)) < count:
@@ -245,6 +384,11 @@ def redact_type(text: str, kind: str, replacement: str, private: bool = True) ->
                 end = start
         while end > start and not judge(text, start, end):
             end -= 1
+        if end > start and (
+            (context and kind in CONTEXTS and not CONTEXTS[kind](text, start, end))
+            or (kind == "IP_ADDRESS" and not private and is_private(text[start:end]))
+        ):
+            end = start
         found += end > start
         out.append(replacement if end > start else text[start])
         start = max(end, start + 1)

@@ -57,5 +57,5 @@ def test_the_recipe_and_its_identity():
     [stage] = [stage for stage in load_recipe("nemo").stages if isinstance(stage, Redact)]
     assert stage.patterns == "published" and list(stage.computed_with()) == ["unicode"]
     assert Redact().computed_with() == {}
-    with pytest.raises(RecipeError, match="patterns must be one of checked, published, not 'plain'"):
+    with pytest.raises(RecipeError, match="patterns must be one of checked, shape, published, not 'plain'"):
         parse_recipe("stages: [{kind: redact, patterns: plain}]")

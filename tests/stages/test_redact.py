@@ -36,19 +36,28 @@ FOUND = {
         "<a@b.co>", "mail <first.last+tag@mail.example.org>.", "(<a_b%c@x-1.example>)", "mailto:<a@b.co>?subject=x",
         "<a@b.co>,<d@e.fr> <f@g.de>;<h@i.jp>", "'<a@b.co>'", "_<a@b.co>_", "-<a@b.co>-", "<A@163.com>\n<b@B.COM>",
         "请写信到<a@b.cn>。", "é<a@b.co>é", "<a@b.xn--p1ai>", "x@y@<z@a.co>", "<a@b.co>.", "<a@b.co>.1", "<a@b.c.de>.f",
-        f"<{'a' * 64}@b.co>", f"b.<{'a' * 62}.b@c.de>", "git@x <git@github.com>:a/b", f"<a@{10 * 'b.'}co>.de",
+        f"<{'a' * 64}@b.co>", f"b.<{'a' * 62}.b@c.de>", "git@x <x@github.com>:a/b", f"<a@{10 * 'b.'}co>.de",
         f"<a@b.xn--{58 * 'x'}z>", "<_______@example.com>", "é<_@b.co>_",
         "<user@[192.168.0.1]>", "<a@[IPv6:2001:db8::1]>x", "<a@[1.2.3.4]>5",
-        "-<_.-%@b.co>", f"<{64 * '_'}@b.co>", "_.<a_@b.co>", f"<a@{63 * 'b'}.{24 * 'c'}>", "<a@b.comNext>",
+        "-<_.-%@b.co>", f"<{64 * '_'}@b.co>", "_.<a_@b.co>", f"to: <a@{63 * 'b'}.{24 * 'c'}>", "<a@b.comNext>",
+        # whatever the domain in mail, the names of networks without the root zone, and extensions
+        "From: <a@corp.local>", "<a@corp.local>", "to:<me@host.dom>", "mailto:<me@host.dom>?x",
+        "<a@b.org.html>",
+        "<a@B.COM>(x)", "<this@a.com>", "<A@B.DE>", "<a@21cn.de>", "<a@b.yu> (", "<git@a.de>",
     ],
     IP: [
-        "<1.2.3.4>", "<0.0.0.0> <255.255.255.255>", "http://<10.0.0.1>:8080/x", "<192.168.0.0>/16", "ip4:<8.8.8.8>",
-        "<10.0.0.1>,<10.0.0.2>", "<10.0.0.1>-<10.0.0.9>", "at <10.0.0.1>.", "<10.0.0.1>\nnext", "地址<10.0.0.1>的",
-        "<192.168.0.1>. Then", "a\n<10.0.0.1> is down", "the section is <1.2.3.4>",
-        "a\n \t*#-  - <1.2.3.4>. x", "subsection <1.2.3.4>", "section   <1.2.3.4>", "<1.2.3.32>. Title",
-        "<2001:db8::1>", "[<2001:DB8:0:0:8:800:200C:417A>]:80", "<fe80::1>%eth0", "<2001:db8::>/32",
-        "<ff02::1>, <fd00::1:2>",
-        "<2001:1:2:3:4:5:6::>", "at <2001:db8::1>: up", "::ffff:<10.0.0.1>", "at <2001:db8::1>.",
+        "<81.2.3.54>", "<1.0.41.55> <223.255.255.255>", "http://<11.0.0.1>:8080/x", "<192.169.0.0>/16", "ip4:<8.8.8.8>",
+        "<81.0.0.1>,<81.0.0.2>", "<81.0.0.1>-<81.0.0.9>", "at <81.0.0.1>.", "<81.0.0.1>\nnext", "地址<81.0.0.1>的",
+        "<192.169.0.1>. Then", "a\n<81.0.0.1> is down", "the section is <81.2.3.4>",
+        "a\n \t*#-  - <1.2.3.4>:80. x", "<2.2.2.2>", "<1.2.32.32>. Title",
+        "<2001:db9::1>", "[<2001:DB9:0:0:8:800:200C:417A>]:80", "<2001:db9::>/32",
+        "<ff02::1>, <ff05::1:2>",
+        "<2001:1:2:3:4:5:6::>", "at <2001:db9::1>: up", "::ffff:<11.0.0.1>", "at <2001:db9::1>.",
+        # small numbers with what is of a host
+        "host <1.2.3.4>", "remoteIp=<1.2.3.4>", "<1.2.3.4>/24", "<1.2.3.4> port 22", "//<1.2.3.4>/disk",
+        "a.example (<1.2.3.4>)",
+        "<1.2.3.4> - - [10/Oct", "('<1.2.3.4>', 80)", "<1.2.3.4>, <81.2.3.54>", "nameserver <8.8.4.4>", "IPs <1.2.3.4>",
+        "addr <1.2.3.4>, <1.2.3.5>",
     ],
     CARD: [
         "<4111111111111111>", "<4111 1111 1111 1111>", "<4111-1111-1111-1111>", "<378282246310005>",
@@ -77,6 +86,21 @@ FOUND = {
     ],
 }  # fmt: skip
 NOT_FOUND = [
+    # names in programs, units of systemd, repositories, packages
+    "this@Main.getString(R.x)", "return@forEach.also { }", "this@Outer.name", "x@meta.data$a", "seu@info.name$a",
+    "x@meta.data", "<me@host.dom",
+    "w = q@k.transpose(-2, -1)", "q@k.to(x)", "x@info.id[1]", "x@info.id <- 1", "x@y.is_z", "user@Model.Id", "sps@B.T",
+    "getty@tty1.service", "backup@daily.timer", "a@b.target", "po/en@quot.po", "net@v0.1.2-rc.dev", "a@1.2.dev",
+    "me@host.dom",
+    "git@github.com:a/b", "ssh://git@github.com/a",
+    # small numbers, and all numbers after a word for numbers
+    "1.2.3.4", "the section is 1.2.3.4", "2.5.29.15", "lib (1.2.99.2-1)", "git 2.10.0.9", "§ 13.2.3.5", ">= 6.9.11.60",
+    "1.1.1.1", "Chrome/130.0.0.0", "version=\"81.2.3.54\"", "Identifier('1.3.101.112')", "host of\n1.2.3.4",
+    "xip 1.2.3.4", "ghost 1.2.3.4",
+    "2000::", "fd00::/8", "ff02::",
+    # private, loopback, documentation
+    "127.0.0.1:80", "host 10.0.0.1", "192.168.0.0/16", "0.0.0.0", "255.255.255.0", "203.0.113.9", "fe80::1%eth0",
+    "2001:db8::1",
     "", "no data", "a@b", "a@b.c", "@b.co", "a@.co", "a@b..co", "a @b.co", "a@-b.co", "a@b-.co", "logo@2x.png",
     "react@17.0.2", "a@[300.1.1.1]", "a@[b.c]", "a@[IPv6:]", "a@[1.2.3",
     "a@b.c1", "a at b dot co", "é@b.co", "a@é.co", f"{'a' * 65}@b.co", "a@b.co2", "a@1.2.3.4.5",
@@ -132,13 +156,17 @@ def test_what_is_found(kind: str):
     assert [redaction.redact(text)[0] for text in texts] == expected
 
 
+def test_mail_in_angle_brackets():
+    assert redacted(["Jo <me@host.dom>", "<this@Outer.name>"]) == [f"Jo <{EMAIL}>", f"<{EMAIL}>"]
+
+
 def test_what_is_not_found():
     assert redacted(NOT_FOUND) == NOT_FOUND
     assert [redaction.redact(text)[0] for text in NOT_FOUND] == NOT_FOUND
 
 
 def test_types_are_applied_in_a_fixed_order():
-    text = "4111 1111 1111 1111, 123-45-6789, 212-555-0123, a@b.co, 10.0.0.1; 212-555-0123-a@b.co"
+    text = "4111 1111 1111 1111, 123-45-6789, 212-555-0123, a@b.co, 81.2.3.54; 212-555-0123-a@b.co"
     expected = f"{CARD}, {SSN}, {PHONE}, {EMAIL}, {IP}; {EMAIL}"
     for types in (list(FINDERS), list(FINDERS)[::-1]):
         assert redacted([text], types=types) == [expected]
@@ -154,7 +182,7 @@ def test_the_replacement_is_taken_as_it_is():
 
 
 def test_an_empty_replacement_deletes_matches_and_joins_no_numbers():
-    texts = ["x a@b.co y", "a@b.co", "(212)a@b.co 555-0123", "a@b.co 4.3.2.1, 212-555-0123", None, "x"]
+    texts = ["x a@b.co y", "a@b.co", "(212)a@b.co 555-0123", "a@b.co 81.3.2.54, 212-555-0123", None, "x"]
     assert redacted(texts, replacement="") == ["x  y", "", "(212) 555-0123", " , ", None, "x"]
     assert Redact(replacement="", types=("email",)).explain() == ["email -> nothing"]
 
@@ -178,7 +206,8 @@ PIECES = [
     "1:2", "db8",
     "123-45-6789", "212-555-0123", "(212) 555-0123", "+1", "+44", "+7", "+212", "+49 (0)30 ", "20 7946 0958",
     "Version ", "section",
-    "\u0661", "\uff11", "A", "- ", "\x00",
+    "\u0661", "\uff11", "A", "- ", "\x00", "81.2.3.54", "this@", "me@", "x.name", "git@",
+    "to:", "ip", "host ", "<", ">", "$",
 ]  # fmt: skip
 TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.sampled_from(PIECES), characters()), max_size=14).map("".join)
 
@@ -192,6 +221,8 @@ def test_any_text_as_plain_python(texts: list[str]):
 SHAPES = {
     "email": r"[ab.%+_-]{1,4}@([ab-]{1,3}\.){1,3}(co|xn--[ab-]{1,2}|c1)",
     "email 4": r"[ab.]{1,2}@\[?(1\.2\.3\.4|[01]{1,2}(\.[0-3]{1,3}){3}|IPv6:[0f:]{1,4})\]?[a.]?",
+    "email in context": r"(<|to: ?|[a:])?(this|git|me|v)@(v1\.)?(a|1|orgA)\.(name|Id|COM|zzz|local)(>|\(|_a|:|/| <-)?",
+    "ip in context": r"(host|ip|Version|v:|x\.ai|::ffff:|//)[ (\n\"'.]{0,2}(1|81)(\.(2|55)){3}(\"?, ?| port 8|/8|:8)?",
     "ip_address": r"(\n| |[Vv]ersion |-|a)?(25[456]|[0-9]|3[012])(\.(25[456]|[0-9]|[0-3][0-9])){3}[.]? ?[-Aa.1]?",
     "ip_address 6": r"[: a]?(2001|fe[8c]0|fd00)(:[0-9a]{1,2}){0,7}(::)?([0-9a]:){0,6}[0-9a]?[:. %]?",
     "credit_card": r"(4111|3[67]00|6011|3528|2720)([ -]?)[0-9]{4}\2[0-9]{4}\2[0-9]{2,7}[ .a-]?",
@@ -274,7 +305,7 @@ def applied(engine, texts: list[str | None], **options: Any):
 
 
 def test_nulls_and_counts(engine):
-    texts = ["a@b.co a@b.co", None, "", "10.0.0.1 a@b.co", "nothing"]
+    texts = ["a@b.co a@b.co", None, "", "81.2.3.54 a@b.co", "nothing"]
     found, outcome = applied(engine, texts)
     assert found == [f"{EMAIL} {EMAIL}", None, "", f"{IP} {EMAIL}", "nothing"]
     assert outcome.edited.tolist() == [True, False, False, True, False] and outcome.verdict is None
@@ -299,7 +330,7 @@ def test_text_behind_a_null_is_not_looked_at(engine):
 
 
 def test_slices_and_chunks(engine):
-    texts = ["x", "a@b.co", None, "10.0.0.1", "y 123-45-6789", "z"] * 3
+    texts = ["x", "a@b.co", None, "81.2.3.54", "y 123-45-6789", "z"] * 3
     whole = pa.array(["0@0.co", *texts, "9@9.co"], pa.large_string()).slice(1, len(texts))
     expected = [None if text is None else redaction.redact(text)[0] for text in texts]
     for chunks in (
@@ -340,7 +371,7 @@ def test_nasty_texts():
 
 
 def texts_with_data() -> list[str]:
-    data = ["a@b.co", "10.1.2.3", "4111 1111 1111 1111", "123-45-6789", "(212) 555-0123"]
+    data = ["a@b.co", "81.2.3.54", "4111 1111 1111 1111", "123-45-6789", "(212) 555-0123"]
     return [f"{text} {data[k % 7]} and {data[k % 3]}" if k % 7 < 5 else text for k, text in enumerate(made_texts(90))]
 
 

@@ -4,6 +4,7 @@
 import base64
 import ipaddress
 import random
+import re
 from typing import Any
 
 import pandas as pd
@@ -176,18 +177,20 @@ def test_private_addresses_stay(patterns: str):
         for addresses in (KEPT, REPLACED)
     )
     options = {"patterns": patterns, "types": ["ip_address"]}
-    assert redacted([f"at {address} now" for address in kept], private="keep", **options) == [
-        f"at {a} now" for a in kept
+    assert redacted([f"host {address} now" for address in kept], private="keep", **options) == [
+        f"host {a} now" for a in kept
     ]
-    marks = ["at [REDACTED]_IP_ADDRESS now"]
-    assert redacted([f"at {address} now" for address in replaced], private="keep", **options) == marks * len(replaced)
-    assert redacted([f"at {address} now" for address in kept], **options) == marks * len(kept)
+    marks = ["host [REDACTED]_IP_ADDRESS now"]
+    assert redacted([f"host {address} now" for address in replaced], private="keep", **options) == marks * len(replaced)
+    if patterns == "checked":  # prefixes of one group, such as fe80::, are no hosts
+        kept = [address for address in kept if not re.fullmatch(r"\w+::|::1?", address)]
+    assert redacted([f"host {address} now" for address in kept], private="replace", **options) == marks * len(kept)
     assert redacted(["10.0.0.1, 8.8.8.8 and 127.0.0.1"], private="keep", **options) == [
         "10.0.0.1, [REDACTED]_IP_ADDRESS and 127.0.0.1"
     ]
     if patterns == "published":
         others = ["999.1.1.1", "010.0.0.1", "10.0.0.1.8.8"]
-        assert redacted(others, private="keep", **options) == [marks[0][3:-4]] * 2 + ["10.0.0.1.8.8"]
+        assert redacted(others, private="keep", **options) == [marks[0][5:-4]] * 2 + ["10.0.0.1.8.8"]
 
 
 def test_networks_are_those_of_python_where_both_know_them():
@@ -206,7 +209,7 @@ def test_networks_are_those_of_python_where_both_know_them():
 
 
 def test_counts_are_those_of_redact(engine: Any):
-    texts = ["a@b.co 10.0.0.1 a@b.co", None, "", "+44 20 7946 0958", f"{FORMS[1][1]} 4111 1111 1111 1111"]
+    texts = ["a@b.co 81.2.3.54 a@b.co 10.0.0.1", None, "", "+44 20 7946 0958", f"{FORMS[1][1]} 4111 1111 1111 1111"]
     types = ("email", "ip_address", "phone", "secret")
     frame, outcome = invoke.apply_stage(engine, frame_of(engine, texts), MeasureStage(personal_data=types))
     table = engine.to_arrow(frame)
@@ -216,6 +219,9 @@ def test_counts_are_those_of_redact(engine: Any):
         "secret_count": [0, 0, 0, 0, 1],
     }  # fmt: skip
     assert table[TEXT].to_pylist() == texts and outcome.edited is None
+    all_shapes = MeasureStage(personal_data=types, patterns="shape", private="replace")
+    frame, _ = invoke.apply_stage(engine, frame_of(engine, texts), all_shapes)
+    assert engine.to_arrow(frame)["ip_address_count"].to_pylist() == [2, 0, 0, 0, 0]
     _, replaced = invoke.apply_stage(engine, frame_of(engine, texts), Redact(types=types))
     assert replaced.details == {name: sum(table[f"{name}_count"].to_pylist()) for name in types}
 
@@ -251,8 +257,12 @@ def test_columns_and_kernels_of_counts():
         ("kind: redact, types: [github]", "no type 'github' of personal data or secrets"),
         ("kind: redact, private: false", "Expected `str`, got `bool`"),
         ("kind: redact, private: remove", "private must be one of replace, keep, not 'remove'"),
-        ("kind: redact, private: keep, types: [email]", "private: keep is about IP addresses; add ip_address to types"),
+        (
+            "kind: redact, private: replace, types: [email]",
+            "private: replace is about IP addresses; add ip_address to types",
+        ),
         ("kind: measure, personal_data: [mail]", "no type 'mail' of personal data or secrets; did you mean email"),
+        ("kind: measure, private: replace", "patterns and private are about personal_data; list its types, or leave"),
         ("kind: measure, personal_data: email", "Expected `array`"),
     ],
 )

@@ -220,7 +220,15 @@ def _ip_addresses(settings: Settings) -> Part:
     if settings.get("pattern") is not None:
         return _replacing(None)(settings)
     return Part(
-        ({"kind": "redact", "types": ["ip_address"], "replacement": str(settings.get("repl") or "")},),
+        (
+            {
+                "kind": "redact",
+                "patterns": "shape",
+                "private": "replace",
+                "types": ["ip_address"],
+                "replacement": str(settings.get("repl") or ""),
+            },
+        ),
         differs="an address is not part of a longer number or a file name",
     )
 

@@ -339,8 +339,8 @@ def _personal_data(settings: Settings) -> Part:
     types = ["email"] * bool(settings.get("remove_emails", True)) + ["ip_address"] * bool(
         settings.get("remove_ips", True)
     )
-    private = {"private": "keep"} if settings.get("only_remove_public_ips", True) else {}
-    stage = {"kind": "redact", "types": types, **private}
+    every = "ip_address" in types and not settings.get("only_remove_public_ips", True)
+    stage = {"kind": "redact", "patterns": "shape", "types": types} | ({"private": "replace"} if every else {})
     return Part(
         (stage,) if types else (), differs="by [REDACTED]_EMAIL and so on; redact.replacement is one text for all types"
     )

@@ -314,13 +314,14 @@ TAGGERS: dict[str, Translator] = {
     "tokenizer_repetitions_v1": nearest(REPEATED),
     "tokenizer_repetitions_v2r2": nearest(REPEATED),
 }
+SHAPES = {"patterns": "shape", "private": "replace"}  # the tagger counts shapes, wherever they are
 TAGGERS |= {
     name: always({"kind": "language", "normalize": False, "max_characters": 0}, differs="of documents, by lid.176.ftz")
     for name in ("ft_lang_id_doc_v1", "ft_lang_id_en_doc_v2", "cld2_en_doc_v2", "cld2_doc_v2", "cld3_en_doc_v2")
 }
 TAGGERS |= {
     name: always(
-        {"kind": "measure", "names": ["words"], "personal_data": ["email", "phone", "ip_address"]},
+        {"kind": "measure", "names": ["words"], "personal_data": ["email", "phone", "ip_address"], **SHAPES},
         differs="numbers by the patterns of redact",
     )
     for name in ("pii_regex_v1", "pii_regex_v2", "pii_regex_with_counts_v2", "pii_regex_with_counts_fast_v2")

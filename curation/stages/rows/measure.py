@@ -39,6 +39,8 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
                    mark before it and one or two marks after it, such as `(` and `."`. `filter` takes it as a column
     personal_data  types of `redact`, such as `email` or `secret`. The column `email_count` (int64) is the number of
                    replacements that `redact` would make with these types. `filter` takes it as a column
+    patterns       patterns of `personal_data`, as in `redact`: `checked` (default), `shape` or `published`
+    private        `replace` also counts private, loopback and documentation IP addresses; default: `keep`
     script         true writes the column `script` (string): the script that most letters are of, as a code of ISO 15924
                    such as `Latn`, null without letters; of equal ones the first in the alphabet. Han, hiragana and
                    katakana together are `Jpan` if at least a tenth of them is kana, else `Hani`
@@ -52,7 +54,7 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     """
 
     removes: ClassVar[bool] = False
-    revision: ClassVar[int] = 2  # 2: where words end by `scripts` and `table`
+    revision: ClassVar[int] = 3  # 2: where words end by `scripts` and `table`; 3: `redact`'s addresses in context
     function: ClassVar[Function] = Function(
         """Return the frame with one int64 column per measure.
 
@@ -67,6 +69,8 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     names: tuple[str, ...] = ()
     listed_words: str | tuple[str, ...] = ""
     personal_data: tuple[str, ...] = ()
+    patterns: str = "checked"
+    private: str = "keep"
     script: bool = False
     script_shares: tuple[str, ...] = ()
     tokenizer: str = ""
@@ -76,7 +80,9 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         check_words(self.words)
         check_listed_words(self.listed_words)
         if self.personal_data:
-            Redact(types=self.personal_data)  # refuses unknown types
+            self._redact()  # refuses unknown types
+        elif (self.patterns, self.private) != ("checked", "keep"):
+            raise ValueError("patterns and private are about personal_data; list its types, or leave them out")
         check_scripts(self.script_shares)
         msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
         check_use(self.names, self.tokenizer)
@@ -113,10 +119,13 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
             load_words(self.listed_words)
         check_tokenizer(self.names, self.tokenizer)
 
+    def _redact(self) -> Redact:
+        return Redact(types=self.personal_data, patterns=self.patterns, private=self.private)
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         columns: dict[str, Any] = measured(engine, frame[TEXT], self.measures, self.tokenizer, self.words)
         if self.personal_data:
-            counts = Redact(types=self.personal_data).count(engine, frame)
+            counts = self._redact().count(engine, frame)
             columns |= {f"{name}_count": values for name, values in counts.items()}
         if self.script or self.script_shares:
             columns |= script_columns(engine, frame, self.script, self.script_shares)

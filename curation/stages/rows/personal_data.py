@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from curation.stages.rows.address_context import is_host, is_mail
+
 
 class Finder(NamedTuple):
     """The search for one type of personal data.
@@ -77,6 +79,10 @@ TITLE = re.compile(r"\.[ \t]+\S|[ \t]+[A-Z]", re.ASCII)
 MAX_SECTION = 31  # one address in 4,096 has no larger number
 
 
+def _is_host(match: re.Match[str]) -> bool:
+    return _is_address(match) and is_host(match)
+
+
 def _is_address(match: re.Match[str]) -> bool:
     """False for too many groups, and for the number of a section or version: after these words, or before a title at
     the start of a line."""
@@ -138,13 +144,18 @@ PHONE = rf"""
 """
 
 FINDERS = {  # in the order of application: the least ambiguous first
-    "email": Finder(r"@[\[A-Za-z0-9]", compiled(EMAIL)),
+    "email": Finder(r"@[\[A-Za-z0-9]", compiled(EMAIL), is_mail),
     "ip_address": Finder(
-        r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|[23Ff][0-9A-Fa-f]{3}:[0-9A-Fa-f:]", compiled(IP_ADDRESS), _is_address
+        r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|[23Ff][0-9A-Fa-f]{3}:[0-9A-Fa-f:]", compiled(IP_ADDRESS), _is_host
     ),
     "credit_card": Finder(r"[2-6][0-9]{3}(?:[ -]?[0-9]){10}", compiled(CREDIT_CARD), _is_card),
     "ssn": Finder(r"[0-9]{3}-[0-9]{2}-[0-9]{4}", compiled(SSN)),
     "phone": Finder(
         r"[2-9][0-9]{2}\)?[ ./-]?[2-9][0-9]{2}[ .-][0-9]{4}|\+[1-9](?:[ .()-]{0,3}[0-9]){9}", compiled(PHONE)
     ),
+}
+
+SHAPES = FINDERS | {  # whatever is around an address, but for numbers of sections and versions
+    "email": FINDERS["email"]._replace(check=bool),
+    "ip_address": FINDERS["ip_address"]._replace(check=_is_address),
 }

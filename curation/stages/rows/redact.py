@@ -17,14 +17,14 @@ from curation.errors import counted, nearest
 from curation.stages.base import PATH, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.named_entities import check_entities, check_model, facts, find_entities, model_files
-from curation.stages.rows.personal_data import FINDERS, Finder
+from curation.stages.rows.personal_data import FINDERS, SHAPES, Finder
 from curation.stages.rows.private_addresses import is_private
 from curation.stages.rows.published_patterns import PUBLISHED, Published, PublishedEmail
 from curation.stages.rows.secret_keys import SECRETS
 
 AnyFinder = Finder | Published | PublishedEmail
 
-PATTERNS: dict[str, Mapping[str, AnyFinder]] = {"checked": FINDERS, "published": PUBLISHED}
+PATTERNS: dict[str, Mapping[str, AnyFinder]] = {"checked": FINDERS, "shape": SHAPES, "published": PUBLISHED}
 SECRET, ADDRESS = "secret", "ip_address"  # all secrets; the type that `private` is about
 TYPES = (*FINDERS, SECRET, *SECRETS)
 MAX_REPLACEMENT = 100  # characters, which bounds how much texts grow
@@ -40,21 +40,25 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """Replace personal data by `[REDACTED]_<TYPE>`, with the types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN and PHONE; and
     secrets, if `types` lists them.
 
-    patterns     `checked`: the patterns below, with checks of digits and ranges; `published`: the five plain patterns
-                 of the `nemo` reference pipeline, which match more (docs/personal_data.md)
+    patterns     `checked`: the patterns below, with checks of digits, ranges and the text around addresses; `shape`:
+                 without what is around addresses; `published`: the five plain patterns of the `nemo` reference
+                 pipeline, which match more (docs/personal_data.md)
     types        types to replace; default: those of personal data. `secret` are the keys and tokens of all services,
                  and a name such as `github_token` those of one. Secrets are replaced first, the others in the order
                  below
-    private      `keep` leaves IP addresses of no host on the Internet: private, loopback, link-local, unspecified and
-                 other special-purpose addresses of IANA's registries; `replace`, the default, replaces them too
+    private      `keep`, the default, leaves IP addresses of no host on the Internet: private, loopback, link-local,
+                 unspecified, documentation and other special-purpose addresses of IANA's registries; `replace`
+                 replaces them too
     replacement  replacement text of at most 100 characters; `{type}` in it becomes the type in upper case; "" deletes
                  matches
     entities     names to replace too: `person`, `location`, `organisation`; default: none
     model        folder of a spaCy model that finds `entities`; it is never downloaded
 
     email        RFC 5321 address of ASCII letters, digits and `._%+-`, from a letter or digit on, or from `_` if it has
-                 neither before the `@`, with a domain that ends in letters or is an IP address in brackets
-    ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; section and version numbers are skipped
+                 neither before the `@`, with a domain that ends in a top-level domain or is an IP address in brackets;
+                 names in programs such as `this@A.b()` are skipped
+    ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; numbers of sections, versions and objects
+                 are skipped
     credit_card  14 to 19 digits of a known issuer with a valid check digit (ISO/IEC 7812-1), in one piece or in printed
                  groups
     ssn          US social security number, AAA-GG-SSSS, in the ranges that the SSA issues
@@ -66,7 +70,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """
 
     removes: ClassVar[bool] = False
-    revision: ClassVar[int] = 3  # 2: addresses of underscores and only marks; 3: IP addresses as domains
+    # 2: addresses of underscores and only marks; 3: IP addresses as domains; 4: addresses in context, `private: keep`
+    revision: ClassVar[int] = 4
     function: ClassVar[Function] = Function(
         """Return the frame with personal data in its text replaced.
 
@@ -82,7 +87,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     replacement: str = "[REDACTED]_{type}"
     entities: tuple[str, ...] = ()
     model: str = ""
-    private: str = "replace"
+    private: str = "keep"
 
     def __post_init__(self) -> None:
         if not self.types and not self.entities:
@@ -94,8 +99,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         for name in self.types:
             if name not in TYPES:
                 raise ValueError(f"types: no type {name!r} of personal data or secrets{nearest(name, TYPES)}")
-        if self.private == "keep" and ADDRESS not in self.types:
-            raise ValueError(f"private: keep is about IP addresses; add {ADDRESS} to types, or leave private out")
+        if self.private == "replace" and ADDRESS not in self.types:
+            raise ValueError(f"private: replace is about IP addresses; add {ADDRESS} to types, or leave private out")
         check_entities(self.entities, self.model)
         if len(self.replacement) > MAX_REPLACEMENT:
             raise ValueError(
