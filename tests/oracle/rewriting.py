@@ -190,7 +190,7 @@ def tag_at(text: str, start: int) -> tuple[bool, int, str, str]:
 def find_tags(text: str) -> tuple[list[tuple[int, int, str]], int]:
     """The tags of HTML (start, end, element), and how many characters were read as parts of tags, with repeats."""
     found, i, work = [], 0, 0
-    ended = {name for name in re.findall("(?a)</([a-z][a-z0-9:]*)", text, re.IGNORECASE)}
+    ended = {*re.findall("(?a)</([a-z][a-z0-9:]*)", text, re.IGNORECASE)}
     while (i := text.find("<", i)) >= 0:
         start, element, is_tag = i, "", False
         if text.startswith("<!--", start):
