@@ -92,7 +92,7 @@ DRY_MEGABYTES, DRY_JOB_BYTES = 1, 2_000_000
 PERCENTILES = (5, 50, 95, 100)
 TOKENIZER = "gpt2"
 SPAN_BYTES = 200  # `length` of substring_dedup
-ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
+ALL_STEPS = RewriteSteps("nfkc", "brackets_line", "strip_all", "basic", True, "lines")
 # Functions that the model has, and its name for each (tests/ptx/workload.py)
 MODELLED = {
     "read JSON Lines": "read JSON Lines", "rewrite every step": "rewrite", "measure all": "measure",

@@ -66,8 +66,8 @@ def find_tag_end(data, i, end, markup):
     while j < end:
         byte = int(data[j])
         if byte == rewrite.TAG_END:
-            return (markup == rewrite.STRIP_MARKUP_LINE or j > i + 1), j + 1
-        if byte == rewrite.NEWLINE and markup == rewrite.STRIP_MARKUP_LINE:
+            return (markup == rewrite.BRACKETS_LINE or j > i + 1), j + 1
+        if byte == rewrite.NEWLINE and markup == rewrite.BRACKETS_LINE:
             return False, j
         j += 1
     return False, end

@@ -47,8 +47,8 @@ STEPS = {
     "lower case": RewriteSteps(lowercase=True),
     "white space": RewriteSteps(whitespace="collapse"),
     "lines": RewriteSteps(whitespace="lines", control="strip"),
-    "markup": RewriteSteps(markup="strip"),
-    "all steps": RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "strip"),
+    "markup": RewriteSteps(markup="brackets"),
+    "all steps": RewriteSteps("nfkc", "brackets_line", "strip_all", "basic", True, "strip"),
 }
 
 _WORDS = (

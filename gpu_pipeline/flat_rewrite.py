@@ -101,7 +101,7 @@ def tag_bits(block, start, end, i, markup):
     """(Bits of "<", bits of what ends a tag or the search for its end) of the block at `i`."""
     inside = bits_inside(i, start, end)
     ends = mark_bytes_equal(block, rewrite.TAG_END)
-    if markup == rewrite.STRIP_MARKUP_LINE:
+    if markup == rewrite.BRACKETS_LINE:
         ends |= mark_bytes_equal(block, rewrite.NEWLINE)
     return bits_of(mark_bytes_equal(block, rewrite.TAG_BEGIN)) & inside, bits_of(ends) & inside
 

@@ -232,7 +232,7 @@ def find_tags(data, origin, borders, markup, masks, ranks, chunks, counts, plane
                 i = 32 * c + k
                 end = stop_from(planes, borders, CLOSES, masks, ranks, chunks, i + 1)
                 closed = not has_border(borders, end) and np.int64(data[origin + end]) == rewrite.TAG_END
-                if closed and (markup == rewrite.STRIP_MARKUP_LINE or end > i + 1):
+                if closed and (markup == rewrite.BRACKETS_LINE or end > i + 1):
                     cuda.atomic.xor(planes, (EVENTS, i >> 5), np.uint32(1 << (i & 31)))
                     cuda.atomic.xor(planes, (EVENTS, end + 1 >> 5), np.uint32(1 << (end + 1 & 31)))
         c += cuda.gridsize(1)

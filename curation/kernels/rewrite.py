@@ -16,13 +16,13 @@ from curation.kernels.look_alikes import load_look_alikes
 
 CHOICES = {
     "unicode": ("keep", "nfc", "nfkc"),
-    "markup": ("keep", "strip", "strip_line"),
+    "markup": ("keep", "brackets", "brackets_line"),
     "control": ("keep", "strip", "strip_all"),
     "characters": ("keep", "basic", "folded", "visible"),
     "whitespace": ("keep", "collapse", "strip", "lines"),
 }
 KEEP = 0
-STRIP_MARKUP, STRIP_MARKUP_LINE = 1, 2
+BRACKETS, BRACKETS_LINE = 1, 2
 COLLAPSE, STRIP, LINES = 1, 2, 3
 FORM_FLAGS = {"nfc": tables.NFC_MAYBE, "nfkc": tables.NFKC_MAYBE}
 
@@ -36,8 +36,8 @@ class RewriteSteps(NamedTuple):
     """The steps of a rewrite. The defaults change nothing.
 
     - `unicode`: `nfc` or `nfkc` normalises to this form of Unicode 17.
-    - `markup`: `strip` deletes every match of the regular expression `<[^>]+>`; `strip_line` every match of `<.*?>`,
-      which stays within one line and includes `<>`.
+    - `markup`: `brackets` deletes every match of the regular expression `<[^>]+>`; `brackets_line` every match of
+      `<.*?>`, which stays within one line and includes `<>`.
     - `control`: `strip` deletes category Cc except TAB, LF and CR; `strip_all` deletes all of Cc.
     - `characters`: `basic` deletes what is outside `[\\w\\s.,!?]`; `folded` makes each decimal digit 0 and each
       punctuation character (categories P*) a space; `visible` deletes `tables.INVISIBLE` and makes each punctuation

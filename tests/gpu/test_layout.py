@@ -32,8 +32,8 @@ SHORT_TEXTS = [text for text in TEXTS if text is None or len(text) < 200]
 STEPS = [
     RewriteSteps(unicode="nfc"),
     RewriteSteps(lowercase=True),
-    RewriteSteps(whitespace="collapse", markup="strip"),
-    RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines"),
+    RewriteSteps(whitespace="collapse", markup="brackets"),
+    RewriteSteps("nfkc", "brackets_line", "strip_all", "basic", True, "lines"),
 ]
 
 

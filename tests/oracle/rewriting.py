@@ -14,9 +14,10 @@ import unicodedata2
 
 from curation.kernels.look_alikes import APOSTROPHES, LETTERS, SPELLINGS, TATWEEL
 from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.rows import tags
 from tests.oracle.measures import ends_sentence
 
-MARKUP = {"keep": "(?!)", "strip": r"<[^>]+>", "strip_line": r"<.*?>"}
+MARKUP = {"keep": "(?!)", "brackets": r"<[^>]+>", "brackets_line": r"<.*?>"}
 DELETED_CONTROL = {"keep": lambda _: False, "strip": lambda char: char not in "\t\n\r", "strip_all": lambda _: True}
 
 
@@ -136,11 +137,100 @@ def remove_invisible(text: str) -> str:
     )
 
 
+DECLARATION = re.compile(r"<(?:!doctype[^<>]*|\?xml[^<>]*|!\[if[^]<>]*\]|!\[endif\])>", re.IGNORECASE | re.ASCII)
+NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+WITHIN_NAME = f"{NAME}0123456789:"
+
+
+def skip(text: str, i: int, chars: str) -> int:
+    while i < len(text) and text[i] in chars:
+        i += 1
+    return i
+
+
+def attribute_at(text: str, i: int) -> tuple[bool, int]:
+    """Whether an attribute begins at `i`; its end, or the end of what was read."""
+    end = skip(text, i, f"{WITHIN_NAME}_@#.-") if text[i : i + 1] in {*f"{NAME}_:@#"} else i
+    value = skip(text, end, " \t\n\f\r")
+    if end > i and text[value : value + 1] == "=":
+        value = skip(text, value + 1, " \t\n\f\r")
+        quote = text[value : value + 1]
+        if quote in {*"'\""}:
+            last = text.find(quote, value + 1)
+            return last >= 0, (last + 1 if last >= 0 else len(text))
+        last = value
+        while last < len(text) and text[last] not in " \t\n\f\r\"'<>`":
+            last += 1
+        return last > value, last
+    name = text[i:end].lower()
+    alone = name in tags.BOOLEAN.split("|") or re.fullmatch("data-[a-z0-9-]+", name) is not None
+    return alone and text[end : end + 1] in {*" \t\n\f\r/>"}, end
+
+
+def tag_at(text: str, start: int) -> tuple[bool, int, str, str]:
+    """Whether a "<" begins what looks like a tag; the end of what was read, the name, and "/", "attributes" or ""."""
+    close = text.startswith("</", start)
+    first = start + 1 + close
+    i = skip(text, first, WITHIN_NAME) if text[first : first + 1] in {*NAME} else first
+    name, kind = text[first:i], "/" if close else ""
+    while name:
+        after = skip(text, i, " \t\n\f\r")
+        last = skip(text, after + 1, " \t\n\f\r") if text[after : after + 1] == "/" else after
+        if text[last : last + 1] == ">":
+            return True, last + 1, name, kind or ("/>" if last > after else "")
+        if after == i and text[i - 1] not in "\"'":
+            return False, last, name, kind
+        found, i = attribute_at(text, after)
+        if not found:
+            return False, i, name, kind
+        kind += "attributes"
+    return False, i, name, kind
+
+
+def find_tags(text: str) -> tuple[list[tuple[int, int, str]], int]:
+    """The tags of HTML (start, end, element), and how many characters were read as parts of tags, with repeats."""
+    found, i, work = [], 0, 0
+    ended = {*re.findall("(?a)</([a-z][a-z0-9:]*)", text, re.IGNORECASE)}
+    while (i := text.find("<", i)) >= 0:
+        start, element, is_tag = i, "", False
+        if text.startswith("<!--", start):
+            i = text.find("-->", start + 2) + 3
+            is_tag = 2 < i <= start + tags.LONGEST
+            i = i if is_tag else start + 4
+        elif declaration := DECLARATION.match(text, start):
+            i = declaration.end()
+            is_tag = i - start <= tags.LONGEST
+        else:
+            looks, i, name, kind = tag_at(text, start)
+            work += i - start
+            element = name.lower()
+            is_tag = looks and element in tags.NAMES and i - start <= tags.LONGEST and not kind.startswith("/a")
+            if is_tag and not kind and name not in ended:
+                is_tag = element in tags.OPEN and not (name == "P" and text[:start][-1:].isalnum())
+            i = i if looks else start + 1
+        if is_tag:
+            found.append((start, i, element))
+    return found, work
+
+
+def strip_tags(text: str) -> str:
+    out, done = "", 0
+    for start, end, element in find_tags(text)[0]:
+        out += text[done:start]
+        done, following = end, text[end : end + 1]
+        if element in tags.BLOCKS and following not in {"", "\r", "\n"}:
+            out += "" if out.rstrip(" \t")[-1:] in {"", "\r", "\n"} else "\n"
+        elif element in tags.CELLS and following.strip() and out[-1:].strip():
+            out += " "
+    return out + text[done:]
+
+
 def edit(text: str, stage) -> str:
     """The text after all steps of a stage `rewrite`."""
     text = html.unescape(text) if stage.entities == "decode" else text
     text = repair_mojibake(text) if stage.repair == "mojibake" else text
     text = remove_invisible(text) if stage.invisible == "remove" else text
+    text = strip_tags(text) if stage.markup == "strip" else text
     text = rewrite(text, stage.steps)
     text = collapse_blank_lines(text) if stage.whitespace == "blank_lines" else text
     text = text.replace("\r\n", "\n") if stage.whitespace == "line_ends" else text

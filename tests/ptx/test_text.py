@@ -199,7 +199,7 @@ LONG = {
 }
 MANY_STEPS = [
     RewriteSteps("nfc", "strip", "strip_all", "keep", True, "collapse"),
-    RewriteSteps("keep", "strip_line", "keep", "keep", True, "lines"),
+    RewriteSteps("keep", "brackets_line", "keep", "keep", True, "lines"),
     RewriteSteps("keep", "keep", "strip", "folded", True, "strip"),
     RewriteSteps("keep", "keep", "keep", "visible", True, "keep"),
 ]

@@ -51,7 +51,7 @@ SETTINGS = (
     "neighbours, words of `scripts` and `table`, GPT-2's tokens by its own expression, then by cl100k's and o200k's, "
     f"records of windows of {WINDOW} bytes, their verdicts, nodes and windows of every {CLOSER_SHARE}th anchor and node"
 )
-ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
+ALL_STEPS = RewriteSteps("nfkc", "brackets_line", "strip_all", "basic", True, "lines")
 KEYS = np.frombuffer(b"text", np.uint8), np.frombuffer(b"id", np.uint8)
 MARKED = "ΟΔΟΣ <b>½</b>"  # a capital sigma, tags, a character that NFKC changes
 LONG_WORD = "word" * 10_000  # longer ones than real texts have
@@ -282,7 +282,7 @@ JOB = "job"  # in the recorded calls
 JOB_SETTINGS = "JSON Lines, every step of rewriting, Gopher's rules, hashes"
 JOB_STAGES = [
     {
-        "kind": "rewrite", "unicode": "nfkc", "markup": "strip_line", "control": "strip_all", "characters": "basic",
+        "kind": "rewrite", "unicode": "nfkc", "markup": "brackets_line", "control": "strip_all", "characters": "basic",
         "lowercase": True, "whitespace": "lines",
     },
     {"kind": "filter", "rules": ["gopher"]},

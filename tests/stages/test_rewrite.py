@@ -124,8 +124,8 @@ def test_results_written_by_hand():
     cases = [
         (RewriteSteps(lowercase=True, whitespace="collapse"), " Hello\t\n WORLD \u3000", "hello world"),
         (RewriteSteps(lowercase=True), "ΟΔΥΣΣΕΥΣ İ", "οδυσσευς i\u0307"),
-        (RewriteSteps(markup="strip"), "a<b\n>c <> d", "ac <> d"),
-        (RewriteSteps(markup="strip_line"), "a<b\n>c <> d", "a<b\n>c  d"),
+        (RewriteSteps(markup="brackets"), "a<b\n>c <> d", "ac <> d"),
+        (RewriteSteps(markup="brackets_line"), "a<b\n>c <> d", "a<b\n>c  d"),
         (RewriteSteps(control="strip"), "a\x00\tb\x85\r\n\x7f", "a\tb\r\n"),
         (RewriteSteps(control="strip_all"), "a\x00\tb\x85\r\n\x7f", "ab"),
         (RewriteSteps(characters="basic"), "it's <1>, o-k?! é_漢…", "its 1, ok?! é_漢"),
@@ -144,12 +144,12 @@ def test_results_written_by_hand():
 
 MANY = 500_000  # a search that starts anew at each of them would take minutes
 LONG = [
-    (RewriteSteps(markup="strip"), "<" * MANY, "<" * MANY),
-    (RewriteSteps(markup="strip_line"), "<" * MANY, "<" * MANY),
-    (RewriteSteps(markup="strip"), "<>" * MANY, "<>" * MANY),
-    (RewriteSteps(markup="strip_line"), "<>" * MANY, ""),
-    (RewriteSteps(markup="strip"), "<\n" * MANY, "<\n" * MANY),
-    (RewriteSteps(markup="strip_line"), "<" * MANY + "\n" + "<" * MANY, "<" * MANY + "\n" + "<" * MANY),
+    (RewriteSteps(markup="brackets"), "<" * MANY, "<" * MANY),
+    (RewriteSteps(markup="brackets_line"), "<" * MANY, "<" * MANY),
+    (RewriteSteps(markup="brackets"), "<>" * MANY, "<>" * MANY),
+    (RewriteSteps(markup="brackets_line"), "<>" * MANY, ""),
+    (RewriteSteps(markup="brackets"), "<\n" * MANY, "<\n" * MANY),
+    (RewriteSteps(markup="brackets_line"), "<" * MANY + "\n" + "<" * MANY, "<" * MANY + "\n" + "<" * MANY),
     (RewriteSteps(lowercase=True), "Σ'" * MANY, "σ'" * (MANY - 1) + "ς'"),
     (RewriteSteps(lowercase=True), "Α" + "'" * MANY + "Σ", "α" + "'" * MANY + "ς"),
     (RewriteSteps(whitespace="lines"), "a" + " \n" * MANY + "b", "a\n\nb"),
@@ -260,5 +260,5 @@ def test_output_bound_holds_for_every_character():
 
 
 def test_unknown_choice_is_an_error():
-    with pytest.raises(RecipeError, match="markup: expected one of keep, strip, strip_line, got 'html'"):
+    with pytest.raises(RecipeError, match="markup: expected one of keep, brackets, brackets_line, got 'html'"):
         plan_steps(RewriteSteps(markup="html"))

@@ -388,7 +388,7 @@ TABLE: dict[str, Translator] = {
     "clean_email_mapper": _replacing(shipped(RECIPE, "links")["replace"][0]["matches"]),
     "clean_links_mapper": _replacing(shipped(RECIPE, "links")["replace"][1]["matches"]),
     "clean_ip_mapper": _ip_addresses,
-    "clean_html_mapper": always({"kind": "rewrite", "markup": "strip"}, differs="only tags, without marks of lists"),
+    "clean_html_mapper": always({"kind": "rewrite", "markup": "brackets"}, differs="only tags, without marks of lists"),
     "fix_unicode_mapper": _unicode,
     "punctuation_normalization_mapper": always(shipped(RECIPE, "punctuation")),
     "whitespace_normalization_mapper": always(shipped(RECIPE, "white_space")),

@@ -19,6 +19,7 @@ from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome
 from curation.stages.rows import mojibake
 from curation.stages.rows.invisible import remove_invisible
+from curation.stages.rows.tags import remove_tags
 from curation.stages.rows.text_edits import (
     MAX_REPLACEMENTS,
     Replacement,
@@ -32,18 +33,19 @@ from curation.stages.rows.text_edits import (
 from curation.stages.text_sizes import remove_large
 
 HOST_WHITESPACE = {"blank_lines": collapse_blank_lines, "line_ends": convert_line_ends}
-CHOICES = {  # in the order of application
+CHOICES = {  # in the order of application; `brackets` and `brackets_line` follow the Unicode form
     "entities": ("keep", "decode"),
     "repair": ("keep", "mojibake"),
     "invisible": ("keep", "remove"),
-    **KERNEL_CHOICES,
+    "markup": ("keep", "strip", *KERNEL_CHOICES["markup"][1:]),
+    **{option: allowed for option, allowed in KERNEL_CHOICES.items() if option != "markup"},
     "whitespace": (*KERNEL_CHOICES["whitespace"], *HOST_WHITESPACE),
     "sentences": ("keep", "lines"),
 }
 
 
 class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
-    r"""Rewrite text in this order: entities, mojibake, invisible characters, Unicode form, markup, control characters,
+    r"""Rewrite text in this order: entities, mojibake, invisible characters, markup, Unicode form, control characters,
     character class, case, white space, sentences, patterns of your own.
 
     entities    `decode` makes HTML entities characters, each once, as `html.unescape`
@@ -51,8 +53,10 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
                 (`pip install 'ftfy>=6.3'`), whose version is part of the identity of a run
     invisible   `remove` deletes characters that nobody sees, such as soft hyphens and zero width spaces. Joiners stay
                 in scripts whose letters they shape, such as Arabic and Devanagari, and in emoji
+    markup      `strip` deletes tags and comments of HTML, and keeps other text in angle brackets. Tags of blocks become
+                line ends, those of table cells spaces. `brackets` deletes `<[^>]+>` and `brackets_line` deletes `<.*?>`
+                within a line, whatever they contain, after the Unicode form
     unicode     `nfc` or `nfkc`: normalization form (UAX #15), in upper or lower case
-    markup      `strip` deletes `<[^>]+>`; `strip_line` deletes `<.*?>` within a line
     control     `strip` deletes category Cc except tab, line feed and carriage return; `strip_all` deletes all of Cc
     characters  `basic` deletes characters outside `[\w\s.,!?]`; `folded` replaces each decimal digit by 0 and each
                 punctuation character (categories P*) by a space; `visible` deletes characters that nobody sees, such as
@@ -67,12 +71,13 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
 
     The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
     stay nulls. A run removes a document whose text becomes larger than `max_document_bytes` of its input. Entities,
-    mojibake, invisible characters, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
+    mojibake, invisible characters, tags, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
     ValueError if no option changes the text.
     """
 
     removes: ClassVar[bool] = False
-    revision: ClassVar[int] = 2  # 2: a text that becomes larger than max_document_bytes is removed
+    # 2: a text that becomes larger than max_document_bytes is removed; 3: `markup: strip` knows tags of HTML
+    revision: ClassVar[int] = 3
     function: ClassVar[Function] = Function(
         """Return the frame with its text rewritten.
 
@@ -99,6 +104,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     def __post_init__(self) -> None:
         if isinstance(self.unicode, str):
             msgspec.structs.force_setattr(self, "unicode", self.unicode.lower())
+        if self.markup == "strip_line":
+            raise ValueError("markup: strip_line is now brackets_line. strip deletes tags of HTML alone")
         for option, allowed in CHOICES.items():
             if getattr(self, option) not in allowed:
                 raise ValueError(f"{option} must be one of {', '.join(allowed)}, not {getattr(self, option)!r}")
@@ -119,7 +126,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         """The settings as the engine takes them."""
         return RewriteSteps(
             unicode=self.unicode,
-            markup=self.markup,
+            markup="keep" if self.markup == "strip" else self.markup,
             control=self.control,
             characters=self.characters,
             lowercase=self.lowercase,
@@ -130,7 +137,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     def _on_host(self) -> bool:
         """Whether a step edits the texts on the host."""
         options = self.entities, self.repair, self.invisible, self.sentences
-        return bool(self.replace) or self.whitespace in HOST_WHITESPACE or any(value != "keep" for value in options)
+        named = self.markup == "strip" or self.whitespace in HOST_WHITESPACE
+        return bool(self.replace) or named or any(value != "keep" for value in options)
 
     def kernels(self) -> tuple[str, ...]:
         return () if self.steps == RewriteSteps() else ("rewrite",)
@@ -162,7 +170,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
             text = decode_entities(text)
         if self.repair != "keep":
             text = mojibake.repair_mojibake(text)
-        return text if self.invisible == "keep" else remove_invisible(text)
+        text = text if self.invisible == "keep" else remove_invisible(text)
+        return remove_tags(text) if self.markup == "strip" else text
 
     def _by_engine(self, engine: Engine, frame: Frame, before: pa.Array, text: pa.Array) -> pa.Array:
         """Return the texts after the steps of the engine. `before` are those of the frame."""
