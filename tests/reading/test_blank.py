@@ -59,7 +59,8 @@ def test_runs_reject_texts_without_a_visible_character(
     (tmp_path / "a.jsonl").write_bytes(b"\n".join([first, b"".join(others)]))
     (tmp_path / "0.jsonl").write_bytes(records_of(["z"]))
     before = [{"path": str(tmp_path / "0.jsonl"), "name": "z"}] * (inputs - 1)
-    recipe = recipe_of(*before, {"path": str(tmp_path / "a.jsonl"), **settings}, stages=[], output={"formats": []})
+    own = {"path": str(tmp_path / "a.jsonl"), "keep_blank": False, **settings}
+    recipe = recipe_of(*before, own, stages=[], output={"formats": []})
     report = run(recipe, tmp_path / "out", engine="cpu").report
     assert [text for (text,) in table_rows(tmp_path / "out" / "documents", "text")] == ["z"] * (inputs - 1) + kept
     rejected = [*map(orjson.loads, (tmp_path / "out" / "rejected.jsonl").read_bytes().splitlines())]
