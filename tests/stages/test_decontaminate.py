@@ -21,6 +21,7 @@ from curation.recipes.recipe import Recipe
 from curation.running import run as runner
 from curation.running.run import run
 from curation.stages import Decontaminate
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
 from curation.stages.exact import evaluation_items, leaks
 from curation.system.sessions import TaskSession
 from tests.conftest import frame_of
@@ -180,6 +181,29 @@ def test_short_questions_and_answers(tmp_path: Path, engine: ModuleType, text: s
         frame = frame_of(engine, [FILLER, text])
         texts = engine.to_arrow(curation.apply(frame, stage)).column("text").to_pylist()
         assert texts == [FILLER] + ([text] if left is None else [left] if part == "span" and left else [])
+
+
+PIECES = [
+    *"aB1 ,-Σİ\n", "\ufb01", "\u00bd", "\u2026", "e\u0301", "\u1112\u1161\u11ab", "\uff76\uff9e", "\u3000", "\u00ad",
+    "\u0340", "\u1361", "\u200b", "漢字", "\U0001d400", "\ufdfa", "о", "ё", "\u0430\u0308\u0323",
+]  # fmt: skip
+
+
+def test_places_of_compared_characters():
+    """Each compared character is in its place of the text, and all together leave out no other one."""
+    draw, settings = random.Random(4), ShingleSettings(COMPARISONS["visible"], 3, False, "scripts")
+    assert leaks.places_in("ab of\ufb01ce ½ x", [(4, 6), (8, 9)], settings) == [(5, 6), (9, 10)]
+    assert leaks.places_in("ＡＢＣ\u3000ＤＥ", [(3, 5)], settings) == [(4, 6)]
+    for _ in range(40):
+        text = "".join(draw.choices(PIECES, k=12))
+        wanted = [*"".join(compared(text, "visible").split())]
+        places = [leaks.places_in(text, [(number, number + 1)], settings)[0] for number in range(len(wanted))]
+        for char, (first, last) in zip(wanted, places, strict=True):
+            assert char in compared(text[first:last], "visible").replace("σ", "ς") + "σ", (text, char)
+        assert places == sorted(places)
+        inside = {place for first, last in places for place in range(first, last)}
+        rest = "".join(char for place, char in enumerate(text) if place not in inside)
+        assert not compared(rest, "visible").strip(), text
 
 
 @pytest.mark.slow("evaluation texts in real text are found")

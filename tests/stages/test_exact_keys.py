@@ -20,6 +20,7 @@ from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
 from curation.stages.corpus.keep_orders import SIGN, orders_of_dates, orders_of_numbers
 from curation.stages.exact.canonical_urls import TRACKING, canonical_url, canonical_urls
+from tests.conftest import frame_of
 from tests.corpus import NASTY
 from tests.oracle import keys as oracle
 from tests.oracle.hashing import murmur3_x64_128
@@ -369,11 +370,20 @@ def test_of_documents_without_a_value_the_first_is_kept(policy: str):
     assert "".join(curation.exact_dedup(frame, column="key", keep={policy: "value"})["text"]) == "psv"
 
 
+def test_values_that_look_the_same_are_equal(engine):
+    texts = ["of\ufb01ce 10", "Office, 11", "\u043effi\u00adce 10.", "office\u200b\u3000  11!", "offce 10"]
+    for column in ("text", "key"):
+        frame = frame_of(engine, [*"abcde"] if column == "key" else texts)
+        frame = engine.with_columns(frame, {"key": frame_of(engine, texts)["text"]})
+        kept = curation.exact_dedup(frame, compare="visible", column="" if column == "text" else column)
+        assert engine.to_arrow(kept)["key"].to_pylist() == [texts[row] for row in (0, 1, 4)]
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"compare": "url"}, "compare: url compares a column. Give its name, such as column: url"),
-        ({"column": "url", "compare": "uri"}, "compare must be one of exact, lowercase, url, not 'uri'"),
+        ({"column": "url", "compare": "uri"}, "compare must be one of exact, lowercase, visible, url, not 'uri'"),
         ({"column": []}, r"column must name a column or a list of columns, not \[\]"),
         ({"column": "text"}, "not 'text'; texts need none"),
         ({"column": ["url", "url"]}, "column must name each column once"),

@@ -14,6 +14,7 @@ from curation.finished.verify import verify
 from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
+from curation.stages import ExactDedup, FuzzyDedup
 from curation.stages.corpus import saved_index
 from curation.stages.corpus.saved_index import SavedIndex
 from tests.corpus import corpora
@@ -21,6 +22,7 @@ from tests.oracle import minhash
 from tests.runs import files_below, kept_rows, recipe_of, removed_rows, report_of
 
 FUZZY = {"kind": "fuzzy_dedup"}
+NEWER = ("words", "words_version", "compare_version")  # settings that indexes did not have before
 CORPORA = corpora()
 
 
@@ -251,6 +253,24 @@ def test_an_index_of_other_settings(old, tmp_path, options, message):
         finish(tmp_path / "new", tmp_path / "does not exist.jsonl", against=old, **options)
     assert f"was made with other settings: {message}. Use the same here" in str(error.value)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "here"),
+    [
+        (FuzzyDedup(words="scripts"), "words None there, 'scripts' here; words_version None there, 2 here"),
+        (FuzzyDedup(compare="visible"), "compare_version None there, 2 here"),
+        (ExactDedup(compare="visible"), "compare_version None there, 2 here"),
+    ],
+    ids=repr,
+)
+def test_an_index_of_an_earlier_division_or_comparison(tmp_path, stage, here):
+    made = {name: value for name, value in stage.index_settings().items() if name not in NEWER}
+    content = {"format": saved_index.FORMAT, "version": "0.4", "settings": made, "documents": 0, "files": {}}
+    (tmp_path / "index.json").write_text(json.dumps(content))
+    with pytest.raises(RecipeError) as error:
+        SavedIndex(tmp_path).check(stage.index_settings())
+    assert f"was made with other settings: {here}. Use the same here, or make the index again" in str(error.value)
 
 
 def test_an_index_of_another_version(old, tmp_path, capsys):

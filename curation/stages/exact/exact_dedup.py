@@ -16,7 +16,7 @@ import pyarrow as pa
 from curation.arrays import positions_of
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import counted
-from curation.kernels.rewrite import VISIBLE, RewriteSteps
+from curation.kernels.rewrite import VISIBLE, VISIBLE_VERSION, RewriteSteps
 from curation.reading.source_files import RESERVED
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import index_phases
@@ -207,6 +207,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         settings = {"hash": HASH, "max_characters": self.max_characters, "compare": self.compare}
         if self.column:
             settings["column"] = ", ".join(self.key_columns)
+        if self.compare == "visible":
+            settings["compare_version"] = VISIBLE_VERSION
         if self.compare == URL:
             settings["drop_parameters"] = sorted({*self._dropped})
         return settings

@@ -373,10 +373,20 @@ def _first_points(points: np.ndarray, steps: RewriteSteps) -> np.ndarray:
     if steps.unicode == "keep":
         return np.arange(len(points))
     unicode = tables_of(steps)
-    records = _records(points, unicode)
-    is_first = (unicode.flags[records] & FORM_FLAGS[steps.unicode] == 0) & (unicode.combining[records] == 0)
+    is_first, kinds = _begins(points, unicode, steps.unicode), np.unique(points)
+    changing = kinds[~_begins(kinds, unicode, steps.unicode)]
+    forms = normalize([chr(point) for point in changing.tolist()], steps.unicode).to_pylist()
+    firsts = np.array([ord(form[0]) if form else 0 for form in forms], np.int64)
+    closed = changing[_begins(firsts, unicode, steps.unicode)]  # such as a ligature: no form joins it with others
+    is_first |= np.isin(points, closed)
     is_first[:1] = True
     return np.flatnonzero(is_first)
+
+
+def _begins(points: np.ndarray, unicode: tables.UnicodeTables, form: str) -> np.ndarray:
+    """Whether characters have no other form, and join with none before them."""
+    records = _records(points, unicode)
+    return (unicode.flags[records] & FORM_FLAGS[form] == 0) & (unicode.combining[records] == 0)
 
 
 def _changes(points: np.ndarray, firsts: np.ndarray, stops: np.ndarray, steps: RewriteSteps) -> np.ndarray:

@@ -22,8 +22,9 @@ from curation.kernels.scripts import (
     letters_of,
     main_scripts,
 )
-from curation.kernels.word_breaks import allocate_run, count_listed
+from curation.kernels.word_breaks import SCRIPTS, allocate_run, count_listed
 from curation.kernels.word_lists import load_word_lists
+from curation.stages.words import measure_words
 
 SCRIPT = "script"
 SCRIPT_CODES = MAIN  # all values of the column
@@ -42,7 +43,7 @@ MIN_PER_WORD = 16
 # listed, of Shan and Mon less than half.
 MIN_WORD, MIN_LISTED = 2.5, 0.7
 MIN_LETTERS, READ_CHARACTERS = 20, 200
-OF_WORDS = ("words", "word_characters", "characters", "unspaced_characters")
+OF_WORDS = ("words", "word_characters", "characters", "space_characters", "unspaced_characters")
 UNLISTED_COUNT = "unlisted/"  # in the details of a stage, before a code
 BLOCK_ROWS = 1 << 12  # the counts of so many texts take 2.9 MB
 
@@ -88,18 +89,20 @@ def counts_of(scripts: pa.Array) -> dict[str, int]:
 
 def count_unlisted(engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Return the number of texts that stay undivided, since the lists do not have their words, by main script, for the
-    details of a stage. Few texts are looked at: those with long words.
+    details of a stage. Few texts are looked at: those with long runs of characters, or long words of listed scripts.
 
     measures   those of OF_WORDS, where words end as the lists say
     """
-    words, letters, characters, unspaced = (measures[name] for name in OF_WORDS)
+    words, letters, characters, spaces, unspaced = (measures[name] for name in OF_WORDS)
     of_listed_scripts = 2 * unspaced > characters
-    may_be = np.where(of_listed_scripts, letters > MIN_WORD * words, characters > MIN_PER_WORD * words)
+    may_be = np.where(of_listed_scripts, letters > MIN_WORD * words, characters > MIN_PER_WORD * (spaces + 1))
     if not may_be.any():
         return {}
-    texts = engine.to_arrow(engine.filter_rows(frame, may_be)[[TEXT]]).column(TEXT)
-    lists = of_listed_scripts[may_be]
-    rest = ~lists
+    few = engine.filter_rows(frame, may_be)[[TEXT]]
+    texts, lists = engine.to_arrow(few).column(TEXT), of_listed_scripts[may_be]
+    # The words of `scripts`: `table` makes a word of each mark, such as the one between syllables of Tibetan.
+    words = measure_words(engine, few[TEXT], ("words",), SCRIPTS)["words"]
+    rest = ~lists & (characters[may_be] > MIN_PER_WORD * words)
     rest[lists] = ~_has_listed_words(texts.filter(pa.array(lists)))
     numbers = [main_scripts(counts) for counts in _counts(texts.filter(pa.array(rest)))]
     scripts = _named(np.concatenate([np.zeros(0, np.int16), *numbers]))
