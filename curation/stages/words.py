@@ -24,7 +24,8 @@ OF_UNSPLIT = (
     "bytes", "characters", "lines", "text_lines", "paragraphs", "newlines", "line_characters", "max_line_characters",
     "bullet_lines", "bullet_or_star_lines", "ellipsis_lines", "ellipsis_character_lines", "punctuated_lines",
     "short_lines", "space_characters", "urls", "url_characters", "duplicate_lines", "duplicate_line_characters",
-    "duplicate_paragraphs", "duplicate_paragraph_characters", "repeated_5character_characters",
+    "duplicate_paragraphs", "duplicate_paragraph_characters", "prose_lines", "prose_line_characters",
+    "duplicate_prose_lines", "duplicate_prose_line_characters", "repeated_5character_characters",
     "repeated_10character_characters", "num_5characters", "num_10characters",
 )  # fmt: skip
 
