@@ -31,10 +31,14 @@ from curation.kernels.measures import (
     BULLET_START,
     ELLIPSIS_CHARACTER_END,
     ELLIPSIS_END,
+    IS_FIRST,
+    IS_PROSE,
     PUNCTUATED_END,
     SHORT_LINE_CHARACTERS,
     M,
+    closes_fence,
     ends_in_sentence_mark,
+    fence_code,
     line_end_bits,
     line_start_bits,
     url_start,
@@ -51,7 +55,7 @@ from curation.kernels.words import (
     LANE_UPPERCASE,
     finish_word,
 )
-from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS
+from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS, PROSE_LETTERS
 
 at = np.uint64
 
@@ -390,11 +394,29 @@ def _hash_bytes(data, start, end):
 
 
 @kernel
+def _has_letters(data, i, end, pages, records, lanes):
+    """Whether a line has the letters of a line of prose, which are mostly its first characters."""
+    letters = 0
+    while i < end and letters < PROSE_LETTERS:
+        byte = byte_at(data, i)
+        if byte < 0x80:
+            letters += int(97 <= byte | 32 <= 122)
+            i += 1
+        else:
+            code_point, width = utf8.decode(data, i)
+            lane = lanes[at(utf8.record_of(pages, records, code_point))]
+            letters += int(lane >> at(LANE_ALPHABETIC) & ONE)
+            i += width
+    return letters == PROSE_LETTERS
+
+
+@kernel
 def scan_lines(
     data, start, end, words, edges, breaks, num_breaks, all_changes, changes_before, characters, characters_before,
-    hashed, line_hash, line_mark, out, row,
+    pages, records, lanes, hashed, line_hash, line_mark, out, row,
 ):  # fmt: skip
     """Write the measures of lines, `line_mark` and, if `hashed`, `line_hash`; return the number of text lines."""
+    opening = first_fenced = 0
     lines = text_lines = newlines = line_ends = short = paragraphs = longest = 0
     new_paragraph = 1
     word = 0
@@ -412,8 +434,9 @@ def scan_lines(
                 length = _count_before(characters, characters_before, limit - start)
                 longest = max(longest, length - _count_before(characters, characters_before, line - start))
         else:
-            count_line_start(data, edges[at(2 * word)], out, row)
-            count_line_end(data, edges[at(2 * next_word - 2)], edges[at(2 * next_word - 1)], out, row)
+            first_word, last_end = edges[at(2 * word)], edges[at(2 * next_word - 1)]
+            count_line_start(data, first_word, out, row)
+            count_line_end(data, edges[at(2 * next_word - 2)], last_end, out, row)
             word = next_word
             length = _count_before(characters, characters_before, limit - start)
             length -= _count_before(characters, characters_before, line - start)
@@ -421,7 +444,15 @@ def scan_lines(
             longest = max(longest, length)
             if hashed:
                 line_hash[at(text_lines)] = _hash_bytes(data, line, limit)
-                line_mark[at(text_lines)] = 2 * length + new_paragraph
+                code = fence_code(data, first_word, last_end)
+                is_prose = code == 0 and _has_letters(data, first_word, last_end, pages, records, lanes)
+                line_mark[at(text_lines)] = 4 * length + IS_PROSE * int(is_prose) + IS_FIRST * new_paragraph
+                if opening == 0:
+                    opening, first_fenced = code, text_lines
+                elif closes_fence(code, opening):
+                    for fenced in range(first_fenced, text_lines):
+                        line_mark[at(fenced)] &= ~IS_PROSE
+                    opening = 0
             paragraphs += new_paragraph
             text_lines += 1
             new_paragraph = 0
@@ -489,7 +520,7 @@ def scan_document(
     if want_lines:
         text_lines = scan_lines(
             data, start, end, words, edges, breaks, num_breaks, all_changes, changes_before, characters,
-            characters_before, hashed, line_hash, line_mark, out, row,
+            characters_before, pages, records, lanes, hashed, line_hash, line_mark, out, row,
         )  # fmt: skip
     if marks and (words == 0 or not ends_in_sentence_mark(data, edges[at(2 * words - 2)], edges[at(2 * words - 1)])):
         out[M.sentences, row] += int(words > 0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, combine64, table_mask
-from curation.kernels.measures import M
+from curation.kernels.measures import IS_FIRST, IS_PROSE, M
 
 at = np.uint64
 FREE = np.uint64(0)  # key of an empty slot
@@ -39,7 +39,7 @@ def slot_of(keys, mask, hashed):
 
 @kernel
 def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
-    """Write the measures of duplicate text lines and paragraphs; a paragraph hashes the hashes of its lines."""
+    """Write the measures of prose, and of duplicate text lines and paragraphs, which hash the hashes of their lines."""
     mask = _empty_table(keys, text_lines)
     duplicates = characters = 0
     for k in range(at(text_lines)):
@@ -47,19 +47,29 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
         repeated = int(keys[slot] == key)
         keys[slot] = key
         duplicates += repeated
-        characters += (line_mark[k] >> 1) * repeated
+        characters += (line_mark[k] >> 2) * repeated
     out[M.duplicate_lines, row] = duplicates
     out[M.duplicate_line_characters, row] = characters
+    mask = _empty_table(keys, text_lines)
+    for k in range(at(text_lines)):
+        if line_mark[k] & IS_PROSE:
+            slot, key = slot_of(keys, mask, line_hash[k])
+            repeated = int(keys[slot] == key)
+            keys[slot] = key
+            out[M.prose_lines, row] += 1
+            out[M.prose_line_characters, row] += line_mark[k] >> 2
+            out[M.duplicate_prose_lines, row] += repeated
+            out[M.duplicate_prose_line_characters, row] += (line_mark[k] >> 2) * repeated
     mask = _empty_table(keys, text_lines)
     duplicates = characters = 0
     line = at(0)
     while line < at(text_lines):
         paragraph = line_hash[line]
-        length = line_mark[line] >> 1
+        length = line_mark[line] >> 2
         line += at(1)
-        while line < at(text_lines) and line_mark[line] & 1 == 0:
+        while line < at(text_lines) and line_mark[line] & IS_FIRST == 0:
             paragraph = combine64(paragraph, line_hash[line])
-            length += 1 + (line_mark[line] >> 1)
+            length += 1 + (line_mark[line] >> 2)
             line += at(1)
         slot, key = slot_of(keys, mask, paragraph)
         repeated = int(keys[slot] == key)

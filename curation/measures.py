@@ -142,6 +142,24 @@ class Measure(IntEnum):
         "characters of duplicate_paragraphs; a line end within one counts as 1",
         "characters",
     )
+    prose_lines = (
+        "text lines with at least 3 letters (str.isalpha), without code fences of CommonMark (indented or not) and the "
+        "lines between one and the fence that closes it",
+        "text_lines",
+        "prose_line_characters",
+    )
+    prose_line_characters = "characters of prose_lines, without line ends", "line_characters"
+    duplicate_prose_lines = (
+        "prose_lines equal to an earlier one",
+        "prose_lines",
+        "duplicate_lines",
+        "duplicate_prose_line_characters",
+    )
+    duplicate_prose_line_characters = (
+        "characters of duplicate_prose_lines, without line ends",
+        "prose_line_characters",
+        "duplicate_line_characters",
+    )
     distinct_words = "different words (case-sensitive)", "words"
     top_2gram_count = _TOP_COUNT.format(2), "num_2grams"
     top_3gram_count = _TOP_COUNT.format(3), "num_3grams", "top_2gram_count"
@@ -205,6 +223,9 @@ SOURCES: dict[str, str] = {  # of measures that are no basic counts
     **dict.fromkeys(
         ("duplicate_lines", "duplicate_line_characters", "duplicate_paragraphs", "duplicate_paragraph_characters"),
         f"{GOPHER}, table A1",
+    ),
+    **dict.fromkeys(
+        ("duplicate_prose_lines", "duplicate_prose_line_characters"), f"{GOPHER}, table A1, there of all lines"
     ),
     **{f"top_{n}gram_characters": f"{GOPHER}, table A1" for n in (2, 3, 4)},
     **{f"duplicate_{n}gram_characters": f"{GOPHER}, table A1, as datatrove computes it" for n in range(2, 11)},
@@ -298,7 +319,7 @@ def name_of(measure: object) -> str:
 class Wanted(NamedTuple):
     """The costly parts of the kernel that a set of measures needs. The kernel always computes the cheap ones.
 
-    lines             duplicate lines and paragraphs
+    lines             duplicate lines and paragraphs, and lines of prose
     distinct          distinct words
     max_ngram         largest n-gram size; 0: none
     coverage          coverage by n-grams
@@ -316,7 +337,7 @@ def wanted(names: tuple[str, ...]) -> Wanted:
     """Return the costly parts that the measures `names` need."""
     ngrams = [match for match in map(NGRAM_NAME.match, names) if match]
     return Wanted(
-        lines=any(name.startswith(("duplicate_line", "duplicate_paragraph")) for name in names),
+        lines=any(name.startswith(("duplicate_line", "duplicate_paragraph")) or "prose" in name for name in names),
         distinct="distinct_words" in names,
         max_ngram=max((int(match[2]) for match in ngrams), default=0),
         coverage=any(match[1] == "covered" for match in ngrams),
@@ -336,6 +357,7 @@ OF_SINGLE_WORDS = (
     "max_word_characters", "stop_words", "stop_word_count", "function_words", "urls", "url_characters",
     "distinct_words", *OF_WORD_LENGTHS, *OF_NON_SYMBOLS,
 )  # fmt: skip
+PROSE_LETTERS = 3  # of a line, at least
 SHORT_WORD_CHARACTERS, LONG_WORD_CHARACTERS = 3, 7
 REPEATED_SIZES = {f"repeated_{size}character_characters": size for size in (5, 10)}
 

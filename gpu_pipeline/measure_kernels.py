@@ -22,7 +22,9 @@ from curation.kernels.measures import (
     PUNCTUATED_END,
     SHORT_LINE_CHARACTERS,
     M,
+    closes_fence,
     ends_in_sentence_mark,
+    fence_code,
     line_end_bits,
     line_start_bits,
     url_start,
@@ -38,6 +40,7 @@ from curation.kernels.words import (
     mark_spaces,
     word_state,
 )
+from curation.measures import PROSE_LETTERS
 from gpu_pipeline.items import at, bits_below, block_at
 from gpu_pipeline.listed_words import FUNCTION_WORD, NUM_STOP_WORDS, listed_bits
 from gpu_pipeline.spans import (
@@ -426,7 +429,7 @@ def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word
 @cuda.jit(cache=True)
 def measure_lines(
     data, blocks, offsets, valid, origin, bits, ranks, row_ranks, item_starts, breaks, word_starts, word_ends, hashed,
-    longest, line_hash, line_mark, long_lines, num_long, out,
+    longest, line_hash, line_mark, line_prose, long_lines, num_long, out,
 ):  # fmt: skip
     """One thread per line break, for the line that ends there, and one per document, for what follows its last one:
     document k has the items from item_starts[k]. Per item, if `hashed`:
@@ -434,12 +437,13 @@ def measure_lines(
     line_hash   hash of the line's bytes; 0 for lines above LONG_PIECE bytes, which are listed in `long_lines` (item,
                 start and end of each)
     line_mark   2 * characters, plus 1 for the first line of a paragraph; -1 for what is no text line
+    line_prose  characters of a line with the letters of one of prose; -1 - `fence_code` of a code fence; -1 for others
 
     `longest` says whether the longest line is wanted.
     """
     k = cuda.grid(1)
     while k < item_starts[offsets.size - 1]:
-        mark = np.int64(-1)
+        mark = prose = np.int64(-1)
         row = segment_of(item_starts, k)
         if valid[row]:
             start, end = offsets[row], offsets[row + 1]
@@ -477,6 +481,12 @@ def measure_lines(
                         origin + word_ends[next_word - 1], length, is_first, out, row,
                     )  # fmt: skip
                     if hashed:
+                        letters = rank(bits, ranks, LETTER, limit - origin) - rank(bits, ranks, LETTER, line - origin)
+                        code = fence_code(data, origin + word_starts[word], origin + word_ends[next_word - 1])
+                        if code > 0:
+                            prose -= code
+                        elif letters >= PROSE_LETTERS:
+                            prose = np.int64(length)
                         if limit - line > LONG_PIECE:
                             place = cuda.atomic.add(num_long, 0, 1)
                             long_lines[place, 0], long_lines[place, 1] = k, line - origin
@@ -485,8 +495,27 @@ def measure_lines(
                         else:
                             line_hash[k] = hash_span(data, blocks, line, limit)
         if hashed:
-            line_mark[k] = mark
+            line_mark[k], line_prose[k] = mark, prose
         k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def pair_fences(fence_starts, fences, line_prose, edges):
+    """One thread per document: writes 1 to `edges` at the items of fences that open code, -1 at those that close it.
+
+    fences   int64: the items of all fences; document k has those from fence_starts[k]
+    """
+    row = cuda.grid(1)
+    while row < fence_starts.size - 1:
+        opening = first = np.int64(0)
+        for k in range(fence_starts[row], fence_starts[row + 1]):
+            code = -1 - np.int64(line_prose[fences[k]])
+            if opening == 0:
+                opening, first = code, fences[k]
+            elif closes_fence(code, opening):
+                edges[first], edges[fences[k]] = 1, -1
+                opening = np.int64(0)
+        row += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
@@ -562,8 +591,10 @@ def _signatures():
         measure_pieces: (*text, number, listed, i64, i64, i32, i32, u64, others),
         finish_pieces: (u8, number, ranks, listed, i64, i64, i32, i32, others, out),
         measure_lines: (
-            *text, i64, mask, number, bits, ranks, ranks, i64, i32, i32, i32, flag, flag, u64, i32, listed, i32, out,
+            *text, i64, mask, number, bits, ranks, ranks, i64, i32, i32, i32, flag, flag, u64, i32, i32, listed, i32,
+            out,
         ),
+        pair_fences: (i64, i64, i32, i32),
         hash_pieces: (*text, number, listed, i64, i64, u64),
         add_lines: (u64, i32, i32, i32, i64, u64, i32),
     }  # fmt: skip

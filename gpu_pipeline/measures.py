@@ -109,26 +109,27 @@ def _count_classes(spans: Spans, classes: tuple, byte_lanes: cp.ndarray, out: cp
 
 
 def _measure_lines(spans: Spans, hashed: bool, longest: bool, out: cp.ndarray) -> tuple[cp.ndarray, ...]:
-    """(first item of each document, hash of each item, its mark); `measure_kernels.measure_lines` says what they are.
-    The last two are empty if not `hashed`."""
+    """(first item of each document, hash of each item, its mark, its prose); `measure_kernels.measure_lines` says what
+    they are. The last three are empty if not `hashed`."""
     breaks = kernels.empty(out, np.int32, int(spans.ranks[BREAK, -1]))
     kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
     before = spans.row_ranks[BREAK].astype(np.int64)
     item_starts = before - before[0] + cp.arange(before.size)
     items, size = int(item_starts[-1]), int(spans.offsets[-1] - spans.offsets[0])
-    line_hash, line_mark = (kernels.empty(out, kind, items * hashed) for kind in (np.uint64, np.int32))
+    line_hash = kernels.empty(out, np.uint64, items * hashed)
+    line_mark, line_prose = (kernels.empty(out, np.int32, items * hashed) for _ in range(2))
     long_lines = kernels.empty(out, np.int32, size // parts.LONG_PIECE + 1, 3)
     num_long = cp.zeros(1, np.int32)
     kernels.launch(
         parts.measure_lines, items, *spans[:8], item_starts, breaks, *spans[8:], hashed, longest, line_hash, line_mark,
-        long_lines, num_long, out,
+        line_prose, long_lines, num_long, out,
     )  # fmt: skip
     long_lines = long_lines[: int(num_long[0])]
     if long_lines.size:
         pieces, rows = pieces_of((long_lines[:, 2] - long_lines[:, 1]).astype(np.int64), parts.LONG_PIECE)
         arguments = spans.data, spans.blocks, spans.origin, long_lines, pieces, rows, line_hash
         kernels.launch(parts.hash_pieces, rows.size, *arguments)
-    return item_starts, line_hash, line_mark
+    return item_starts, line_hash, line_mark, line_prose
 
 
 # Repetition
@@ -159,9 +160,25 @@ def _count_items(
         launch_warps(long_repetition.repeat_long_items, docs, *arguments)
 
 
-def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.ndarray, out: cp.ndarray) -> None:
-    """Write the measures of lines and paragraphs that repeat."""
+def _without_fenced(item_starts: cp.ndarray, line_prose: cp.ndarray) -> cp.ndarray:
+    """`line_prose` with -1 for fences and fenced code."""
+    fences, edges = cp.flatnonzero(line_prose < -1), cp.zeros(line_prose.size, np.int32)
+    starts = cp.searchsorted(fences, item_starts)
+    kernels.launch(parts.pair_fences, starts.size - 1, starts, fences, line_prose, edges)
+    return cp.where(kernels.prefix_sums(edges, np.int32) > 0, np.int32(-1), cp.maximum(line_prose, np.int32(-1)))
+
+
+def _count_lines(
+    item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.ndarray, line_prose: cp.ndarray, out: cp.ndarray
+) -> None:
+    """Write the measures of lines and paragraphs that repeat, and of lines of prose."""
     _count_items(item_starts, line_hash, line_mark >> 1, Measure.duplicate_lines, out)
+    line_prose = _without_fenced(item_starts, line_prose)
+    is_prose = (line_prose >= 0).astype(np.int32)
+    for measure, counts in ((Measure.prose_lines, is_prose), (Measure.prose_line_characters, line_prose * is_prose)):
+        sums = kernels.starts_of(counts)
+        out[measure] = sums[item_starts[1:]] - sums[item_starts[:-1]]
+    _count_items(item_starts, line_hash, line_prose, Measure.duplicate_prose_lines, out)
     is_line, is_first = line_mark >= 0, (line_mark >= 0) & (line_mark & 1 == 1)
     starts, paragraphs = cp.flatnonzero(is_first), kernels.prefix_sums(is_first, np.int32)
     hashes, lengths = cp.zeros(starts.size, np.uint64), cp.zeros(starts.size, np.int32)

@@ -161,6 +161,17 @@ def _duplicates() -> list[str]:
     ]
 
 
+def _fences() -> list[str]:
+    code = "code\ncode\n}\n}"
+    made = [
+        f"{before}{opening}\n{code}\n\n{closing}\ncode\ncode\n"
+        for before in ("", "~~~\n", "```x\n")
+        for opening in ("```", "``` py", "````", "~~~", "~~~ `x", "  ~~~~a", "```a`b", "``", "-```", "\u3000```")
+        for closing in ("```", "````", "~~~~ ", "``` x", "\t~~~", "")
+    ]
+    return [*made, "\r\n".join(made), "ab\nab\nabc\nabc\n漢字\n漢字\n漢-字 й\n漢-字 й\n1 a²b 3c\n1 a²b 3c\n"]
+
+
 def _neighbours() -> list[str]:
     """Documents whose bytes would mean something together: a buffer holds them one after the other."""
     return [
@@ -193,6 +204,7 @@ NASTY: list[str] = [
     *_urls(),
     *_repeats(),
     *_duplicates(),
+    *_fences(),
     *_neighbours(),
     *_long(),
 ]
@@ -255,7 +267,9 @@ def texts() -> st.SearchStrategy[str]:
     mixed = _joined(st.sampled_from((*_WORDS, *_MARKS, *_URL_PIECES, "")), st.sampled_from((*_SEPARATORS, "")), 40)
     repeats = _joined(st.sampled_from("aab"), st.sampled_from((" ", " ", " ", "\n")), 60)
     lines = _joined(
-        st.sampled_from(("one", "two ", "- three", "", " ", "a b", "a\tb", "a  b")), st.sampled_from(LINE_ENDS), 20
+        st.sampled_from(("one", "two ", "- three", "", " ", "a b", "a\tb", "```", " ````py", "~~~", "~~~ x")),
+        st.sampled_from(LINE_ENDS),
+        20,
     )
     wild = st.text(characters(), max_size=60)
     return st.one_of(mixed, repeats, lines, wild, st.tuples(mixed, repeats, lines).map("".join))

@@ -5,8 +5,8 @@ Arrays; "int" is int64:
 
 lanes                  uint64, of `words.character_lanes`
 word_hash, word_end    uint64 and int, one per word: hash; characters of all words up to this one
-line_hash, line_mark   uint64 and int, one per text line: hash of its characters; 2 * characters, plus 1 for the first
-                       line of a paragraph
+line_hash, line_mark   uint64 and int, one per text line: hash of its characters; 4 * characters, plus IS_FIRST for the
+                       first line of a paragraph, plus IS_PROSE for a line of prose
 active, active_hash, active_slot   int, uint64, int, one per word: positions of n-grams that may repeat, their hashes,
                                    their slots in the table
 keys, counts           uint64 and int32: the table; a power of two of slots, at least twice the words
@@ -33,6 +33,9 @@ M = namedtuple("M", Measure.__members__)(*map(int, Measure))  # type: ignore[arg
 SHORT_LINE_CHARACTERS = 30
 ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END = 1, 2, 4
 BULLET_START, STAR_START = 1, 2
+IS_FIRST, IS_PROSE = 1, 2
+BACKTICK, TILDE, MIN_FENCE, MAX_FENCE = 96, 126, 3, 1 << 28  # no longer fence fits the int32 of an engine
+BARE, OF_TILDES = 1, 2
 
 
 @kernel
@@ -134,3 +137,30 @@ def line_start_bits(data, word):
     if byte == 45 or (byte == 0xE2 and byte_at(data, word + 1) == 0x80 and byte_at(data, word + 2) == 0xA2):
         return BULLET_START
     return STAR_START if byte == 42 else 0
+
+
+@kernel
+def fence_code(data, word, end):
+    """The code of a line that is a code fence (CommonMark, section 4.5), from its first word's start to its last one's
+    end: 4 * marks, plus OF_TILDES, plus BARE if no info string follows. 0 for another line."""
+    mark = byte_at(data, word)
+    if mark != BACKTICK and mark != TILDE:
+        return 0
+    i = word
+    while i < end and byte_at(data, i) == mark:
+        i += 1
+    marks = min(i - word, MAX_FENCE)
+    if marks < MIN_FENCE:
+        return 0
+    code = 4 * marks + (OF_TILDES if mark == TILDE else 0) + (BARE if i == end else 0)
+    while mark == BACKTICK and i < end:  # else it is code in a line of text
+        if byte_at(data, i) == BACKTICK:
+            return 0
+        i += 1
+    return code
+
+
+@kernel
+def closes_fence(code, opening):
+    """Whether the fence of a code closes the code that another one opened."""
+    return code & BARE != 0 and code & OF_TILDES == opening & OF_TILDES and code >> 2 >= opening >> 2

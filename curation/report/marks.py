@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT
 from curation.engine import load_engine
+from curation.measures import PROSE_LETTERS
 from curation.rules.decide import Rule, expand_rules
 from curation.stages import Filter, Lines, Stage
 from curation.stages.words import split_words
@@ -32,6 +33,7 @@ LINES = {
     "ellipsis_character_lines": re.compile(r".*…\s*$"),
 }
 SIGNS = {"hash_signs": re.compile("#"), "ellipses": re.compile(r"\.\.\.|…")}
+FENCE = re.compile(r"\s*(?P<marks>`{3,}(?=[^`]*$)|~{3,})\s*(?P<info>.*)")
 REPEATED = {"duplicate_line": LINE, "duplicate_paragraph": PARAGRAPH}
 Span = tuple[int, int]
 
@@ -65,6 +67,8 @@ def broken_spans(rule: Rule | None, text: str, words: str = "") -> list[Span]:
         return [match.span() for match in SIGNS[measure].finditer(text)]
     if found := NGRAM.fullmatch(measure):
         return _joined(_ngrams(found[1] == "top", int(found[2]), text, _words(text, words)))
+    if measure.startswith("duplicate_prose_line"):
+        return _repeated(_prose(text))
     unit = next((unit for name, unit in REPEATED.items() if measure.startswith(name)), None)
     return _repeated(unit.finditer(text)) if unit else []
 
@@ -118,7 +122,23 @@ def _ngrams(is_top: bool, size: int, text: str, words: Sequence[Span]) -> list[S
     return spans
 
 
-def _repeated(parts: Iterator[re.Match[str]]) -> list[Span]:
+def _prose(text: str) -> list[re.Match[str]]:
+    """The lines of prose, as `curation.Measure` defines them."""
+    prose: list[re.Match[str]] = []
+    opening, before = "", 0
+    for line in LINE.finditer(text):
+        fence = FENCE.fullmatch(line[0])
+        if fence is None:
+            prose.append(line)
+        elif not opening:
+            opening, before = fence["marks"], len(prose)
+        elif fence["marks"].startswith(opening) and not fence["info"]:
+            del prose[before:]
+            opening = ""
+    return [line for line in prose if sum(map(str.isalpha, line[0])) >= PROSE_LETTERS]
+
+
+def _repeated(parts: Iterable[re.Match[str]]) -> list[Span]:
     seen: set[str] = set()
     spans = []
     for part in parts:

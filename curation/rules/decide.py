@@ -228,6 +228,13 @@ NEMO = (
     _bound("function_words", "function_words", min=1),
 )
 
+# Of `gopher_multilingual`, in place of Gopher's four rules on lines and paragraphs, and of the one on letters
+# (docs/decisions/0128-weigh-repeated-lines-by-their-prose.md).
+DUPLICATE_PROSE = _bound(
+    ("duplicate_prose_line_characters", "prose_line_characters"), "duplicate_line_characters", max=0.1
+)
+WORDS_WITH_LETTER = _bound(("words_with_letter", "non_symbol_words"), "too_few_words_with_letter", min=0.8)
+
 _TOP, _DUPLICATE = GOPHER_REPETITION[4:7], GOPHER_REPETITION[7:]
 
 
@@ -440,10 +447,9 @@ def _of_languages(name: str) -> tuple[Rule, ...]:
     from curation.rules.fineweb2 import grouped_by_language
 
     if name == "fineweb2":
-        return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY)
-    # FineWeb-2 has FineWeb's rule on the characters of duplicate lines in place of Gopher's
-    lines = tuple(rule for rule in FINEWEB if rule.name == "duplicate_line_characters")
-    return grouped_by_language(GOPHER_REPETITION + lines + GOPHER_QUALITY, GOPHER_REPETITION + GOPHER_QUALITY)
+        return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY, is_published=True)
+    own = DUPLICATE_PROSE, *GOPHER_REPETITION[4:], *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, GOPHER_QUALITY[-1]
+    return grouped_by_language(own, is_published=False)
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:

@@ -43,7 +43,11 @@ SHARED = (
     "too_few_words", "too_many_words", "too_many_hash_signs", "too_many_ellipses", "too_many_bullet_lines",
     "too_many_ellipsis_lines",
 )  # fmt: skip
-DUPLICATE_CHARACTERS, MAX_DUPLICATE_CHARACTERS = ("duplicate_line_characters", "line_characters"), 0.1
+DUPLICATE_CHARACTERS = (
+    ("duplicate_line_characters", "line_characters"),
+    ("duplicate_prose_line_characters", "prose_line_characters"),
+)
+MAX_DUPLICATE_CHARACTERS = 0.1
 STOP_WORDS, PUNCTUATED = "stop_words", "too_few_punctuated_lines"
 UNKNOWN = "und"  # of ISO 639-3: the group of documents whose language is not known
 SENTENCE_ENDS = "too_few_sentence_ends"
@@ -69,21 +73,21 @@ SENTENCE_END = (
 )
 
 
-def grouped_by_language(rules: Sequence[Rule], english: Sequence[Rule] = ()) -> tuple[GroupedRule, ...]:
-    """Return the rules of FineWeb-2 per language.
+def grouped_by_language(rules: Sequence[Rule], is_published: bool) -> tuple[GroupedRule, ...]:
+    """Return rules of Gopher and FineWeb per language.
 
-    rules    those of `gopher_repetition`, `fineweb` and `gopher_quality`, with the bounds of English
-    english  which of them English has, unchanged. Documents of an unknown language have the same, with the ends of
-             sentences in place of stop words. Default: English has all rules, with the words of the other languages,
-             and there is no group of documents of an unknown language
+    rules         with the bounds of English
+    is_published  as in FineWeb-2, English has the words of the other languages, and no group has documents of an
+                  unknown language. Otherwise, English has the rules unchanged, and documents of an unknown language
+                  have the same, with the ends of sentences in place of stop words
     """
-    names = languages() | ({UNKNOWN: len(languages())} if english else {})
+    names = languages() | ({} if is_published else {UNKNOWN: len(languages())})
     groups = Groups(COLUMN, names, len(names), None)
-    ends = Rule(matches=SENTENCE_END, per="words", min=MIN_ENDS, reason=SENTENCE_ENDS) if english else None
+    ends = None if is_published else Rule(matches=SENTENCE_END, per="words", min=MIN_ENDS, reason=SENTENCE_ENDS)
     found: list[GroupedRule] = []
     for rule in rules:
         grouped = _by_language(groups, _without_symbols(rule))
-        found += _beside_english(groups, rule, grouped, rule in english) if english else [grouped]
+        found += [grouped] if is_published else _beside_english(groups, rule, grouped)
         if rule.name == PUNCTUATED:
             found.append(_punctuated(groups, rule))
         if rule.measure == STOP_WORDS:
@@ -93,16 +97,14 @@ def grouped_by_language(rules: Sequence[Rule], english: Sequence[Rule] = ()) -> 
     return tuple(structs.replace(rule, normalized=True) for rule in (*found, _of_unknown(groups, ends)))
 
 
-def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule, has_rule: bool) -> list[GroupedRule]:
-    """The rule of all languages, without English if that does not have it; or two, if English has other words."""
-    if has_rule and rule.measures == grouped.template.measures:
+def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule) -> list[GroupedRule]:
+    """The rule of all languages, or two if English has other words."""
+    if rule.measures == grouped.template.measures:
         return [grouped]
     is_english = np.arange(len(grouped.member)) >= groups.numbers[ENGLISH]
-    members = [(rule, grouped.member & is_english & has_rule), (grouped.template, grouped.member & ~is_english)]
+    members = [(rule, grouped.member & is_english), (grouped.template, grouped.member & ~is_english)]
     return [
-        rule_of_groups(GroupedRule, groups, template, grouped.low, grouped.high, member)
-        for template, member in members
-        if member.any()
+        rule_of_groups(GroupedRule, groups, template, grouped.low, grouped.high, member) for template, member in members
     ]
 
 
@@ -155,7 +157,7 @@ def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
         side[others] = _column(REASONS[rule.name], -math.inf if side is low else math.inf)
     elif rule.name in SHARED:
         low[others], high[others] = rule.bounds
-    elif rule.ratio == DUPLICATE_CHARACTERS:
+    elif rule.ratio in DUPLICATE_CHARACTERS:
         high[others] = MAX_DUPLICATE_CHARACTERS
     return rule_of_groups(GroupedRule, groups, rule, low, high, np.isfinite(low) | np.isfinite(high))
 

@@ -24,7 +24,8 @@ OF_UNSPLIT = (
     "bytes", "characters", "lines", "text_lines", "paragraphs", "newlines", "line_characters", "max_line_characters",
     "bullet_lines", "bullet_or_star_lines", "ellipsis_lines", "ellipsis_character_lines", "punctuated_lines",
     "short_lines", "space_characters", "urls", "url_characters", "duplicate_lines", "duplicate_line_characters",
-    "duplicate_paragraphs", "duplicate_paragraph_characters", "repeated_5character_characters",
+    "duplicate_paragraphs", "duplicate_paragraph_characters", "prose_lines", "prose_line_characters",
+    "duplicate_prose_lines", "duplicate_prose_line_characters", "repeated_5character_characters",
     "repeated_10character_characters", "num_5characters", "num_10characters",
 )  # fmt: skip
 
@@ -78,7 +79,8 @@ def split_column(engine: Engine, text: Text, words: str) -> pa.ChunkedArray:
 
 def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
     """The texts, those that are `wanted` from `parts`."""
-    return merged(*(engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts)), wanted)
+    whole, own = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
+    return merged(whole, own, wanted)
 
 
 def merged(whole: pa.ChunkedArray, parts: pa.ChunkedArray, wanted: np.ndarray) -> pa.ChunkedArray:

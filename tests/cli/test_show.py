@@ -218,6 +218,11 @@ def test_a_large_document_is_shown_in_part():
         (Rule(ratio=("duplicate_5gram_characters", "characters"), max=0.1), "a b c d e a b c d e", ["a b c d e"]),
         (Rule(ratio=("duplicate_lines", "text_lines"), max=0.1), "x\ny\nx", ["x"]),
         (Rule(ratio=("duplicate_paragraphs", "paragraphs"), max=0.1), "x\ny\n\nz\n\nx\ny", ["x\ny"]),
+        (
+            Rule(ratio=("duplicate_prose_line_characters", "prose_line_characters"), max=0.1),
+            "one\n```py\none\n```\n}\n}\none\n~~~\none",
+            ["one", "one"],
+        ),
         (Rule(ratio=("ellipsis_lines", "lines"), max=0.1), "x...\ny", ["x..."]),
         (Rule(ratio=("hash_signs", "words"), max=0.1), "# a", ["#"]),
         (Rule(measure="words", min=5), "a b", []),

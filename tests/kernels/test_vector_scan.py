@@ -24,7 +24,7 @@ from curation.kernels.cache import WHEEL_CPU, WHEEL_FEATURES
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, WantedScan
 from tests.corpus import NASTY, document_lists
-from tests.oracle.measures import measure_text, paragraphs_of
+from tests.oracle.measures import are_prose, measure_text, paragraphs_of
 
 ROOT = Path(__file__).resolve().parents[2]
 UNICODE = tables.load_tables()
@@ -52,8 +52,10 @@ def scan(data: np.ndarray, start: int, end: int) -> Scanned:
 
 
 def line_marks(text: str) -> list[int]:
-    """Twice the characters of each text line, plus 1 for the first of a paragraph."""
-    return [2 * len(line) + (k == 0) for run in paragraphs_of(text) for k, line in enumerate(run)]
+    """Four times the characters of each text line, plus 2 for a line of prose and 1 for the first of a paragraph."""
+    lines = [(line, k == 0) for run in paragraphs_of(text) for k, line in enumerate(run)]
+    prose = are_prose([line for line, _ in lines])
+    return [4 * len(line) + 2 * own + first for (line, first), own in zip(lines, prose, strict=True)]
 
 
 def assert_defined(texts: list[str]) -> None:

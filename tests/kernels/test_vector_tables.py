@@ -7,6 +7,7 @@ import numpy as np
 
 from cpu_fallback import vector_tables
 from curation.kernels.hashing import table_mask
+from curation.kernels.measures import IS_PROSE
 from curation.measures import NUM_MEASURES, Measure
 from tests.oracle.measures import measure_repetition
 
@@ -45,7 +46,8 @@ def counted(hashes: list[int], text: str) -> np.ndarray:
     keys, counts = np.full(slots, 5, np.uint64), np.full(slots, 5, np.int32)
     word_hash = np.array(hashes, np.uint64)
     lengths = np.array([len(word) for word in text.split()], np.int64)
-    marks = 2 * lengths + np.array(starts_of_paragraphs(hashes), np.int64)
+    marks = 4 * lengths + np.array(starts_of_paragraphs(hashes), np.int64)
+    marks += IS_PROSE * np.array([sum(map(str.isalpha, word)) >= 3 for word in text.split()], np.int64)
     scratch = tuple(np.zeros(words + 1, kind) for kind in (np.int64, np.uint64, np.int64))
     vector_tables.count_duplicate_lines(word_hash, marks, words, keys, out, 0)
     vector_tables.count_distinct_words(word_hash, words, keys, out, 0)

@@ -4,6 +4,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import compress
 from math import isqrt
 from statistics import median
 
@@ -16,6 +17,7 @@ CLOSERS = "\"')]}»”’"
 SENTENCE_ENDS = tuple(".!?…。！？।")
 LINE_ENDS = tuple(".!?\"'。！？”’…")
 URL = re.compile(r"https?://\S+|www\.\S+")
+FENCE = re.compile(r"(?P<marks>`{3,}(?=[^`]*\Z)|~{3,})(?P<info>.*)")
 # Independent of our own tables: the `regex` package carries its own Unicode scripts.
 UNSPACED = regex.compile(r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}"
                          r"\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]")  # fmt: skip
@@ -33,6 +35,23 @@ def paragraphs_of(text: str) -> list[tuple[str, ...]]:
             found.append(tuple(run))
             run = []
     return found
+
+
+def are_prose(lines: list[str]) -> list[bool]:
+    """Whether each text line has 3 letters or more, and is no fenced code and no fence."""
+    left_out: set[int] = set()
+    opening: tuple[int, str] | None = None
+    for number, line in enumerate(lines):
+        match = FENCE.fullmatch(line.strip())
+        if match is None:
+            continue
+        left_out.add(number)
+        if opening is None:
+            opening = number, match["marks"]
+        elif match["marks"].startswith(opening[1]) and not match["info"]:
+            left_out.update(range(opening[0], number))
+            opening = None
+    return [k not in left_out and sum(map(str.isalpha, line)) >= 3 for k, line in enumerate(lines)]
 
 
 def repeats_of(items: Iterable) -> Iterator:
@@ -189,9 +208,14 @@ def _measure_words(words: list[str]) -> dict[str, int]:
 
 
 def _measure_duplicates(text: str) -> dict[str, int]:
-    lines = list(repeats_of(line for line in text.splitlines() if line.split()))
-    paragraphs = list(repeats_of(paragraphs_of(text)))
+    text_lines = [line for line in text.splitlines() if line.split()]
+    lines, paragraphs = list(repeats_of(text_lines)), list(repeats_of(paragraphs_of(text)))
+    prose = list(compress(text_lines, are_prose(text_lines)))
     return {
+        "prose_lines": len(prose),
+        "prose_line_characters": sum(map(len, prose)),
+        "duplicate_prose_lines": len(list(repeats_of(prose))),
+        "duplicate_prose_line_characters": sum(map(len, repeats_of(prose))),
         "duplicate_lines": len(lines),
         "duplicate_line_characters": sum(map(len, lines)),
         "duplicate_paragraphs": len(paragraphs),

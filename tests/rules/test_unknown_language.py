@@ -12,7 +12,7 @@ from tests.oracle.rules import sentence_ends
 from tests.rules.test_fineweb2 import LEFT_OUT, OF_NGRAMS, verdict_of
 
 OWN, FEW_WORDS, FEW_ENDS = "gopher_multilingual", "too_few_stop_words", "too_few_sentence_ends"
-ANY = dict.fromkeys(("duplicate_lines", *OF_NGRAMS), "off")
+ANY = dict.fromkeys(OF_NGRAMS, "off")
 # Thirteen words a line, of which none is a stop word of Tatar or of English.
 LINE = "барлык кешеләр дә азат {} булып туалар һәрберсе акыл вөҗдан белән бүләкләнгән шуңа"
 LINES = [LINE.format(f"мәртәбә{letter}") for letter in "абвгдежзик"]
@@ -46,8 +46,45 @@ def test_text_is_judged_by_its_sentences_where_stop_words_cannot_tell(engine: Mo
 
 
 def test_the_published_set_judges_by_stop_words_alone(engine: ModuleType):
-    rules = [{"set": "fineweb2", "other": "keep", "override": ANY | dict.fromkeys(LEFT_OUT, "off")}]
+    rules = [
+        {"set": "fineweb2", "other": "keep", "override": ANY | dict.fromkeys(("duplicate_lines", *LEFT_OUT), "off")}
+    ]
     assert verdict_of(engine, [PROSE, MENU], rules, ["tt", None]) == [(FEW_WORDS, 0, 2), None]
+
+
+def made(count: int) -> str:
+    """Prose of different lines, which have different words."""
+    return "\n\n".join(f"The page{k} and the words{k} of line{k} that have end{k}." for k in range(count))
+
+
+def around(line: str) -> str:
+    """The prose, each paragraph of it before and after this line."""
+    return made(20).replace("\n\n", f"\n\n{line}\n\n")
+
+
+CODE = "```jsx\nrender(<App />);\n  </div>\n```"
+REPEATED = "This line of prose is repeated"
+LINES_OF_OTHERS = [  # of a text in English: whether it is kept
+    (around("}\n\n---"), True),
+    (around("**Q:**"), True),
+    (around("</>\n\n{\n\n);"), True),
+    (around("Anna:"), True),  # 5 of 47 characters
+    (around(f"Anna:\n\n{CODE}"), True),
+    (around("~~~\nthe same code\n~~~~"), True),
+    (around("| - | --- | , |"), True),
+    (around(REPEATED), False),
+    (around(f"```\n\n{REPEATED}"), False),  # each second fence closes what the one before opens
+    (around(f"{CODE}\n\n{REPEATED}"), False),
+    (f"```\n{around(REPEATED)}", False),  # not closed
+    (f"{made(8)}\n\n{'x1 2 3 4 5 6 7 8 9 '.join('abcdefgh')}", False),  # numbers are words
+]
+
+
+def test_repeated_lines_count_by_their_prose(engine: ModuleType):
+    rules = [{"set": OWN, "other": "und", "override": dict.fromkeys(OF_NGRAMS, "off")}]
+    texts, kept = zip(*LINES_OF_OTHERS, strict=True)
+    found = verdict_of(engine, [*texts], rules, "en")
+    assert [gone is None for gone in found] == [*kept], found
 
 
 def test_ends_of_sentences_are_those_of_the_plain_definition():

@@ -49,7 +49,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     """
 
     # 2: where words end by `scripts` and `table`; gopher_multilingual judges by the ends of sentences without a label,
-    # and normalized texts
+    # by normalized texts and by repeated lines of prose
     revision: ClassVar[int] = 2
     function: ClassVar[Function] = Function(
         """Return the rows that break none of `rules`.
