@@ -21,21 +21,26 @@ import pyarrow as pa
 from curation.stages.rows.text_edits import edit_each
 
 # Elements whose tags end a line; those of cells end a word.
-BLOCKS = frozenset(
-    "address article aside blockquote body br caption center dd details dialog dir div dl dt fieldset figcaption "
-    "figure footer form frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav noframes noscript ol "
-    "optgroup option p pre search section select summary table tbody template tfoot thead title tr ul xmp".split()  # noqa: SIM905
-)
+BLOCKS = frozenset((
+    "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "dd", "details", "dialog", "dir",
+    "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "frameset", "h1", "h2", "h3", "h4", "h5",
+    "h6", "head", "header", "hgroup", "hr", "html", "legend", "li", "main", "menu", "nav", "noframes", "noscript",
+    "ol", "optgroup", "option", "p", "pre", "search", "section", "select", "summary", "table", "tbody", "template",
+    "tfoot", "thead", "title", "tr", "ul", "xmp",
+))  # fmt: skip
 CELLS = frozenset(("td", "th"))
-INLINE = frozenset(
-    "a abbr acronym annotation applet area audio b base basefont bdi bdo bgsound big blink button canvas circle cite "
-    "clippath code col colgroup data datalist defs del dfn ellipse em embed font frame g i iframe image img input ins "
-    "kbd label line lineargradient link map mark marquee mask math menclose meta meter mfenced mfrac mi mn mo mover "
-    "mroot mrow ms mspace msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder munderover nobr o:p object output "
-    "param path pattern picture polygon polyline progress q radialgradient rb rect rp rt rtc ruby s samp script "
-    "semantics slot small source span stop strike strong style sub sup svg symbol textarea time track tspan tt u use "
-    "var video wbr".split()  # noqa: SIM905
-)
+INLINE = frozenset((
+    "a", "abbr", "acronym", "annotation", "applet", "area", "audio", "b", "base", "basefont", "bdi", "bdo", "bgsound",
+    "big", "blink", "button", "canvas", "circle", "cite", "clippath", "code", "col", "colgroup", "data", "datalist",
+    "defs", "del", "dfn", "ellipse", "em", "embed", "font", "frame", "g", "i", "iframe", "image", "img", "input",
+    "ins", "kbd", "label", "line", "lineargradient", "link", "map", "mark", "marquee", "mask", "math", "menclose",
+    "meta", "meter", "mfenced", "mfrac", "mi", "mn", "mo", "mover", "mroot", "mrow", "ms", "mspace", "msqrt", "mstyle",
+    "msub", "msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover", "nobr", "o:p", "object",
+    "output", "param", "path", "pattern", "picture", "polygon", "polyline", "progress", "q", "radialgradient", "rb",
+    "rect", "rp", "rt", "rtc", "ruby", "s", "samp", "script", "semantics", "slot", "small", "source", "span", "stop",
+    "strike", "strong", "style", "sub", "sup", "svg", "symbol", "textarea", "time", "track", "tspan", "tt", "u", "use",
+    "var", "video", "wbr",
+))  # fmt: skip
 NAMES = BLOCKS | CELLS | INLINE
 # Elements that pages leave open. Another one without attributes needs an end tag: `<address>` alone is a word of a
 # manual, `List<Object>` a type.
@@ -43,8 +48,8 @@ OPEN = frozenset(("br", "col", "dd", "dt", "hr", "html", "li", "p", "td", "th", 
 # Attributes that need no value.
 BOOLEAN = (
     "allowfullscreen async autofocus autoplay border checked compact controls crossorigin declare default defer "
-    "disabled download formnovalidate hidden inert ismap itemscope loop multiple muted nohref nomodule noresize noshade "
-    "novalidate nowrap open playsinline readonly required reversed selected"
+    "disabled download formnovalidate hidden inert ismap itemscope loop multiple muted nohref nomodule noresize "
+    "noshade novalidate nowrap open playsinline readonly required reversed selected"
 ).replace(" ", "|")
 LONGEST = 1_000_000  # characters; a longer tag or comment is text
 
