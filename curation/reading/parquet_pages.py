@@ -83,8 +83,8 @@ def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> Bounds:
         for values, size in _pages(file, column, stays):
             ends.append(ends[-1] + values)
             sizes.append(sizes[-1] + size)
-    except (IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError):  # it is damaged, encrypted, or of a later version
-        pass
+    except (IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError):
+        pass  # the file is damaged, encrypted, or of a later version
     if ends[-1] < rows:
         sizes.append(sizes[-1] + (rows - ends[-1]) * UNKNOWN_BYTES)
         ends.append(rows)
