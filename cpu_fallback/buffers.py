@@ -4,6 +4,8 @@
 A column of several chunks is the exception: joining them copies the text.
 """
 
+import reprlib
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -25,7 +27,7 @@ def string_array(text: pd.Series) -> pa.LargeStringArray:
     try:
         array = as_one_array(pa.array(text, from_pandas=True))
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-        raise InputError(f"column {text.name!r} must hold strings: {error}") from None
+        raise _no_strings(text, f": {error}") from None
     except UnicodeEncodeError as error:
         raise InputError(
             f"column {text.name!r} holds {error.object[error.start : error.end]!a}, half a character, which UTF-8 does "
@@ -35,8 +37,22 @@ def string_array(text: pd.Series) -> pa.LargeStringArray:
         return array
     value_type = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type) or pa.types.is_null(value_type)):
-        raise InputError(f"column {text.name!r} must hold strings, not {value_type}. Convert it: .astype(str)")
+        raise _no_strings(text, f", not {value_type}. Convert it: .astype(str)")
     return array.cast(pa.large_string())
+
+
+def _no_strings(text: pd.Series, otherwise: str) -> InputError:
+    """The error for a column with other values than strings: it names the first one of a column of objects."""
+    others = text[text.notna() & ~text.map(lambda value: isinstance(value, str)).astype(bool)]
+    if text.dtype == object and len(others):
+        row, value = others.index[0], others.iloc[0]
+        remedy = ".map(lambda text: text.decode() if isinstance(text, bytes) else text)"
+        remedy = remedy if isinstance(value, bytes) else ".astype(str)"
+        otherwise = (
+            f", but the row with index {row} holds {reprlib.repr(value)} ({type(value).__name__}). Convert them: "
+            f"{remedy}, or leave such rows out"
+        )
+    return InputError(f"column {text.name!r} must hold strings{otherwise}")
 
 
 def view(buffer: pa.Buffer | None, dtype: type, offset: int, count: int) -> np.ndarray:

@@ -43,7 +43,8 @@ class InputError(CurationError, ValueError):
 
 
 class InputWarning(UserWarning):
-    """Records of inputs are no documents, a file is damaged, or an id names several documents; they are left out."""
+    """Records of inputs are no documents, a file is damaged, or an id names several documents; they are left out. Or a
+    stage replaces columns of a frame."""
 
 
 class TokenizerError(CurationError, ValueError):

@@ -36,6 +36,7 @@ from curation.library.tables import (
     table_of,
     unframed,
 )
+from curation.library.written import note_written, warn_of_replaced
 from curation.planning.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
@@ -93,7 +94,8 @@ def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFra
     text_column   the string column that holds the text, default `text`; it keeps its name. Nulls count as empty texts
 
     Columns keep their order and rows their index. Columns that the stage adds come last, or replace columns of the same
-    name. Integers and bools with nulls get pandas' nullable types, such as Int64.
+    name; InputWarning names replaced columns that are not of an earlier call. Integers and bools with nulls get pandas'
+    nullable types, such as Int64.
 
     On a Dask frame a corpus stage reads all text during the call, to compute its keys and 8 bytes more per document.
     Partitions whose texts it compares are computed again, one by one. A stage that asks for inputs or sources gets the
@@ -153,6 +155,7 @@ def _prepared(frame: Any, stage: Stage, text_column: str) -> tuple[Names, _LazyL
     """Check the frame and the stage; return the names of columns, the sources of rows, and the prepared stage."""
     check_frame(frame, text_column, stage)
     names = _check_stage(frame, stage, text_column)
+    warn_of_replaced(frame, stage)
     runs = _LazyList(lambda: _source_runs(frame, stage))
     with stage_errors(stage):
         stage.check(_LazyList(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
@@ -280,6 +283,7 @@ def _apply_rows(frame: Frame, stage: Any, names: Names) -> Frame:
     result = _renamed(result, {seen: name for name, seen in names.items()})
     if hasattr(result, "attrs"):
         note_measures(result, stage, text_column, changed=outcome.text is not None)
+        note_written(result, stage)
     return result
 
 
@@ -481,6 +485,7 @@ def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: 
     if decision.columns:
         values = {name: as_column(engine, frame, column) for name, column in decision.columns.items()}
         frame = engine.with_columns(frame, values)
+        note_written(frame, stage)
     if decision.copies is not None:
         return frame.take(np.repeat(np.arange(len(decision.copies)), decision.copies))
     return engine.filter_rows(frame, decision.kept)

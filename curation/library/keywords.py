@@ -16,6 +16,8 @@ import numpy as np
 
 from curation.errors import CurationError, RecipeError, nearest
 from curation.measures import Measure
+from curation.recipes.advice import UNKNOWN, advice_for
+from curation.recipes.recipe import Recipe
 from curation.recipes.settings import expand_shorthands
 from curation.rules.keywords import as_python, as_rule
 
@@ -118,8 +120,16 @@ def stage_of(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> K
     tag = kind.__struct_config__.tag
     if first is not None and "stage" in arguments:
         raise RecipeError(f"{tag} takes keywords or one {kind.__name__}, not {first!r}")
+    content: dict[str, Any] = {}
     try:
         [content] = expand_shorthands({"stages": [{"kind": tag, **plain_settings(kind, arguments)}]})["stages"]
         return msgspec.convert(content, kind)
     except ValueError as error:  # msgspec's own errors too
-        raise RecipeError(f"{tag}: {error}") from None
+        raise RecipeError(f"{tag}: {error}{_hint(str(error), content)}") from None
+
+
+def _hint(message: str, content: object) -> str:
+    """The names close to an unknown field of a stage, as for recipes; "" for another message."""
+    if not UNKNOWN.match(message):
+        return ""
+    return advice_for(message.replace("`$", "`$.stages[0]"), {"stages": [content]}, Recipe)

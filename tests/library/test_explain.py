@@ -140,7 +140,8 @@ def test_a_call_leaves_the_note_of_its_frame(frame: pd.DataFrame):
     measured = curation.measure(frame, ["words"])
     curation.rewrite(measured, lowercase=True)
     curation.measure(measured, ["lines"])
-    assert measured.attrs == {"curation.measured": {"text": ["words"]}} and frame.attrs == {}
+    assert measured.attrs == {"curation.measured": {"text": ["words"]}, "curation.written": ["words"]}
+    assert frame.attrs == {}
 
 
 # Duplicates

@@ -336,10 +336,8 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_no_frame(name: str):
     for wrong in (["text"], "text", {"text": ["a"]}, None):
-        with pytest.raises(
-            TypeError,
-            match="or a table of polars, DuckDB or pyarrow, got builtins",
-        ):
+        shown = "builtins.NoneType" if wrong is None else rf"a {type(wrong).__name__}\. Make one of texts by pandas"
+        with pytest.raises(TypeError, match=f"or a table of polars, DuckDB or pyarrow, got {shown}"):
             FUNCTIONS[name](wrong)
     frame = pd.DataFrame({"body": ["a"]})
     for without_text in (frame, dd.from_pandas(frame, npartitions=1)):
@@ -480,6 +478,30 @@ def test_text_that_is_no_text(text: pd.Series):
     ):
         with pytest.raises(InputError, match="column 'text' must hold strings"):
             function()
+
+
+def test_a_message_on_mixed_types_names_the_row_and_the_remedy():
+    for value, remedy in {3: r"\.astype\(str\)", b"x": r"\.map\(lambda text: text\.decode\(\)"}.items():
+        frame = pd.DataFrame({"text": ["a", None, value]}, index=[5, 6, 7], dtype=object)
+        with pytest.raises(InputError, match=rf"but the row with index 7 holds {value!r} \(\w+\). .*{remedy}"):
+            curation.rewrite(frame, lowercase=True)
+
+
+def test_a_warning_names_the_columns_of_the_user_that_a_stage_replaces():
+    own = pd.DataFrame({"text": ["a"], "language": ["x"], "words": ["y"]})
+    cases: dict[str, Any] = {
+        "language.*'language'.*set column to": curation.language,
+        "measure.*'words'.*leave them out of names": lambda frame: curation.measure(frame, ["words", "bytes"]),
+    }
+    for frame in (own, dd.from_pandas(own, npartitions=1)):
+        for message, call in cases.items():
+            with pytest.warns(curation.InputWarning, match=message) as caught:
+                once = call(frame)
+            assert caught[0].filename == __file__
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", curation.InputWarning)
+                call(once)
+                curation.language(frame, column="mine")
 
 
 def test_half_a_character():
