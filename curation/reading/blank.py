@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,7 +78,7 @@ def _blank_class() -> str:
 
 
 @cache
-def _hashes_of_starts(engine: Engine) -> np.ndarray:
+def _hashes_of_starts(engine: Any) -> np.ndarray:
     """The hashes of the empty text and of each character that is not visible."""
     starts = ["", *map(chr, np.flatnonzero(blank_characters()).tolist())]
     frame = engine.from_arrow(pa.table({TEXT: pa.array(starts, pa.large_string())}))

@@ -96,6 +96,8 @@ def _sizes(column: pa.Array) -> np.ndarray:
         sizes = _sizes(column.dictionary)
         return sizes[column.indices.fill_null(0).to_numpy()] if len(sizes) else np.zeros(len(column), np.int64)
     if is_text(column.type) or is_bytes(column.type):
+        if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):  # Arrow cannot measure them
+            column = column.cast(pa.large_binary())
         return np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
     return np.full(len(column), column.nbytes // max(len(column), 1))
 
