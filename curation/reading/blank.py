@@ -64,7 +64,7 @@ class BlankRows:
         return sorted(rejected, key=lambda entry: entry.row)
 
 
-def _blank_rows(engine: Engine, frame: Frame) -> np.ndarray:
+def _blank_rows(engine: Any, frame: Frame) -> np.ndarray:
     """Per row, whether its text has no visible character. The host gets only texts that begin with such a one."""
     found = np.isin(engine.hash_text(frame[TEXT], 1)[:, 0], _hashes_of_starts(engine))
     if found.any():

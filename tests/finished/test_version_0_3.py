@@ -92,9 +92,10 @@ def test_a_new_run_gives_the_same_and_is_compared(folder: Path):
     }
 
 
-def test_the_same_command_finds_it_complete(folder: Path):
+def test_the_same_command_is_refused_where_stages_give_other_results(folder: Path):
     as_if_begun_here(folder)
-    assert run("recipe.yaml", "finished").already_complete
+    with pytest.raises(OutputError, match=r"changed: stage_revisions\.filter, .*stage_revisions\.rewrite\. Give a new"):
+        run("recipe.yaml", "finished")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from curation.engine import load_engine
 from curation.measures import Measure
 from tests.golden import recording
 
+CHANGED = ("split_words",)  # words by scripts and by the table end elsewhere (decision 0127)
 FOLDER = Path(__file__).parent
 
 
@@ -47,8 +48,10 @@ def test_some_results_whole(golden, documents):
 
 
 def test_all_results_by_digest(golden, documents):
+    """All but those of functions that have other results since the recording."""
     actual = {name: doctor.digest(arrays) for name, arrays in results(documents, golden.measures).items()}
     expected = {name: value for name, value in golden.digests.items() if name != "classify" or name in actual}
+    assert {name for name in CHANGED if actual[name] == expected.pop(name)} == set()
     assert {name: actual.get(name) for name in expected} == expected
 
 
