@@ -324,7 +324,9 @@ CASES = [
         }},
     ]),
     Case(datatrove, "RegexFilter", {"regex_exp": "(?i)copyright"}, [{"matches": "(?i)copyright", "max_count": 0}]),
-    Case(datatrove, "LanguageFilter", {"label_only": True}, [{"kind": "language", "normalize": False, "max_characters": 0}]),
+    Case(datatrove, "LanguageFilter", {"label_only": True}, [
+        {"kind": "language", "normalize": False, "max_characters": 0},
+    ]),
     Case(datatrove, "SentenceDedupSignature", {"config": Made("SentDedupConfig", {"split_sentences": False}, [], 1)}, [
         {"kind": "line_dedup", "unit": "line", "window": 3}, rule("words", min=50),
     ]),
