@@ -270,7 +270,7 @@ CASES = [
         curator,
         "FastTextLangId",
         {"model_path": "lid.bin", "min_langid_score": 0.3, "lang": "EN"},
-        [{"kind": "language", "keep": ["en"], "min_probability": 0.3, "max_characters": 0}],
+        [{"kind": "language", "normalize": False, "keep": ["en"], "min_probability": 0.3, "max_characters": 0}],
     ),
     Case(
         curator,
@@ -305,7 +305,7 @@ CASES = [
         dolma,
         "exclude",
         {"text": "x__ft_lang_id_en_doc_v2__en < 0.5"},
-        [{"kind": "language", "keep": ["en"], "min_probability": 0.5, "max_characters": 0}],
+        [{"kind": "language", "normalize": False, "keep": ["en"], "min_probability": 0.5, "max_characters": 0}],
     ),
     Case(dolma, "dedupe.documents", {"key": "$.metadata.url"}, [{"kind": "exact_dedup", "column": "url"}]),
     Case(datatrove, "GopherQualityFilter", {"min_stop_words": 0, "max_doc_words": None, "min_doc_words": 9}, [
@@ -324,7 +324,9 @@ CASES = [
         }},
     ]),
     Case(datatrove, "RegexFilter", {"regex_exp": "(?i)copyright"}, [{"matches": "(?i)copyright", "max_count": 0}]),
-    Case(datatrove, "LanguageFilter", {"label_only": True}, [{"kind": "language", "max_characters": 0}]),
+    Case(datatrove, "LanguageFilter", {"label_only": True}, [
+        {"kind": "language", "normalize": False, "max_characters": 0},
+    ]),
     Case(datatrove, "SentenceDedupSignature", {"config": Made("SentDedupConfig", {"split_sentences": False}, [], 1)}, [
         {"kind": "line_dedup", "unit": "line", "window": 3}, rule("words", min=50),
     ]),
