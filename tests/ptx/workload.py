@@ -172,6 +172,15 @@ def classified_by_words(engine: ModuleType, texts: Sequence[str], folder: Path, 
     return list(engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(str(path)), 0))
 
 
+def classified_windows(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """The text of five windows of a hundred characters, as the default recipe takes them, and its languages."""
+    text = engine.spread_windows(frame_of(engine, list(texts))[TEXT], 5, 500)
+    return [
+        engine.to_arrow(text.to_frame(TEXT)).column(TEXT).to_pylist(),
+        *engine.classify(text, load_classifier(""), 0),
+    ]
+
+
 def tokens(engine: ModuleType, texts: Sequence[str], pattern: int) -> list[Any]:
     """GPT-2's tokens by a regular expression. A word that no other text has needs a warp."""
     return list(engine.tokenize(frame_of(engine, [*texts, UNKNOWN_WORD])[TEXT], tokenizer_of(pattern)))
@@ -247,6 +256,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "classify": lambda engine, texts, folder: list(
         engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)
     ),
+    "classify windows": classified_windows,
     "classify by words": classified_by_words,
     "score": lambda engine, texts, folder: [engine.score_text(frame_of(engine, list(texts))[TEXT], tiny_model())],
     "overlap": overlap,

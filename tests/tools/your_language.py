@@ -8,12 +8,14 @@ language, of which `tests/data/declarations.jsonl.gz` has the first articles.
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from curation.engine import load_engine
 from curation.recipes.recipe import load_recipe
 from curation.rules.languages import parse_label
+from curation.stages import RowStage
 from curation.stages.invoke import apply_stage
 
 ROOT = Path(__file__).parents[2]
@@ -28,12 +30,13 @@ OWN, UNKNOWN, OTHER, REMOVED = (
 def judged() -> list[tuple[str, str | None, str]]:
     """Return the language, the label and the reason for removal, "" for none, of each excerpt."""
     records = [json.loads(line) for line in gzip.decompress(EXCERPTS.read_bytes()).splitlines()]
-    engine, table = (
-        load_engine("cpu"),
-        pa.table({"text": pa.array([each["text"] for each in records], pa.large_string())}),
+    engine, found = load_engine("cpu"), dict[str, Any]()
+    ids = pa.array(map(str, range(len(records))))
+    frame = engine.from_arrow(
+        pa.table({"text": pa.array([each["text"] for each in records], pa.large_string()), "id": ids})
     )
-    frame, found = engine.from_arrow(table.append_column("id", pa.array(map(str, range(len(records)))))), {}
     for stage in load_recipe("default", input="unused.jsonl").stages[:3]:
+        assert isinstance(stage, RowStage)
         frame, outcome = apply_stage(engine, frame, stage)
         found |= outcome.columns
         verdict = outcome.verdict
