@@ -23,6 +23,9 @@ WRONG: dict[str, Callable[[], Any]] = {
     "the run has not finished": lambda: curation.open_run("half"),
     "the run kept no measures": lambda: curation.open_run("out")._replace(folder=Path("out")).measures(),
     "the frame has no text": lambda: curation.explain(pd.DataFrame({"id": ["a"]}), "gopher"),
+    "a list, a text or a path in place of a frame": lambda: curation.measure(["a"]),
+    "a number among the texts": lambda: curation.measure(pd.DataFrame({"text": ["a", 3]})),
+    '`{"words": {"minimum": 50}}`': lambda: curation.filter(pd.DataFrame({"text": ["a"]}), {"words": {"minimum": 50}}),
     "a rule names an unknown measure": lambda: curation.filter(
         pd.DataFrame({"text": ["a"]}), {"measure": "wordz", "min": 1}
     ),
@@ -47,13 +50,13 @@ def test_the_page_has_the_message_of_a_mistake(mistake: str, tmp_path: Path, mon
     (tmp_path / "half" / "_work" / "plan.json").write_text("{}")
     (tmp_path / "a.jsonl").write_bytes(records_of(["a"]))
     curation.run(recipe_of("a.jsonl", stages=[], output={"formats": []}), "out", engine="cpu", progress=False)
-    [(kind, message)] = re.findall(rf"^\| {mistake} \| `(\w+)` \| `(.+)` \|$", PAGE, re.M)
+    [(kind, message)] = re.findall(rf"^\| {re.escape(mistake)} \| `(\w+)` \| `(.+)` \|$", PAGE, re.M)
     if kind == "ImportError":
         monkeypatch.setitem(sys.modules, "altair", None)
         message = message.replace("No module named 'altair'", "import of altair halted; None in sys.modules")
     else:
         needs("altair")
-    with pytest.raises((CurationError, ImportError)) as error:
+    with pytest.raises((CurationError, ImportError, TypeError)) as error:
         WRONG[mistake]()
     assert type(error.value).__name__ == kind and str(error.value).replace("`", "") == message
 

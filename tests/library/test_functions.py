@@ -415,7 +415,7 @@ def test_wrong_settings_name_what_is_near():
         curation.rewrite(frame, lower=True)
     with pytest.raises(InputError, match="no setting 'column'; did you mean columns"):
         curation.read("none.jsonl", column="text")
-    with pytest.raises(RecipeError, match=r"no measure named 'zzz'; expected one of bytes, .* and 66 more$"):
+    with pytest.raises(RecipeError, match=r"no measure named 'zzz'; expected one of bytes, .* and 70 more$"):
         curation.measure(frame, "zzz")
     for wrong in (5, [5], [["z"]], None, Measure.words.value):
         with pytest.raises(RecipeError, match=r"measure: Expected `(array|str)`, got"):

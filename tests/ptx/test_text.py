@@ -198,7 +198,7 @@ LONG = {
     "words": repeated("Some WORDS, and <b>1</b> tag.\n"),
 }
 MANY_STEPS = [
-    RewriteSteps("nfc", "strip", "strip_all", "keep", True, "collapse"),
+    RewriteSteps("nfc", "brackets", "strip_all", "keep", True, "collapse"),
     RewriteSteps("keep", "brackets_line", "keep", "keep", True, "lines"),
     RewriteSteps("keep", "keep", "strip", "folded", True, "strip"),
     RewriteSteps("keep", "keep", "keep", "visible", True, "keep"),

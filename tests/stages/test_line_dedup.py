@@ -171,7 +171,7 @@ def test_a_run_counts_and_shows_what_it_cuts(tmp_path: Path, capsys: pytest.Capt
         map(len, map(str.encode, expected))
     )
     assert entry["lines"] == [
-        f"{cut} lines of {entry['details']['units']:,} cut ({cut / entry['details']['units']:.1%}), "
+        f"{cut:,} lines of {entry['details']['units']:,} cut ({cut / entry['details']['units']:.1%}), "
         f"{entry['details']['characters']:,} characters in {changed} documents; "
         f"{entry['details']['emptied']} documents without text now"
     ]

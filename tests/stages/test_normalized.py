@@ -41,7 +41,8 @@ MEMBERS = {  # text -> the normalized one
     ),
 }
 RULES = [{"set": "gopher_multilingual", "other": "und"}]
-ANY = dict.fromkeys(("duplicate_lines", *OF_NGRAMS), "off")
+ANY = dict.fromkeys(("duplicate_line_characters", *OF_NGRAMS), "off")
+ANY_OF_PEERS = dict.fromkeys(("duplicate_lines", *OF_NGRAMS), "off")
 PROSE = " ".join(f"{ENGLISH} Page {name} of it." for name in ["one", "two", "three", "four", "five"])
 
 
@@ -90,9 +91,9 @@ def test_only_our_own_set_judges_normalized_texts(engine: ModuleType):
         assert verdict_of(engine, [f"{PROSE.upper()} AGENDA"], [*own, rule], "en") == [("agenda", 1, 0)]
     capitals = {"ratio": ["uppercase_characters", "characters"], "max": 0.5, "reason": "capitals"}
     assert verdict_of(engine, [texts[1]], [*own, capitals], "en")[0][0] == "capitals"
-    peers = {"set": "gopher", "override": ANY}
+    peers = {"set": "gopher", "override": ANY_OF_PEERS}
     assert verdict_of(engine, texts[:2], [peers], "en") == [None, few]
-    peers = {"set": "fineweb2", "other": "keep", "override": ANY | {"too_few_punctuated_lines": "off"}}
+    peers = {"set": "fineweb2", "other": "keep", "override": ANY_OF_PEERS | {"too_few_punctuated_lines": "off"}}
     assert verdict_of(engine, [texts[2]], [peers], "ar")[0] is not None
 
 
