@@ -57,11 +57,11 @@ def test_seconds_by_hand():
     host, copies, bus = (1 + 898 / 271 + 898 / 276) / 2, 898 * 3 / 11_500 / 2, 898 * 3 / 25_000
     assert engine_seconds("cpu", work) == pytest.approx(1.2 + host + 898 / 172 / 2)
     python = 898e6 / (1500 * 65_536) * FILTER
-    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + python + 898 / 37_600)
+    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + python + 898 / 35_800)
     assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + host + copies + bus + python + 1)
     times = engine_times("gpu", work)
-    assert times == pytest.approx((host + copies, bus, 898 / 37_600, python))
-    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 37_600 + python) / 8)
+    assert times == pytest.approx((host + copies, bus, 898 / 35_800, python))
+    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 35_800 + python) / 8)
     assert times.at_least() == pytest.approx(host + copies)
     assert engine_times("gpu", Work(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
 
