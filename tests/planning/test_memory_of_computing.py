@@ -42,22 +42,12 @@ def with_rules(folder: Path) -> dict[str, Any]:
     return written(folder, texts, [{"kind": "filter", "rules": rules}])
 
 
-def with_repetition(folder: Path) -> dict[str, Any]:
-    """The costly rules of `datajuicer_redpajama`, with bounds that keep the document."""
-    rules = [
-        {"measure": name, "max": 1e9} for name in ("repeated_10character_characters", "duplicate_10gram_characters")
-    ]
-    text = " ".join(random.Random(1).choices("abcdefghij", k=LONG // 2))
-    return written(folder, [text], [{"kind": "filter", "rules": rules}])
-
-
 SHAPES = {
     "own bpe": Shape(partial(with_own_tokenizer, kind="bpe", name="tokenizer.json"), 1, LONG),
     "own unigram": Shape(partial(with_own_tokenizer, kind="unigram", name="tokenizer.json"), 1, LONG),
     "own model": Shape(partial(with_own_tokenizer, kind="bpe", name="tokenizer.model"), 1, LONG),
     "own model, whole": Shape(partial(with_own_tokenizer, kind="unigram", name="tokenizer.model"), 1, LONG, 100),
     "300 rules": Shape(with_rules, 400_000, 2),
-    "one-letter words": Shape(with_repetition, 1, LONG),
 }
 
 
