@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from curation.finished.results import FinishedRun
 from curation.planning.identity import changed_facts, identity_in
@@ -121,8 +120,11 @@ def _rule_changes(path: str, where: str, a: Entries, b: Entries) -> list[Setting
     rules = [[rule for entry in entries for rule in rules_of_entry(entry)] for entries in (a, b)]
     found = []
     for first, second in zip(*sets, strict=True):
-        changes = _group_changes if _rules_of_values(b[second]) else _set_changes
-        found += changes(path, f"{where}.{second}", a[first], b[second], rules[1])
+        entry, before, now = f"{where}.{second}", a[first], b[second]
+        if _rules_of_values(now):
+            found += _group_changes(path, entry, before, now)
+        else:
+            found += _set_changes(path, entry, before, now, rules[1])
     singles = [_singles(entries) for entries in (a, b)]
     for place in dict.fromkeys([*singles[0], *singles[1]]):
         found += _single_changes(path, where, singles[0].get(place), singles[1].get(place), rules)
@@ -143,7 +145,7 @@ def _rules_of_values(entry: str | Rule) -> dict[str, str | list[str | Rule]]:
     return {} if isinstance(entry, str) else entry.rules or {}
 
 
-def _group_changes(path: str, where: str, a: str | Rule, b: str | Rule, rules: Sequence[Rule]) -> list[Setting]:
+def _group_changes(path: str, where: str, a: str | Rule, b: str | Rule) -> list[Setting]:
     """Changes of an entry with rules for each value of a column."""
     first, second = map(_rules_of_values, (a, b))
     found = []
@@ -187,7 +189,7 @@ def _bounds_of(entry: str | Rule, value: str, key: str, change: Change) -> dict[
     bounds: dict[str, Any] = {}
     for side, name in enumerate(SIDES):
         numbers = {float(bound) for rule in _fits(rules, key, name) for bound in _numbers_of(rule, side, value)}
-        finite = sorted(number for number in numbers if np.isfinite(number))
+        finite = sorted(number for number in numbers if math.isfinite(number))
         if finite:
             bounds[name] = finite[0] if len(finite) == 1 else f"{finite[0]:g} to {finite[-1]:g}"
     return bounds
