@@ -60,7 +60,7 @@ def only_code(path: str) -> list[str]:
 
 
 def code_among(paths: Iterable[str], folder: str = "") -> dict[str, int]:
-    """Return globs that match the files with suffixes of programming languages -> number of files, the largest first."""
+    """Return globs that match the files with suffixes of programming languages -> their number, largest first."""
     code = [path for path in paths if suffix_of(path).lower() in CODE_SUFFIXES]
     top = folder or (os.path.commonpath([os.path.dirname(path) for path in code]) if code else "")
     globs = Counter(os.path.join(glob.escape(top), "**", f"*{suffix_of(path)}") for path in code)
