@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from curation.errors import counted, shown_size
@@ -31,7 +32,7 @@ def plan_lines(estimate: Estimate) -> list[str]:
         *([_not_counted(estimate.not_counted)] if estimate.not_counted else []),
     ]
     tail = [
-        *([f"tokens: about {estimate.tokens:,} ({estimate.recipe['tokenizer']['name']})"] if estimate.tokens else []),
+        *([_tokens_line(estimate)] if estimate.tokens else []),
         *([estimate.special_tokens] if estimate.tokens else []),
         f"time: {_time(estimate.seconds[0])} to {_time(estimate.seconds[1])} on {counted(estimate.workers, 'worker')}",
         _memory_line(estimate.memory),
@@ -46,19 +47,26 @@ def _kind_lines(kinds: list[FileKind]) -> list[str]:
     lines = [_kind_line(kind) for kind in kinds[:SHOWN_KINDS]]
     rest = kinds[SHOWN_KINDS:]
     files = counted(sum(kind.files for kind in rest), "file")
+    formats = Counter(_format(kind) for kind in rest).most_common()
+    named = ", ".join(f"{count:,} {name}" for name, count in formats)
     size = shown_size(sum(kind.bytes for kind in rest))
-    return [*lines, *([f"  {len(rest)} more kinds of files: {files}, {size}"] if rest else [])]
+    return [*lines, *([f"  {len(rest)} more kinds of files: {files}, {size}: {named}"] if rest else [])]
+
+
+def _format(kind: FileKind) -> str:
+    return f"{kind.format}, {kind.compression}" if kind.compression else kind.format
 
 
 def _kind_line(kind: FileKind) -> str:
-    format_ = f"{kind.format}, {kind.compression}" if kind.compression else kind.format
     facts = [kind.note] if kind.note else []
     if kind.text_column:
         facts += [f"text in {kind.text_column}", f"ids in {kind.id_column}" if kind.id_column else "ids are made"]
     shown = [f"{name} (rename it)" if name in RESERVED else name for name in kind.columns[:SHOWN_COLUMNS]]
     others = ", ".join(shown) + (", ..." if len(kind.columns) > SHOWN_COLUMNS else "")
     facts += [f"`columns` can carry: {others}"] if others else []
-    return f"  {kind.input} ({format_}): {counted(kind.files, 'file')}, {shown_size(kind.bytes)}; {'; '.join(facts)}"
+    return (
+        f"  {kind.input} ({_format(kind)}): {counted(kind.files, 'file')}, {shown_size(kind.bytes)}; {'; '.join(facts)}"
+    )
 
 
 def _documents_line(estimate: Estimate) -> str:
@@ -66,7 +74,22 @@ def _documents_line(estimate: Estimate) -> str:
     sampled = f"{counted(sample.documents, 'document')} of {counted(sample.files, 'file')}"
     how = f"estimated from {sampled} (seed {sample.seed})"
     how = "all of them read for this estimate" if sample.is_whole else how
-    return f"documents: about {estimate.documents:,} with {shown_size(estimate.text_bytes)} of text; {how}"
+    in_part = sum(kind.read_in_part for kind in estimate.kinds)
+    start = f"; {counted(in_part, 'file')} only at the beginning" if in_part else ""
+    size = shown_size(estimate.text_bytes)
+    return f"documents: {_between(estimate.documents_between)} with about {size} of text; {how}{start}"
+
+
+def _tokens_line(estimate: Estimate) -> str:
+    """The bounds of the tokens. A sample cannot show what stages remove that compare documents."""
+    comparing = [stage.name for stage in estimate.stages if stage.documents_in is None]
+    before = f", less what {_joined(comparing, ', ', WIDTH // 2)} may remove" if comparing else ""
+    return f"tokens: {_between(estimate.tokens_between)} ({estimate.recipe['tokenizer']['name']}){before}"
+
+
+def _between(bounds: tuple[int, int]) -> str:
+    low, high = bounds
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _not_counted(names: list[str]) -> str:

@@ -17,6 +17,7 @@ half a minute more on two cores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,10 +104,12 @@ class Estimate(msgspec.Struct, kw_only=True):
     files, bytes number of files and their stored size, exact; streamed data sets have no size
     kinds        kinds of files with their columns, the largest first
     documents, text_bytes   documents read and bytes of their text, estimated
+    documents_between       lower and upper bound of the documents read; both are equal if they were counted
     sample       the sample
     stages       the stages of the recipe
     kept         documents left after all row stages, with copies
     tokens       tokens of the output, 0 if it has none
+    tokens_between   lower and upper bound of the tokens
     special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
     seconds      lower and upper bound of the wall time
     workers      tasks at once
@@ -121,10 +124,12 @@ class Estimate(msgspec.Struct, kw_only=True):
     kinds: list[FileKind]
     documents: int
     text_bytes: int
+    documents_between: tuple[int, int]
     sample: Sampled
     stages: list[StageEstimate]
     kept: int
     tokens: int
+    tokens_between: tuple[int, int]
     special_tokens: str
     seconds: tuple[float, float]
     workers: int
@@ -184,10 +189,12 @@ def estimate(
         kinds=survey.kinds,
         documents=round(survey.documents),
         text_bytes=round(survey.text_bytes),
+        documents_between=survey.documents_between,
         sample=survey.sampled,
         stages=_stages(recipe, survey),
         kept=round(survey.kept_documents * share),
         tokens=round(survey.tokens * share),
+        tokens_between=(math.floor(survey.tokens_between[0] * share), math.ceil(survey.tokens_between[1] * share)),
         special_tokens=special_tokens_line(tokenizer) if tokenizer else "",
         seconds=_seconds(recipe, survey, resources.workers, share),
         workers=resources.workers,

@@ -6,12 +6,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_large_strings, cut_tables
+from curation.arrays import as_large_strings
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.packing.tokenization import Tokenizer
 from curation.parquet import write_table
@@ -38,12 +38,20 @@ TOKENIZED_BYTES = 256 << 10  # of a chunk
 
 
 class Chunk(NamedTuple):
-    """Documents of one kind of file, and the share of the kind's stored bytes that they take up."""
+    """Documents of one kind of file, and the share of the kind's stored bytes that they take up.
+
+    units   the excerpt of each document, by its number (int64)
+    """
 
     kind: FileKind
     table: pa.Table
     columns: list[str]
     share: float
+    units: np.ndarray
+
+    def slice(self, first: int, stop: int) -> Chunk:
+        """Return some of the documents, with the share of all."""
+        return self._replace(table=self.table.slice(first, stop - first), units=self.units[first:stop])
 
 
 class Chain(NamedTuple):
@@ -70,7 +78,7 @@ def measure(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
     except TextsGrowError as error:
         measured, step = empty_survey(like), -(-len(chunk.table) // error.parts)
         for first in range(0, len(chunk.table), step):
-            part = measure(chain, chunk._replace(table=chunk.table.slice(first, step)), like)
+            part = measure(chain, chunk.slice(first, first + step), like)
             add_survey(measured, part, 1, 1)
             measured.id_bytes = part.id_bytes
         return measured
@@ -114,7 +122,7 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
         measured.stages[number].unlabelled, measured.stages[number].lost = len(without), dict(causes)
     for number, entry in enumerate(measured.stages):
         measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds
-    _measure_outputs(chain, chunk, engine.to_arrow(frame), measured)
+    _measure_outputs(chain, chunk, engine.to_arrow(frame), chunk.units[rows], measured)
     measured.documents_seen = [
         SampledDocument(chunk.kind.input, text, dict(zip(chunk.columns, values, strict=True)), lost.get(row), 1)
         for row, (text, values) in enumerate(zip(*starts_of(chunk.table, chunk.columns), strict=True))
@@ -139,8 +147,11 @@ def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: Stag
     return frame, outcome
 
 
-def _measure_outputs(chain: Chain, chunk: Chunk, kept: pa.Table, measured: Survey) -> None:
-    """Write the kept documents to memory and tokenise some of them."""
+def _measure_outputs(chain: Chain, chunk: Chunk, kept: pa.Table, units: np.ndarray, measured: Survey) -> None:
+    """Write the kept documents to memory and tokenise some of them.
+
+    units   the excerpt of each kept document
+    """
     measured.kept_documents, measured.kept_bytes = len(kept), text_bytes_of(kept)
     documents = with_ids(kept, chunk.kind.input, 0)
     length = pa.compute.sum(pa.compute.binary_length(documents.column(ID))).as_py() or 0
@@ -154,17 +165,27 @@ def _measure_outputs(chain: Chain, chunk: Chunk, kept: pa.Table, measured: Surve
     measured.documents_bytes = sink.tell()
     measured.seconds["write"] = time.perf_counter() - started if chain.recipe.output.documents else 0.0
     if chain.tokenizer and len(kept):
-        first = next(part for _, part in cut_tables(iter([kept]), len(kept), TOKENIZED_BYTES))
-        started = time.perf_counter()
-        chunks = list(map(as_large_strings, _chunked(first.column(TEXT))))
-        packed = list(map(chain.tokenizer.pack, chunks))
-        tokens = sum(len(part.ids) for part in packed)
-        scale = measured.kept_bytes / max(text_bytes_of(first), 1)
-        measured.tokens = tokens * scale
-        measured.seconds["tokenize"] = (time.perf_counter() - started) * scale
-        for texts, part in zip(chunks, packed, strict=True):
-            measured.losses.add_documents(chain.tokenizer, texts, part.ids, part.lengths, range(len(texts)))
+        _measure_tokens(chain.tokenizer, kept, units, measured)
 
 
-def _chunked(column: pa.ChunkedArray) -> list[Any]:
-    return [chunk for chunk in column.chunks if len(chunk)]
+def _measure_tokens(tokenizer: Tokenizer, kept: pa.Table, units: np.ndarray, measured: Survey) -> None:
+    """Tokenise documents at even distances, and estimate the tokens of all kept documents and of those of each unit."""
+    every = max(-(-measured.kept_bytes // TOKENIZED_BYTES), 1)
+    chosen = np.arange(0, len(kept), int(every))
+    sizes = pa.compute.binary_length(kept.column(TEXT)).to_numpy().astype(np.float64)
+    started = time.perf_counter()
+    chunks = [as_large_strings(chunk) for chunk in kept.column(TEXT).take(chosen).chunks if len(chunk)]
+    packed = list(map(tokenizer.pack, chunks))
+    tokens = np.concatenate([part.lengths for part in packed]).astype(np.float64)
+    own = sizes[chosen]
+    tokenized = max(float(own.sum()), 1.0)
+    rate = float(tokens.sum()) / tokenized
+    measured.tokens = rate * measured.kept_bytes
+    measured.seconds["tokenize"] = (time.perf_counter() - started) * measured.kept_bytes / tokenized
+    rest = tokens - rate * own
+    measured.token_variance = float(every * (every - 1) * (rest @ rest))
+    by_unit = np.bincount(units, rate * sizes)
+    by_unit += np.bincount(units[chosen], every * rest, len(by_unit))  # a unit may be in another language
+    measured.unit_tokens = {int(unit): float(by_unit[unit]) for unit in np.unique(units)}
+    for texts, part in zip(chunks, packed, strict=True):
+        measured.losses.add_documents(tokenizer, texts, part.ids, part.lengths, range(len(texts)))

@@ -6,10 +6,13 @@ Corpus stages compare all documents, so a sample cannot show what they remove: t
 
 from __future__ import annotations
 
+import math
+import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +21,7 @@ from curation.arrays import cut_tables
 from curation.contract import TEXT, Engine
 from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
+from curation.planning.intervals import EPSILON, NORMAL, UNSEEN, Spread, Units, interval_of, spread_of
 from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import (
     bounded_columns,
@@ -60,13 +64,21 @@ MOST_KINDS = 100  # that are measured; smaller ones are estimated by them
 EXPANSION = {"": 1.0, "gzip": 4.0, "zstd": 4.0, "bzip2": 5.0, "xz": 5.0}
 
 
-def kind_of(file: SourceFile) -> tuple[str, str, str, str]:
-    """Return what the files of a `FileKind` have in common."""
-    return file.source, file.format, file.compression, file.text_column
+Key = tuple[str, str, str, str, int]
+
+
+def kind_of(file: SourceFile) -> Key:
+    """Return what the files of a `FileKind` have in common, and a class of their size.
+
+    Files that are one document each are in classes whose sizes differ by a factor of 4, and are estimated by class: a
+    few long ones have most of the text.
+    """
+    size = file.bytes.bit_length() // 2 if _is_one_document(file) and file.bytes > 0 else 0
+    return file.source, file.format, file.compression, file.text_column, size
 
 
 def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, tokenizer: Tokenizer | None) -> Survey:
-    """Return the survey of `files`, the inputs of a recipe: at most 200 excerpts, 4 MB of text and about 2 s.
+    """Return the survey of `files`, the inputs of a recipe: of about 200 places and 4 MB of text, in about 2 s.
 
     Raises InputError for a file that cannot be read, and the errors of the stages.
     """
@@ -94,6 +106,10 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         key = kind_of(excerpt.file)
         survey.seconds["read"] += excerpt.seconds * kinds[key].bytes / stored[key]
     survey.rejected = sum(kind.rejected for kind in listed)
+    samples = {key: _sample_of(excerpts, key) for key in kinds}
+    spreads = {key: _documents_spread(kind, samples[key]) for key, kind in kinds.items()}
+    for key, kind in kinds.items():
+        kind.read_in_part = sum(unread > 0 for _, unread in samples[key].files.values())
     with ExitStack() as folders:  # of the few stages that write files
         stages = [
             prepare_stage(stage, folders.enter_context(system_folder()))
@@ -101,7 +117,10 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
             else stage
             for stage in recipe.stages
         ]
-        _apply(Chain(recipe, engine, tokenizer, stages, segments, shares), _chunks(kinds, excerpts), survey)
+        chain = Chain(recipe, engine, tokenizer, stages, segments, shares)
+        done = _apply(chain, _chunks(kinds, excerpts, recipe.seed), survey)
+    _bound(chain, kinds, samples, spreads, done, survey)
+    survey.kinds = _merged(kinds, spreads)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     seen = survey.documents_seen
     lost = [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
@@ -174,9 +193,9 @@ def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int
     )
 
 
-def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[tuple[str, str, str, str], FileKind]:
+def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[Key, FileKind]:
     """The kinds of files with their estimates."""
-    kinds: dict[tuple[str, str, str, str], FileKind] = {}
+    kinds: dict[Key, FileKind] = {}
     for file in files:
         kind = kinds.get(kind_of(file)) or kinds.setdefault(kind_of(file), _new_kind(file))
         kind.files += 1
@@ -186,20 +205,86 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[tup
         own = by_kind.get(key, [])
         stored = sum(excerpt.stored for excerpt in own)
         rows = sum(excerpt.table.num_rows for excerpt in own)
-        scale = kind.bytes / stored if own else 0
+        scale = kind.bytes / stored if stored else 0
         kind.rejected = round(scale * sum(excerpt.rejected for excerpt in own))
         if not rows:
             kind.text_bytes = int(kind.bytes * EXPANSION[kind.compression])
             kind.documents = kind.files if kind.text_bytes else 0
             continue
-        kind.documents = round(scale * rows)
+        kind.documents = round(kind.files * rows / len(own) if _is_one_document(own[0].file) else scale * rows)
         kind.text_bytes = round(scale * sum(text_bytes_of(excerpt.table) for excerpt in own))
     return kinds
 
 
-def _by_kind(excerpts: Iterable[Excerpt]) -> dict[tuple[str, str, str, str], list[Excerpt]]:
+class _Sample(NamedTuple):
+    """The excerpts of a kind of files, in the order of their places.
+
+    numbers   of the excerpts
+    stored    bytes that each takes up (float64)
+    rows      documents of each (float64)
+    files     path -> bytes, and the share of the file that no excerpt can come from
+    """
+
+    numbers: list[int]
+    stored: np.ndarray
+    rows: np.ndarray
+    files: dict[str, tuple[int, float]]
+    has_one: bool  # whether a file is one document
+    is_counted: bool  # whether the format stores the number of its records
+
+    @property
+    def unread(self) -> float:
+        """The share of the bytes of these files that no excerpt can come from."""
+        total = sum(size for size, _ in self.files.values())
+        return sum(size * unread for size, unread in self.files.values()) / total if total else 0.0
+
+
+def _is_one_document(file: SourceFile) -> bool:
+    return format_of(file).is_one_document(file) and not file.parts
+
+
+def _sample_of(excerpts: Sequence[Excerpt], key: Key) -> _Sample:
+    own = [(number, excerpt) for number, excerpt in enumerate(excerpts) if kind_of(excerpt.file) == key]
+    own.sort(key=lambda pair: (pair[1].file.path, pair[1].place))
+    return _Sample(
+        [number for number, _ in own],
+        np.array([excerpt.stored for _, excerpt in own], np.float64),
+        np.array([len(excerpt.table) for _, excerpt in own], np.float64),
+        {excerpt.file.path: (excerpt.file.bytes, excerpt.unread) for _, excerpt in own},
+        any(_is_one_document(excerpt.file) for _, excerpt in own),
+        any(format_of(excerpt.file).needs_parts for _, excerpt in own),
+    )
+
+
+def _documents_spread(kind: FileKind, sample: _Sample) -> Spread:
+    """The estimated documents of a kind, and how far they may be from all."""
+    if not kind.bytes or not sample.rows.sum():
+        return Spread(kind.documents, UNSEEN / NORMAL if kind.bytes else 0.0)
+    if sample.has_one:
+        return spread_of(kind.documents, Units(np.ones(len(sample.rows)), sample.rows, kind.files))
+    unread = 0.0 if sample.is_counted else sample.unread
+    return spread_of(kind.documents, Units(sample.stored, sample.rows, kind.bytes, unread))
+
+
+def _merged(kinds: Mapping[Key, FileKind], spreads: Mapping[Key, Spread]) -> list[FileKind]:
+    """The kinds of files without classes of sizes, the largest first."""
+    groups: dict[tuple[str, ...], list[Key]] = {}
+    for key in kinds:
+        groups.setdefault(key[:4], []).append(key)
+    merged = []
+    for keys in groups.values():
+        whole = kinds[keys[0]]
+        for other in (kinds[key] for key in keys[1:]):
+            for name in ("files", "bytes", "documents", "text_bytes", "rejected", "read_in_part"):
+                setattr(whole, name, getattr(whole, name) + getattr(other, name))
+        whole.documents_between = interval_of([spreads[key] for key in keys])
+        merged.append(whole)
+    return sorted(merged, key=lambda kind: -kind.bytes)
+
+
+def _by_kind(excerpts: Iterable[Excerpt]) -> dict[Key, list[Excerpt]]:
     """The excerpts of each kind of file."""
-    found: dict[tuple[str, str, str, str], list[Excerpt]] = {}
+    found: dict[Key, list[Excerpt]] = {}
     for excerpt in excerpts:
         found.setdefault(kind_of(excerpt.file), []).append(excerpt)
     return found
@@ -214,21 +299,35 @@ def _new_kind(file: SourceFile) -> FileKind:
     )  # fmt: skip
 
 
-def _chunks(kinds: dict[tuple[str, str, str, str], FileKind], excerpts: Sequence[Excerpt]) -> list[Chunk]:
-    """The sample in chunks of limited size: the first of each kind, the second of each kind, and so on."""
-    by_kind, excerpts_of = [], _by_kind(excerpts)
+def _chunks(kinds: dict[Key, FileKind], excerpts: Sequence[Excerpt], seed: int) -> list[Chunk]:
+    """The sample in chunks of limited size: the first of each kind, the second of each kind, and so on.
+
+    The excerpts are in random order, since the time may end after any chunk.
+    """
+    by_kind = []
+    order = random.Random(seed).sample(range(len(excerpts)), len(excerpts))
+    numbers_of: dict[Key, list[int]] = {}
+    for number in order:
+        numbers_of.setdefault(kind_of(excerpts[number].file), []).append(number)
     for key, kind in kinds.items():
-        own = excerpts_of.get(key, [])
-        rows = sum(excerpt.table.num_rows for excerpt in own)
-        share = sum(excerpt.stored for excerpt in own) / max(kind.bytes, 1)
-        tables = (excerpt.table for excerpt in own if excerpt.table.num_rows)
+        own = [number for number in numbers_of.get(key, []) if excerpts[number].table.num_rows]
+        rows = [excerpts[number].table.num_rows for number in own]
+        stored = sum(excerpts[number].stored for number in numbers_of.get(key, []))
+        with_rows = sum(excerpts[number].stored for number in own)
+        units = np.repeat(np.array(own, np.int64), rows)
+        each = np.repeat([excerpts[number].stored / count for number, count in zip(own, rows, strict=True)], rows)
         cut: dict[int, list[pa.Table]] = {}
-        for number, table in cut_tables(tables, CHUNK_DOCUMENTS, CHUNK_BYTES):
+        for number, table in cut_tables((excerpts[number].table for number in own), CHUNK_DOCUMENTS, CHUNK_BYTES):
             cut.setdefault(number, []).append(table)
-        joined = [pa.concat_tables(parts).combine_chunks() for parts in cut.values()]
-        by_kind.append(
-            [Chunk(kind, table, [*own[0].file.output_columns], share * len(table) / rows) for table in joined]
-        )
+        first, chunks = 0, []
+        for parts in cut.values():
+            table = pa.concat_tables(parts).combine_chunks()
+            stop = first + len(table)
+            share = float(each[first:stop].sum()) * stored / with_rows / max(kind.bytes, 1)
+            columns = [*excerpts[own[0]].file.output_columns]
+            chunks.append(Chunk(kind, table, columns, share, units[first:stop]))
+            first = stop
+        by_kind.append(chunks)
     return [chunk for chunks in zip_longest(*by_kind) for chunk in chunks if chunk]
 
 
@@ -248,12 +347,13 @@ def _in_parts(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
     return excerpt._replace(table=pa.concat_tables([*parts.tables(excerpt.table)])) if parts else excerpt
 
 
-def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> None:
-    """Pass the chunks through the stages until the time is over, and add their estimates to the survey."""
+def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> list[tuple[Chunk, Survey]]:
+    """Pass the chunks through the stages until the time is over, and add their estimates to the survey. Return the
+    measured chunks with their numbers."""
     entries = entries_by_name(chain.recipe.input)
     done: list[tuple[Chunk, Survey]] = []
     if chunks:
-        measure(chain, chunks[0]._replace(table=chunks[0].table.slice(0, WARMING_ROWS)), survey)  # loads the kernels
+        measure(chain, chunks[0].slice(0, WARMING_ROWS), survey)  # loads the kernels
     shares: dict[int, float] = {}  # id of a kind -> share of its bytes that is measured
     started = time.perf_counter()
     largest = {id(kind) for kind in survey.kinds[:MOST_KINDS]}
@@ -263,14 +363,19 @@ def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> None:
             continue
         done.append((chunk, measure(chain, chunk, survey)))
         shares[key] = shares.get(key, 0.0) + chunk.share
+    rows: dict[int, float] = {}  # id of a kind -> its measured documents
+    for chunk, measured in done:
+        rows[id(chunk.kind)] = rows.get(id(chunk.kind), 0.0) + measured.documents
     id_bytes = 0.0
     mean = empty_survey(survey)  # of the measured kinds, without copies
     for chunk, measured in done:
         entry = entries[chunk.kind.input]
         scale = entry.sample * chain.shares[chunk.kind.input] / shares[id(chunk.kind)]
-        add_survey(survey, measured, scale, entry.copies)
-        add_survey(mean, measured, 1 / shares[id(chunk.kind)], 1)
-        id_bytes += measured.id_bytes * measured.documents * scale
+        counts = scale * chunk.kind.documents * shares[id(chunk.kind)] / rows[id(chunk.kind)]
+        add_survey(survey, measured, scale, entry.copies, counts)
+        part = 1 / shares[id(chunk.kind)]
+        add_survey(mean, measured, part, 1, counts / scale * part if scale else 0.0)
+        id_bytes += measured.id_bytes * measured.documents * counts
     survey.id_bytes = id_bytes / max(survey.documents, 1)
     own_groups = [[{*stage.groups} == {chunk.kind.input} for stage in measured.stages] for chunk, measured in done]
     by_input = [all(column) for column in zip(*own_groups, strict=True)]
@@ -281,3 +386,45 @@ def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> None:
             is_small = done and id(kind) not in largest
             like = like_others(mean, kind, by_input) if is_small else assumed(kind, survey, chain.tokenizer)
             add_survey(survey, like, scale, entry.copies)
+    return done
+
+
+def _bound(
+    chain: Chain, kinds: Mapping[Key, FileKind], samples: Mapping[Key, _Sample], spreads: Mapping[Key, Spread],
+    done: Sequence[tuple[Chunk, Survey]], survey: Survey,
+) -> None:  # fmt: skip
+    """Set the bounds of the documents and tokens of all inputs.
+
+    spreads   of the documents of each kind
+    """
+    entries = entries_by_name(chain.recipe.input)
+    documents: list[Spread] = []
+    tokens: list[Spread] = []
+    for key, kind in kinds.items():
+        entry = entries[kind.input]
+        share = entry.sample * chain.shares[kind.input]
+        chosen = (1 - entry.sample) / max(kind.documents * entry.sample, 1)  # squared error of the choice by hashes
+        own = [(chunk, measured) for chunk, measured in done if chunk.kind is kind]
+        found = [(spreads[key], 1), *([(_tokens_spread(kind, samples[key], own), entry.copies)] if own else [])]
+        for (spread, copies), into in zip(found, (documents, tokens), strict=False):
+            error = math.hypot(spread.error, math.sqrt(chosen))
+            into.append(spread._replace(value=spread.value * share * copies, error=error))
+    rest = survey.tokens - sum(spread.value for spread in tokens)  # of kinds that were not measured
+    tokens += [Spread(rest, UNSEEN / NORMAL)] if rest > EPSILON * survey.tokens else []
+    survey.documents_between, survey.tokens_between = interval_of(documents), interval_of(tokens)
+
+
+def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[Chunk, Survey]]) -> Spread:
+    """The estimated tokens of a kind by its measured chunks, and how far they may be from all."""
+    measured_rows = np.bincount(np.concatenate([chunk.units for chunk, _ in own]), minlength=max(sample.numbers) + 1)
+    shares = measured_rows[sample.numbers] / np.maximum(sample.rows, 1)
+    shares[sample.rows == 0] = 1.0
+    by_unit: dict[int, float] = {}
+    for _, measured in own:
+        for unit, tokens in measured.unit_tokens.items():
+            by_unit[unit] = by_unit.get(unit, 0.0) + tokens
+    values = np.array([by_unit.get(number, 0.0) for number in sample.numbers])
+    is_seen = shares > 0
+    units = Units((sample.stored * shares)[is_seen], values[is_seen], kind.bytes, sample.unread)
+    value = sum(measured.tokens for _, measured in own) / max(sum(chunk.share for chunk, _ in own), EPSILON)
+    return spread_of(value, units, sum(measured.token_variance for _, measured in own))

@@ -23,6 +23,8 @@ class FileKind(msgspec.Struct, kw_only=True):
     columns                further columns of the first file
     note                   how the texts of the first file are found, for formats that have more than one way
     documents, text_bytes  estimates, for all files
+    documents_between      the documents are between these numbers
+    read_in_part           files that are read from their beginning for the estimate, and not to their end
     rejected               estimate of the records that are no documents
     """
 
@@ -37,6 +39,8 @@ class FileKind(msgspec.Struct, kw_only=True):
     note: str = ""
     documents: int = 0
     text_bytes: int = 0
+    documents_between: tuple[int, int] = (0, 0)
+    read_in_part: int = 0
     rejected: int = 0
 
 
@@ -96,6 +100,9 @@ class Survey(msgspec.Struct, kw_only=True):
     not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
     warnings           columns and groups that the sample lacks, and groups of documents that row stages remove
     documents_seen     the sampled documents, which tell these groups
+    unit_tokens        excerpt -> tokens of its kept documents
+    token_variance     of the sum of these, since not all documents are tokenised
+    documents_between, tokens_between   bounds of documents and of tokens
     losses             characters of the tokenised documents that decoding loses
     """
 
@@ -117,6 +124,10 @@ class Survey(msgspec.Struct, kw_only=True):
     not_counted: list[str] = []
     warnings: list[str] = []
     documents_seen: list[SampledDocument] = []
+    unit_tokens: dict[int, float] = {}
+    token_variance: float = 0
+    documents_between: tuple[int, int] = (0, 0)
+    tokens_between: tuple[int, int] = (0, 0)
     losses: Losses = msgspec.field(default_factory=Losses)
 
 
@@ -129,7 +140,7 @@ def empty_survey(like: Survey) -> Survey:
 
 
 def like_others(mean: Survey, kind: FileKind, by_input: Sequence[bool]) -> Survey:
-    """Return the numbers of a small kind of files that is not measured: those of the measured ones, by its bytes of text.
+    """Return the numbers of a small kind of files that is not measured: those of the others, by its bytes of text.
 
     by_input  whether the groups of each stage are inputs
     """
@@ -152,27 +163,35 @@ def assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Survey
     )  # fmt: skip
 
 
-def add_survey(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
-    """Add the numbers of another survey times `scale` and, for outputs, times `copies`."""
-    survey.documents += measured.documents * scale
+def add_survey(survey: Survey, measured: Survey, scale: float, copies: int, counts: float | None = None) -> None:
+    """Add the numbers of another survey times `scale` and, for outputs, times `copies`.
+
+    counts   in place of `scale` for numbers of documents; None: the same
+    """
+    counts = scale if counts is None else counts
+    survey.documents += measured.documents * counts
     survey.text_bytes += measured.text_bytes * scale
     survey.removed_bytes += measured.removed_bytes * scale
     survey.losses.merge(measured.losses)
     survey.documents_seen += [document._replace(weight=scale) for document in measured.documents_seen]
     survey.segments = [size + more * scale for size, more in zip(survey.segments, measured.segments, strict=True)]
-    for name in ("kept_documents", "kept_bytes", "documents_bytes", "tokens"):
+    survey.kept_documents += measured.kept_documents * counts * copies
+    for name in ("kept_bytes", "documents_bytes", "tokens"):
         setattr(survey, name, getattr(survey, name) + getattr(measured, name) * scale * copies)
+    survey.token_variance += measured.token_variance * scale**2
+    for unit, tokens in measured.unit_tokens.items():
+        survey.unit_tokens[unit] = survey.unit_tokens.get(unit, 0.0) + tokens * scale
     for name, seconds in measured.seconds.items():
         survey.seconds[name] += seconds * scale * (copies if name in ("write", "tokenize") else 1)
     for stage, more in zip(survey.stages, measured.stages, strict=False):
         for name in ("documents_in", "documents_out", "edited", "seconds", "unlabelled"):
-            setattr(stage, name, getattr(stage, name) + getattr(more, name) * scale)
+            setattr(stage, name, getattr(stage, name) + getattr(more, name) * (scale if name == "seconds" else counts))
         for reason, count in more.reasons.items():
-            stage.reasons[reason] = stage.reasons.get(reason, 0) + count * scale
+            stage.reasons[reason] = stage.reasons.get(reason, 0) + count * counts
         for cause, count in more.lost.items():
-            stage.lost[cause] = stage.lost.get(cause, 0) + count * scale
+            stage.lost[cause] = stage.lost.get(cause, 0) + count * counts
         for group, count in more.groups.items():
-            stage.groups[group] = stage.groups.get(group, 0) + count * scale
+            stage.groups[group] = stage.groups.get(group, 0) + count * counts
         for key, (documents, removed) in more.by_group.items():
             before, gone = stage.by_group.get(key, (0.0, 0.0))
-            stage.by_group[key] = before + documents * scale, gone + removed * scale
+            stage.by_group[key] = before + documents * counts, gone + removed * counts

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Excerpts: documents from seeded places in files, read within bounds of time and memory, for estimates.
 
-Uncompressed JSON Lines are read at any place, Parquet at any row group, other files and URLs at their beginning. Every
-place is as likely as its share of the stored bytes. Of a compressed file, only the first bytes are decompressed.
+Uncompressed JSON Lines are read at any place, and large Parquet files at the beginning of any row group. Places are
+spread evenly over the stored bytes. Other files are read from their beginning, to their end where the SCAN_BYTES allow;
+batches at even distances are kept of them. URLs and formats with costly texts are read at their beginning.
 """
 
 from __future__ import annotations
@@ -30,12 +31,18 @@ from curation.reading.streams import is_damage, open_raw, read_chunk
 from curation.reading.urls import is_remote, shown
 
 PIECE_BYTES = 256 << 10  # of a file, or of the text of a row group
-MAX_HEAD_BYTES = 1 << 20  # of all heads together, if they are few
+PLACE_BYTES = 8 << 10  # of a place in JSON Lines: many small ones tell more of a file, and all are read
+DOCUMENT_BYTES = 4 << 10  # of a place in files that are one document each: a long one is read more likely
+UNIT_BYTES = 32 << 10  # of the text of a batch
+MAX_HEAD_BYTES = 1 << 20  # of all URLs and files with costly texts together, if they are few
+SCAN_BYTES = {"": 32 << 20, "gzip": 12 << 20, "zstd": 12 << 20, "bzip2": 2 << 20, "xz": 6 << 20}  # of all other files
+SCANNED_PARTS = 16 << 20  # a larger file of row groups is not scanned
+MAX_SCANNED_TEXT = 64 << 20  # of these
 HEAD_BYTES = {"": PIECE_BYTES, "gzip": 96 << 10, "zstd": 96 << 10, "bzip2": 512 << 10, "xz": 192 << 10}
 STEP = 8 << 10
 MAX_DOCUMENT_BYTES = 16 << 20  # a longer document is no part of an excerpt
 MAX_HEAD_TEXT = 16 << 20  # of one head: compression can multiply its size by a thousand
-MAX_PIECES = 200
+MAX_PIECES = 400
 MAX_TEXT = 4 << 20  # of all excerpts together; the first of each kind of file is always read
 MAX_SECONDS = 2.0  # on a slow disk; else only the seed chooses the excerpts
 
@@ -46,6 +53,8 @@ class Excerpt(NamedTuple):
     table     the documents, with the schema of `schema_of`
     rejected  number of records that are no documents
     stored    stored bytes of the file that these records take up
+    place     its position in the file, for comparison with those of other excerpts
+    unread    share of the file, or of its row group, that no excerpt can come from
     """
 
     file: SourceFile
@@ -53,6 +62,8 @@ class Excerpt(NamedTuple):
     rejected: int
     stored: float
     seconds: float
+    place: int = 0
+    unread: float = 0.0
 
 
 def draw_excerpts(
@@ -67,28 +78,50 @@ def draw_excerpts(
     text_bytes = 0
     kinds: set[Hashable] = set()
     places = _places(files, seed, kind_of)
-    share = MAX_HEAD_BYTES // max(sum(not _is_cut(file) for file, _ in places), 1)
+    heads = sum(_is_head(file) for file, _ in places)
+    scans = sum(not _is_head(file) and not _is_cut(file) for file, _ in places)
+    shares = _Shares(max(heads, 1), max(scans, 1))
     if places:
-        _read(*places[0], 0)  # the first read loads kernels, which is no part of the time of reading
+        least = _Shares(1 << 20, 1 << 20)
+        [*_read(*places[0], least)]  # the first read loads kernels, which is no part of the time of reading
     started = time.perf_counter()
+    groups: set[tuple[str, int]] = set()
     for file, place in places:
         is_full = text_bytes >= MAX_TEXT or time.perf_counter() - started > MAX_SECONDS
         if is_full and kind_of(file) in kinds:
             return
         kinds.add(kind_of(file))
-        excerpt = _read(file, place, share)
-        text_bytes += excerpt.table.column(TEXT).nbytes
-        yield excerpt
+        if format_of(file).needs_parts and _is_cut(file):
+            piece = format_of(file).piece(file, place, PIECE_BYTES)
+            if piece and (file.path, piece.start) in groups:  # several places are in one row group
+                continue
+            groups.add((file.path, piece.start if piece else 0))
+        for excerpt in _read(file, place, shares):
+            text_bytes += excerpt.table.column(TEXT).nbytes
+            yield excerpt
+
+
+class _Shares(NamedTuple):
+    """Number of files of which the beginning is read, and of those that are scanned. They share the limits."""
+
+    heads: int
+    scans: int
 
 
 def _places(
     files: Sequence[SourceFile], seed: int, kind_of: Callable[[SourceFile], Hashable]
 ) -> list[tuple[SourceFile, int]]:
-    """The places to read: (file, number of the place in it), the first of each kind before all others."""
+    """The places to read: (file, number of the place in it), the first of each kind before all others.
+
+    The places are drawn one from each of up to MAX_PIECES equal parts of all bytes, and are in random order: reading
+    may end at any of them.
+    """
     files = [file for file in files if file.bytes > 0]
-    ends = list(accumulate(-(-file.bytes // PIECE_BYTES) for file in files))
-    total = ends[-1] if ends else 0
-    drawn = random.Random(seed).sample(range(total), min(total, MAX_PIECES))
+    ends = list(accumulate(-(-file.bytes // _piece_bytes(file)) for file in files))
+    total, source = ends[-1] if ends else 0, random.Random(seed)
+    parts = min(total, MAX_PIECES)
+    drawn = [source.randrange(part * total // parts, (part + 1) * total // parts) for part in range(parts)]
+    source.shuffle(drawn)
     numbers = [(number, bisect_right(ends, number)) for number in drawn]
     places = [(files[at], number - (ends[at - 1] if at else 0)) for number, at in numbers]
     places = [(file, place if _is_cut(file) else 0) for file, place in places]
@@ -100,27 +133,39 @@ def _places(
     return list(unique.values())
 
 
+def _piece_bytes(file: SourceFile) -> int:
+    if format_of(file).is_one_document(file):
+        return DOCUMENT_BYTES
+    return PLACE_BYTES if _is_cut(file) and not format_of(file).needs_parts else PIECE_BYTES
+
+
+def _is_head(file: SourceFile) -> bool:
+    """Whether only the beginning of a file is read."""
+    return is_remote(file.path) or format_of(file).is_costly
+
+
 def _is_cut(file: SourceFile) -> bool:
     """Whether a file is read at any place. URLs are read from the start: some servers cannot send a part of a file."""
-    return not is_remote(file.path) and format_of(file).is_divisible(file)
+    kind = format_of(file)
+    is_small = kind.needs_parts and file.bytes <= SCANNED_PARTS
+    return not is_remote(file.path) and kind.is_divisible(file) and not is_small
 
 
-def _read(file: SourceFile, place: int, head_bytes: int) -> Excerpt:
+def _read(file: SourceFile, place: int, shares: _Shares) -> Iterator[Excerpt]:
     limited = msgspec.structs.replace(file, max_document_bytes=min(file.max_document_bytes, MAX_DOCUMENT_BYTES))
     probed = limited if file.text_column else probe(limited)
     started = time.perf_counter()
-    stored: float
-    if piece := format_of(probed).piece(probed, place, PIECE_BYTES):
+    if not _is_cut(file):
+        yield from _scan(file, probed, shares)
+    elif piece := format_of(probed).piece(probed, place, _piece_bytes(file)):
         table, rejected, is_whole = _read_range(probed, piece.start, piece.stop, piece.max_text)
+        stored, unread = float(piece.stop - piece.start), 0.0
         if piece.records:
             stored = probed.bytes * (len(table) + rejected) / piece.records or probed.bytes
-        else:
-            size = piece.stop - piece.start
-            stored = size if is_whole else min(size, max(table.nbytes, 1))
-    else:
-        with _head(probed, head_bytes) as (head, stored):
-            table, rejected, _ = _read_range(head, 0, head.bytes, MAX_HEAD_TEXT)
-    return Excerpt(file, table, rejected, stored, time.perf_counter() - started)
+            unread = 0.0 if is_whole else 1.0
+        elif not is_whole:
+            stored = min(stored, max(table.nbytes, 1))
+        yield Excerpt(file, table, rejected, stored, time.perf_counter() - started, place, unread)
 
 
 def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tuple[pa.Table, int, bool]:
@@ -136,6 +181,44 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
     if not tables:
         return schema_of(file.carried).empty_table(), 0, True
     return pa.concat_tables(tables), rejected, True
+
+
+def _scan(file: SourceFile, probed: SourceFile, shares: _Shares) -> Iterator[Excerpt]:
+    """Read a file from its beginning within its share of the limits, and keep batches at even distances.
+
+    Its records are counted, so that those of the kept batches take up their share of the bytes.
+    """
+    is_head = _is_head(file)
+    limit = MAX_HEAD_BYTES // shares.heads if is_head else SCAN_BYTES[file.compression] // shares.scans
+    max_text = MAX_HEAD_TEXT if is_head else max(MAX_SCANNED_TEXT // shares.scans, PIECE_BYTES)
+    most = max(MAX_TEXT // UNIT_BYTES // (shares.heads if is_head else shares.scans), 4)
+    kept: list[tuple[int, pa.Table, int]] = []
+    every, number, records, size, is_whole = 1, 0, 0, 0, True
+    started = time.perf_counter()
+    stored: float
+    with _head(probed, file.bytes if format_of(file).needs_parts else limit) as (head, stored):
+        counts = format_of(probed).row_counts(probed) if probed.bytes else None
+        whole = FileRange(file=head, start=0, stop=head.bytes if counts is None else len(counts))
+        for documents in read_documents(Slice(index=0, ranges=[whole]), UNIT_BYTES):
+            rejected = sum(not is_damage(entry.error) for entry in documents.rejected)
+            records += len(documents.table) + rejected
+            if number % every == 0:
+                kept.append((number, documents.table, rejected))
+            if len(kept) > most:
+                every, kept = 2 * every, kept[::2]
+            number, size = number + 1, size + documents.table.nbytes
+            if size >= max_text:
+                is_whole = False
+                break
+    if counts is not None:
+        stored = file.bytes * records / max(sum(counts), 1)
+    unread = 1 - stored / file.bytes if is_whole or counts is not None else 1.0
+    seconds = time.perf_counter() - started
+    if not records:
+        yield Excerpt(file, schema_of(file.carried).empty_table(), 0, stored, seconds, 0, unread)
+    for place, table, rejected in kept if records else ():
+        share = (len(table) + rejected) / records
+        yield Excerpt(file, table, rejected, stored * share, seconds * share, place, unread)
 
 
 @contextmanager

@@ -205,6 +205,7 @@ class Warc(_Archive):
     """The main text of the page in a record. InputError where a package is missing."""
 
     name = "warc"
+    is_costly = True
     suffixes = (".warc",)
     fields = (*FIELDS, LINKS, STATUS, MEDIA_TYPE)
     start = rb"WARC/"

@@ -57,6 +57,7 @@ class Format:
     is_compressible   whether the file may be compressed as a whole
     reads_parts       whether parts of an uncompressed file are read alone, if its server sends them
     needs_parts       whether nothing can be read without them, so that a file is copied from a server without parts
+    is_costly         whether reading takes far longer than decompressing, as main texts of web pages do
     may_grow          whether uncompressed files are read up to their planned size, and may have more bytes by then
     expansion         bytes of text per stored byte, assumed; `max_expansion` is a bound
     address           the one of `fields` that `curate init` carries: where a page came from; "" for none
@@ -75,6 +76,7 @@ class Format:
     is_compressible: ClassVar[bool] = True
     reads_parts: ClassVar[bool] = False
     needs_parts: ClassVar[bool] = False
+    is_costly: ClassVar[bool] = False
     may_grow: ClassVar[bool] = True
     expansion: ClassVar[float] = 1.0
     max_expansion: ClassVar[float] = 1.0

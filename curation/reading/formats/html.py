@@ -31,6 +31,7 @@ class Html(Format):
     """A file without a set encoding is read as by a browser: `curation.reading.page_encodings`."""
 
     name = "html"
+    is_costly = True
     suffixes = (".html", ".htm")
     fields = ("path",)
     options = ("encoding", "extract")
@@ -61,6 +62,9 @@ class Html(Format):
             except (ValueError, LookupError) as raised:  # LookupError: an encoding that Python does not know
                 error = str(raised)
         yield _as_documents(file, text, error, repaired)
+
+    def is_one_document(self, file: SourceFile) -> bool:
+        return True
 
     def require(self, file: SourceFile) -> None:
         pages.extractor(file.extraction)

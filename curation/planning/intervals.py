@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intervals of totals that a sample estimates.
+
+A total is the mean of `y` per stored byte in the sampled units, times all bytes: the ratio estimator of a systematic
+sample (Cochran, Sampling Techniques, 1977, sections 6.3 and 8.6). Its variance comes from the differences between
+neighbouring units: sorted files vary less around them than around their mean. Totals have no upper bound and are
+skewed, so the intervals are symmetric in the logarithm. 99 % of them should hold the total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+NORMAL = 2.5758  # quantile of a normal distribution, two-sided 1 %
+UNSEEN = 0.345  # half width of a total without two units, or of files whose beginning alone is read: a factor of 2
+MIN_UNITS = 2
+EPSILON = 1e-9  # of a total, for sums that are rounded
+
+
+class Units(NamedTuple):
+    """The units of a sample in the order of their places.
+
+    stored    bytes of each unit (float64)
+    values    what is summed, of each unit (float64)
+    total     bytes of all units, sampled or not
+    unread    share of these that no unit can come from
+    """
+
+    stored: np.ndarray
+    values: np.ndarray
+    total: float
+    unread: float = 0.0
+
+
+class Spread(NamedTuple):
+    """An estimate of a total and how far it may be from the total, both relative to it.
+
+    value     the estimate
+    error     its standard error
+    freedom   degrees of freedom of the error
+    unread    what the part that was not read may add, as half the width of an interval in the logarithm
+    """
+
+    value: float
+    error: float = 0.0
+    freedom: int = 0
+    unread: float = 0.0
+
+
+def quantile(freedom: int) -> float:
+    """Return the quantile of Student's t distribution, two-sided 1 %, for degrees of freedom of at least 1."""
+    if freedom < 3:
+        return {1: 63.657, 2: 9.925}[freedom]
+    z = NORMAL
+    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
+
+
+def spread_of(value: float, units: Units, more_variance: float = 0.0) -> Spread:
+    """Return how far an estimate may be from its total; not at all where all units were seen.
+
+    value           the estimate
+    more_variance   variance of the sum of the values of the units
+    """
+    stored, values = units.stored, units.values
+    seen, total = float(stored.sum()), float(values.sum())
+    rest = max(1 - seen / units.total, 0.0) if units.total else 0.0
+    rest = 0.0 if rest < EPSILON else rest
+    unread = min(-math.log1p(-units.unread), UNSEEN) if units.unread < 1 else UNSEEN
+    if rest and len(values) < MIN_UNITS:
+        return Spread(value, UNSEEN / NORMAL, 0, unread)
+    variance = more_variance
+    if rest and total:
+        differences = np.diff(values - total / seen * stored)
+        variance += rest * len(values) / (2 * (len(values) - 1)) * float(differences @ differences)
+    error = math.sqrt(variance) / total if total else 0.0
+    return Spread(value, error, len(values) - 1 if error else 0, unread)
+
+
+def interval_of(parts: Sequence[Spread]) -> tuple[int, int]:
+    """Return the bounds of the sum of independent estimates. Their errors share the degrees of freedom."""
+    total = sum(part.value for part in parts)
+    if not total:
+        return 0, 0
+    error = math.sqrt(sum((part.value * part.error) ** 2 for part in parts)) / total
+    unread = sum(part.value * part.unread for part in parts) / total
+    freedom = sum(part.freedom for part in parts if part.value)
+    width = math.hypot((quantile(freedom) if freedom else NORMAL) * error, unread)
+    return math.floor(total * math.exp(-width) + EPSILON * total), math.ceil(total * (math.exp(width) - EPSILON))
