@@ -4,7 +4,7 @@
 A total is the mean of `y` per stored byte in the sampled units, times all bytes: the ratio estimator of a systematic
 sample (Cochran, Sampling Techniques, 1977, sections 6.3 and 8.6). Its variance comes from the differences between
 neighbouring units: sorted files vary less around them than around their mean. Totals have no upper bound and are
-skewed, so the intervals are symmetric in the logarithm. 99 % of them should hold the total.
+skewed, so the intervals are symmetric in the logarithm. 95 % of them should hold the total.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-NORMAL = 2.5758  # quantile of a normal distribution, two-sided 1 %
-UNSEEN = 0.345  # half width of a total without two units, or of files whose beginning alone is read: a factor of 2
-MIN_UNITS = 2
+NORMAL = 1.95996  # quantile of a normal distribution, two-sided 5 %
+UNSEEN = 0.335  # half width of a total without two units, or of files whose beginning alone is read: a factor of 2
+MIN_UNITS, FEW_UNITS = 2, 10
 EPSILON = 1e-9  # of a total, for sums that are rounded
 
 
@@ -28,12 +28,14 @@ class Units(NamedTuple):
     values    what is summed, of each unit (float64)
     total     bytes of all units, sampled or not
     unread    share of these that no unit can come from
+    counted   documents of the units; 0 where each file has one
     """
 
     stored: np.ndarray
     values: np.ndarray
     total: float
     unread: float = 0.0
+    counted: float = 0.0
 
 
 class Spread(NamedTuple):
@@ -52,9 +54,9 @@ class Spread(NamedTuple):
 
 
 def quantile(freedom: int) -> float:
-    """Return the quantile of Student's t distribution, two-sided 1 %, for degrees of freedom of at least 1."""
+    """Return the quantile of Student's t distribution, two-sided 5 %, for degrees of freedom of at least 1."""
     if freedom < 3:
-        return {1: 63.657, 2: 9.925}[freedom]
+        return {1: 12.706, 2: 4.303}[freedom]
     z = NORMAL
     terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
@@ -78,6 +80,8 @@ def spread_of(value: float, units: Units, more_variance: float = 0.0) -> Spread:
         differences = np.diff(values - total / seen * stored)
         variance += rest * len(values) / (2 * (len(values) - 1)) * float(differences @ differences)
     error = math.sqrt(variance) / total if total else 0.0
+    if rest and units.counted and len(values) < FEW_UNITS:  # which may be alike by chance
+        error = max(error, math.sqrt(rest / units.counted))
     return Spread(value, error, len(values) - 1 if error else 0, unread)
 
 

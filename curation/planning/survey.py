@@ -207,6 +207,8 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[Key
         rows = sum(excerpt.table.num_rows for excerpt in own)
         scale = kind.bytes / stored if stored else 0
         kind.rejected = round(scale * sum(excerpt.rejected for excerpt in own))
+        if not rows and kind.rejected:
+            continue
         if not rows:
             kind.text_bytes = int(kind.bytes * EXPANSION[kind.compression])
             kind.documents = kind.files if kind.text_bytes else 0
@@ -263,7 +265,10 @@ def _documents_spread(kind: FileKind, sample: _Sample) -> Spread:
     if sample.has_one:
         return spread_of(kind.documents, Units(np.ones(len(sample.rows)), sample.rows, kind.files))
     unread = 0.0 if sample.is_counted else sample.unread
-    return spread_of(kind.documents, Units(sample.stored, sample.rows, kind.bytes, unread))
+    return spread_of(
+        kind.documents,
+        Units(sample.stored, sample.rows, kind.bytes, unread, 0 if sample.is_counted else sample.rows.sum()),
+    )
 
 
 def _merged(kinds: Mapping[Key, FileKind], spreads: Mapping[Key, Spread]) -> list[FileKind]:
@@ -425,6 +430,6 @@ def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[Chunk, S
             by_unit[unit] = by_unit.get(unit, 0.0) + tokens
     values = np.array([by_unit.get(number, 0.0) for number in sample.numbers])
     is_seen = shares > 0
-    units = Units((sample.stored * shares)[is_seen], values[is_seen], kind.bytes, sample.unread)
+    units = Units((sample.stored * shares)[is_seen], values[is_seen], kind.bytes, sample.unread, len(by_unit))
     value = sum(measured.tokens for _, measured in own) / max(sum(chunk.share for chunk, _ in own), EPSILON)
     return spread_of(value, units, sum(measured.token_variance for _, measured in own))

@@ -9,11 +9,12 @@ batches at even distances are kept of them. URLs and formats with costly texts a
 from __future__ import annotations
 
 import bz2
+import math
 import os
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import NamedTuple
@@ -32,18 +33,19 @@ from curation.reading.urls import is_remote, shown
 
 PIECE_BYTES = 256 << 10  # of a file, or of the text of a row group
 PLACE_BYTES = 8 << 10  # of a place in JSON Lines: many small ones tell more of a file, and all are read
-DOCUMENT_BYTES = 4 << 10  # of a place in files that are one document each: a long one is read more likely
+ROOT_BYTES = 32  # of the square root of a file that is one document: its places, so that a long one is read more likely
 UNIT_BYTES = 32 << 10  # of the text of a batch
 MAX_HEAD_BYTES = 1 << 20  # of all URLs and files with costly texts together, if they are few
 SCAN_BYTES = {"": 32 << 20, "gzip": 12 << 20, "zstd": 12 << 20, "bzip2": 2 << 20, "xz": 6 << 20}  # of all other files
 SCANNED_PARTS = 16 << 20  # a larger file of row groups is not scanned
-MAX_SCANNED_TEXT = 64 << 20  # of these
+MIN_BATCHES = 4
+MAX_EXPANSION, MIN_TEXT = 12, 16 << 20  # text of a scanned byte, and of a file at least
 HEAD_BYTES = {"": PIECE_BYTES, "gzip": 96 << 10, "zstd": 96 << 10, "bzip2": 512 << 10, "xz": 192 << 10}
 STEP = 8 << 10
 MAX_DOCUMENT_BYTES = 16 << 20  # a longer document is no part of an excerpt
 MAX_HEAD_TEXT = 16 << 20  # of one head: compression can multiply its size by a thousand
 MAX_PIECES = 400
-MAX_TEXT = 4 << 20  # of all excerpts together; the first of each kind of file is always read
+MAX_TEXT = 6 << 20  # of all excerpts together; the first of each kind of file is always read
 MAX_SECONDS = 2.0  # on a slow disk; else only the seed chooses the excerpts
 
 
@@ -78,12 +80,10 @@ def draw_excerpts(
     text_bytes = 0
     kinds: set[Hashable] = set()
     places = _places(files, seed, kind_of)
-    heads = sum(_is_head(file) for file, _ in places)
-    scans = sum(not _is_head(file) and not _is_cut(file) for file, _ in places)
-    shares = _Shares(max(heads, 1), max(scans, 1))
+    limits = _limits([file for file, _ in places if not _is_cut(file)])
+    total = sum(max(file.bytes, 0) for file in files)
     if places:
-        least = _Shares(1 << 20, 1 << 20)
-        [*_read(*places[0], least)]  # the first read loads kernels, which is no part of the time of reading
+        [*_read(*places[0], {}, 1)]  # the first read loads kernels, which is no part of the time of reading
     started = time.perf_counter()
     groups: set[tuple[str, int]] = set()
     for file, place in places:
@@ -96,16 +96,28 @@ def draw_excerpts(
             if piece and (file.path, piece.start) in groups:  # several places are in one row group
                 continue
             groups.add((file.path, piece.start if piece else 0))
-        for excerpt in _read(file, place, shares):
+        for excerpt in _read(file, place, limits, total):
             text_bytes += excerpt.table.column(TEXT).nbytes
             yield excerpt
 
 
-class _Shares(NamedTuple):
-    """Number of files of which the beginning is read, and of those that are scanned. They share the limits."""
+def _limits(files: Sequence[SourceFile]) -> dict[str, int]:
+    """Path of each file that is read from its beginning -> the stored bytes to read: all of small files, and as much of
+    each larger one."""
+    parts = {file.path: file.bytes / _scan_bytes(file) for file in files}
+    left, level = 1.0, 1.0
+    for number, part in enumerate(sorted(parts.values())):
+        level = left / (len(parts) - number)
+        if part > level:
+            break
+        left -= part
+    else:
+        level = 1.0
+    return {file.path: file.bytes if parts[file.path] <= level else int(level * _scan_bytes(file)) for file in files}
 
-    heads: int
-    scans: int
+
+def _scan_bytes(file: SourceFile) -> int:
+    return MAX_HEAD_BYTES if _is_head(file) else SCAN_BYTES[file.compression]
 
 
 def _places(
@@ -117,7 +129,7 @@ def _places(
     may end at any of them.
     """
     files = [file for file in files if file.bytes > 0]
-    ends = list(accumulate(-(-file.bytes // _piece_bytes(file)) for file in files))
+    ends = list(accumulate(_number_of_places(file) for file in files))
     total, source = ends[-1] if ends else 0, random.Random(seed)
     parts = min(total, MAX_PIECES)
     drawn = [source.randrange(part * total // parts, (part + 1) * total // parts) for part in range(parts)]
@@ -134,9 +146,13 @@ def _places(
 
 
 def _piece_bytes(file: SourceFile) -> int:
-    if format_of(file).is_one_document(file):
-        return DOCUMENT_BYTES
     return PLACE_BYTES if _is_cut(file) and not format_of(file).needs_parts else PIECE_BYTES
+
+
+def _number_of_places(file: SourceFile) -> int:
+    if format_of(file).is_one_document(file):
+        return 1 + math.isqrt(file.bytes) // ROOT_BYTES
+    return -(-file.bytes // _piece_bytes(file))
 
 
 def _is_head(file: SourceFile) -> bool:
@@ -151,12 +167,14 @@ def _is_cut(file: SourceFile) -> bool:
     return not is_remote(file.path) and kind.is_divisible(file) and not is_small
 
 
-def _read(file: SourceFile, place: int, shares: _Shares) -> Iterator[Excerpt]:
+def _read(file: SourceFile, place: int, limits: Mapping[str, int], total: int) -> Iterator[Excerpt]:
     limited = msgspec.structs.replace(file, max_document_bytes=min(file.max_document_bytes, MAX_DOCUMENT_BYTES))
     probed = limited if file.text_column else probe(limited)
     started = time.perf_counter()
     if not _is_cut(file):
-        yield from _scan(file, probed, shares)
+        yield from _scan(
+            file, probed, limits.get(file.path, 0), max(MAX_TEXT * file.bytes // total // UNIT_BYTES, MIN_BATCHES)
+        )
     elif piece := format_of(probed).piece(probed, place, _piece_bytes(file)):
         table, rejected, is_whole = _read_range(probed, piece.start, piece.stop, piece.max_text)
         stored, unread = float(piece.stop - piece.start), 0.0
@@ -183,15 +201,12 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
     return pa.concat_tables(tables), rejected, True
 
 
-def _scan(file: SourceFile, probed: SourceFile, shares: _Shares) -> Iterator[Excerpt]:
-    """Read a file from its beginning within its share of the limits, and keep batches at even distances.
+def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterator[Excerpt]:
+    """Read a file from its beginning, up to a limit of stored bytes, and keep at most `most` batches at even distances.
 
     Its records are counted, so that those of the kept batches take up their share of the bytes.
     """
-    is_head = _is_head(file)
-    limit = MAX_HEAD_BYTES // shares.heads if is_head else SCAN_BYTES[file.compression] // shares.scans
-    max_text = MAX_HEAD_TEXT if is_head else max(MAX_SCANNED_TEXT // shares.scans, PIECE_BYTES)
-    most = max(MAX_TEXT // UNIT_BYTES // (shares.heads if is_head else shares.scans), 4)
+    max_text = MAX_HEAD_TEXT if _is_head(file) else max(MAX_EXPANSION * limit, MIN_TEXT)
     kept: list[tuple[int, pa.Table, int]] = []
     every, number, records, size, is_whole = 1, 0, 0, 0, True
     started = time.perf_counter()

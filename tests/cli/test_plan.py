@@ -189,6 +189,7 @@ def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.kept == pytest.approx(true_kept, rel=0.2)
 
 
+@pytest.mark.slow("the documents and tokens of a sorted file are inside the bounds of its plan")
 @pytest.mark.parametrize("name", ["a.jsonl", "b.jsonl.gz", "b.jsonl.xz", "c.parquet", "e.csv"])
 def test_the_numbers_of_files_sorted_by_length_are_inside_the_bounds(tmp_path: Path, name: str):
     """At their beginning, a document takes a twentieth of the bytes of the later ones."""

@@ -8,7 +8,7 @@ from curation.planning.intervals import Units, interval_of, quantile, spread_of
 
 
 def test_the_quantile_is_that_of_students_t():
-    for freedom, expected in {1: 63.657, 2: 9.925, 3: 5.841, 5: 4.032, 10: 3.169, 30: 2.750, 1000: 2.581}.items():
+    for freedom, expected in {1: 12.706, 2: 4.303, 3: 3.182, 5: 2.571, 10: 2.228, 30: 2.042, 1000: 1.962}.items():
         assert quantile(freedom) == pytest.approx(expected, rel=0.05), freedom
 
 
@@ -21,7 +21,7 @@ def test_a_counted_total_is_exact_and_an_unread_rest_widens_it():
 
     assert ratio(40) == 1 and ratio(400) > ratio(50) > 1
     assert ratio(400, unread=0.5) > ratio(400)
-    assert ratio(400, units=1) == pytest.approx(2, rel=0.01)
+    assert ratio(400, units=1) == pytest.approx(2, rel=0.03)
     assert interval_of([spread_of(1e6, Units(stored, 2 * stored, 400))]) == (1_000_000, 1_000_000)  # everywhere equal
     assert interval_of([spread_of(6, Units(stored, values, 40))]) == (6, 6) and interval_of([]) == (0, 0)
 
@@ -38,4 +38,4 @@ def test_nearly_all_intervals_hold_the_total(order: str):
         low, high = interval_of([spread_of(float(values.sum()) * 40, Units(np.ones(100), values, 4000))])
         inside += low <= documents.sum() <= high
         widest = max(widest, high / low)
-    assert inside >= 190 and widest < (1.5 if order == "sorted" else 2.5), (inside, widest)
+    assert inside >= 180 and widest < (1.5 if order == "sorted" else 2.5), (inside, widest)
