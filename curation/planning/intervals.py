@@ -17,6 +17,7 @@ import numpy as np
 
 NORMAL = 1.95996  # quantile of a normal distribution, two-sided 5 %
 UNSEEN = 0.335  # half width of a total without two units, or of files whose beginning alone is read: a factor of 2
+MIN_ERROR = 0.005  # of a sample: records do not end where batches do
 MIN_UNITS, FEW_UNITS = 2, 10
 EPSILON = 1e-9  # of a total, for sums that are rounded
 
@@ -80,6 +81,7 @@ def spread_of(value: float, units: Units, more_variance: float = 0.0) -> Spread:
         differences = np.diff(values - total / seen * stored)
         variance += rest * len(values) / (2 * (len(values) - 1)) * float(differences @ differences)
     error = math.sqrt(variance) / total if total else 0.0
+    error = max(error, MIN_ERROR) if rest and error else error
     if rest and units.counted and len(values) < FEW_UNITS:  # which may be alike by chance
         error = max(error, math.sqrt(rest / units.counted))
     return Spread(value, error, len(values) - 1 if error else 0, unread)
