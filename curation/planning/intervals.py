@@ -81,7 +81,7 @@ def spread_of(value: float, units: Units, more_variance: float = 0.0) -> Spread:
         differences = np.diff(values - total / seen * stored)
         variance += rest * len(values) / (2 * (len(values) - 1)) * float(differences @ differences)
     error = math.sqrt(variance) / total if total else 0.0
-    error = max(error, MIN_ERROR) if rest and error else error
+    error = 0.0 if error < EPSILON else max(error, MIN_ERROR) if rest else error
     if rest and units.counted and len(values) < FEW_UNITS:  # which may be alike by chance
         error = max(error, math.sqrt(rest / units.counted))
     return Spread(value, error, len(values) - 1 if error else 0, unread)

@@ -204,7 +204,7 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[Key
     for key, kind in kinds.items():
         own = by_kind.get(key, [])
         stored = sum(excerpt.stored for excerpt in own)
-        rows = sum(excerpt.table.num_rows for excerpt in own)
+        rows = sum(excerpt.documents for excerpt in own)
         scale = kind.bytes / stored if stored else 0
         kind.rejected = round(scale * sum(excerpt.rejected for excerpt in own))
         if not rows and kind.rejected:
@@ -223,13 +223,15 @@ class _Sample(NamedTuple):
 
     numbers   of the excerpts
     stored    bytes that each takes up (float64)
-    rows      documents of each (float64)
+    rows      documents that each stands for (float64)
+    sampled   documents of each (float64)
     files     path -> bytes, and the share of the file that no excerpt can come from
     """
 
     numbers: list[int]
     stored: np.ndarray
     rows: np.ndarray
+    sampled: np.ndarray
     files: dict[str, tuple[int, float]]
     has_one: bool  # whether a file is one document
     is_counted: bool  # whether the format stores the number of its records
@@ -251,6 +253,7 @@ def _sample_of(excerpts: Sequence[Excerpt], key: Key) -> _Sample:
     return _Sample(
         [number for number, _ in own],
         np.array([excerpt.stored for _, excerpt in own], np.float64),
+        np.array([excerpt.documents for _, excerpt in own], np.float64),
         np.array([len(excerpt.table) for _, excerpt in own], np.float64),
         {excerpt.file.path: (excerpt.file.bytes, excerpt.unread) for _, excerpt in own},
         any(_is_one_document(excerpt.file) for _, excerpt in own),
@@ -349,7 +352,11 @@ def _in_parts(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
     """An excerpt with the parts of its documents, if they are split."""
     own = Slice(index=0, ranges=[FileRange(file=excerpt.file, start=0, stop=0)])
     parts = parts_of(own, CHUNK_BYTES, recipe.tokenizer)
-    return excerpt._replace(table=pa.concat_tables([*parts.tables(excerpt.table)])) if parts else excerpt
+    if not parts:
+        return excerpt
+    table = pa.concat_tables([*parts.tables(excerpt.table)])
+    times = len(table) / len(excerpt.table) if len(excerpt.table) else 1.0
+    return excerpt._replace(table=table, documents=excerpt.documents * times)
 
 
 def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> list[tuple[Chunk, Survey]]:
@@ -422,8 +429,8 @@ def _bound(
 def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[Chunk, Survey]]) -> Spread:
     """The estimated tokens of a kind by its measured chunks, and how far they may be from all."""
     measured_rows = np.bincount(np.concatenate([chunk.units for chunk, _ in own]), minlength=max(sample.numbers) + 1)
-    shares = measured_rows[sample.numbers] / np.maximum(sample.rows, 1)
-    shares[sample.rows == 0] = 1.0
+    shares = measured_rows[sample.numbers] / np.maximum(sample.sampled, 1)
+    shares[sample.sampled == 0] = 1.0
     by_unit: dict[int, float] = {}
     for _, measured in own:
         for unit, tokens in measured.unit_tokens.items():

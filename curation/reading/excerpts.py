@@ -53,17 +53,19 @@ class Excerpt(NamedTuple):
     """The documents of one place in a file.
 
     table     the documents, with the schema of `schema_of`
-    rejected  number of records that are no documents
+    rejected  number of records that are no documents, as `documents`
     stored    stored bytes of the file that these records take up
+    documents documents that it stands for
     place     its position in the file, for comparison with those of other excerpts
     unread    share of the file, or of its row group, that no excerpt can come from
     """
 
     file: SourceFile
     table: pa.Table
-    rejected: int
+    rejected: float
     stored: float
     seconds: float
+    documents: float
     place: int = 0
     unread: float = 0.0
 
@@ -183,7 +185,7 @@ def _read(file: SourceFile, place: int, limits: Mapping[str, int], total: int) -
             unread = 0.0 if is_whole else 1.0
         elif not is_whole:
             stored = min(stored, max(table.nbytes, 1))
-        yield Excerpt(file, table, rejected, stored, time.perf_counter() - started, place, unread)
+        yield Excerpt(file, table, rejected, stored, time.perf_counter() - started, len(table), place, unread)
 
 
 def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tuple[pa.Table, int, bool]:
@@ -204,36 +206,41 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
 def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterator[Excerpt]:
     """Read a file from its beginning, up to a limit of stored bytes, and keep at most `most` batches at even distances.
 
-    Its records are counted, so that those of the kept batches take up their share of the bytes.
+    Its records and their text are counted. A kept batch takes up the share of the bytes that it has of all text.
     """
     max_text = MAX_HEAD_TEXT if _is_head(file) else max(MAX_EXPANSION * limit, MIN_TEXT)
     kept: list[tuple[int, pa.Table, int]] = []
-    every, number, records, size, is_whole = 1, 0, 0, 0, True
+    every, number, counted, rejected, size, is_whole = 1, 0, 0, 0, 0, True
     started = time.perf_counter()
     stored: float
     with _head(probed, file.bytes if format_of(file).needs_parts else limit) as (head, stored):
         counts = format_of(probed).row_counts(probed) if probed.bytes else None
         whole = FileRange(file=head, start=0, stop=head.bytes if counts is None else len(counts))
         for documents in read_documents(Slice(index=0, ranges=[whole]), UNIT_BYTES):
-            rejected = sum(not is_damage(entry.error) for entry in documents.rejected)
-            records += len(documents.table) + rejected
+            own = sum(not is_damage(entry.error) for entry in documents.rejected)
+            weight = (
+                own
+                + len(documents.table)
+                + (pa.compute.sum(pa.compute.binary_length(documents.table[TEXT])).as_py() or 0)
+            )
+            counted, rejected, size = counted + len(documents.table), rejected + own, size + weight
             if number % every == 0:
-                kept.append((number, documents.table, rejected))
+                kept.append((number, documents.table, weight))
             if len(kept) > most:
                 every, kept = 2 * every, kept[::2]
-            number, size = number + 1, size + documents.table.nbytes
+            number += 1
             if size >= max_text:
                 is_whole = False
                 break
     if counts is not None:
-        stored = file.bytes * records / max(sum(counts), 1)
+        stored = file.bytes * (counted + rejected) / max(sum(counts), 1)
     unread = 1 - stored / file.bytes if is_whole or counts is not None else 1.0
     seconds = time.perf_counter() - started
-    if not records:
-        yield Excerpt(file, schema_of(file.carried).empty_table(), 0, stored, seconds, 0, unread)
-    for place, table, rejected in kept if records else ():
-        share = (len(table) + rejected) / records
-        yield Excerpt(file, table, rejected, stored * share, seconds * share, place, unread)
+    if not size:
+        yield Excerpt(file, schema_of(file.carried).empty_table(), 0, stored, seconds, 0, 0, unread)
+    for place, table, weight in kept if size else ():
+        share = weight / size
+        yield Excerpt(file, table, rejected * share, stored * share, seconds * share, counted * share, place, unread)
 
 
 @contextmanager

@@ -248,7 +248,7 @@ def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.slow("the plan of a long document or of a compressed bomb takes little memory")
 def test_a_long_document_and_a_bomb_do_not_fill_the_memory(tmp_path: Path, monkeypatch: Any):
     monkeypatch.setattr(excerpts, "MAX_SECONDS", 600)  # a machine under load reads as a slow disk
-    (tmp_path / "long.jsonl").write_bytes(b'{"text": "' + b"word " * 4_000_000 + b'"}\n' + records_of(["one"] * 10))
+    (tmp_path / "long.jsonl").write_bytes(b'{"text": "' + b"word " * 4_000_000 + b'"}\n' + records_of(["one"] * 20_000))
     (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n' * 3_000_000))
     for name, documents in (("long.jsonl", 10), ("bomb.jsonl.gz", 1000)):
         recipe = recipe_of(tmp_path / name, stages=[], output={"formats": []})
