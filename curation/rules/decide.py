@@ -237,6 +237,10 @@ WORDS_WITH_LETTER = _bound(("words_with_letter", "non_symbol_words"), "too_few_w
 
 _TOP, _DUPLICATE = GOPHER_REPETITION[4:7], GOPHER_REPETITION[7:]
 
+# The plainest first, because the first broken rule is the reason: length, words and marks, repeated lines, repeated
+# n-grams, stop words. In short texts, any n-gram is a large share (docs/decisions/0136-name-the-plainest-reason.md).
+GOPHER_MULTILINGUAL = *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, DUPLICATE_PROSE, *_TOP, *_DUPLICATE, GOPHER_QUALITY[-1]
+
 
 def _of_words(kind: str) -> tuple[Rule, ...]:
     """The rules on repeated n-grams by another measure of them, as a share of the characters of words."""
@@ -448,8 +452,7 @@ def _of_languages(name: str) -> tuple[Rule, ...]:
 
     if name == "fineweb2":
         return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY, is_published=True)
-    own = DUPLICATE_PROSE, *GOPHER_REPETITION[4:], *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, GOPHER_QUALITY[-1]
-    return grouped_by_language(own, is_published=False)
+    return grouped_by_language(GOPHER_MULTILINGUAL, is_published=False)
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:

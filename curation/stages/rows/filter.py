@@ -49,8 +49,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     """
 
     # 2: where words end by `scripts` and `table`; gopher_multilingual judges by the ends of sentences without a label,
-    # by normalized texts and by repeated lines of prose
-    revision: ClassVar[int] = 2
+    # by normalized texts and by repeated lines of prose; 3: the order of its rules
+    revision: ClassVar[int] = 3
     function: ClassVar[Function] = Function(
         """Return the rows that break none of `rules`.
 
