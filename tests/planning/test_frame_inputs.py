@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import CurationError
 from curation.run_folder.folder import FRAMES
 from tests.runs import digests
 
@@ -91,26 +90,3 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names: dict[str, Any] = {"pandas": pd, "curation": curation}
     exec(code[1] if code else "", names)
     assert names["run"].kept()[["text", "url"]].values.tolist() == [["one two", "a"], ["three", "c"]]
-
-
-def mistakes() -> dict[str, tuple[Any, Any, str]]:
-    """name -> recipe, input, message on the page."""
-    two = pd.DataFrame([["a", "b"]], columns=["text", "text"])
-    return {
-        "list": ([1], None, "expected a recipe, got list. Give a Recipe, the name or path of one, or its dictionary"),
-        "frame twice": (FRAME, FRAME, "expected a recipe before input, got a frame. Give a recipe first"),
-        "twice": (RECIPE, two, "the frame has 2 columns 'text'. Drop or rename the others"),
-        "objects": (
-            RECIPE,
-            pd.DataFrame({"text": ["a"], "o": [object()]}),
-            "the frame has values that a Parquet file cannot hold: ",
-        ),
-    }
-
-
-@pytest.mark.parametrize("name", mistakes())
-def test_mistakes_leave_no_file(tmp_path: Path, name: str):
-    recipe, given, message = mistakes()[name]
-    with pytest.raises(CurationError, match=re.escape(message)):
-        run(recipe, tmp_path / "out", input=given)
-    assert not (tmp_path / "out").exists() and message in PAGE
