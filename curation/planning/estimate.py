@@ -30,6 +30,7 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.tokenizer_notes import special_tokens_line
 from curation.planning.arguments import document_bytes, find_resources
 from curation.planning.disk import DiskNeed, disk_need
+from curation.planning.frame_inputs import frames_as_files, recipe_of
 from curation.planning.memory import Resources, read_processors
 from curation.planning.plan import check_stages
 from curation.planning.survey import FileKind, Sampled, StageSurvey, Survey, kept_share, survey_inputs
@@ -41,7 +42,7 @@ from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
 from curation.stages import CorpusStage
 from curation.stages.rows.language import unlabelled_line
-from curation.system.files import local_output
+from curation.system.files import local_output, unsynced_folder
 from curation.system.html_table import html_table
 from curation.system.progress import Progress
 
@@ -149,11 +150,11 @@ class Estimate(msgspec.Struct, kw_only=True):
 
 
 def estimate(
-    recipe: Recipe, output: str | Path = ".", *, workers: int = 0, progress: Progress | None = None
+    recipe: Any, output: str | Path = ".", *, input: Any = None, workers: int = 0, progress: Progress | None = None
 ) -> Estimate:
     """Return the estimate of `run(recipe, output)` with the CPU engine; write nothing.
 
-    recipe    the recipe of the run
+    recipe, input   as in `curation.run`; frames are written to a temporary folder for the time of the call
     output    output folder, existing or not. The estimate has the free space of its disk, and counts the files that an
               unfinished run has left there
     workers   tasks at once; 0 (default) as `run` chooses
@@ -163,13 +164,21 @@ def estimate(
     are compiled. The sample depends on `seed` of the recipe.
 
         >>> import curation
-        >>> found = curation.estimate(curation.load_recipe("recipe.yaml"))
+        >>> found = curation.estimate("recipe.yaml")
         >>> found.documents
         4
 
     Raises RecipeError, InputError, TokenizerError and StageError as a run does before and during its first documents.
     """
+    recipe, frames = recipe_of(recipe, input)
     folder = local_output(output).resolve()
+    if not frames:
+        return _estimate(recipe, folder, workers, progress)
+    with unsynced_folder() as work, frames_as_files(recipe, frames, work) as recipe:
+        return _estimate(recipe, folder, workers, progress)
+
+
+def _estimate(recipe: Recipe, folder: Path, workers: int, progress: Progress | None) -> Estimate:
     files, tokenizer = check_inputs(recipe, folder)
     engine = load_engine("cpu")
     warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())

@@ -471,29 +471,35 @@ def load_recipe(
     """
     of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
     recipe = _find_recipe(os.fspath(name), allow_code, [setting for setting in settings if setting not in of_input])
-    if input is None:
-        return recipe
+    return recipe if input is None else with_inputs(recipe, input, of_input, os.fspath(name))
+
+
+def with_inputs(recipe: Recipe, input: object, settings: Sequence[str] = (), name: str = "") -> Recipe:
+    """Return a recipe with other inputs.
+
+    input, settings   as in `load_recipe`
+    name              of the recipe in messages; "" (default): its own
+
+    Raises RecipeError for a wrong input or setting.
+    """
     try:
         entries = list_inputs(input)
-        if of_input:
-            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input, Recipe)
+        if settings:
+            content = apply_settings({"input": msgspec.to_builtins(entries)}, settings, Recipe)
             entries = list_inputs(content["input"])
         return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
-        raise RecipeError(f"{name} with another input: {error}") from None
+        raise RecipeError(f"{name or recipe.name or 'the recipe'} with another input: {error}") from None
 
 
 def check_readable(recipe: object) -> None:
     """Raise RecipeError if `recipe` is not a Recipe, or has no input."""
     if not isinstance(recipe, Recipe):
         raise RecipeError(
-            f"expected a Recipe, got {type(recipe).__name__}. Make one with load_recipe(NAME or PATH), or with "
-            "convert_recipe(DICTIONARY)"
+            f"expected a recipe, got {type(recipe).__name__}. Give a Recipe, the name or path of one, or its dictionary"
         )
     if not recipe.input:
-        raise RecipeError(
-            "nothing to read: give --input PATH, or input: in the recipe; in Python load_recipe(NAME, input=PATH)"
-        )
+        raise RecipeError("nothing to read: give --input PATH, or input: in the recipe; in Python input=PATH or FRAME")
 
 
 def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:
