@@ -114,6 +114,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def shown_size(size: int) -> str:
+    """Return a number of bytes in the largest unit: "12 bytes", "3.4 kB", "5.6 MB"."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return counted(size, "byte")
+
+
 def by_keyword(*names: str) -> Callable[[Function], Function]:
     """Give a function an error with what to write for arguments that versions before 0.4 took by position.
 

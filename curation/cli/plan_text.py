@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from curation.errors import counted
+from curation.errors import counted, shown_size
 from curation.planning.memory import document_remark
 from curation.reading.source_files import RESERVED
 
@@ -25,7 +25,7 @@ def plan_lines(estimate: Estimate) -> list[str]:
     """Return the lines of an estimate, each of at most WIDTH characters."""
     name = estimate.recipe["name"] or "without a name"
     head = [
-        f"recipe {name}: {counted(estimate.files, 'file')}, {_size(estimate.bytes)}",
+        f"recipe {name}: {counted(estimate.files, 'file')}, {shown_size(estimate.bytes)}",
         *_kind_lines(estimate.kinds),
         _documents_line(estimate),
         *([_not_counted(estimate.not_counted)] if estimate.not_counted else []),
@@ -46,10 +46,8 @@ def _kind_lines(kinds: list[FileKind]) -> list[str]:
     lines = [_kind_line(kind) for kind in kinds[:SHOWN_KINDS]]
     rest = kinds[SHOWN_KINDS:]
     files = counted(sum(kind.files for kind in rest), "file")
-    return [
-        *lines,
-        *([f"  {len(rest)} more kinds of files: {files}, {_size(sum(kind.bytes for kind in rest))}"] if rest else []),
-    ]
+    size = shown_size(sum(kind.bytes for kind in rest))
+    return [*lines, *([f"  {len(rest)} more kinds of files: {files}, {size}"] if rest else [])]
 
 
 def _kind_line(kind: FileKind) -> str:
@@ -60,7 +58,7 @@ def _kind_line(kind: FileKind) -> str:
     shown = [f"{name} (rename it)" if name in RESERVED else name for name in kind.columns[:SHOWN_COLUMNS]]
     others = ", ".join(shown) + (", ..." if len(kind.columns) > SHOWN_COLUMNS else "")
     facts += [f"`columns` can carry: {others}"] if others else []
-    return f"  {kind.input} ({format_}): {counted(kind.files, 'file')}, {_size(kind.bytes)}; {'; '.join(facts)}"
+    return f"  {kind.input} ({format_}): {counted(kind.files, 'file')}, {shown_size(kind.bytes)}; {'; '.join(facts)}"
 
 
 def _documents_line(estimate: Estimate) -> str:
@@ -68,7 +66,7 @@ def _documents_line(estimate: Estimate) -> str:
     sampled = f"{counted(sample.documents, 'document')} of {counted(sample.files, 'file')}"
     how = f"estimated from {sampled} (seed {sample.seed})"
     how = "all of them read for this estimate" if sample.is_whole else how
-    return f"documents: about {estimate.documents:,} with {_size(estimate.text_bytes)} of text; {how}"
+    return f"documents: about {estimate.documents:,} with {shown_size(estimate.text_bytes)} of text; {how}"
 
 
 def _not_counted(names: list[str]) -> str:
@@ -160,23 +158,16 @@ def _share(count: int | None, total: int) -> str:
 
 
 def _memory_line(memory: MemoryNeed) -> str:
-    free = f"; {memory.limit} leaves {_size(memory.free)}" if memory.free >= 0 else ""
-    batches = f"; the GPU takes batches of {_size(memory.device_batch)}" if memory.device_batch else ""
-    return f"memory: needs about {_size(memory.needed)}{document_remark(memory.document)}{free}{batches}"
+    free = f"; {memory.limit} leaves {shown_size(memory.free)}" if memory.free >= 0 else ""
+    batches = f"; the GPU takes batches of {shown_size(memory.device_batch)}" if memory.device_batch else ""
+    return f"memory: needs about {shown_size(memory.needed)}{document_remark(memory.document)}{free}{batches}"
 
 
 def _disk_line(disk: DiskNeed) -> str:
-    there = f", of which {_size(disk.present)} are there" if disk.present else ""
-    free = f"; {_size(disk.free)} are free in {disk.folder}" if disk.free >= 0 else "; the free space is not known"
+    there = f", of which {shown_size(disk.present)} are there" if disk.present else ""
+    free = f"; {shown_size(disk.free)} are free in {disk.folder}" if disk.free >= 0 else "; the free space is not known"
     refused = "; a run is refused without --force-disk" if disk.missing else ""
-    return f"disk: needs about {_size(disk.needed)}{there}{refused}{free}"
-
-
-def _size(size: int) -> str:
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= unit:
-            return f"{size / unit:,.1f} {name}"
-    return f"{size} bytes"
+    return f"disk: needs about {shown_size(disk.needed)}{there}{refused}{free}"
 
 
 def _time(seconds: float) -> str:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from curation.errors import InputError, counted
 from curation.reading.answers import LIST_SECONDS
@@ -17,18 +17,29 @@ from curation.reading.urls import KEY_MARKS, LITERAL, check_url, is_http, path_o
 from curation.system.os_errors import fault_of
 
 HIDDEN = ("_", ".")  # first characters of names that folders and globs leave out, as Spark, Dask and Arrow do
+NEVER_DATA = (".git", ".cache", ".ipynb_checkpoints", "_temporary")  # hidden folders of other programs
 RECURSIVE = "**"
 REPEATED = re.compile(r"(^|/)(?:\*\*/){2,}")  # fsspec's expression for it tries each way to divide the folders
 MAX_NAMES = 5  # that a message lists
 
 
-def glob_paths(pattern: str, *, with_hidden: bool = False) -> list[str]:
-    """Return the matches of a glob, sorted, each once.
+class Matches(NamedTuple):
+    """The matches of a glob, and the paths that it would match if no name were hidden: each sorted, without the other.
 
-    pattern      its longest folder that exists as it is written, such as `x[1]/`, is no pattern
-    with_hidden  whether hidden names match. Default: False
+    sizes   bytes of the files that a server has listed
+    """
 
-    InputError: a folder that cannot be listed, which may have matches.
+    shown: list[str]
+    hidden: list[str]
+    sizes: Mapping[str, int] = {}
+
+
+def glob_paths(pattern: str) -> Matches:
+    """Return the matches of a glob, each once.
+
+    pattern   its longest folder that exists as it is written, such as `x[1]/`, is no pattern
+
+    InputError: a folder that cannot be listed, which may have matches that are not hidden.
     """
     folder, rest = os.path.split(pattern)
     while folder and not os.path.isdir(folder) and os.path.dirname(folder) != folder:
@@ -36,38 +47,48 @@ def glob_paths(pattern: str, *, with_hidden: bool = False) -> list[str]:
         rest = os.path.join(part, rest)
     if folder and not os.path.isdir(folder):
         folder, rest = "", pattern
-    matches = _walk(folder, rest.split("/"), with_hidden)
-    return sorted(matches) if with_hidden else visible(matches, os.path.join(glob.escape(folder), rest))
+    asked = _asked(os.path.join(glob.escape(folder), rest))
+    found: dict[bool, list[str]] = {False: [], True: []}
+    for path, is_hidden in _walk(folder, rest.split("/"), asked):
+        found[is_hidden or not _is_visible(path, asked)].append(path)
+    return Matches(sorted(found[False]), sorted(found[True]))
 
 
-def _walk(folder: str, parts: list[str], with_hidden: bool) -> Iterator[str]:
-    """Yield the matches of the parts of a glob in a folder, and list each folder once: `**/**` finds the files of
-    `glob.glob`, which walks through a folder of depth n in up to n^2 ways."""
+def _walk(folder: str, parts: list[str], asked: list[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the matches of the parts of a glob in a folder, and whether a name is hidden to them.
+
+    Each folder is listed once: `**/**` finds the files of `glob.glob`, which walks through a folder of depth n in up
+    to n^2 ways.
+    """
     last = len(parts) - 1
-    waiting = [(folder, _with_empty(parts, {0}))]
+    waiting = [(folder, _with_empty(parts, {0}), set[int]())]
     while waiting:
-        folder, places = waiting.pop()
-        for name in _names(folder, [parts[place] for place in places]):
+        folder, places, behind = waiting.pop()  # `behind`: places that only hidden names lead to
+        for name in _names(folder, [parts[place] for place in places | behind], is_hidden=not places):
             path = os.path.join(folder, name)
-            matched = {place for place in places if _is_match(name, parts[place], with_hidden)}
-            if last in matched:
-                yield path
-            inside = {place + (parts[place] != RECURSIVE) for place in matched} - {last + 1}
-            if inside and os.path.isdir(path) and not _is_loop(folder, path):
-                waiting.append((path, _with_empty(parts, inside)))
+            if name in NEVER_DATA and not _is_visible(name, asked):
+                continue
+            matched = {place for place in places if _is_match(name, parts[place], with_hidden=False)}
+            hidden = {place for place in places | behind if _is_match(name, parts[place], with_hidden=True)} - matched
+            if last in matched | hidden:
+                yield path, last not in matched
+            inside, below = ({place + (parts[place] != RECURSIVE) for place in each} - {last + 1}
+                             for each in (matched, hidden))  # fmt: skip
+            if inside | below and os.path.isdir(path) and not _is_loop(folder, path):
+                waiting.append((path, _with_empty(parts, inside), _with_empty(parts, below)))
 
 
 def _with_empty(parts: list[str], places: set[int]) -> set[int]:
     """Add the places after each `**`, which also matches no folder."""
     found = set(places)
-    for place in range(min(places), len(parts) - 1):
+    for place in range(min(places, default=len(parts)), len(parts) - 1):
         if place in found and parts[place] == RECURSIVE:
             found.add(place + 1)
     return found
 
 
-def _names(folder: str, parts: list[str]) -> list[str]:
-    """Return the names in a folder that parts of a glob may match."""
+def _names(folder: str, parts: list[str], is_hidden: bool) -> list[str]:
+    """Return the names in a folder that parts of a glob may match. No run reads a hidden one, which may fail."""
     fixed = {part for part in parts if not glob.has_magic(part)}
     listed = []
     try:
@@ -78,6 +99,8 @@ def _names(folder: str, parts: list[str]) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
+        if is_hidden:
+            return []
         raise InputError(f"folder {os.path.normpath(folder)} cannot be listed: {fault_of(error)}") from None
     return listed + [name for name in fixed.difference(listed) if os.path.lexists(os.path.join(folder, name))]
 
@@ -96,20 +119,25 @@ def _is_loop(folder: str, path: str) -> bool:
     return os.path.join(os.path.realpath(folder), "").startswith(os.path.join(os.path.realpath(path), ""))
 
 
-def visible(matches: Iterable[str], pattern: str) -> list[str]:
-    """Return matches sorted. Names that begin with `_` or `.` need a part of the pattern that begins so."""
-    asked = [part for part in pattern.split("/") if part.startswith(HIDDEN)]
-
-    def is_asked(name: str) -> bool:
-        return not name.startswith(HIDDEN) or any(fnmatchcase(name, part) for part in asked)
-
-    return sorted(match for match in matches if all(map(is_asked, match.split("/"))))
+def _asked(pattern: str) -> list[str]:
+    """The parts of a glob that begin with `_` or `.`."""
+    return [part for part in pattern.split("/") if part.startswith(HIDDEN)]
 
 
-def remote_matches(url: str) -> list[str]:
-    """Return the URL itself, or the sorted matches of a glob in it: files alone. An existing `x[1]` is no glob."""
+def _is_visible(path: str, asked: list[str]) -> bool:
+    """Whether each name of a path that begins with `_` or `.` matches a part of the glob that begins so."""
+    return all(
+        not name.startswith(HIDDEN) or any(fnmatchcase(name, part) for part in asked) for name in path.split("/")
+    )
+
+
+def remote_matches(url: str) -> Matches:
+    """Return the URL itself, or the matches of a glob in it: files alone. An existing `x[1]` is no glob.
+
+    Of the hidden files, those in hidden folders are left out: a server need not list these.
+    """
     if not _has_wildcards(url):
-        return [url]
+        return Matches([url], [])
     import fsspec
 
     check_url(url)
@@ -117,11 +145,16 @@ def remote_matches(url: str) -> list[str]:
         system, pattern = fsspec.url_to_fs(url)
         system.invalidate_cache()  # a cached listing may be outdated
         if "*" not in pattern and system.isfile(pattern):
-            return [url]
+            return Matches([url], [])
         limit = {"timeout": LIST_SECONDS} if system.async_impl else {}  # fsspec's own, of all requests together
         found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
         matches = [match for match, info in found.items() if info["type"] != "directory" and not match.endswith("/")]
-        urls = [_url_of(match, url, pattern, system) for match in visible(matches, pattern)]
+        asked = _asked(pattern)
+        shown_files = sorted(match for match in matches if _is_visible(match, asked))
+        urls = [_url_of(match, url, pattern, system) for match in shown_files]
+        own = {*matches}.difference(shown_files)
+        hidden = {_url_of(match, url, pattern, system): found[match].get("size") or 0 for match in sorted(own)
+                  if _is_visible(match.rpartition("/")[0], asked)}  # fmt: skip
     except Exception as raised:  # file systems raise errors of their own libraries
         refuse_local(url, raised)
         error = cause_of(raised)
@@ -130,7 +163,7 @@ def remote_matches(url: str) -> list[str]:
     if not urls:
         folders = f", only {counted(len(found), 'folder')}. To read the files in one, name it with /*" if found else ""
         raise InputError(f"no file matches {shown(url)}{hidden_hint(matches) or folders}")
-    return urls
+    return Matches(urls, [*hidden], hidden)
 
 
 def _has_wildcards(url: str) -> bool:

@@ -8,7 +8,6 @@ import glob
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain, islice
@@ -28,6 +27,7 @@ from curation.reading.inputs import (
     hub_label,
     input_names,
 )
+from curation.reading.left_out import LeftOut, conversion, hidden_below
 from curation.reading.source_files import COMPRESSIONS, QUOTE, UTF8, ReadOptions, SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import is_remote, path_of, shown
@@ -37,15 +37,11 @@ from curation.system.path_advice import advice, unreplaced
 
 log = logging.getLogger(__name__)
 
-PARTIAL = (".part", ".partial", ".crdownload", ".download", ".incomplete", ".aria2", ".tmp")
 ABOUT_DATA = re.compile(  # names without a suffix that are no data
     r"(?:read_?me|licen[cs]e|copying|copyright|notice|authors|changelog|changes|citation|manifest|makefile|todo|"
     r"(?:md5|sha\d+|b2|cksum)(?:sum)?s?)\b",
     re.IGNORECASE,
 )
-ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-DOCUMENTS = (".pdf", ".doc", ".docx", ".odt", ".rtf", ".epub", ".xml", ".xlsx")
-MAX_SUFFIXES = 5  # that a message names
 MAX_LISTED = 1000  # names of a folder that a message looks at
 UNNOTICED_BYTES = 1 << 20  # a smaller file is read by one task anyway
 MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, far above the size of real files
@@ -59,15 +55,27 @@ COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding", "delimiter", 
 
 
 def find_files(entries: Sequence[AnyInput], leave_out: str | os.PathLike[str] = "") -> list[SourceFile]:
-    """Return the files of all inputs, in the order of the recipe, sorted within each input.
+    """Return the files of all inputs, in the order of the recipe, sorted within each input. One warning counts the
+    files that are found and not read.
 
     leave_out   output folder of the run: its files are no inputs, even in a folder or glob that contains it
 
     Raises InputError for a path without a file, an unknown format, a file that occurs twice (also by links), and a
     setting that the format of a file does not use. `probe` checks the content of the files.
     """
-    left_out = os.path.realpath(leave_out) if leave_out else ""
-    paths = [(path, number) for number, entry in enumerate(entries) for path in _paths(entry, left_out)]
+    left_out = LeftOut()
+    files = list_files(entries, left_out, leave_out)
+    if line := left_out.line():
+        log.warning("%s", line)
+    return files
+
+
+def list_files(
+    entries: Sequence[AnyInput], left_out: LeftOut, leave_out: str | os.PathLike[str] = ""
+) -> list[SourceFile]:
+    """Return the files as `find_files` does, without its warning. Files that are not read are added to `left_out`."""
+    run = os.path.realpath(leave_out) if leave_out else ""
+    paths = [(path, number) for number, entry in enumerate(entries) for path in _paths(entry, run, left_out)]
     _check_once([path for path, _ in paths])
     names = input_names(entries)
     files = [_source_file(path, entries[number], names[number]) for path, number in paths]
@@ -90,11 +98,11 @@ def _warn_of_whole(files: Sequence[SourceFile]) -> None:
             )
 
 
-def _paths(entry: AnyInput, left_out: str) -> list[str]:
+def _paths(entry: AnyInput, run: str, left_out: LeftOut) -> list[str]:
     """Return the files of an input; for a data set, which is streamed, its label."""
     if isinstance(entry, HubInput):
         return [hub_label(entry)]
-    return [path for listed in _listed(entry) for path in _matches(listed, left_out, entry.format != AUTO)]
+    return [path for listed in _listed(entry) for path in _matches(listed, run, entry.format != AUTO, left_out)]
 
 
 def split_suffix(path: str) -> tuple[str, str]:
@@ -116,17 +124,26 @@ def has_no_suffix(path: str) -> bool:
     return not os.path.splitext(stem if suffix.lower() in COMPRESSIONS else name)[1] and not ABOUT_DATA.match(name)
 
 
-def _files_below(folder: str, unknown: list[str] | None = None, with_bare: bool = False) -> Iterable[str]:
+def _files_below(
+    folder: str, unknown: list[str] | None = None, hidden: list[str] | None = None, with_bare: bool = False
+) -> Iterable[str]:
     """Yield all input files in a folder and below it, sorted. Links to folders are followed, but each folder is entered
-    once, and output folders of runs are skipped. Files whose name tells no format are appended to `unknown`.
+    once, and output folders of runs are skipped.
 
+    unknown     files whose names tell no format are appended to it
+    hidden      files with a known format whose names or folders are hidden are appended to it
     with_bare   whether files without a suffix are input files, since the input sets their format
     """
     seen = {os.path.realpath(folder)}
     for parent, folders, names in os.walk(folder, onerror=_cannot_list, followlinks=True):
+        paths = [os.path.join(parent, name) for name in sorted(names)]
+        if hidden is not None:
+            below = (os.path.join(parent, name) for name in sorted(folders) if name.startswith(HIDDEN))
+            own = (path for path in paths if os.path.basename(path).startswith(HIDDEN))
+            hidden += filter(_is_known, chain(own, *(hidden_below(path, is_run) for path in below)))
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
-        for name in sorted(names):
-            path = os.path.join(parent, name)
+        for path in paths:
+            name = os.path.basename(path)
             if name.startswith(HIDDEN):
                 continue
             if not split_suffix(name)[0] and not (with_bare and has_no_suffix(name)):
@@ -136,20 +153,14 @@ def _files_below(folder: str, unknown: list[str] | None = None, with_bare: bool 
                 yield path
 
 
+def _is_known(path: str) -> bool:
+    """Return whether a path is a file whose name tells its format."""
+    return bool(split_suffix(path)[0]) and os.path.isfile(path)
+
+
 def has_input_file(folder: str) -> bool:
     """Return whether a file in a folder or below it has a name that tells its format."""
     return any(True for _ in _files_below(folder))
-
-
-def _not_read(folder: str, paths: Sequence[str]) -> str:
-    """The warning about files of a folder whose names tell no format: their number by suffix, and the remedy."""
-    suffixes = Counter(os.path.splitext(path)[1] or os.path.basename(path) for path in paths).most_common()
-    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes[:MAX_SUFFIXES])
-    return (
-        f"{counted(len(paths), 'file')} in {folder} not read, by names without a known format: {listed}"
-        f"{', ...' if suffixes[MAX_SUFFIXES:] else ''}. To read them, make them an input with format: "
-        f"{', '.join(FORMATS)}"
-    )
 
 
 def _is_readable_kind(path: str) -> bool:
@@ -188,13 +199,17 @@ def _cannot_list(error: OSError) -> None:
     raise InputError(f"folder {error.filename} cannot be listed: {fault_of(error)}") from None
 
 
-def _matches(path: str, leave_out: str, has_format: bool) -> list[str]:
+def _matches(path: str, leave_out: str, has_format: bool, left_out: LeftOut) -> list[str]:
     """Return the files of a path in a recipe, sorted. An existing file with wildcards in its name is no glob.
 
     has_format   whether the input sets the format, so that a folder's files without a suffix are read
+    left_out     the files of a folder or glob that are not read are added to it
     """
     if is_remote(path):
-        return remote_matches(path)
+        remote = remote_matches(path)
+        known = [url for url in remote.hidden if _suffixes_of(url)[0]]
+        left_out.add_hidden(known, path.rpartition("/")[0], remote.sizes.__getitem__)
+        return remote.shown
     path = os.path.expanduser(path)
     if os.path.isfile(path):
         return [path]
@@ -204,16 +219,15 @@ def _matches(path: str, leave_out: str, has_format: bool) -> list[str]:
                 f"{path} is the output folder of a run; to read its documents: {os.path.join(path, 'documents')}"
             )
         unknown: list[str] = []
-        files = _without(leave_out, _files_below(path, unknown, has_format), path)
+        hidden: list[str] = []
+        files = _without(leave_out, _files_below(path, unknown, hidden, has_format), path)
+        left_out.add_hidden(_without(leave_out, hidden, path), path)
         if not files:
             outputs = (parent for parent, _, _ in os.walk(path) if is_run(parent))
             skipped = next(outputs, leave_out if any(_files_below(path)) else "")
-            raise InputError(
-                f"folder {path} holds no input file; expected names ending in {_known_suffixes()}"
-                f"{_skipped_hint(skipped) or _content_hint(path)}"
-            )
-        if unknown := _without(leave_out, unknown, path):
-            log.warning("%s", _not_read(path, unknown))
+            hint = _skipped_hint(skipped) or (f". {left_out.hidden_line()}" if hidden else _content_hint(path))
+            raise InputError(f"folder {path} holds no input file; expected names ending in {_known_suffixes()}{hint}")
+        left_out.add_unknown(_without(leave_out, unknown, path))
         return files
     if path == STDIN or os.path.exists(path):
         raise InputError(
@@ -230,14 +244,21 @@ def _matches(path: str, leave_out: str, has_format: bool) -> list[str]:
         if os.path.islink(path):
             raise InputError(f"input {path} is a link to {os.readlink(path)}, which does not exist. Replace the link")
         raise InputError(f"input {path} does not exist (working directory: {os.getcwd()}){advice(path)}")
-    matches = [match for match in glob_paths(path) if _is_readable_kind(match)]
+    found = glob_paths(path)
+    matches = [match for match in found.shown if _is_readable_kind(match)]
     files = _without(leave_out, matches, path)
     if not files:
         skipped = leave_out if matches else ""
-        hidden = filter(os.path.isfile, glob_paths(path, with_hidden=True))
-        hint = _skipped_hint(skipped) or hidden_hint(hidden) or _pattern_hint(path)
+        hint = _skipped_hint(skipped) or hidden_hint(filter(os.path.isfile, found.hidden)) or _pattern_hint(path)
         raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){hint}")
+    left_out.add_hidden(_without(leave_out, _data_among(found.hidden), path), _fixed_part(path))
     return files
+
+
+def _data_among(hidden: Sequence[str]) -> Iterable[str]:
+    """The hidden matches of a glob that are files with a known format, outside output folders of runs."""
+    in_run = cache(lambda folder: bool(folder) and (is_run(folder) or in_run(os.path.dirname(folder.rstrip("/")))))
+    return (path for path in hidden if _is_known(path) and not in_run(os.path.dirname(path)))
 
 
 def _skipped_hint(folder: str) -> str:
@@ -264,16 +285,7 @@ def _content_hint(folder: str) -> str:
     shown_suffixes = ", ".join(suffixes[:5]) + (", ..." if suffixes[5:] else "")
     bare = any(map(has_no_suffix, names))
     remedy = f". To read files without a suffix, set format: to one of {', '.join(FORMATS)}" if bare else ""
-    return f". It holds {shown_suffixes}{remedy or _conversion(suffixes[0])}"
-
-
-def _conversion(suffix: str) -> str:
-    """The remedy for files of a format that is not read; "" for an unknown format."""
-    if suffix.lower() in ARCHIVES:
-        return ". Unpack the archive first"
-    if suffix.lower() in PARTIAL:
-        return ". It is a part of a download: let it finish, or leave it out"
-    return ". Convert the documents to text first" if suffix.lower() in DOCUMENTS else ""
+    return f". It holds {shown_suffixes}{remedy or conversion(suffixes[0])}"
 
 
 def _without(folder: str, paths: Iterable[str], asked: str) -> list[str]:
@@ -341,7 +353,7 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
     format_ = suffix_format if entry.format == AUTO else entry.format
     if not format_:
         known = _known_suffixes()
-        remedy = _conversion(os.path.splitext(path)[1]) or f". Set format: to one of {', '.join(FORMATS)}"
+        remedy = conversion(os.path.splitext(path)[1]) or f". Set format: to one of {', '.join(FORMATS)}"
         raise InputError(f"the name of {shown(path)} does not tell its format; expected {known}{remedy}")
     if compression and not FORMATS[format_].is_compressible:
         raise InputError(f"{shown(path)}: {format_.title()} has internal compression; decompress the file first")

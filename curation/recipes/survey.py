@@ -280,7 +280,9 @@ def _top(asked: str, folders: Iterable[str]) -> str:
 
 
 def _matches_only(pattern: str, files: Sequence[SourceFile]) -> bool:
-    return {os.path.abspath(path) for path in glob_paths(os.path.expanduser(pattern))} == {file.path for file in files}
+    return {os.path.abspath(path) for path in glob_paths(os.path.expanduser(pattern)).shown} == {
+        file.path for file in files
+    }
 
 
 def _shown(path: str, asked: str) -> str:
@@ -348,7 +350,7 @@ def _is_glob(path: str) -> bool:
 
 
 def _matches(pattern: str) -> list[str]:
-    return [match for match in glob_paths(os.path.expanduser(pattern)) if os.path.isfile(match)]
+    return [match for match in glob_paths(os.path.expanduser(pattern)).shown if os.path.isfile(match)]
 
 
 def _known_matches(entry: FilesInput) -> list[FilesInput]:

@@ -83,8 +83,8 @@ def test_a_link_to_a_folder_is_no_match():
     with served(links) as server:
         server.answer = lambda _: Answer(links, sends_ranges=False, headers={"Content-Type": "text/html"})
         folder = f"http://{server.address}/d"
-        assert remote_matches(f"{folder}/*.jsonl*") == [f"{folder}/a.jsonl", f"{folder}/c.jsonl?sig=SECRET"]
-        assert remote_matches("http://[::1]:8080/a.jsonl") == ["http://[::1]:8080/a.jsonl"]
+        assert remote_matches(f"{folder}/*.jsonl*").shown == [f"{folder}/a.jsonl", f"{folder}/c.jsonl?sig=SECRET"]
+        assert remote_matches("http://[::1]:8080/a.jsonl").shown == ["http://[::1]:8080/a.jsonl"]
 
 
 def test_a_match_has_the_host_and_the_user_of_its_glob(monkeypatch: pytest.MonkeyPatch):
@@ -92,7 +92,7 @@ def test_a_match_has_the_host_and_the_user_of_its_glob(monkeypatch: pytest.Monke
     local = fsspec.filesystem("file")
     monkeypatch.setattr(local, "glob", lambda *_, **__: {"/d/a.jsonl": {"type": "file"}})
     monkeypatch.setattr(fsspec, "url_to_fs", lambda _: (local, "/d/*.jsonl"))
-    assert remote_matches("sftp://u:p@host/d/*.jsonl") == ["sftp://u:p@host/d/a.jsonl"]
+    assert remote_matches("sftp://u:p@host/d/*.jsonl").shown == ["sftp://u:p@host/d/a.jsonl"]
 
 
 LOCAL = {

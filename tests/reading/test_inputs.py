@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ import pytest
 
 from curation.errors import InputError
 from curation.reading.extract_settings import Extract
+from curation.reading.formats import FORMATS
 from curation.reading.formats.tabular import row_groups
 from curation.reading.inputs import FilesInput, HubInput, Input, input_names, list_inputs
 from curation.reading.paths import find_files
@@ -60,14 +62,53 @@ def test_a_folder_gives_known_files_sorted_and_nothing_hidden(folder: Path):
     assert found(str(folder / "data")) == expected
 
 
-def test_files_of_a_folder_that_are_not_read_are_counted(folder: Path, caplog: pytest.LogCaptureFixture):
-    for name in ("more.log", "sub/LICENSE", "run/x.log"):
-        (folder / "data" / name).parent.mkdir(exist_ok=True)
-        (folder / "data" / name).touch()
-    assert len(find_files([Input(path="data")], leave_out=folder / "data" / "run")) == 9
-    [record] = caplog.records
-    told = "4 files in data not read, by names without a known format: 2 .log, 1 .rtf, 1 LICENSE. To read them, make "
-    assert record.getMessage().startswith(told) and record.getMessage().endswith("text, html, wet, warc")
+NOT_READ = {  # inputs -> what one line says of files that are found and not read
+    ("data",): (
+        "4 files (28 bytes) in data not read, by names without a known format: 2 .log, 1 .rtf, 1 LICENSE. To read "
+        f"them, make them an input with format: {', '.join(FORMATS)}. 4 files (56 bytes) not read, whose names or "
+        "folders begin with _ or .: data/.hidden.jsonl, data/_temporary.jsonl, data/sub/_old/z.jsonl, .... To read "
+        "such files, make them an input, as in path: data/.*.jsonl"
+    ),
+    ("data/sub/**/*.jsonl", "data/*.json"): "2 files (28 bytes) not read, whose names or folders begin with _ or .: "
+    "data/sub/_old/z.jsonl, data/sub/deep/_y.jsonl. To read such files, make them an input, as in path: data/sub/_old",
+    ("data/sub/_old", "data/_*.jsonl"): "",
+    ("data/*.jsonl",): "2 files (28 bytes) not read, whose names or folders begin with _ or .: data/.hidden.jsonl, "
+    "data/_temporary.jsonl. To read such files, make them an input, as in path: data/.*.jsonl",
+}  # fmt: skip
+
+
+def test_one_line_counts_the_files_that_are_not_read(folder: Path, caplog: pytest.LogCaptureFixture):
+    """Not those of other programs and of runs, and of no format that is read."""
+    for name in ("_SUCCESS", "._x.crc", "deep/_y.jsonl", ".cache/x.jsonl", "_temporary/0/x.jsonl", "_old/.git/x.json",
+                 "_r/_work/plan.json", ".ipynb_checkpoints/x.csv", "LICENSE", "../more.log",
+                 "../run/_x.jsonl"):  # fmt: skip
+        (folder / "data" / "sub" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "data" / "sub" / name).write_bytes(LINE if name[-1] == "l" and "log" not in name else b"")
+    for paths, told in NOT_READ.items():
+        caplog.clear()
+        find_files([Input(path=path) for path in paths], leave_out=folder / "data" / "run")
+        assert [record.getMessage() for record in caplog.records] == ([told] if told else [])
+
+
+def test_a_folder_with_hidden_files_alone_is_not_called_empty(folder: Path):
+    (folder / "h").mkdir()
+    (folder / "h" / "_a.jsonl").write_bytes(LINE)
+    with pytest.raises(
+        InputError, match=r"holds no input file; .*\. 1 file \(14 bytes\) not read, whose .* path: h/_\*.jsonl$"
+    ):
+        find_files([Input(path="h")])
+
+
+def test_hidden_files_of_a_store_are_counted_without_their_folders(caplog: pytest.LogCaptureFixture):
+    store = fsspec.filesystem("memory")
+    for name in ("a.jsonl", "_b.jsonl", ".c.crc", "x/_d.jsonl", "_delta/e.jsonl"):
+        store.pipe(f"/hidden/{name}", LINE)
+    assert len(find_files([Input(path="memory://hidden/**")])) == 1
+    store.rm("/hidden", recursive=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 files (28 bytes) not read, whose names or folders begin with _ or .: memory://hidden/_b.jsonl, "
+        "memory://hidden/x/_d.jsonl. To read such files, make them an input, as in path: memory://hidden/_*.jsonl"
+    ]
 
 
 def test_a_glob(folder: Path):
