@@ -89,7 +89,7 @@ def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
         spare -= len(settings) - 1
         lines += [*settings, *(INDENT + line for line in effect)]
     if 1 + len(lines) > room:
-        lines = [*lines[: room - 2], f"  {len(lines) - room + 2} more stages"]
+        lines = [*lines[: room - 2], f"  {counted(len(lines) - room + 2, 'more stage')}"]
     return ["stages:" if stages else "stages: none", *lines]
 
 

@@ -134,7 +134,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     warnings: list[str]
 
     def __repr__(self) -> str:
-        tokens = f", {self.tokens:,} tokens" if self.tokens else ""
+        tokens = f", {counted(self.tokens, 'token')}" if self.tokens else ""
         low, high = self.seconds
         return (
             f"<estimate of {self.recipe['name'] or 'a recipe'}: {counted(self.files, 'file')}, "

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import nearest
+from curation.errors import counted, nearest
 from curation.rules.grammar import OFF, Bounds, Rule
 from curation.rules.groups import (
     GroupedRule,
@@ -89,8 +89,8 @@ class Verdict(NamedTuple):
 
     def __repr__(self) -> str:
         reasons = ", ".join(f"{printable_line(name)} {number:,}" for name, number in self._most())
-        removed = int(np.count_nonzero(~self.kept))
-        return f"<verdict: {removed:,} of {len(self.reason):,} documents removed{': ' if removed else ''}{reasons}>"
+        removed, judged = int(np.count_nonzero(~self.kept)), counted(len(self.reason), "document")
+        return f"<verdict: {removed:,} of {judged} removed{': ' if removed else ''}{reasons}>"
 
     def _repr_html_(self) -> str:
         rows = [(name, number, f"{number / len(self.reason):.2%}") for name, number in self.counts().items() if number]
@@ -341,7 +341,7 @@ class RuleSet(tuple[Rule, ...]):
         return self.name, (*self,)
 
     def __repr__(self) -> str:
-        return f"<rule set {self.name}: {len(self)} rules>"
+        return f"<rule set {self.name}: {counted(len(self), 'rule')}>"
 
     def _repr_html_(self) -> str:
         rows = [(rule.name, _subject(rule), *map(_bound_text, rule.bounds)) for rule in self]

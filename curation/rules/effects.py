@@ -107,7 +107,7 @@ class Effects(NamedTuple):
 
     def __repr__(self) -> str:
         bounds = counted(len(self.effects), "bound")
-        return f"<effects of {bounds}: {self.removed:,} of {self.documents:,} documents removed>"
+        return f"<effects of {bounds}: {self.removed:,} of {counted(self.documents, 'document')} removed>"
 
     def _repr_html_(self) -> str:
         rows = [(effect.describe(), effect.rule.name, *effect.removed, effect.alone) for effect in self.effects]

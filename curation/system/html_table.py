@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
 
+from curation.errors import counted
 from curation.system.terminal import printable_line
 
 MAX_ROWS = 100
@@ -26,7 +27,7 @@ def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object
     shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(rows, MAX_ROWS))
     left_out = sum(1 for _ in rows)
     names = "".join(f"<th>{_text(name)}</th>" for name in header)
-    more = f"<p>and {left_out:,} more rows</p>" if left_out else ""
+    more = f"<p>and {counted(left_out, 'more row')}</p>" if left_out else ""
     head = f"<thead><tr>{names}</tr></thead>" if header else ""
     return (
         f'<div class="{CLASSES}"><p>{_text(title)}</p><table>{head}<tbody>{shown}</tbody></table>{more}'

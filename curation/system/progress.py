@@ -35,8 +35,10 @@ SLOW_BYTES = 50_000  # per second; documents per second are shown below it
 class Phase:
     """A phase or loop that a display shows."""
 
-    def __init__(self, label: str, total: int, count: Callable[[], Count], unit: str, is_loop: bool) -> None:
-        self.label, self.total, self.unit, self.is_loop = label, total, unit, is_loop
+    def __init__(
+        self, label: str, total: int, count: Callable[[], Count], unit: str, is_loop: bool, is_even: bool = True
+    ) -> None:
+        self.label, self.total, self.unit, self.is_loop, self.is_even = label, total, unit, is_loop, is_even
         self._count = count
         self._started = time.perf_counter()
         self._first: Count | None = None
@@ -78,8 +80,8 @@ class Phase:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds to the end; None as long as too little is known."""
-        if self._first is None or self.seconds < MIN_ETA_SECONDS:
+        """Estimated seconds to the end; None as long as too little is known, and for tasks of unlike lengths."""
+        if self._first is None or self.seconds < MIN_ETA_SECONDS or not self.is_even:
             return None
         gained = self.share - self._share_of(self._first)
         return self.seconds * (1 - self.share) / gained if gained > 0 else None
@@ -139,7 +141,14 @@ class Progress:
 
     @contextmanager
     def watch(
-        self, label: str, total: int, count: Callable[[], Count], *, unit: str = "task", is_loop: bool = False
+        self,
+        label: str,
+        total: int,
+        count: Callable[[], Count],
+        *,
+        unit: str = "task",
+        is_loop: bool = False,
+        is_even: bool = True,
     ) -> Iterator[None]:
         """Show a phase while the context is open.
 
@@ -148,11 +157,12 @@ class Progress:
         count    function that returns what is done so far. Another thread calls it
         unit     singular of what `total` counts; "" for a phase that cannot count
         is_loop  whether it is a step of another phase, shown only if it takes long
+        is_even  whether the tasks take about the same time, so that the time left can be estimated
         """
         if not self.every:
             yield
             return
-        phase, stop = Phase(label, total, count, unit, is_loop), threading.Event()
+        phase, stop = Phase(label, total, count, unit, is_loop, is_even), threading.Event()
         if phase.is_shown:
             self.began(phase)
         watcher = threading.Thread(target=self._follow, args=(phase, stop), daemon=True)

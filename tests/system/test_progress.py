@@ -174,6 +174,9 @@ def test_a_resumed_run_counts_speed_without_the_earlier_tasks(monkeypatch: pytes
     phase.poll()
     assert phase.bytes_per_second == pytest.approx(500_000, rel=0.01)
     assert phase.seconds_left == pytest.approx(10, rel=0.01)
+    phase.is_even = False
+    assert phase.seconds_left is None and "10 s so far" in phase.numbers()
+    phase.is_even = True
     line = ", ".join(phase.numbers())
     assert re.fullmatch(
         r"3 of 4 tasks, 150 documents, 15\.0 MB \(0\.5 MB/s\), 130 kept, 10 s left, memory [\d,]+ MB", line

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from curation.contract import TEXT, Engine, Frame
-from curation.errors import as_share
+from curation.errors import as_share, counted
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import VISIBLE_VERSION
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
@@ -212,11 +212,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         details = count.details
         sizes = [group["documents"] for group in details["largest_groups"]]
         largest = f", the largest of {sizes[0]:,}" if sizes else ""
-        compared = f"{details['pairs_compared']:,} pairs compared"
-        lines = [f"{count.removed:,} removed of {details['groups']:,} groups{largest}; {compared}"]
+        compared = f"{counted(details['pairs_compared'], 'pair')} compared"
+        lines = [f"{count.removed:,} removed of {counted(details['groups'], 'group')}{largest}; {compared}"]
         if "index" in details:
             index = details["index"]
-            lines.append(f"{index['alike']:,} near-duplicate pairs with {index['documents']:,} documents of the index")
+            pairs, known = counted(index["alike"], "near-duplicate pair"), counted(index["documents"], "document")
+            lines.append(f"{pairs} with {known} of the index")
         return lines + value_lines(self.keep, details)
 
     def warnings(self, count: StageCount) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame, Text
-from curation.errors import nearest
+from curation.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.reading.source_files import RESERVED
@@ -184,7 +184,7 @@ def language_column(stages: Sequence[Stage]) -> str:
 def unlabelled_line(documents: float, unlabelled: float, kept: float, removed: Mapping[tuple[str, str], float]) -> str:
     """Return the line on the documents without a label among those that the stage has read: how many the run keeps, and
     how many it removes by each reason. `removed`: stage and reason -> documents; empty if not known."""
-    start = f"{unlabelled:,.0f} of {documents:,.0f} documents ({unlabelled / documents:.0%}) have no label"
+    start = f"{unlabelled:,.0f} of {counted(round(documents), 'document')} ({unlabelled / documents:.0%}) have no label"
     ranked = sorted(removed.items(), key=lambda pair: (-pair[1], pair[0]))
     reasons = [f"{stage} ({reason}) {number:,.0f}" for (stage, reason), number in ranked[:SHOWN_REASONS]]
     if rest := sum(number for _, number in ranked[SHOWN_REASONS:]):

@@ -188,9 +188,9 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         details = count.details
         sizes = [group["documents"] for group in details["largest_groups"]]
         largest = f", the largest of {sizes[0]:,}" if sizes else ""
-        recall, pairs = details["recall"], f"{details['pairs_compared']:,} pairs compared"
+        recall, pairs = details["recall"], f"{counted(details['pairs_compared'], 'pair')} compared"
         removed = count.reasons.get(REASON, 0)
-        lines = [f"{removed:,} removed of {details['groups']:,} groups{largest}; {pairs}"]
+        lines = [f"{removed:,} removed of {counted(details['groups'], 'group')}{largest}; {pairs}"]
         if recall["pairs"]:
             share = recall["found"] / recall["pairs"]
             lines.append(
