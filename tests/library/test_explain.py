@@ -2,6 +2,7 @@
 """`explain`, `plot` and the details of duplicates; measures that a frame has are not computed again."""
 
 import inspect
+import sys
 import threading
 from pathlib import Path
 from typing import Any

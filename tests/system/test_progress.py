@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -304,18 +304,15 @@ def test_a_notebook_gets_one_line_that_replaces_itself(
     lines = [data["text/plain"] for data, _ in shown]
     assert lines[-1].startswith("done in ")
     unfolded = shown[-1][0]["text/html"]
-    assert (
-        unfolded.startswith('<details class="tex2jax_ignore')
-        and "engine cpu (asked for)" in unfolded
-        and "<br>memory: " in unfolded
-    )
+    assert unfolded.startswith('<details class="tex2jax_ignore')
+    assert "engine cpu (asked for)" in unfolded and "<br>memory: " in unfolded
     shown.clear()
-    with pytest.raises(ValueError, match="^x$"), shown_by(choose_progress()) as _:  # nothing was shown
-        raise ValueError("x")
-    assert shown == []
-    with pytest.raises(ValueError, match="^x$"), shown_by(line := choose_progress()):
+    with suppress(ValueError), shown_by(choose_progress()):
+        raise ValueError
+    assert shown == []  # no line was begun
+    with suppress(ValueError), shown_by(line := choose_progress()):
         line.log("<b>\x1b[2J")
-        raise ValueError("x")
+        raise ValueError
     assert shown[0][0] == {"text/plain": "<b>\\x1b[2J"} and shown[1][0]["text/plain"].startswith("stopped after ")
     assert "&lt;b&gt;\\x1b[2J" in shown[1][0]["text/html"]
 
