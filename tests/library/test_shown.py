@@ -105,6 +105,17 @@ def test_reprs_are_short(tmp_path: Path):
     assert repr(shown[-1]).startswith("<estimate of default: 1 file, 2 documents, 2 kept, 6 tokens; ")
 
 
+def test_a_recipe_is_at_most_ten_lines():
+    deduplicate = [{"kind": "exact_dedup", "name": f"stage_{number}"} for number in range(12)]
+    for recipe, last in (
+        (curation.convert_recipe({"stages": deduplicate}), "stage_11"),
+        (curation.load_recipe("c4", input=["a.jsonl", "b.jsonl", "c.jsonl"]), "a.jsonl, b.jsonl and 1 more"),
+        (curation.load_recipe("default"), "label_probability=0.5"),
+    ):
+        page = recipe._repr_html_()
+        assert 5 < page.count("<tr>") <= 9 and last in assert_inert(page)
+
+
 def test_effects_are_a_table():
     rules = [curation.Rule(measure="words", min=50, reason="<b>short")]
     effects = curation.rule_effects({"words": [3, 45, 80, 400]}, rules)
