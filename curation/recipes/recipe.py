@@ -56,6 +56,7 @@ else:
 
 REMOVED = ("text", "ids")
 MAX_SAMPLES = 20
+SHOWN_INPUTS, SHOWN_STAGES, SHOWN_CHARS = 2, 6, 90  # in a notebook: ten lines, with the title and the tokenizer
 DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
 MAX_AMBIGUOUS_BYTES = 1 << 20  # a larger file with such a suffix is data
@@ -322,11 +323,19 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return f"<recipe {self.name or 'without name'}: {inputs}; {stages}; tokenizer {self.tokenizer.name}>"
 
     def _repr_html_(self) -> str:
-        rows = [("input", entry.name, shown(entry.path)) for entry in self.input]
+        """The recipe in at most ten lines, with the title: settings that differ from their defaults."""
+        paths = ", ".join(shown(entry.path) for entry in self.input[:SHOWN_INPUTS])
+        more = f" and {len(self.input) - SHOWN_INPUTS:,} more" if len(self.input) > SHOWN_INPUTS else ""
+        rows = [("input", f"{paths}{more}" or "none")]
         for name, stage in zip(self.stage_names, self.stages, strict=True):
-            rows += [("stage", name if not number else "", line) for number, line in enumerate(stage.explain())]
-        rows.append(("tokenizer", self.tokenizer.name, ", ".join(self.output.formats) or "no tokens are written"))
-        return html_table(f"recipe {self.name}", ("part", "name", "settings"), rows)
+            settings = repr(stage).partition("(")[2].removesuffix(")")
+            rows.append((name, settings or (stage.explain() or [""])[0]))
+        if left := self.stage_names[SHOWN_STAGES:] if len(self.stages) > SHOWN_STAGES + 1 else []:
+            rows[SHOWN_STAGES + 1 :] = [(f"and {len(left)} more", ", ".join(left))]
+        formats = ", ".join(self.output.formats) or "no tokens are written"
+        rows.append(("tokenizer", f"{self.tokenizer.name}: {formats}"))
+        lines = [(name, text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…") for name, text in rows]
+        return html_table(f"recipe {self.name}", (), lines)
 
     @property
     def split_inputs(self) -> list[str]:

@@ -63,6 +63,8 @@ from curation.running.array_tasks import Driver, parse_array_task, run_array_tas
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phases import run_phases
 from curation.running.reused import note_reused, open_reused
+from curation.stages.cells import refuse_cells, sender
+from curation.system.cluster import begun_by
 from curation.system.files import local_output
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
@@ -135,6 +137,8 @@ def run(
     of a stage, tokenizer or the run changes during the run, or if the counts do not add up.
     """
     recipe, frames = recipe_of(recipe, input)
+    if array_task or scheduler not in LOCAL:
+        refuse_cells(recipe.stages, "the processes of an array" if array_task else "a cluster")
     started = time.perf_counter()
     progress = choose_progress(progress)
     copy = prepare_copy(output, work, force, array_task)
@@ -222,7 +226,8 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     progress.log("; ".join([f"memory: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
     warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
     open_session = array.open_session if array else call.engine.open_session
-    with explain_memory_errors(resources), open_session(resources.workers, call.scheduler) as session:
+    started = begun_by(sender(recipe.stages))
+    with explain_memory_errors(resources), started, open_session(resources.workers, call.scheduler) as session:
         if session.dashboard:
             progress.log(f"Dask dashboard: {session.dashboard}")
         context = RunContext(

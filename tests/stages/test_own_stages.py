@@ -520,7 +520,7 @@ def test_what_is_no_stage_is_no_part_of_a_recipe():
         Recipe(stages=["exact_dedup"])
 
 
-def test_a_stage_of_a_notebook_is_for_frames_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_class_of_a_notebook_is_for_frames_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Wrong, "__module__", "__main__")
     recipe = recipe_of(tmp_path / "in.jsonl", stages=[Wrong(case="nothing")])
     with pytest.raises(RecipeError, match="which names another class"):

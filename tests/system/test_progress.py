@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -296,10 +297,41 @@ def test_python_shows_progress_unless_told_otherwise(tmp_path: Path, capsys: pyt
     assert capsys.readouterr() == ("", "")
 
 
-def test_notebooks_get_lines_more_often(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    chosen = choose_progress()
-    assert isinstance(chosen, Lines) and chosen.every == 5
+def test_a_notebook_gets_one_line_that_replaces_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    shown = in_a_notebook(monkeypatch)
+    (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(20)))
+    recipe = recipe_of(tmp_path / "a.jsonl", stages=[])
+    run(recipe, tmp_path / "out", engine="cpu")
+    assert capsys.readouterr() == ("", "")
+    assert len({options["display_id"] for _, options in shown}) == 1 < len(shown)
+    assert [options["update"] for _, options in shown] == [False, *[True] * (len(shown) - 1)]
+    lines = [data["text/plain"] for data, _ in shown]
+    assert lines[-1].startswith("done in ")
+    unfolded = shown[-1][0]["text/html"]
+    assert unfolded.startswith('<details class="tex2jax_ignore')
+    assert "engine cpu (asked for)" in unfolded and "<br>memory: " in unfolded
+    shown.clear()
+    with suppress(ValueError), shown_by(choose_progress()):
+        raise ValueError
+    assert shown == []  # no line was begun
+    with suppress(ValueError), shown_by(line := choose_progress()):
+        line.log("<b>\x1b[2J")
+        raise ValueError
+    assert shown[0][0] == {"text/plain": "<b>\\x1b[2J"} and shown[1][0]["text/plain"].startswith("stopped after ")
+    assert "&lt;b&gt;\\x1b[2J" in shown[1][0]["text/html"]
+
+
+def in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, str], dict[str, Any]]]:
+    """The outputs that a notebook shows from now on: data, and the options of the display."""
+    shown: list[tuple[dict[str, str], dict[str, Any]]] = []
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=True))
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    display = SimpleNamespace(display=lambda data, **options: shown.append((data, options)))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(progress, "NOTEBOOK_SECONDS", 0.001)
+    return shown
 
 
 TERMINAL = """
