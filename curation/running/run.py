@@ -136,7 +136,7 @@ def run(
     with shown_by(progress):
         checked = preflight(recipe, folder)  # before anything is read
     if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
-        choice = suit_engine(work_of(recipe, checked, workers))
+        choice = suit_engine(work_of(recipe, checked.files, checked.tokenizer, workers))
     call = Call(
         recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started, reuse
     )
