@@ -69,10 +69,14 @@ def choose_engine(requested: str) -> Choice:
 def suit_engine(work: Work) -> Choice:
     """Return the choice of "auto" for this work, of a machine with a usable GPU: the GPU only where it is expected to
     be faster."""
-    runtime = importlib.import_module("cupy").cuda.runtime
-    device = runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
-    found = faster_engine(work, device)
+    found = faster_engine(work, device_name())
     return Choice(found.engine, f"auto: {found.reason}")
+
+
+def device_name() -> str:
+    """Return the name of the current GPU, on a machine with a usable one."""
+    runtime = importlib.import_module("cupy").cuda.runtime
+    return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
 
 
 def gpu_obstacle() -> str:

@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -18,6 +19,9 @@ from curation.errors import EngineError
 from curation.speeds import Work
 
 GIB = 1 << 30
+PAGE = (Path(__file__).parents[1] / "docs/installing.md").read_text("utf-8")
+ROWS = PAGE.partition("| message |")[2].partition("\n\n")[0].splitlines()
+ON_THE_PAGE = [text for row in ROWS for text in re.findall(r"`([^`]+)`", row.split("|")[1])]
 
 
 class Machine:
@@ -206,6 +210,7 @@ def test_what_is_missing_is_said_once(machine: Machine, broken: dict, message: s
     for name, value in broken.items():
         setattr(machine, name, value)
     assert gpu_obstacle() == message
+    assert any(known in message for known in ON_THE_PAGE), "docs/installing.md does not have the message"
     with pytest.raises(EngineError) as caught:
         choose_engine("gpu")
     assert str(caught.value) == f"engine gpu was requested, but {message}"

@@ -151,21 +151,9 @@ def run(
     with shown_by(progress), frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe:
         checked = preflight(recipe, folder)  # before anything is read
         if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
-            choice = suit_engine(work_of(recipe, checked, workers))
-        call = Call(
-            recipe,
-            folder,
-            checked,
-            choice,
-            workers,
-            scheduler,
-            slice_bytes,
-            force,
-            force_disk,
-            progress,
-            started,
-            reuse,
-        )
+            choice = suit_engine(work_of(recipe, checked.files, checked.tokenizer, workers))
+        options = workers, scheduler, slice_bytes, force, force_disk
+        call = Call(recipe, folder, checked, choice, *options, progress, started, reuse)
         begin_writing()
         if array_task:
             finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)

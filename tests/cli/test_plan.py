@@ -5,6 +5,7 @@ import bz2
 import csv
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,13 @@ def test_the_plan_shows_what_is_removed_of_each_group(tmp_path: Path, capsys: py
     }  # fmt: skip
 
 
-def test_the_plan_names_columns_whose_names_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_plan_names_columns_whose_names_are_taken_and_the_time_of_both_engines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "a.jsonl").write_bytes(records_of(["one text"], source="web", url="x"))
-    _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"))
+    _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"), "--engine", "gpu")
     assert "; `columns` can carry: source (rename it), url\n" in out
+    assert re.search(r"^time, cpu: .* on \d+ workers?; measured on the sample\ntime, gpu: 15 s to \d+ s, ", out, re.M)
 
 
 def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: pytest.CaptureFixture[str]):
