@@ -69,7 +69,7 @@ URL = "url"  # a comparison of columns
 COMPARED = {
     "exact": "unchanged",
     "lowercase": "stripped and in lower case",
-    "visible": "as eyes do: in lower case, without punctuation, signs and invisible characters",
+    "visible": "as eyes do: in lower case, without punctuation, signs and invisible characters, look-alikes as one",
     URL: "as canonical URLs",
 }
 TRACKING_NAME = "tracking"
