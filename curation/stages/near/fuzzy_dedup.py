@@ -82,7 +82,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     ngram         number of units in an n-gram
     unit          `word` or `character`
-    words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
+    words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe. With
+                  the last two, texts of scripts without spaces are compared without white space
     compare       `lowercase`: compare `text.lower()`; `exact`: the text unchanged; `folded`: lower case, decimal digits
                   replaced by 0, punctuation (categories P*) by a space; `visible`: as in `decontaminate`
     permutations  number of components of the MinHash signature; 4 bytes each per candidate with `verify: signature`
