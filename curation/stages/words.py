@@ -18,7 +18,8 @@ from curation.stages.base import Stage
 AnyStage = TypeVar("AnyStage", bound=Stage)
 Split = tuple[Text, np.ndarray]  # what `Engine.split_words` returns
 
-WORDS_VERSION = 2  # of the division by `scripts` and `table`, in an index; 2: line ends in runs, U+1361, U+200B
+# Of the division by `scripts` and `table`, in an index; 2: line ends in runs, U+1361, U+200B; 3: `joined_text`
+WORDS_VERSION = 3
 MOST_SLICES = 256  # of a batch: a slice of texts costs as much as a copy of some 20 KB
 # Measures that division changes, and that do not speak of words: it adds spaces, and leaves out line ends inside words.
 OF_UNSPLIT = (
@@ -65,6 +66,11 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
     if not divides(words):
         return text
     parts, wanted = engine.split_words(text, words)
+    return with_parts(engine, text, parts, wanted)
+
+
+def with_parts(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> Text:
+    """Return the texts, with `parts` in place of those that are `wanted`."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else text
     merged = _merged(engine, text, parts, wanted).combine_chunks()

@@ -85,6 +85,7 @@ def rewrite(text: str, steps) -> str:
         text = unicodedata2.normalize(steps.unicode.upper(), text)
     text = re.sub(MARKUP[steps.markup], "", text)
     text = delete_control(text, steps.control)
+    text = "".join(text.split()) if steps.spaceless else text
     if steps.look_alikes:
         text = re.sub(
             f"[{APOSTROPHES}]|(?=[^\\n-\\r\\x1c-\\x20\\t])\\s",

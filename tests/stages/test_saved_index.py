@@ -256,16 +256,21 @@ def test_an_index_of_other_settings(old, tmp_path, options, message):
 
 
 @pytest.mark.parametrize(
-    ("stage", "here"),
+    ("stage", "there", "here"),
     [
-        (FuzzyDedup(words="scripts"), "words None there, 'scripts' here; words_version None there, 2 here"),
-        (FuzzyDedup(compare="visible"), "compare_version None there, 2 here"),
-        (ExactDedup(compare="visible"), "compare_version None there, 2 here"),
+        (FuzzyDedup(words="scripts"), {}, "words None there, 'scripts' here; words_version None there, 3 here"),
+        (
+            FuzzyDedup(words="scripts"),
+            {"words": "scripts", "words_version": 2},
+            "words_version 2 there, 3 here",
+        ),
+        (FuzzyDedup(compare="visible"), {}, "compare_version None there, 2 here"),
+        (ExactDedup(compare="visible"), {}, "compare_version None there, 2 here"),
     ],
     ids=repr,
 )
-def test_an_index_of_an_earlier_division_or_comparison(tmp_path, stage, here):
-    made = {name: value for name, value in stage.index_settings().items() if name not in NEWER}
+def test_an_index_of_an_earlier_division_or_comparison(tmp_path, stage, there, here):
+    made = {name: value for name, value in stage.index_settings().items() if name not in NEWER} | there
     content = {"format": saved_index.FORMAT, "version": "0.4", "settings": made, "documents": 0, "files": {}}
     (tmp_path / "index.json").write_text(json.dumps(content))
     with pytest.raises(RecipeError) as error:

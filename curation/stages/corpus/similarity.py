@@ -17,7 +17,7 @@ import pyarrow as pa
 from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, write_array
 from curation.contract import TEXT, Engine, Result, Text
 from curation.kernels.rewrite import VISIBLE, RewriteSteps
-from curation.stages.words import split_words
+from curation.stages.words import divides, kernels_of, split_words, with_parts
 from curation.system.damage import damaged
 
 if TYPE_CHECKING:  # the stages import this module
@@ -30,6 +30,7 @@ COMPARISONS = {
     "folded": RewriteSteps(lowercase=True, characters="folded"),
     "visible": VISIBLE,
 }
+UNSPACED_SHARE = 4
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
 COPIED_AT_ONCE = 1 << 20  # bytes
@@ -80,7 +81,7 @@ class ExactJaccard:
         """Write the files of `documents`, with one read of their text."""
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-            text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
+            text = joined_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
             return engine.shingles(text, settings.ngram, settings.by_character)
 
         total = 0
@@ -165,7 +166,7 @@ class SignatureJaccard:
         """Write the files of `documents`, with one read of their text."""
 
         def sign(texts: pa.LargeStringArray) -> np.ndarray:
-            text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
+            text = joined_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
             return engine.signatures(text, settings.ngram, settings.by_character, *constants)
 
         with open(folder / SIGNATURES, "wb") as file:
@@ -208,6 +209,34 @@ def _append_files(sources: Sequence[Path], path: Path) -> None:
 def compared_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
     """Return the texts whose words, or characters, are compared."""
     return split_words(engine, engine.rewrite(text, settings.steps)[0], settings.words)
+
+
+def kernels_of_text(compare: str, words: str) -> tuple[str, ...]:
+    """Return the groups of kernels of `joined_text`, for `Stage.kernels`."""
+    if divides(words):
+        return (*kernels_of(words), "measures", "rewrite")
+    return () if compare == "exact" else ("rewrite",)
+
+
+def joined_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
+    """Return the texts whose n-grams near-duplicates share: those of `compared_text`, but for `scripts` and `table`
+    without the white space of a text of scripts without spaces, so that copies with other line ends are equal.
+
+    Such a text has at least one character of these scripts in UNSPACED_SHARE, white space not counted. Only marks then
+    divide its words in other letters.
+    """
+    if not divides(settings.words):
+        return compared_text(engine, text, settings)
+    counts = engine.measure(text, ("unspaced_characters", "word_characters"))
+    unspaced = counts["unspaced_characters"]
+    wanted = (unspaced > 0) & (unspaced * UNSPACED_SHARE >= counts["word_characters"])
+    if not wanted.any():
+        return compared_text(engine, text, settings)
+    own = text if wanted.all() else engine.filter_rows(text.to_frame(TEXT), wanted)[TEXT]
+    joined = engine.rewrite(own, settings.steps._replace(spaceless=True))[0]
+    if not wanted.all():
+        joined = with_parts(engine, engine.rewrite(text, settings.steps)[0], joined, wanted)
+    return split_words(engine, joined, settings.words)
 
 
 def for_texts(

@@ -50,12 +50,13 @@ from curation.stages.corpus.similarity import (
     SignatureJaccard,
     Similarity,
     Unchecked,
-    compared_text,
+    joined_text,
+    kernels_of_text,
 )
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.words import WORDS_VERSION, check_words, divides, kernels_of
+from curation.stages.words import WORDS_VERSION, check_words, divides
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     ngram         number of units in an n-gram
     unit          `word` or `character`
-    words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
+    words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe. With
+                  the last two, texts of scripts without spaces are compared without white space
     compare       `lowercase`: compare `text.lower()`; `exact`: the text unchanged; `folded`: lower case, decimal digits
                   replaced by 0, punctuation (categories P*) by a space; `visible`: as in `decontaminate`
     permutations  number of components of the MinHash signature; 4 bytes each per candidate with `verify: signature`
@@ -134,8 +136,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     index: str = ""
 
     indexes: ClassVar[bool] = True
-    # 2: groups of more than 16 are divided by keys before any comparison; 3: `visible`, words
-    revision: ClassVar[int] = 3
+    # 2: groups of more than 16 are divided by keys before any comparison; 3: `visible`, words; 4: `joined_text`
+    revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         check_words(self.words)
@@ -179,8 +181,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def kernels(self) -> tuple[str, ...]:
         by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
-        rewriting = () if self.compare == "exact" else ("rewrite",)
-        return (*kernels_of(self.words), "band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
+        own = kernels_of_text(self.compare, self.words)
+        return (*own, "band_keys", "leaders", "pairs", *by_check[self.verify])
 
     def check(self, inputs: Sequence[str]) -> None:
         """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
@@ -231,7 +233,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         bands, rows = self.banding
-        text = compared_text(engine, frame[TEXT], self.settings)
+        text = joined_text(engine, frame[TEXT], self.settings)
         a, b = constants(bands * rows, self.seed)
         keys = engine.band_keys(text, self.ngram, self.settings.by_character, a, b, rows)
         named = {name: keys[:, band] for band, name in enumerate(self._columns())}
