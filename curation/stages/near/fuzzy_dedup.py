@@ -5,7 +5,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,6 +45,7 @@ from curation.stages.corpus.saved_index import (
 )
 from curation.stages.corpus.similarity import (
     COMPARISONS,
+    ExactContainment,
     ExactJaccard,
     ShingleSettings,
     SignatureJaccard,
@@ -54,6 +55,8 @@ from curation.stages.corpus.similarity import (
 )
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
+from curation.stages.near.bands import RECALL, most_rows, s_curve
+from curation.stages.near.contained import COMPARED, choose_containing, uncompared_count
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.words import WORDS_VERSION, check_words, divides, kernels_of
 from curation.system.files import commit_folder, make_folder, temporary_folder
@@ -64,7 +67,6 @@ if TYPE_CHECKING:
 UNITS = ("word", "character")
 CHECKS = ("exact", "signature", "none")
 KEEP = ("first", "longest")
-RECALL = 0.995  # share of the pairs at the threshold that the default bands find
 SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
 SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
 INDEX = "index"  # phase
@@ -96,11 +98,14 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
                   one with most bytes, then the first; or a list of input names: the first one of the earliest input,
                   where inputs that are not listed come last; or `{highest: COLUMN}` or `{newest: COLUMN}`, as in
                   `exact_dedup`
+    contained     share of the n-grams of a removed document that the kept one has, at least; 0: do not ask. Documents
+                  with text of their own stay. Of each group, the first document by `keep` stays, then the first one
+                  that it does not contain, and so on; each is compared with at most 16 of them. Needs `verify: exact`
     index         folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with a
                   near-duplicate in it are removed first, with the reason `near_duplicate_of_index`; "" for none
 
     In `removed/` the value is the similarity to the kept document: exact, estimated, or null with `verify: none`. It is
-    below `threshold` if only a chain joins the two.
+    below `threshold` if only a chain joins the two. With `contained` the value is the share.
     """
 
     function: ClassVar[Function] = Function(
@@ -131,6 +136,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     rows: int = 0
     verify: str = "exact"
     keep: str | list[str] | dict[str, str] = "first"
+    contained: float = 0
     index: str = ""
 
     indexes: ClassVar[bool] = True
@@ -154,6 +160,14 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if not 0 < self.threshold <= 1:
             advice = as_share(self.threshold) or ". It is the Jaccard similarity of near-duplicates"
             raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}{advice}")
+        if not 0 <= self.contained <= 1:
+            advice = as_share(self.contained) or ". It is the share of a removed document that the kept one has"
+            raise ValueError(f"contained must be from 0 (do not ask) to 1, not {self.contained:g}{advice}")
+        if self.contained and self.verify != "exact":
+            raise ValueError(
+                f"contained compares all n-grams, and `verify: {self.verify}` does not. Set verify to exact, or leave "
+                "out contained"
+            )
         check_keep(self.keep, KEEP)
         bands, rows = self.banding
         if bands * rows > self.permutations or bands == 0:
@@ -166,7 +180,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return self.bands or self.permutations // self.rows, self.rows
         if self.bands:
             return self.bands, max(self.permutations // self.bands, 1)
-        rows = _most_rows(self.permutations, self.threshold)
+        rows = most_rows(self.permutations, self.threshold)
         if not rows:
             raise ValueError(
                 f"with {self.permutations} permutations no bands find {RECALL:.1%} of the pairs at threshold "
@@ -195,15 +209,16 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def explain(self) -> list[str]:
         """Return the threshold, the bands and their probability of finding a pair, from a similarity of 0.5 on."""
         bands, rows = self.banding
-        curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
+        curve = [(jaccard, share) for jaccard, share in s_curve(bands, rows) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
         bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
         if self.verify == "none":
             bound = f"every pair of {self.unit} {self.ngram}-grams that shares a band, whatever its similarity"
         elif self.verify == "signature":
             bound = f"estimated {bound}"
+        only = f"; remove only what the kept one contains to {self.contained:.1%}" if self.contained else ""
         return [
-            f"{bound}, keep {shown_policy(self.keep)}",
+            f"{bound}, keep {shown_policy(self.keep)}{only}",
             f"{bands} bands of {rows} rows, which make candidates of",
             *lines,
         ]
@@ -217,6 +232,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if "index" in details:
             index = details["index"]
             lines.append(f"{index['alike']:,} near-duplicate pairs with {index['documents']:,} documents of the index")
+        if details.get("uncompared"):
+            lines.append(f"{details['uncompared']:,} stay that were compared with {COMPARED} kept ones of their group")
         return lines + value_lines(self.keep, details)
 
     def warnings(self, count: StageCount) -> list[str]:
@@ -304,8 +321,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             (near_groups.GROUPS, near_groups.group_tasks, self._write_groups),
             *(
                 []
-                if self.keep == "first"
-                else [(near_groups.REPRESENTATIVES, near_groups.choose_tasks, self._choose_kept)]
+                if self.keep == "first" and not self.contained
+                else [(near_groups.REPRESENTATIVES, self._choose_tasks, self._choose_kept)]
             ),
             (near_groups.VALUES, slice_group_count, self._measure),
         ]
@@ -320,7 +337,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return self._similarity(engine, work, corpus.threads), self._similarity(engine, index.folder)
 
         with temporary_folder(corpus.scratch / INDEX / f"{task:06d}") as work:
-            matches = find_matches(part, self._columns(), index, self.threshold, similarities)
+            matches = find_matches(part, self._columns(), index, self.threshold, similarities, self.contained)
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -354,15 +371,25 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         near_groups.check_others(corpus, self._opener(engine, corpus), task, self.threshold)
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        if self.contained:
+            return near_groups.write_members(engine, corpus)
         near_groups.write_groups(engine, corpus, partial(self._kept, engine, corpus))
 
+    def _choose_tasks(self, corpus: Corpus) -> int:
+        return slice_group_count(corpus) if self.contained else near_groups.choose_tasks(corpus)
+
     def _choose_kept(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        near_groups.choose_kept(corpus, task, partial(self._kept, engine, corpus))
+        if not self.contained:
+            return near_groups.choose_kept(corpus, task, partial(self._kept, engine, corpus))
+        opener = self._opener(engine, corpus, contained=True)
+        choose_containing(engine, corpus, task, self.keep, opener, self.contained)
 
     def _measure(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        near_groups.measure(corpus, self._opener(engine, corpus), task)
+        near_groups.measure(corpus, self._opener(engine, corpus, bool(self.contained)), task)
 
-    def _opener(self, engine: Engine, corpus: Corpus) -> Callable[[Path], Similarity]:
+    def _opener(self, engine: Engine, corpus: Corpus, contained: bool = False) -> Callable[[Path], Similarity]:
+        if contained:
+            return lambda folder: ExactContainment(engine, folder, corpus.threads)
         return lambda folder: self._similarity(engine, folder, corpus.threads)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
@@ -412,6 +439,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             "regrouped": regrouped,
             "released": released,
             "removed_by_chain": count_below(drops, self.threshold),
+            **({"uncompared": uncompared_count(corpus)} if self.contained else {}),
             **group_sizes(corpus, np.asarray(drops.partner)),
             **checked_counts(corpus, self.keep),
         }
@@ -419,24 +447,3 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
 def _matches_path(corpus: Corpus, slice_group: int) -> Path:
     return corpus.scratch / INDEX / f"{slice_group:06d}.npz"
-
-
-@lru_cache(maxsize=64)
-def _most_rows(permutations: int, threshold: float) -> int:
-    """Return the largest number of rows per band that finds RECALL of the pairs, or 0. A run asks for it per task."""
-    for rows in range(permutations, 0, -1):
-        if share_probability(threshold, permutations // rows, rows) >= RECALL:
-            return rows
-    return 0
-
-
-def share_probability(jaccard: float, bands: int, rows: int) -> float:
-    """Return the probability that two documents of this similarity share a band (Leskovec, Rajaraman, Ullman: Mining of
-    Massive Datasets, section 3.4.2)."""
-    return float(1 - (1 - jaccard**rows) ** bands)
-
-
-def s_curve(stage: FuzzyDedup) -> list[tuple[float, float]]:
-    """Return pairs of a Jaccard similarity, in steps of 0.05, and the probability that it makes a candidate."""
-    bands, rows = stage.banding
-    return [(step / 20, share_probability(step / 20, bands, rows)) for step in range(1, 21)]
