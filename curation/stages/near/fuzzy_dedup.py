@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import as_share
+from curation.contract import TEXT, Engine, Frame, Text
+from curation.errors import as_share, counted
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import VISIBLE_VERSION
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
@@ -56,6 +56,16 @@ from curation.stages.corpus.similarity import (
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
 from curation.stages.near.bands import RECALL, most_rows, s_curve
+from curation.stages.near.common_prefixes import (
+    COMMON,
+    NONE,
+    PAIR_BYTES,
+    PREFIXES,
+    STEP,
+    WithoutPrefix,
+    prefix_counts,
+    prefix_phases,
+)
 from curation.stages.near.contained import COMPARED, choose_containing, uncompared_count
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.words import WORDS_VERSION, check_words, divides, kernels_of
@@ -64,12 +74,17 @@ from curation.system.files import commit_folder, make_folder, temporary_folder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-UNITS = ("word", "character")
-CHECKS = ("exact", "signature", "none")
+CHOICES = {
+    "unit": ("word", "character"),
+    "compare": tuple(COMPARISONS),
+    "verify": ("exact", "signature", "none"),
+    "skip_prefix": PREFIXES,
+}
 KEEP = ("first", "longest")
 SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
 SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
 INDEX = "index"  # phase
+Task = Callable[[Engine, Corpus, int], None]
 
 
 class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
@@ -101,6 +116,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     contained     share of the n-grams of a removed document that the kept one has, at least; 0: do not ask. Documents
                   with text of their own stay. Of each group, the first document by `keep` stays, then the first one
                   that it does not contain, and so on; each is compared with at most 16 of them. Needs `verify: exact`
+    skip_prefix   `common`: compare documents without the beginning that they share with others, such as the system
+                  prompt of dialogues (docs/near_duplicates.md); `none`: compare whole documents
     index         folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with a
                   near-duplicate in it are removed first, with the reason `near_duplicate_of_index`; "" for none
 
@@ -137,6 +154,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     verify: str = "exact"
     keep: str | list[str] | dict[str, str] = "first"
     contained: float = 0
+    skip_prefix: str = NONE
     index: str = ""
 
     indexes: ClassVar[bool] = True
@@ -149,7 +167,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             raise ValueError(
                 f"the setting `words: {self.words}` has no effect with `unit: character`. Leave one of the two out"
             )
-        for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):
+        for field, allowed in CHOICES.items():
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field} must be one of {', '.join(allowed)}, not {getattr(self, field)!r}")
         for field, low in (("ngram", 1), ("permutations", 1), ("bands", 0), ("rows", 0), ("seed", 0)):
@@ -167,6 +185,11 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             raise ValueError(
                 f"contained compares all n-grams, and `verify: {self.verify}` does not. Set verify to exact, or leave "
                 "out contained"
+            )
+        if self.index and self.skip_prefix != NONE:
+            raise ValueError(
+                f"index has n-grams of whole documents, and `skip_prefix: {self.skip_prefix}` compares others. "
+                "Leave out one of the two"
             )
         check_keep(self.keep, KEEP)
         bands, rows = self.banding
@@ -217,8 +240,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         elif self.verify == "signature":
             bound = f"estimated {bound}"
         only = f"; remove only what the kept one contains to {self.contained:.1%}" if self.contained else ""
+        rest = ", without common beginnings" if self.skip_prefix == COMMON else ""
         return [
-            f"{bound}, keep {shown_policy(self.keep)}{only}",
+            f"{bound}{rest}, keep {shown_policy(self.keep)}{only}",
             f"{bands} bands of {rows} rows, which make candidates of",
             *lines,
         ]
@@ -232,6 +256,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if "index" in details:
             index = details["index"]
             lines.append(f"{index['alike']:,} near-duplicate pairs with {index['documents']:,} documents of the index")
+        if "prefix_documents" in details:
+            cut, size = details["prefix_documents"], details["prefix_bytes"]
+            lines.append(f"{counted(cut, 'document')} compared without a common beginning, {size:,} bytes in all")
         if details.get("uncompared"):
             lines.append(f"{details['uncompared']:,} stay that were compared with {COMPARED} kept ones of their group")
         return lines + value_lines(self.keep, details)
@@ -246,12 +273,17 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return ShingleSettings(COMPARISONS[self.compare], self.ngram, self.unit == "character", self.words)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        order = order_key(engine, frame, self.keep)
+        if self.skip_prefix != NONE:  # a phase finds the beginnings first
+            return order
+        keys = self._band_keys(engine, frame[TEXT])
+        return {name: keys[:, band] for band, name in enumerate(self._columns())} | order
+
+    def _band_keys(self, engine: Engine, text: Text) -> np.ndarray:
         bands, rows = self.banding
-        text = compared_text(engine, frame[TEXT], self.settings)
         a, b = constants(bands * rows, self.seed)
-        keys = engine.band_keys(text, self.ngram, self.settings.by_character, a, b, rows)
-        named = {name: keys[:, band] for band, name in enumerate(self._columns())}
-        return named | order_key(engine, frame, self.keep)
+        compared = compared_text(engine, text, self.settings)
+        return engine.band_keys(compared, self.ngram, self.settings.by_character, a, b, rows)
 
     def _columns(self) -> list[str]:
         return [f"band_{band:03d}" for band in range(self.banding[0])]
@@ -277,7 +309,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures."""
         per_byte = SHINGLE_BYTES / (1 if self.unit == "character" else BYTES_PER_WORD)
         sizes = {"exact": per_byte * text_bytes, "signature": 4 * self.permutations * documents}
-        return sizes.get(self.verify, 0)
+        prefixes = PAIR_BYTES / STEP * text_bytes + 8 * self.banding[0] * documents
+        return sizes.get(self.verify, 0) + (prefixes if self.skip_prefix != NONE else 0)
 
     def index_bytes(self, documents: float, text_bytes: float) -> float:
         """Return the bytes of similarity and of 12 per band and document."""
@@ -326,7 +359,15 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             ),
             (near_groups.VALUES, slice_group_count, self._measure),
         ]
-        return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
+        division = division_phase(self.banding[0])
+        if self.skip_prefix == NONE:
+            return (division, *(Phase(*task, durable=True) for task in tasks))
+        found = prefix_phases(self._band_keys, self._columns())
+        rest = (Phase(name, count, self._without_prefix(task), durable=True) for name, count, task in tasks)
+        return (division, *found, *rest)
+
+    def _without_prefix(self, run: Task) -> Task:
+        return lambda engine, corpus, task: run(engine, WithoutPrefix.over(corpus, self._columns()), task)
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the documents of a slice group that have a near-duplicate in the index."""
@@ -439,6 +480,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             "regrouped": regrouped,
             "released": released,
             "removed_by_chain": count_below(drops, self.threshold),
+            **(prefix_counts(corpus) if self.skip_prefix != NONE else {}),
             **({"uncompared": uncompared_count(corpus)} if self.contained else {}),
             **group_sizes(corpus, np.asarray(drops.partner)),
             **checked_counts(corpus, self.keep),
