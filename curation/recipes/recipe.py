@@ -40,7 +40,7 @@ from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
 from curation.recipes.yaml_text import MAX_BYTES, parse_yaml
-from curation.stages import CorpusStage, Stage
+from curation.stages import CorpusStage, FuzzyDedup, Stage
 from curation.stages.base import added_columns, stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
 from curation.stages.rows.token_counts import with_tokenizer
@@ -247,6 +247,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 "output.index needs exact_dedup, line_dedup, substring_dedup, fuzzy_dedup or semantic_dedup, and no "
                 "stage is one. Add a stage"
+            )
+        if self.output.index and any(isinstance(s, FuzzyDedup) and s.skip_prefix != "none" for s in self.stages):
+            raise ValueError(
+                "output.index needs n-grams of whole documents, and skip_prefix of fuzzy_dedup leaves some out. "
+                "Leave out one of the two"
             )
 
     @property

@@ -48,7 +48,8 @@ def _similarities(
 
 def has_chains(settings: Mapping[str, Any]) -> bool:
     """Return whether a stage joins groups by exact similarities, so that `find_links` can tell how."""
-    return settings.get("kind") == CHAIN_STAGE and settings.get("verify", "exact") == "exact"
+    whole = not settings.get("contained") and settings.get("skip_prefix", "none") == "none"
+    return settings.get("kind") == CHAIN_STAGE and settings.get("verify", "exact") == "exact" and whole
 
 
 def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]) -> list[Link | None]:

@@ -263,9 +263,11 @@ def _token_lines(content: dict[str, Any]) -> list[str]:
     if not tokens:
         return []
     name, each = printable_line(tokens["tokenizer"]["name"]), tokens["count"] / max(tokens["documents"], 1)
+    empty = tokens.get("empty_documents", 0)  # stages may leave nothing of a text
     return [
         f"{tokens['count']:,} tokens ({name}, {tokens['dtype']}) in {counted(tokens['documents'], 'document')}, "
         f"{tokens['per_byte']:.3f} per byte, {each:,.1f} per document"
+        + (f"; {counted(empty, 'document')} without tokens" if empty else "")
     ]
 
 

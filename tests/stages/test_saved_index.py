@@ -109,6 +109,10 @@ def test_the_best_match_counts(tmp_path):
     finish(tmp_path / "new", write_input(tmp_path / "new.jsonl", [words(18, 84)]), against=index, threshold=0.8)
     (row,) = removed_rows(tmp_path / "new")
     assert (row[5], row[6]) == (78 / 82, "old-1")
+    new = write_input(tmp_path / "own.jsonl", [words(18, 84), words(18, 90)])  # the second one has more text of its own
+    finish(tmp_path / "own", new, against=index, threshold=0.8, contained=0.975)
+    (row,) = removed_rows(tmp_path / "own")
+    assert (row[1], row[5], row[6]) == ("own-0", 78 / 80, "old-1")
 
 
 @pytest.mark.slow("an index finds duplicates by every check of near-duplicates")

@@ -117,20 +117,29 @@ class ExactJaccard:
         return np.minimum(*sizes) / np.maximum(*sizes)
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        common = self._common(other, left, right)
+        return common / (self._sizes(left) + other._sizes(right) - common)
+
+    def shares(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the share of the n-grams of each left document that the right one has, float64."""
+        return self._common(other, left, right) / self._sizes(left)
+
+    def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the number of hashes that the documents of each pair share, a batch of pairs per thread at a time."""
         both = self._sizes(left) + other._sizes(right)
         batch_hashes = min(HASHES_AT_ONCE, int(both.sum())) // self.workers + 1
         common = np.empty(len(left), np.int64)
 
         def compare(pairs: slice) -> None:
-            common[pairs] = self._common(other, left[pairs], right[pairs])
+            common[pairs] = self._common_in_memory(other, left[pairs], right[pairs])
 
         batches = [self.pool.submit(compare, pairs) for pairs in batches_by_size(np.cumsum(both), batch_hashes)]
         wait(batches)  # no thread reads the files when an error deletes them
         for batch in batches:
             batch.result()
-        return common / (both - common)
+        return common
 
-    def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def _common_in_memory(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return the number of hashes that the documents of each pair share, with all hashes in memory."""
         mine, mine_at = np.unique(left, return_inverse=True)
         others, others_at = np.unique(right, return_inverse=True)
@@ -144,6 +153,16 @@ class ExactJaccard:
         """Read the hashes of documents (ascending) to `out`, one after the other."""
         starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
         read_pieces(self.hashes, starts, lengths, out.view(np.uint8))
+
+
+class ExactContainment(ExactJaccard):
+    """The share of the n-grams of the left document that the right one has, from the same files."""
+
+    def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return np.minimum(other._sizes(right) / self._sizes(left), 1)
+
+    def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return self.shares(other, left, right)
 
 
 class SignatureJaccard:
