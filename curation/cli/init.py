@@ -61,8 +61,8 @@ def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxy
 def init(options: argparse.Namespace) -> int:
     from curation.errors import counted
     from curation.reading.inputs import list_inputs
-    from curation.recipes.starter import describe, starting_recipe
-    from curation.recipes.survey import survey
+    from curation.recipes.starter import describe, is_all_code, left_out_lines, starting_recipe
+    from curation.recipes.survey import HIDDEN_NAME, UNKNOWN, survey
     from curation.system.files import check_new_or_same, sweep_dead
 
     path = path_of_output(options)
@@ -78,18 +78,19 @@ def init(options: argparse.Namespace) -> int:
         check_new_or_same(Path(name), content.encode(), options.force)
         sweep_dead(Path(name))
     write_recipe(path, text, texts)
-    console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
+    others = {name: reason for name, reason in surveyed.unused.items() if reason not in (UNKNOWN, HIDDEN_NAME)}
+    left_out = [*left_out_lines(others, "not read"), *left_out_lines(surveyed.faults, "read in part")]
+    for line in left_out[:MAX_SHOWN_UNUSED]:
+        console.info(line)
+    if left_out[MAX_SHOWN_UNUSED:]:
+        console.info(f"and for {len(left_out) - MAX_SHOWN_UNUSED:,} more reasons, which the recipe has")
+    stages = "stages for source code" if is_all_code(surveyed) else "the stages of the default recipe"
+    console.info(f"{path}: {counted(len(inputs), 'input')}, {stages}")
     for suggested in inputs[:MAX_SHOWN_INPUTS]:
         settings = ", ".join(f"{name} {value}" for name, value in suggested.settings.items() if name != "path")
         console.info(f"  {suggested.settings['path']}{f' ({settings})' if settings else ''}")
         for line in describe(suggested):
             console.info(f"    {line}")
-    if surveyed.unused:
-        named, more = ", ".join(list(surveyed.unused)[:MAX_SHOWN_UNUSED]), len(surveyed.unused) - MAX_SHOWN_UNUSED
-        console.info(f"not read: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")
-    if surveyed.faults:
-        named, more = ", ".join(list(surveyed.faults)[:MAX_SHOWN_UNUSED]), len(surveyed.faults) - MAX_SHOWN_UNUSED
-        console.info(f"read in part: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")
     if not inputs:
         console.info("Edit its input, or name your files: curate init PATH --force")
     console.info(f"Next: curate plan {options.output}", f"      curate run {options.output} -o out")

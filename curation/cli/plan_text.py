@@ -13,7 +13,7 @@ from curation.reading.source_files import RESERVED
 if TYPE_CHECKING:
     from curation.planning.disk import DiskNeed
     from curation.planning.estimate import Estimate, MemoryNeed, StageEstimate
-    from curation.planning.survey import FileKind
+    from curation.planning.survey_numbers import FileKind
 
 LINES, WIDTH, INDENT = 25, 118, " " * 7
 MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one

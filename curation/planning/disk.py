@@ -55,7 +55,8 @@ from curation.packing.tokenization import Tokenizer
 from curation.planning.memory import shown_bytes
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import cut_segments
-from curation.planning.survey import ASSUMED_PARQUET, Survey, kept_share, survey_inputs
+from curation.planning.survey import kept_share, survey_inputs
+from curation.planning.survey_numbers import ASSUMED_PARQUET, Survey
 from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe

@@ -33,7 +33,8 @@ from curation.planning.disk import DiskNeed, disk_need
 from curation.planning.frame_inputs import frames_as_files, recipe_of
 from curation.planning.memory import Resources, read_processors
 from curation.planning.plan import check_stages
-from curation.planning.survey import FileKind, Sampled, StageSurvey, Survey, kept_share, survey_inputs
+from curation.planning.survey import kept_share, survey_inputs
+from curation.planning.survey_numbers import FileKind, Sampled, StageSurvey, Survey
 from curation.planning.warm_up import warm_up_recipe
 from curation.reading import probe
 from curation.reading.inputs import is_hub

@@ -11,9 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import pairwise
 from typing import NamedTuple
-from unicodedata import east_asian_width
 
 import msgspec
 import numpy as np
@@ -26,6 +24,7 @@ from curation.errors import InputError, counted
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
+from curation.recipes.text_kinds import is_wrapped
 from curation.rules.columns import written_numbers
 from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
@@ -45,7 +44,6 @@ MAX_SHARE = 0.1  # of the share that the other documents keep
 MIN_POINTS, MIN_TIMES = 0.1, 3  # of the share that a rule removes of a language: above and times that of the others
 DEVIATIONS = 2.58  # below this share, for its lower bound: 99 % of a normal distribution are nearer
 MIN_OTHERS = 0.3  # of the documents with a language are in languages of which the rule removes less
-WRAPPED_WIDTH, MIN_WRAPPED, MIN_WIDTH = 120, 3, 0.75  # longest line, lines, and their width as a share of the longest
 MIN_LETTERS = 20  # of a document with a script or language
 MAX_WARNINGS = 5
 NO_SCRIPTS = 3  # Unknown, Common, Inherited: the first of SCRIPTS
@@ -265,7 +263,7 @@ def _unequal(
 
 def _remedy(language: str, reason: Reason, rule: Rule, texts: Sequence[str]) -> str:
     """What to do about a rule that removes these texts in a language."""
-    if any("line" in measure for measure in rule.measures) and 2 * sum(map(_is_wrapped, texts)) > len(texts):
+    if any("line" in measure for measure in rule.measures) and 2 * sum(map(is_wrapped, texts)) > len(texts):
         return "Most of them have wrapped lines: join the lines before this stage, as docs/how_to/texts.md shows"
     if isinstance(rule, GroupedRule):
         return f"To keep them: --set stages.{reason[0]}.{language}.{reason[1]}=off"
@@ -288,16 +286,6 @@ def _rules_on_texts(stages: Mapping[str, Stage]) -> dict[Reason, Rule]:
             if not {*subject.columns} - {TEXT}:
                 found[name, rule.name] = rule
     return found
-
-
-def _is_wrapped(text: str) -> bool:
-    """Whether the lines inside the paragraphs of a text are about equally wide, as those of wrapped text are."""
-    lines = text.split("\n")
-    inner = [line for line, following in pairwise(lines) if line.strip() and following.strip()]
-    widths = [sum(2 if east_asian_width(character) in "WF" else 1 for character in line) for line in inner]
-    longest = max(widths, default=0)
-    wide = sum(width >= MIN_WIDTH * longest for width in widths)
-    return len(inner) >= MIN_WRAPPED and longest <= WRAPPED_WIDTH and 3 * wide >= 2 * len(inner)
 
 
 # Bounds on strings

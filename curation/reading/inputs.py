@@ -364,7 +364,7 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _default_name(path: str) -> str:
+def default_name(path: str) -> str:
     """Return a name made from the last part of the path without wildcards."""
     parts = [part for part in Path(shown(path)).parts if not glob.has_magic(part)]
     stem = parts[-1].split(".")[0] if parts else ""
@@ -387,7 +387,7 @@ def input_names(entries: Sequence[AnyInput]) -> list[str]:
             )
     taken, names, used = {*given}, [], dict[str, int]()
     for entry in entries:
-        name = entry.name or _unused(_default_name(entry.path), taken, used)
+        name = entry.name or _unused(default_name(entry.path), taken, used)
         taken.add(name)
         names.append(name)
     return names

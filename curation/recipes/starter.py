@@ -7,18 +7,20 @@ text columns, the recipe names none: a run finds the column of each file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from curation.errors import counted
+from curation.errors import counted, shown_size
 from curation.reading.formats import FORMATS
 from curation.reading.formats.base import Format
-from curation.reading.paths import split_suffix
 from curation.reading.source_files import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
 from curation.recipes.survey import SuggestedInput, Survey
+from curation.recipes.text_kinds import CODE_SUFFIXES
 from curation.recipes.yaml_text import flow
 from curation.stages import FuzzyDedup
 from curation.system.terminal import printable_line
@@ -30,6 +32,8 @@ HTML = [  # patterns of a stage before `rewrite`
     {"matches": r"(?i)</t[dh]\b[^<>]*>", "by": " "},
     {"matches": r"</?[A-Za-z][^<>]*>", "by": ""},
 ]
+JOIN = {"kind": "rewrite", "name": "join_lines", "replace": [{"matches": r"([^\n])\n([^\n])", "by": r"\1 \2"}]}
+CODE_COMMENT = "source code: lines of at most 1,000 characters, and 100 on average; at least 25 % letters or digits"
 MAX_SHOWN = 4  # columns
 MAX_SHOWN_UNUSED = 20  # reasons, and paths of each
 MANY_FOREIGN = 0.3  # share of bytes: up to 6 % in manuals in French and Spanish, 72 to 81 % in Chinese and Russian
@@ -68,10 +72,18 @@ def starting_recipe(survey: Survey, name: str) -> str:
         carried = {"columns": [found.address]} if found and found.address else {}
         lines += [*(f"  # {printable_line(line)}" for line in describe(suggested))]
         lines += [f"  - {flow(suggested.settings | carried)}"]
+    for title, others in survey.others:
+        lines += _other_form(title, others)
+    lines += _unread_code(survey)
     lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
-    lines += _html_stage(survey, content["stages"])
-    for stage in content["stages"]:
-        lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {flow(stage)}"]
+    stages = _code_stages() if is_all_code(survey) else content["stages"]
+    lines += _html_stage(survey, stages)
+    for stage in stages:
+        lines += [
+            *(_wrapped(survey) if stage["kind"] == "filter" else ()),
+            f"  # {_comment(stage)}",
+            f"  - {flow(stage)}",
+        ]
     for key in ("tokenizer", "output"):
         lines += [
             f"# {COMMENTS[key]}",
@@ -90,6 +102,58 @@ def _foreign(survey: Survey) -> Iterator[str]:
             f"# {foreign / size:.0%} of the bytes of the probed texts are not ASCII. In Chinese, gpt2 needs 1.6 to 2.4 "
             "times as many tokens as o200k_base"
         )
+
+
+def _other_form(title: str, inputs: Sequence[SuggestedInput]) -> Iterator[str]:
+    """Comments with other inputs that read the same files; none if these need lists of files."""
+    if not any(each.listed for each in inputs):
+        yield f"  # {title}:"
+        yield from (f"  # - {printable_line(flow(each.settings))}" for each in inputs[:MAX_SHOWN_UNUSED])
+        if len(inputs) > MAX_SHOWN_UNUSED:
+            yield f"  # and {len(inputs) - MAX_SHOWN_UNUSED:,} more"
+
+
+def _unread_code(survey: Survey) -> Iterator[str]:
+    """A comment on files of source code that no input reads."""
+    if survey.code:
+        pattern, files = next(iter(survey.code.items()))
+        total = counted(sum(survey.code.values()), "file")
+        yield f"  # {total} of source code not read, {files:,} of them {printable_line(pattern)}. Write a recipe of"
+        yield f"  # their own, without rules for prose: curate init {shlex.quote(printable_line(pattern))} -o code.yaml"
+
+
+def is_all_code(survey: Survey) -> bool:
+    """Return whether all inputs are source code."""
+    return bool(survey.inputs) and all(each.is_code or _is_code_file(each) for each in survey.inputs)
+
+
+def _is_code_file(suggested: SuggestedInput) -> bool:
+    return os.path.splitext(suggested.settings["path"])[1].lower() in CODE_SUFFIXES
+
+
+def _code_stages() -> list[dict[str, Any]]:
+    """Stages for source code. The bounds are those of StarCoder (Li et al. 2023, section 3.1), after Codex."""
+    rules = [
+        {"measure": "max_line_characters", "max": 1000},
+        {"ratio": ["line_characters", "lines"], "max": 100},
+        {"ratio": ["alphanumeric_characters", "characters"], "min": 0.25},
+    ]
+    return [{"kind": "filter", "rules": rules}, {"kind": "exact_dedup"}, {"kind": "fuzzy_dedup"}]
+
+
+def _comment(stage: Mapping[str, Any]) -> str:
+    is_code = stage["kind"] == "filter" and "set" not in stage["rules"][0]
+    return CODE_COMMENT if is_code else COMMENTS[stage["kind"]]
+
+
+def _wrapped(survey: Survey) -> Iterator[str]:
+    """A stage as a comment, where most texts of an input seem to have wrapped lines: no rule can detect them."""
+    inputs = [each for each in survey.inputs if each.is_wrapped]
+    if inputs:
+        wrapped, texts = sum(each.wrapped for each in inputs), sum(each.texts for each in inputs)
+        yield f"  # {wrapped:,} of {counted(texts, 'probed text')} may have wrapped lines. To join the"
+        yield "  # lines of each paragraph of all inputs, also those of lists, tables and poems, add this stage:"
+        yield f"  # - {flow(JOIN)}"
 
 
 def _html_stage(survey: Survey, stages: list[dict[str, Any]]) -> list[str]:
@@ -120,15 +184,20 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
     encoding = suggested.settings.get("encoding", "")
     if encoding and not encoding.startswith(("utf-16", "utf-32")):
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
+    probed = counted(suggested.texts, "probed text")
+    if suggested.is_code:
+        yield f"{suggested.code:,} of {probed} look like source code, of which rules for prose keep little"
+    if suggested.is_wrapped:
+        yield f"{suggested.wrapped:,} of {probed} may have wrapped lines"
     if suggested.tagged:
-        yield f"{suggested.tagged:,} of {counted(suggested.texts, 'probed text')} have tags of HTML"
+        yield f"{suggested.tagged:,} of {probed} have tags of HTML"
     found = _format_of(suggested)
     if found and found.hint:
         yield found.hint
 
 
 def _format_of(suggested: SuggestedInput) -> Format | None:
-    return FORMATS.get(suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]))
+    return FORMATS.get(suggested.settings.get("format") or suggested.format)
 
 
 def _lengths(suggested: SuggestedInput) -> str:
@@ -143,6 +212,22 @@ def _lengths(suggested: SuggestedInput) -> str:
     rest = [f"{name} ({size:,.0f} bytes)" for name, size in others.items() if name != column][:MAX_SHOWN]
     alternatives = f"; other columns: {', '.join(rest)}" if rest else ""
     return f"; {column} has {others[column]:,.0f} bytes on average{alternatives}"
+
+
+def left_out_lines(paths: Mapping[str, str], title: str) -> Iterator[str]:
+    """Yield a line for each reason why files are not read, or only in part: their number, bytes, names and the reason.
+
+    paths   path -> reason
+    """
+    groups: dict[str, list[str]] = {}
+    for path, reason in paths.items():
+        groups.setdefault(reason.replace(os.path.abspath(path), "it").replace(path, "it"), []).append(path)
+    for reason, group in groups.items():
+        size = sum(os.stat(path).st_size for path in group if os.path.isfile(path))
+        suffixes = list(dict.fromkeys(os.path.splitext(path)[1] for path in group if os.path.splitext(path)[1]))
+        kinds = f" {', '.join(suffixes[:MAX_SHOWN])}" if suffixes else ""
+        named = group[0] + (" and others" if len(group) > 1 else "")
+        yield f"{title}: {counted(len(group), 'file')}{kinds} ({shown_size(size)}), {named}: {reason}"
 
 
 def _listed(paths: Mapping[str, str], title: str) -> Iterator[str]:

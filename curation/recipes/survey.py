@@ -8,6 +8,7 @@ file; else a list names the files.
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,83 +16,33 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
-from charset_normalizer import from_bytes
 
 from curation.errors import InputError
-from curation.reading.formats import FORMATS, contents, format_of
-from curation.reading.formats.base import PROBED_BYTES, TEXT_COLUMNS, start_of
-from curation.reading.globs import HIDDEN, glob_paths
-from curation.reading.inputs import LIST_MARK, AnyInput, FilesInput
-from curation.reading.paths import find_files, has_input_file, has_no_suffix, is_run, split_suffix
-from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
-from curation.reading.streams import Chunk
+from curation.reading.globs import glob_paths
+from curation.reading.inputs import AUTO, LIST_MARK, AnyInput, FilesInput, default_name
+from curation.reading.left_out import LeftOut
+from curation.reading.paths import list_files, split_suffix
+from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
+from curation.recipes.file_facts import Facts, agreed, facts_of, suffix_of
+from curation.recipes.unread_files import (
+    bare_files,
+    code_among,
+    format_of,
+    is_glob,
+    known_matches,
+    only_code,
+    runs_below,
+    unknown_matches,
+)  # fmt: skip
 
-PROBED_FILES = 50  # per suffix
-WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
-# Of ids, the most frequent first. `id` is the default of an input.
-IDS = ("doc_id", "docid", "document_id", "uuid", "guid", "record_id", "page_id", "_id", "ID")
-LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
-UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
-MIN_TEXT_BYTES = 40
-TAGS = (
-    "a|abbr|article|aside|b|blockquote|body|br|code|div|em|figure|font|footer|form|h[1-6]|head|header|hr|html|i|iframe|img|"
-    "li|main|nav|ol|p|pre|script|section|small|span|strong|style|sub|sup|table|tbody|td|th|thead|title|tr|u|ul"
-)
-TAG = re.compile(rf"</?(?:{TAGS})(?:\s+[a-z-]+\s*=[^<>]*|\s*/)?>", re.IGNORECASE)
-ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,6});", re.IGNORECASE)
-MIN_TAGS = 2  # of a text with tags
+log = logging.getLogger(__name__)
+
+MAX_FOLDERS = 8  # that become inputs of their own
+MIN_SHARE = 0.1  # of the bytes of a folder, for a format that the folder is said to have
 UNKNOWN = "unknown format"
+HIDDEN_NAME = "its name or folder begins with _ or ."
 SAME = "other files of its suffix cannot be read"
-# Of scripts other than Latin, as charset-normalizer names them. Their letters are most bytes of a text; in French or
-# Polish a tenth is not ASCII, which it takes for any of them.
-OTHER_ENCODINGS = ["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256"]
-CHARSET_BYTES = 1 << 16
-WINDOWS = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, quotes and dashes in Windows-1252
-UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
-
-
-class Facts(NamedTuple):
-    """What a file needs to be read.
-
-    column    text column; "" for a format without columns
-    is_usual  whether a run finds the column by its name
-    reading   further settings: encoding, delimiter, quote, escape, header, separator
-    others    further columns with text -> mean bytes; `column` is among them
-    numbers   columns with numbers
-    texts     number of texts looked at
-    tagged    those with tags of HTML
-    entities  those with tags and entities of HTML
-    bytes     UTF-8 bytes of these texts
-    foreign   those of characters beyond ASCII
-    fault     what a run will not read of the file
-    ids       column of ids under another name than `id`; "" for none
-    """
-
-    column: str = ""
-    is_usual: bool = True
-    reading: tuple[tuple[str, Any], ...] = ()
-    others: tuple[tuple[str, float], ...] = ()
-    numbers: tuple[str, ...] = ()
-    texts: int = 0
-    tagged: int = 0
-    entities: int = 0
-    bytes: int = 0
-    foreign: int = 0
-    fault: str = ""
-    ids: str = ""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of an input."""
-        columns = {"text_column": self.column, "id_column": self.ids}
-        return {name: column for name, column in columns.items() if column} | dict(self.reading)
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the column was chosen for its length alone and has less text than a sentence."""
-        chosen = not self.is_usual and self.column in dict(self.others) and not LIKELY.search(self.column)
-        return chosen and dict(self.others)[self.column] < MIN_TEXT_BYTES
 
 
 class SuggestedInput(NamedTuple):
@@ -102,6 +53,7 @@ class SuggestedInput(NamedTuple):
     bytes     stored size of the files
     facts     of the files that were probed
     listed    files that a list names, one per line, since no glob matches them alone
+    format    of the files; "" if unknown
     """
 
     settings: dict[str, Any]
@@ -109,6 +61,7 @@ class SuggestedInput(NamedTuple):
     bytes: int = 0
     facts: tuple[Facts, ...] = ()
     listed: tuple[str, ...] = ()
+    format: str = ""
 
     @property
     def texts(self) -> int:
@@ -121,9 +74,29 @@ class SuggestedInput(NamedTuple):
         return sum(facts.tagged for facts in self.facts)
 
     @property
+    def code(self) -> int:
+        """Those that look like source code."""
+        return sum(facts.code for facts in self.facts)
+
+    @property
+    def wrapped(self) -> int:
+        """Those that seem to have wrapped lines."""
+        return sum(facts.wrapped for facts in self.facts)
+
+    @property
     def is_html(self) -> bool:
         """Whether half of its texts have tags."""
         return 0 < self.texts <= 2 * self.tagged
+
+    @property
+    def is_code(self) -> bool:
+        """Whether half of its texts are source code."""
+        return 0 < self.texts <= 2 * self.code
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether half of its texts have wrapped lines."""
+        return 0 < self.texts <= 2 * self.wrapped
 
 
 class Survey(NamedTuple):
@@ -131,11 +104,15 @@ class Survey(NamedTuple):
 
     unused   files that none of them reads: path -> reason
     faults   files of which a run reads a part, or nothing: path -> reason
+    others   other inputs that would read the same files, with a title
+    code     globs of files with source code that none of the inputs reads -> number of files
     """
 
     inputs: list[SuggestedInput]
     unused: dict[str, str]
     faults: Mapping[str, str] = MappingProxyType({})
+    others: Sequence[tuple[str, Sequence[SuggestedInput]]] = ()
+    code: Mapping[str, int] = MappingProxyType({})
 
 
 def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
@@ -143,58 +120,102 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
 
     recipe   path of the recipe: it is not listed as unused, and lists of files are named after it
 
-    Raises InputError for an input that does not exist or in which no text is found.
+    One warning counts the files that are found and not read, as `find_files` does. Raises InputError for an input that
+    does not exist or in which no text is found.
     """
-    inputs: list[SuggestedInput] = []
-    unused: dict[str, str] = {}
-    faults: dict[str, str] = {}
-    for entry in entries:
-        found = _surveyed(entry)
-        inputs += found.inputs
-        unused |= found.unused
-        faults |= found.faults
-    unused.pop(os.path.normpath(recipe), None)
-    return Survey([_with_list(suggested, recipe) for suggested in _with_unique_names(inputs)], unused, faults)
+    left_out = LeftOut()
+    found = [_surveyed(entry, left_out) for entry in entries]
+    left_out.unknown.pop(os.path.normpath(recipe), None)
+    if line := left_out.line():
+        log.warning("%s", line)
+    unused = {path: reason for each in found for path, reason in each.unused.items()}
+    unused |= {os.path.normpath(path): UNKNOWN for path in left_out.unknown}
+    unused |= {os.path.normpath(path): HIDDEN_NAME for path in left_out.hidden}
+    inputs = _with_unique_names([suggested for each in found for suggested in each.inputs])
+    return Survey(
+        [_with_list(suggested, recipe) for suggested in inputs],
+        unused,
+        {path: fault for each in found for path, fault in each.faults.items()},
+        [other for each in found for other in each.others],
+        code_among(left_out.unknown),
+    )
 
 
-def _surveyed(entry: AnyInput) -> Survey:
+def _surveyed(entry: AnyInput, left_out: LeftOut) -> Survey:
     if not isinstance(entry, FilesInput) or is_remote(entry.path):
         return Survey([SuggestedInput({"path": entry.path})], {})
     settings = {"path": entry.path}
     if not split_suffix(entry.path)[0] and os.path.isfile(os.path.expanduser(entry.path)):
-        settings["format"] = _format_of(entry.path)
-        entry = msgspec.structs.replace(entry, format=settings["format"])
-    bare = _bare_files(entry.path)
-    if bare:
-        settings["format"] = _format_of(bare[0])
-        entry = msgspec.structs.replace(entry, format=settings["format"])
-    unused = {path: reason for path, reason in _unknown_files(entry.path).items() if path not in bare}
-    is_whole = not (unused and _is_glob(entry.path))  # a glob reads all its matches, a folder known formats alone
-    files = find_files([entry] if is_whole else _known_matches(entry))
-    facts, failures = _facts_of(files)
-    facts = _agreed(facts)
+        settings["format"] = format_of(entry.path)
+    elif bare := bare_files(entry.path):
+        settings["format"] = format_of(bare[0])
+    elif entry.format == AUTO and (code := only_code(entry.path)):
+        return _surveyed_all([msgspec.structs.replace(entry, path=path, format="text") for path in code], left_out)
+    entry = msgspec.structs.replace(entry, format=settings.get("format", entry.format))
+    unknown = unknown_matches(entry.path) if entry.format == AUTO and is_glob(entry.path) else []
+    left_out.add_unknown(unknown)  # a glob reads all its matches, a folder known formats alone
+    files = list_files(known_matches(entry) if unknown else [entry], left_out)
+    facts, failures = facts_of(files, _firsts(entry.path, files))
+    facts = agreed(facts)
     faults = {_shown(path, entry.path): each.fault for path, each in facts.items() if each.fault}
     if files and not os.path.isfile(os.path.expanduser(entry.path)):  # files that nobody named may hold no documents
         failures |= {path: _no_text(path, entry) for path, entry in facts.items() if entry.is_doubtful}
         facts = {path: entry for path, entry in facts.items() if path not in failures}
     if failures and len(failures) == len(facts) + len(failures):
         raise next(iter(failures.values()))
-    unused |= {_shown(path, entry.path): str(error) for path, error in failures.items()}
-    known = {_suffix(path) for path in facts}
-    unused |= {_shown(file.path, entry.path): SAME for file in files if _suffix(file.path) not in known
-               and file.path not in failures}  # fmt: skip
-    groups = _grouped([file for file in files if _suffix(file.path) in known and file.path not in failures], facts)
-    if len(groups) == 1 and not failures and is_whole:
+    known = {suffix_of(path) for path in facts}
+    read = [file for file in files if suffix_of(file.path) in known and file.path not in failures]
+    unused = {_shown(path, entry.path): str(error) for path, error in failures.items()}
+    unused |= dict.fromkeys(runs_below(entry.path), "output of a run")
+    unused |= {
+        _shown(file.path, entry.path): _as_others(file, failures)
+        for file in files
+        if suffix_of(file.path) not in known and file.path not in failures
+    }
+    groups = _grouped(read, facts)
+    if len(groups) == 1 and not failures and not unknown:
         [group] = groups
-        return Survey([_suggested(settings | _common(group, facts), group, facts)], unused, faults)
-    inputs = []
+        inputs = [_suggested(settings | _common(group, facts), group, facts)]
+    else:
+        inputs = [_input_of(entry, settings, group, facts) for group in groups]
+    found = Survey(inputs, unused, faults)
+    return _by_folder(found, entry, settings, files, read, facts)
+
+
+def _surveyed_all(entries: Sequence[FilesInput], left_out: LeftOut) -> Survey:
+    """The survey of source code: an input for each suffix."""
+    found = [_surveyed(entry, left_out) for entry in entries]
+    inputs = [
+        each._replace(settings={"path": entry.path, "format": "text", "name": _code_name(entry.path)} | each.settings)
+        for entry, own in zip(entries, found, strict=True)
+        for each in own.inputs
+    ]
+    faults = {path: fault for each in found for path, fault in each.faults.items()}
+    return Survey(inputs, {path: reason for each in found for path, reason in each.unused.items()}, faults)
+
+
+def _code_name(path: str) -> str:
+    return default_name(f"{os.path.basename(os.path.abspath(path.split('*')[0])) or 'code'}-{path.rpartition('.')[2]}")
+
+
+def _as_others(file: SourceFile, failures: Mapping[str, InputError]) -> str:
+    """The reason of a file that was not looked at, since all others of its suffix cannot be read: theirs if all have
+    the same one."""
+    own = {
+        str(error).replace(path, "it") for path, error in failures.items() if suffix_of(path) == suffix_of(file.path)
+    }
+    return own.pop() if len(own) == 1 else SAME
+
+
+def _input_of(
+    entry: FilesInput, settings: Mapping[str, str], group: Sequence[SourceFile], facts: dict[str, Facts]
+) -> SuggestedInput:
+    """An input for the files of a group: their pattern, or a list of them."""
+    path = _pattern(entry.path, group)
     set_format = {name: value for name, value in settings.items() if name == "format"}
-    for group in groups:
-        path = _pattern(entry.path, group)
-        settings = set_format | {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
-        listed = tuple(_shown(file.path, entry.path) for file in group) if path == LIST_MARK else ()
-        inputs.append(_suggested(settings, group, facts)._replace(listed=listed))
-    return Survey(inputs, unused, faults)
+    own = set_format | {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
+    listed = tuple(_shown(file.path, entry.path) for file in group) if path == LIST_MARK else ()
+    return _suggested(own, group, facts)._replace(listed=listed)
 
 
 def _no_text(path: str, facts: Facts) -> InputError:
@@ -207,7 +228,76 @@ def _no_text(path: str, facts: Facts) -> InputError:
 
 def _suggested(settings: dict[str, str], files: Sequence[SourceFile], facts: dict[str, Facts]) -> SuggestedInput:
     own = tuple(facts[file.path] for file in files if file.path in facts)
-    return SuggestedInput(settings, len(files), sum(max(file.bytes, 0) for file in files), own)
+    size = sum(max(file.bytes, 0) for file in files)
+    return SuggestedInput(settings, len(files), size, own, format=files[0].format if files else "")
+
+
+# Folders as inputs
+
+
+def _tops(path: str, files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
+    """The files of a folder by the name of the folder in it that they are in or below; "" for those in the folder."""
+    root = os.path.join(os.path.abspath(os.path.expanduser(path)), "")
+    if not os.path.isdir(root):
+        return {}
+    tops: dict[str, list[SourceFile]] = {}
+    for file in files:
+        top, inside, _ = file.path.removeprefix(root).partition(os.sep)
+        tops.setdefault(top if inside else "", []).append(file)
+    return tops
+
+
+def _firsts(path: str, files: Sequence[SourceFile]) -> list[SourceFile]:
+    """The first file of each suffix in each folder, if there are few folders."""
+    tops = _tops(path, files)
+    if not 1 < len({*tops} - {""}) <= MAX_FOLDERS:
+        return []
+    return [file for members in tops.values() for file in {suffix_of(file.path): file for file in members}.values()]
+
+
+def _by_folder(
+    found: Survey, entry: FilesInput, settings: Mapping[str, str], files: Sequence[SourceFile],
+    read: Sequence[SourceFile], facts: dict[str, Facts],
+) -> Survey:  # fmt: skip
+    """The survey of a folder with several folders in it: inputs by folder where these differ, and the other form.
+
+    files   all files of the folder
+    read    those that an input reads
+    """
+    tops = _tops(entry.path, read)
+    folders = {*tops} - {""}
+    if len(folders) < 2:
+        return found
+    whole = {top: len(members) for top, members in _tops(entry.path, files).items()}
+    inputs = []
+    for top, members in tops.items():
+        own = msgspec.structs.replace(entry, path=os.path.join(entry.path, top)) if top else entry
+        groups = _grouped(members, facts)
+        for group in groups:
+            one = _input_of(own, settings, group, facts)
+            if top:
+                name = default_name(top) + f"-{group[0].format}" * (len(groups) > 1)
+                is_all = len(group) == whole[top]
+                own_path = own.path if is_all else one.settings["path"]
+                named = one.settings | {"path": own_path, "name": name}
+                ordered = {key: named[key] for key in dict.fromkeys(("path", "name", *named))}
+                one = one._replace(settings=ordered, listed=() if is_all else one.listed)
+            inputs.append(one)
+    if len(folders) <= MAX_FOLDERS and len({_content(tops[top], facts) for top in folders}) > 1:
+        return found._replace(inputs=inputs, others=[("As one input for each format", found.inputs)])
+    return found._replace(others=[("An input for each folder, ready for blends", inputs)])
+
+
+def _content(members: Sequence[SourceFile], facts: Mapping[str, Facts]) -> tuple[object, ...]:
+    """Formats and text columns of most of the files in a folder, and the kind of their texts."""
+    known = [file for file in members if file.path in facts]
+    sizes: dict[tuple[str, str], int] = {}
+    for file in known:
+        key = file.format, facts[file.path].column
+        sizes[key] = sizes.get(key, 0) + file.bytes
+    probed = _suggested({}, known, dict(facts))
+    most = frozenset(key for key, size in sizes.items() if size >= MIN_SHARE * sum(sizes.values()))
+    return most, probed.is_html, probed.is_code
 
 
 # Groups of files with equal settings, and patterns that match them
@@ -224,7 +314,7 @@ def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[
         for file in members:
             if file.path in facts:
                 kinds.setdefault(_needs(facts[file.path]), []).append(file)
-        frequent = max(kinds.values(), key=len)
+        frequent = max(kinds.values(), key=len) if kinds else kinds.setdefault((), [])
         frequent += [file for file in members if file.path not in facts]
         groups += [sorted(group, key=lambda file: file.path) for group in kinds.values()]
     return groups
@@ -238,7 +328,8 @@ def _needs(facts: Facts) -> tuple[object, ...]:
 def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, Any]:
     """The settings of an input in which its files agree. A run finds text columns that differ by their names."""
     known = [facts[file.path].settings for file in files if file.path in facts]
-    return {name: value for name, value in known[0].items() if all(other.get(name) == value for other in known)}
+    first = known[0].items() if known else ()
+    return {name: value for name, value in first if all(other.get(name) == value for other in known)}
 
 
 def _pattern(asked: str, group: Sequence[SourceFile]) -> str:
@@ -247,7 +338,7 @@ def _pattern(asked: str, group: Sequence[SourceFile]) -> str:
         return _shown(group[0].path, asked)
     folders = {os.path.dirname(file.path) for file in group}
     names = [os.path.basename(file.path) for file in group]
-    ending = _common_start(sorted({_suffix(name) for name in names}))
+    ending = _common_start(sorted({suffix_of(name) for name in names}))
     endings = f"*{ending}" if all(name.endswith(ending) for name in names) else f"*{ending}*"
     start = glob.escape(_common_start(names).removesuffix(ending))
     top = _top(asked, folders)
@@ -291,12 +382,6 @@ def _shown(path: str, asked: str) -> str:
     return f"./{relative}" if relative.startswith(("@", "~", "#", "hf:")) else relative  # these begin other inputs
 
 
-def _suffix(path: str) -> str:
-    """The suffix of a file with its compression, as it is written."""
-    stem, last = os.path.splitext(path)
-    return (os.path.splitext(stem)[1] if last.lower() in COMPRESSIONS else "") + last
-
-
 def _name_of(asked: str, path: str, group: Sequence[SourceFile]) -> dict[str, str]:
     """A name by folder and format for a glob or list; files have the names of `input_names`."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(os.path.abspath(asked.split("*")[0]))).strip("-")
@@ -322,239 +407,3 @@ def _with_unique_names(inputs: Sequence[SuggestedInput]) -> list[SuggestedInput]
             suggested = suggested._replace(settings=suggested.settings | {"name": numbered})
         unique.append(suggested)
     return unique
-
-
-# Files that are not read
-
-
-def _unknown_files(path: str) -> dict[str, str]:
-    """Files of a folder or glob whose name tells no format, and folders that are left out."""
-    path = os.path.expanduser(path)
-    if os.path.isdir(path) and not is_run(path):
-        return dict(_unknown_below(path))
-    if _is_glob(path):
-        return {os.path.normpath(match): UNKNOWN for match in _matches(path) if not split_suffix(match)[0]}
-    return {}
-
-
-def _bare_files(path: str) -> list[str]:
-    """The files without a suffix of a folder in which no name tells a format."""
-    folder = os.path.expanduser(path)
-    if not os.path.isdir(folder) or is_run(folder) or has_input_file(folder):
-        return []
-    return [name for name, reason in _unknown_below(folder) if reason == UNKNOWN and has_no_suffix(name)]
-
-
-def _is_glob(path: str) -> bool:
-    return glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))
-
-
-def _matches(pattern: str) -> list[str]:
-    return [match for match in glob_paths(os.path.expanduser(pattern)).shown if os.path.isfile(match)]
-
-
-def _known_matches(entry: FilesInput) -> list[FilesInput]:
-    """An input for each match of a glob whose format is known."""
-    known = [match for match in _matches(entry.path) if split_suffix(match)[0]]
-    if not known:
-        raise InputError(f"no file that matches {entry.path} has a known format; see docs/inputs.md for the suffixes")
-    return [msgspec.structs.replace(entry, path=match) for match in known]
-
-
-def _unknown_below(folder: str) -> Iterable[tuple[str, str]]:
-    for parent, folders, names in os.walk(folder):
-        for name in sorted(folders):
-            if is_run(os.path.join(parent, name)):
-                yield os.path.normpath(os.path.join(parent, name)), "output of a run"
-        folders[:] = sorted(
-            name for name in folders if not name.startswith(HIDDEN) and not is_run(os.path.join(parent, name))
-        )
-        for name in sorted(names):
-            if not name.startswith(HIDDEN) and not split_suffix(name)[0]:
-                yield os.path.normpath(os.path.join(parent, name)), UNKNOWN
-
-
-def _format_of(path: str) -> str:
-    """The format of a file without a known suffix, by its first bytes."""
-    with open(os.path.expanduser(path), "rb") as file:
-        head = file.read(PROBED_BYTES).lstrip()
-    return next((name for name, kind in FORMATS.items() if re.match(kind.start, head)), "text")
-
-
-# Facts of files
-
-
-def _facts_of(files: Sequence[SourceFile]) -> tuple[dict[str, Facts], dict[str, InputError]]:
-    """The facts of up to PROBED_FILES files per suffix, evenly spaced, and the errors of files without text."""
-    suffixes: dict[str, list[SourceFile]] = {}
-    for file in files:
-        suffixes.setdefault(_suffix(file.path), []).append(file)
-    facts: dict[str, Facts] = {}
-    failures: dict[str, InputError] = {}
-    for members in suffixes.values():
-        for file in members[:: max(1, -(-len(members) // PROBED_FILES))]:
-            try:
-                facts[file.path] = _facts(file)
-            except InputError as error:
-                failures[file.path] = contents.explain(file, format_of(file), error)
-    return facts, failures
-
-
-def _agreed(facts: Mapping[str, Facts]) -> dict[str, Facts]:
-    """The facts, in which files with the same columns have one text column: the likeliest by their mean lengths."""
-    alike: dict[frozenset[str], list[str]] = {}
-    for path, each in facts.items():
-        if len(each.others) > 1:
-            alike.setdefault(frozenset(dict(each.others)), []).append(path)
-    agreed = dict(facts)
-    for names, paths in alike.items():
-        lengths = {name: sum(dict(facts[path].others)[name] for path in paths) / len(paths) for name in names}
-        others = tuple(sorted(lengths.items(), key=lambda pair: (-pair[1], pair[0])))
-        usual = next((facts[path].column for path in paths if facts[path].is_usual), "")
-        column = likeliest(dict(others), usual)
-        for path in paths:
-            agreed[path] = facts[path]._replace(column=column, is_usual=column == usual, others=others)
-    return agreed
-
-
-def _facts(file: SourceFile) -> Facts:
-    kind, reading = format_of(file), _reading_of(file)
-    file = msgspec.structs.replace(file, **reading)
-    contents.check(file, kind)
-    start = start_of(file) if kind.is_compressible else Chunk(b"", "")
-    facts = _plain_facts(file, start.data, tuple(reading.items()))
-    fault = f"{start.damage}; a run reads what comes before" if start.damage else kind.doubt(file)
-    return facts._replace(fault=fault if start.data or file.bytes else "the file is empty")
-
-
-def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, Any], ...]) -> Facts:
-    kind = format_of(file)
-    if not kind.has_columns:
-        kind.probe(file)
-        texts = [start.decode(file.encoding, "replace")] if kind.name == "text" else []
-        return _with_markup(Facts("", False, form), texts)
-    columns = kind.sample_columns(file)
-    ids = "" if file.id_column in columns else _ids_of(columns, file)
-    if file.text_column:
-        column = kind.probe(file).text_column
-        return _with_markup(Facts(column, False, form, ids=ids), columns.get(column, ()))
-    file = msgspec.structs.replace(file, id_column=ids or file.id_column)
-    lengths = _mean_bytes(columns, file)
-    numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
-    others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
-    try:
-        found = kind.probe(file).text_column
-    except InputError as error:
-        if not others:
-            raise error from None
-        found = ""
-    usual = next((name for name in TEXT_COLUMNS if name in lengths), "")
-    column = likeliest(lengths, usual) or found
-    kind.probe(msgspec.structs.replace(file, text_column=column))  # a run must read what the recipe names
-    facts = Facts(column, column == found, form, others, numbers, ids=ids)
-    return _with_markup(facts, [*map(_decoded, columns.get(column, ()))])
-
-
-def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
-    """The first column with a name of ids whose values are strings or integers, and all differ; "" for none."""
-
-    def are_ids(values: Sequence[Any]) -> bool:
-        return all(type(value) in (str, int) for value in values) and len({*values}) == len(values) > 0
-
-    return next((name for name in IDS if name != file.text_column and are_ids(columns.get(name, ()))), "")
-
-
-def _with_markup(facts: Facts, values: Sequence[Any]) -> Facts:
-    """The facts with counts of the texts among some values."""
-    texts = [value for value in values if isinstance(value, str)]
-    tagged = [text for text in texts if len(TAG.findall(text)) >= MIN_TAGS]
-    entities = sum(bool(ENTITY.search(text)) for text in tagged)
-    size = sum(len(text.encode("utf-8", "replace")) for text in texts)
-    foreign = size - sum(len(text.encode("ascii", "ignore")) for text in texts)
-    return facts._replace(texts=len(texts), tagged=len(tagged), entities=entities, bytes=size, foreign=foreign)
-
-
-def _reading_of(file: SourceFile) -> dict[str, Any]:
-    """The encoding and the dialect of a file that nobody has set, where they are not the usual ones."""
-    kind = format_of(file)
-    reading: dict[str, Any] = {}
-    is_guessed = "encoding" in kind.options and not kind.tells_encoding and file.encoding == "utf-8"
-    if is_guessed and (encoding := encoding_of(file)):
-        reading["encoding"] = encoding
-    return reading | kind.detect(msgspec.structs.replace(file, **reading))
-
-
-def likeliest(lengths: dict[str, float], usual: str = "") -> str:
-    """Return the column that most likely holds the text of documents.
-
-    lengths   column -> mean bytes, of columns with text
-    usual     the column that a run would take by its name; it wins unless its name is weak and another column is ten
-              times as long
-
-    Otherwise the longest column with a likely name wins, if it has a fifth of the length of the longest one.
-    """
-    plain = {name: size for name, size in lengths.items() if not UNLIKELY.search(name)} or lengths
-    longest = max(plain, key=lambda name: plain[name], default=usual)
-    if usual and (usual not in WEAK_COLUMNS or plain.get(longest, 0) < 10 * lengths.get(usual, 0)):
-        return usual
-    likely = [name for name in plain if LIKELY.search(name) and 5 * plain[name] >= plain[longest]]
-    return max(likely, key=lambda name: plain[name], default=longest)
-
-
-def encoding_of(file: SourceFile) -> str:
-    """Return the likely encoding of a text file that is not UTF-8: utf-16, utf-32, cp1252, latin-1 or one of
-    OTHER_ENCODINGS; "" for UTF-8.
-
-    The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
-    """
-    head = start_of(file).data
-    if (encoding := encoding_by_mark(head)) != "utf-8":
-        return encoding
-    for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):  # without a mark: every second byte of ASCII is 0
-        if 2 * head[first::2].count(0) > len(head[first::2]):
-            return name
-    text = head.decode(errors="replace")
-    wrong, several = text.count("\ufffd"), sum(character > "\x7f" for character in text)
-    if 2 * wrong <= several or (wrong == 1 and text.endswith("\ufffd")):  # UTF-8 with faults, or cut off by the limit
-        return ""
-    start = head[:CHARSET_BYTES]
-    start = start[: start.rfind(b"\n") + 1] or start  # a character that is cut off would rule its encoding out
-    foreign = 3 * sum(byte > 0x7F for byte in start) >= len(start)
-    if foreign and (found := from_bytes(start, cp_isolation=OTHER_ENCODINGS).best()):
-        return found.encoding
-    return "cp1252" if WINDOWS.search(head) and not UNDEFINED.search(head) else "latin-1"
-
-
-def _has_numbers(values: Sequence[Any]) -> bool:
-    """Whether a column has numbers, and nothing else but nulls."""
-    present = [value for value in values if value is not None]
-    return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
-
-
-def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[str, float]:
-    """The mean UTF-8 bytes of each column with text in most records; of all columns with text if there is none.
-
-    Columns of bytes that are UTF-8 count only where no column of strings has texts of MIN_TEXT_BYTES.
-    """
-    rows = max(map(len, columns.values()), default=0)
-    named = {name: values for name, values in columns.items() if name != file.id_column}
-    texts = {
-        name: [value for value in values if isinstance(value, str) and value.strip()] for name, values in named.items()
-    }
-    filled = {name: written for name, written in texts.items() if 2 * len(written) > rows} or texts
-    lengths = {
-        name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)
-        for name, written in filled.items()
-        if written
-    }
-    raw = {name: values for name, values in named.items() if any(isinstance(value, bytes) for value in values)}
-    if raw and max(lengths.values(), default=0) < MIN_TEXT_BYTES:
-        lengths |= _mean_bytes({name: [*map(_decoded, values)] for name, values in raw.items()}, file)
-    return lengths
-
-
-def _decoded(value: object) -> object:
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return None

@@ -227,7 +227,7 @@ def test_a_format_reads_the_files_of_a_folder_without_a_suffix(
         Path(name).write_bytes(content)
     found = find_files([Input(path="wiki", format="jsonl")])
     assert {file.path for file in found} == {str(tmp_path / name) for name in bare}
-    assert "9 files in wiki not read" in caplog.text
+    assert "9 files (9 bytes) in wiki not read" in caplog.text
     with pytest.raises(
         InputError, match=r"holds no input file.* To read files without a suffix, set format: to one of"
     ):

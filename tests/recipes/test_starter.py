@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curate init`: what it writes is the default recipe, explained, and runs as it is on files of any format."""
 
+import bz2
 import gzip
 import json
+import lzma
 import re
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,15 @@ import yaml
 from curation.cli import main
 from curation.errors import InputError
 from curation.library.frames import apply
+from curation.reading.archive_ends import fault_at_end
 from curation.reading.formats import base
 from curation.reading.inputs import Input
+from curation.reading.paths import find_files
+from curation.reading.source_files import SourceFile
+from curation.recipes.file_facts import likeliest
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.recipes.starter import COMMENTS, EXAMPLE, starting_recipe
-from curation.recipes.survey import Survey, likeliest, survey
+from curation.recipes.survey import Survey, survey
 from curation.stages import Rewrite
 from tests.runs import made_texts, records_of, report_of
 
@@ -187,7 +193,8 @@ def test_a_mixed_folder_has_an_input_per_format_and_its_recipe_runs(capsys: pyte
         "data/deep/c.warc.wet.gz": {"columns": ["url"]},
     }
     assert "encoding: latin-1 is a guess" in text and "#   data/notes.pdf: unknown format" in text
-    assert "#   data/meta.jsonl: " in text and "not read: data/notes.pdf, data/meta.jsonl" in told
+    assert "#   data/meta.jsonl: " in text and "not read: 1 file .jsonl (9 bytes), data/meta.jsonl: it has none" in told
+    assert "#   data/_hidden.jsonl: its name or folder begins with _ or ." in text
     assert main(["plan", "recipe.yaml"]) == 0
     settings = ["--set", "stages=[]", "--set", "output.formats=[]"]
     assert main(["run", "recipe.yaml", "-o", "out", *settings]) == 0
@@ -317,7 +324,7 @@ def test_files_with_the_same_columns_have_one_text_column():
 
 
 DAMAGED: dict[str, tuple[bytes, str, str]] = {  # name -> content, what a run reads of it, reason
-    "cut.jsonl.gz": (gzip.compress(GOOD.encode() * 4000)[:-40], "part", "damaged or cut off: it ends inside"),
+    "cut.jsonl.gz": (gzip.compress(GOOD.encode() * 20_000, 1)[:-40], "part", "damaged or cut off: it ends inside"),
     "head.jsonl.gz": (
         gzip.compress(GOOD.encode())[:12],
         "nothing",
@@ -347,7 +354,15 @@ def test_broken_files_are_named_and_spoil_no_group(capsys: pytest.CaptureFixture
         assert reason in (surveyed.faults if read == "part" else surveyed.unused)[f"data/{name}"]
     assert len(surveyed.faults) + len(surveyed.unused) == len(DAMAGED)
     assert [found.files for found in surveyed.inputs] == [6, 1, 1]
-    assert main(["init", "data"]) == 0 and "read in part: data/bad.jsonl, data/" in capsys.readouterr().out
+    assert main(["init", "data"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert any(
+        line.startswith("not read: 1 file .gz (12 bytes), data/head.jsonl.gz: nothing in it can") for line in told
+    )
+    assert told[5:7] == [
+        "and for 3 more reasons, which the recipe has",
+        "recipe.yaml: 3 inputs, the stages of the default recipe",
+    ]
     assert "# Read in part: 3 paths" in Path("recipe.yaml").read_text()
     assert main(["run", "recipe.yaml", "-o", "out", "--set", "stages=[]", "--set", "output.formats=[]"]) == 0
     report = report_of(Path("out"))["documents"]
@@ -357,6 +372,87 @@ def test_broken_files_are_named_and_spoil_no_group(capsys: pytest.CaptureFixture
     Path("recipe.yaml").unlink()
     Path("recipe.data-jsonl.list").write_text("mine\n")
     assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list exists already" in capsys.readouterr().err
+
+
+def test_an_archive_that_lacks_its_end_is_noticed():
+    compressors = {"gzip": gzip.compress, "zstd": pa.Codec("zstd").compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    for compression, compress in compressors.items():
+        data = bytes(compress(GOOD.encode() * 40))
+        for content, fault in ((data, ""), (data * 2 + bytes(8), ""), (data[:-3], "cut off: it ends inside the")):
+            content = content.rstrip(b"\0") if compression == "zstd" else content  # its frames have no padding
+            Path("a").write_bytes(content)
+            file = SourceFile(path="a", source="a", format="jsonl", compression=compression, bytes=len(content),
+                              modified_ns=0)  # fmt: skip
+            expected = fault.replace("cut off: it ends inside the", "cut off: ") if compression == "zstd" else fault
+            assert expected in fault_at_end(file, 999) and bool(fault) == bool(fault_at_end(file, 999))
+            assert bool(fault_at_end(file, 9)) == bool(fault and compression in ("bzip2", "xz"))
+
+
+LINES = "The whale is a large mammal that lives in the sea and sings songs to its\nkind, every day of the year.\n" * 5
+LINES = LINES.replace("year.", "year, in winter and in summer, as long as it lives.")
+CODE = "import os\n\ndef size(path):\n    if path:\n        return os.stat(path).st_size\n"
+TREES: dict[str, tuple[dict[str, str], list[dict[str, Any]], list[str]]] = {  # files -> inputs, comments
+    "folders of other formats": (
+        {"d/a/x.jsonl": GOOD, "d/b/x.txt": STORY, "d/c 1/x.jsonl": GOOD, "d/c 1/y.txt": STORY,
+         "d/z.csv": f"text\n{STORY}\n"},
+        [{"path": "d/z.csv", "text_column": "text"}, {"path": "d/a", "name": "a", "text_column": "text"},
+         {"path": "d/b", "name": "b"}, {"path": "d/c 1/x.jsonl", "name": "c-1-jsonl", "text_column": "text"},
+         {"path": "d/c 1/y.txt", "name": "c-1-text"}],
+        ["As one input for each format:", "- {path: d/**/*.jsonl, name: d-jsonl, text_column: text}"],
+    ),
+    "folders of other columns": (
+        {"d/1/x.jsonl": GOOD, "d/2/x.jsonl": GOOD.replace("text", "body"), "d/2/x.bin": "x"},
+        [{"path": "d/1", "name": "input-1", "text_column": "text"},
+         {"path": "d/2", "name": "input-2", "text_column": "body"}],
+        ["As one input for each format:", "- {path: d}"],
+    ),
+    "folders of prose and code": (
+        {"d/a/x.txt": STORY, "d/b/x.txt": CODE},
+        [{"path": "d/a", "name": "a"}, {"path": "d/b", "name": "b"}],
+        ["1 of 1 probed text look like source code"],
+    ),
+    "folders that are alike": (
+        {f"d/{name}/x.jsonl": GOOD for name in "ab"},
+        [{"path": "d", "text_column": "text"}],
+        ["An input for each folder, ready for blends:", "- {path: d/b, name: b, text_column: text}"],
+    ),
+    "nine folders": (
+        {f"d/{n}{n}x/x.{'txt' if n else 'jsonl'}": GOOD for n in range(9)},
+        [{"path": "d/00x/x.jsonl", "text_column": "text"}, {"path": "d/**/*.txt", "name": "d-text"}],
+        ["An input for each folder, ready for blends:", "- {path: d/88x, name: 88x}"],
+    ),
+    "wrapped lines": (
+        {"d/x.txt": LINES, "d/y.txt": STORY},
+        [{"path": "d"}],
+        ["1 of 2 probed texts may have wrapped lines. To join the", "- {kind: rewrite, name: join_lines, "],
+    ),
+    "source code": (
+        {"d/x.py": CODE, "d/e/y.py": CODE * 2, "d/z.C": CODE * 3, "d/.git/x.json": "{}"},
+        [{"path": "d/**/*.py", "format": "text", "name": "d-py"},
+         {"path": "d/**/*.C", "format": "text", "name": "d-C"}],
+        ["source code: lines of at most 1,000 characters"],
+    ),
+    "source code with prose": (
+        {"d/x.py": CODE, "d/README.md": STORY},
+        [{"path": "d"}],
+        ["1 file of source code not read, 1 of them d/**/*.py", "prose: curate init 'd/**/*.py' -o code.yaml"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_folders_that_differ_are_inputs_and_kinds_of_text_are_named(case: str):
+    files, inputs, comments = TREES[case]
+    for name, content in files.items():
+        write(Path(name), content)
+    text = starting_recipe(survey([Input(path="d")]), "recipe.yaml")
+    recipe = convert_recipe(yaml.safe_load(text))
+    assert yaml.safe_load(text)["input"] == inputs
+    assert all(comment in text for comment in comments), text
+    assert len(find_files(recipe.input)) == sum(not name.endswith((".bin", ".git/x.json")) for name in files) - (
+        case == "source code with prose"
+    )
+    assert (recipe.stages == load_recipe("default").stages) == (case != "source code")
 
 
 PAGE = "<div><h2>Head</h2><p class='x'>One &amp; two.</p><p>a &lt; b</p><ul><li>x<li>y</ul><script>f()</script></div>"

@@ -111,8 +111,8 @@ def test_an_estimate_measures_the_largest_inputs(tmp_path: Path, monkeypatch: py
     whole = survey.survey_inputs(recipe, files, load_engine("cpu"), None)
     monkeypatch.setattr(survey, "MOST_KINDS", 6)
     calls: list[int] = []
-    real = survey._measure
-    monkeypatch.setattr(survey, "_measure", lambda *given: calls.append(1) or real(*given))
+    real = survey.measure
+    monkeypatch.setattr(survey, "measure", lambda *given: calls.append(1) or real(*given))
     found = survey.survey_inputs(recipe, files, load_engine("cpu"), None)
     assert len(calls) == 7  # the first one loads the kernels
     assert found.documents == whole.documents and 0.6 < found.kept_bytes / whole.kept_bytes < 1.6

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks of a sample, and what the stages and outputs of a recipe make of one."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from curation.arrays import as_large_strings, cut_tables
+from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.packing.tokenization import Tokenizer
+from curation.parquet import write_table
+from curation.planning.lost_groups import (
+    SampledDocument,
+    starts_of,
+)
+from curation.planning.segments import Segment
+from curation.planning.survey_numbers import FileKind, StageSurvey, Survey, add_survey, empty_survey
+from curation.reading.excerpts import MAX_DOCUMENT_BYTES
+from curation.recipes.recipe import Recipe
+from curation.rules.groups import groups_in
+from curation.run_folder.documents import document_options, document_schema, in_schema
+from curation.run_folder.partitions import with_ids
+from curation.stages import CorpusStage, RowStage, Stage
+from curation.stages.base import added_columns
+from curation.stages.checks import stage_errors
+from curation.stages.invoke import apply_stage, compute_keys
+from curation.stages.outcome import Outcome
+from curation.stages.rows.language import Language
+from curation.stages.text_sizes import TextsGrowError, bounded_texts
+
+TOKENIZED_BYTES = 256 << 10  # of a chunk
+
+
+class Chunk(NamedTuple):
+    """Documents of one kind of file, and the share of the kind's stored bytes that they take up."""
+
+    kind: FileKind
+    table: pa.Table
+    columns: list[str]
+    share: float
+
+
+class Chain(NamedTuple):
+    """What is done with a chunk. `stages` are prepared."""
+
+    recipe: Recipe
+    engine: Engine
+    tokenizer: Tokenizer | None
+    stages: Sequence[Stage]
+    segments: list[Segment]
+    shares: dict[str, float]  # of the documents of each input that its limits leave
+
+
+def text_bytes_of(table: pa.Table) -> int:
+    """Return the bytes of the texts of a table."""
+    return int(pa.compute.sum(pa.compute.binary_length(table.column(TEXT))).as_py() or 0)
+
+
+def measure(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
+    """Return the numbers of a chunk after the stages, not scaled. Its texts are bounded."""
+    try:
+        with bounded_texts(MAX_DOCUMENT_BYTES):
+            return _pass_through(chain, chunk, like)
+    except TextsGrowError as error:
+        measured, step = empty_survey(like), -(-len(chunk.table) // error.parts)
+        for first in range(0, len(chunk.table), step):
+            part = measure(chain, chunk._replace(table=chunk.table.slice(first, step)), like)
+            add_survey(measured, part, 1, 1)
+            measured.id_bytes = part.id_bytes
+        return measured
+
+
+def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
+    recipe, engine, measured = chain.recipe, chain.engine, empty_survey(like)
+    measured.documents, measured.text_bytes = len(chunk.table), text_bytes_of(chunk.table)
+    frame = engine.from_arrow(chunk.table)
+    lost: dict[int, tuple[str, str]] = {}  # row of the chunk -> stage and reason
+    unlabelled: dict[int, np.ndarray] = {}  # stage `language` -> rows of the chunk without a label
+    rows = np.arange(len(chunk.table))  # of the frame
+    for segment in chain.segments:
+        for number in segment.row_stages:
+            stage, before = cast(RowStage, chain.stages[number]), frame
+            frame, outcome = _apply_row_stage(engine, before, stage, measured.stages[number])
+            if isinstance(stage, Language):
+                is_null = outcome.columns[stage.column].is_null()
+                unlabelled = {number: rows[is_null.to_numpy(zero_copy_only=False)]}
+            if (verdict := outcome.verdict) is not None:
+                gone = np.flatnonzero(~verdict.kept)
+                measured.removed_bytes += int(engine.byte_lengths(before[TEXT])[gone].sum())
+                for place in gone.tolist():
+                    lost[int(rows[place])] = like.stages[number].name, verdict.reasons[verdict.reason[place]]
+                rows = rows[verdict.kept]
+        added = added_columns(recipe.stages[: segment.last])
+        size = engine.to_arrow(frame[[ROW, ID, TEXT, *chunk.columns, *added]]).nbytes + 8 * len(frame)
+        for number in segment.corpus_stages:
+            started = time.perf_counter()
+            comparing = cast(CorpusStage, chain.stages[number])
+            keys = compute_keys(comparing, engine, frame)
+            with stage_errors(comparing):
+                measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
+            size += sum(key.nbytes for key in keys.values())
+            measured.stages[number].seconds = time.perf_counter() - started
+            ones = {name: np.ones(len(frame), np.int64) for name in comparing.writes()}  # a sample has no groups
+            frame = engine.with_columns(frame, ones) if ones else frame
+        measured.segments[segment.number] = size
+    for number, without in unlabelled.items():
+        causes = Counter(lost[row] for row in without.tolist() if row in lost)
+        measured.stages[number].unlabelled, measured.stages[number].lost = len(without), dict(causes)
+    for number, entry in enumerate(measured.stages):
+        measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds
+    _measure_outputs(chain, chunk, engine.to_arrow(frame), measured)
+    measured.documents_seen = [
+        SampledDocument(chunk.kind.input, text, dict(zip(chunk.columns, values, strict=True)), lost.get(row), 1)
+        for row, (text, values) in enumerate(zip(*starts_of(chunk.table, chunk.columns), strict=True))
+    ]
+    return measured
+
+
+def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, Outcome]:
+    """The frame after the stage, and its outcome."""
+    survey.documents_in = len(frame)
+    started = time.perf_counter()
+    frame, outcome = apply_stage(engine, frame, stage)
+    survey.seconds = time.perf_counter() - started
+    survey.documents_out = len(frame)
+    survey.edited = 0 if outcome.edited is None else int(outcome.edited.sum())
+    survey.reasons = {} if outcome.verdict is None else {k: float(n) for k, n in outcome.verdict.counts().items() if n}
+    if outcome.verdict is not None:
+        for groups, numbers in zip(groups_in(stage.rules_by_group()), outcome.groups, strict=True):
+            counts, gone = np.bincount(numbers), np.bincount(numbers, ~outcome.verdict.kept)
+            for number in np.flatnonzero(counts).tolist():
+                survey.by_group[groups.column, groups.name(number)] = float(counts[number]), float(gone[number])
+    return frame, outcome
+
+
+def _measure_outputs(chain: Chain, chunk: Chunk, kept: pa.Table, measured: Survey) -> None:
+    """Write the kept documents to memory and tokenise some of them."""
+    measured.kept_documents, measured.kept_bytes = len(kept), text_bytes_of(kept)
+    documents = with_ids(kept, chunk.kind.input, 0)
+    length = pa.compute.sum(pa.compute.binary_length(documents.column(ID))).as_py() or 0
+    measured.id_bytes = length / len(kept) if len(kept) else 8.0
+    added = added_columns(chain.recipe.stages)
+    schema = document_schema([], chain.recipe.stages, splits=bool(chain.recipe.output.splits))
+    carried = [pa.field(name, pa.large_string()) for name in chunk.columns if name not in added]
+    schema = pa.schema([*schema, *carried])
+    sink, started = pa.BufferOutputStream(), time.perf_counter()
+    write_table(sink, in_schema(documents, schema), document_options(schema))
+    measured.documents_bytes = sink.tell()
+    measured.seconds["write"] = time.perf_counter() - started if chain.recipe.output.documents else 0.0
+    if chain.tokenizer and len(kept):
+        first = next(part for _, part in cut_tables(iter([kept]), len(kept), TOKENIZED_BYTES))
+        started = time.perf_counter()
+        chunks = list(map(as_large_strings, _chunked(first.column(TEXT))))
+        packed = list(map(chain.tokenizer.pack, chunks))
+        tokens = sum(len(part.ids) for part in packed)
+        scale = measured.kept_bytes / max(text_bytes_of(first), 1)
+        measured.tokens = tokens * scale
+        measured.seconds["tokenize"] = (time.perf_counter() - started) * scale
+        for texts, part in zip(chunks, packed, strict=True):
+            measured.losses.add_documents(chain.tokenizer, texts, part.ids, part.lengths, range(len(texts)))
+
+
+def _chunked(column: pa.ChunkedArray) -> list[Any]:
+    return [chunk for chunk in column.chunks if len(chunk)]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of a file by its first records: the text column, the encoding and the dialect, and what its texts look like."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import msgspec
+from charset_normalizer import from_bytes
+
+from curation.errors import InputError
+from curation.reading.archive_ends import fault_at_end
+from curation.reading.formats import contents, format_of
+from curation.reading.formats.base import TEXT_COLUMNS, start_of
+from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
+from curation.reading.streams import Chunk
+from curation.recipes.text_kinds import ENTITY, LOOKED_AT, has_tags, is_code, is_wrapped
+
+PROBED_FILES = 50  # per suffix
+WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
+# Of ids, the most frequent first. `id` is the default of an input.
+IDS = ("doc_id", "docid", "document_id", "uuid", "guid", "record_id", "page_id", "_id", "ID")
+LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
+UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
+MIN_TEXT_BYTES = 40
+MAX_ENDS_BYTES = 1 << 26  # of compressed files that are read to their end, all together
+# Of scripts other than Latin, as charset-normalizer names them. Their letters are most bytes of a text; in French or
+# Polish a tenth is not ASCII, which it takes for any of them.
+OTHER_ENCODINGS = ["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256"]
+CHARSET_BYTES = 1 << 16
+WINDOWS = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, quotes and dashes in Windows-1252
+UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
+
+
+class Facts(NamedTuple):
+    """What a file needs to be read.
+
+    column    text column; "" for a format without columns
+    is_usual  whether a run finds the column by its name
+    reading   further settings: encoding, delimiter, quote, escape, header, separator
+    others    further columns with text -> mean bytes; `column` is among them
+    numbers   columns with numbers
+    texts     number of texts looked at
+    tagged    those with tags of HTML
+    code      those of source code
+    wrapped   those with wrapped lines, of the others
+    entities  those with tags and entities of HTML
+    bytes     UTF-8 bytes of these texts
+    foreign   those of characters beyond ASCII
+    fault     what a run will not read of the file
+    ids       column of ids under another name than `id`; "" for none
+    """
+
+    column: str = ""
+    is_usual: bool = True
+    reading: tuple[tuple[str, Any], ...] = ()
+    others: tuple[tuple[str, float], ...] = ()
+    numbers: tuple[str, ...] = ()
+    texts: int = 0
+    tagged: int = 0
+    code: int = 0
+    wrapped: int = 0
+    entities: int = 0
+    bytes: int = 0
+    foreign: int = 0
+    fault: str = ""
+    ids: str = ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of an input."""
+        columns = {"text_column": self.column, "id_column": self.ids}
+        return {name: column for name, column in columns.items() if column} | dict(self.reading)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the column was chosen for its length alone and has less text than a sentence."""
+        chosen = not self.is_usual and self.column in dict(self.others) and not LIKELY.search(self.column)
+        return chosen and dict(self.others)[self.column] < MIN_TEXT_BYTES
+
+
+def suffix_of(path: str) -> str:
+    """Return the suffix of a file with its compression, as it is written."""
+    stem, last = os.path.splitext(path)
+    return (os.path.splitext(stem)[1] if last.lower() in COMPRESSIONS else "") + last
+
+
+def facts_of(
+    files: Sequence[SourceFile], also: Sequence[SourceFile] = ()
+) -> tuple[dict[str, Facts], dict[str, InputError]]:
+    """The facts of up to PROBED_FILES files per suffix, evenly spaced, and the errors of files without text.
+
+    also   further files of which the facts are wanted
+    """
+    suffixes: dict[str, list[SourceFile]] = {}
+    for file in files:
+        suffixes.setdefault(suffix_of(file.path), []).append(file)
+    spaced = (members[:: max(1, -(-len(members) // PROBED_FILES))] for members in suffixes.values())
+    facts: dict[str, Facts] = {}
+    failures: dict[str, InputError] = {}
+    unread = MAX_ENDS_BYTES
+    for file in {file.path: file for file in chain(*spaced, also)}.values():
+        try:
+            facts[file.path] = own = _facts(file)
+            if file.compression and not own.fault and (damage := fault_at_end(file, unread)):
+                facts[file.path] = own._replace(fault=f"{damage}; a run reads what comes before")
+            unread -= file.bytes if file.compression else 0
+        except InputError as error:
+            failures[file.path] = contents.explain(file, format_of(file), error)
+    return facts, failures
+
+
+def agreed(facts: Mapping[str, Facts]) -> dict[str, Facts]:
+    """The facts, in which files with the same columns have one text column: the likeliest by their mean lengths."""
+    alike: dict[frozenset[str], list[str]] = {}
+    for path, each in facts.items():
+        if len(each.others) > 1:
+            alike.setdefault(frozenset(dict(each.others)), []).append(path)
+    result = dict(facts)
+    for names, paths in alike.items():
+        lengths = {name: sum(dict(facts[path].others)[name] for path in paths) / len(paths) for name in names}
+        others = tuple(sorted(lengths.items(), key=lambda pair: (-pair[1], pair[0])))
+        usual = next((facts[path].column for path in paths if facts[path].is_usual), "")
+        column = likeliest(dict(others), usual)
+        for path in paths:
+            result[path] = facts[path]._replace(column=column, is_usual=column == usual, others=others)
+    return result
+
+
+def _facts(file: SourceFile) -> Facts:
+    kind, reading = format_of(file), _reading_of(file)
+    file = msgspec.structs.replace(file, **reading)
+    contents.check(file, kind)
+    start = start_of(file) if kind.is_compressible else Chunk(b"", "")
+    facts = _plain_facts(file, start.data, tuple(reading.items()))
+    fault = f"{start.damage}; a run reads what comes before" if start.damage else kind.doubt(file)
+    return facts._replace(fault=fault if start.data or file.bytes else "the file is empty")
+
+
+def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, Any], ...]) -> Facts:
+    kind = format_of(file)
+    if not kind.has_columns:
+        kind.probe(file)
+        texts = [start.decode(file.encoding, "replace")] if kind.name == "text" else []
+        return _with_kinds(Facts("", False, form), texts)
+    columns = kind.sample_columns(file)
+    ids = "" if file.id_column in columns else _ids_of(columns, file)
+    if file.text_column:
+        column = kind.probe(file).text_column
+        return _with_kinds(Facts(column, False, form, ids=ids), columns.get(column, ()))
+    file = msgspec.structs.replace(file, id_column=ids or file.id_column)
+    lengths = _mean_bytes(columns, file)
+    numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
+    others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
+    try:
+        found = kind.probe(file).text_column
+    except InputError as error:
+        if not others:
+            raise error from None
+        found = ""
+    usual = next((name for name in TEXT_COLUMNS if name in lengths), "")
+    column = likeliest(lengths, usual) or found
+    kind.probe(msgspec.structs.replace(file, text_column=column))  # a run must read what the recipe names
+    facts = Facts(column, column == found, form, others, numbers, ids=ids)
+    return _with_kinds(facts, [*map(_decoded, columns.get(column, ()))])
+
+
+def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
+    """The first column with a name of ids whose values are strings or integers, and all differ; "" for none."""
+
+    def are_ids(values: Sequence[Any]) -> bool:
+        return all(type(value) in (str, int) for value in values) and len({*values}) == len(values) > 0
+
+    return next((name for name in IDS if name != file.text_column and are_ids(columns.get(name, ()))), "")
+
+
+def _with_kinds(facts: Facts, values: Sequence[Any]) -> Facts:
+    """The facts with counts of the texts among some values."""
+    texts = [value for value in values if isinstance(value, str)]
+    tagged = [*filter(has_tags, texts)]
+    others = [text for text in texts if not has_tags(text)]
+    wrapped = sum(is_wrapped(text[:LOOKED_AT]) and not is_code(text) for text in others)
+    entities = sum(bool(ENTITY.search(text)) for text in tagged)
+    size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    foreign = size - sum(len(text.encode("ascii", "ignore")) for text in texts)
+    return facts._replace(
+        texts=len(texts), tagged=len(tagged), code=sum(map(is_code, others)), wrapped=wrapped, entities=entities,
+        bytes=size, foreign=foreign,
+    )  # fmt: skip
+
+
+def _reading_of(file: SourceFile) -> dict[str, Any]:
+    """The encoding and the dialect of a file that nobody has set, where they are not the usual ones."""
+    kind = format_of(file)
+    reading: dict[str, Any] = {}
+    is_guessed = "encoding" in kind.options and not kind.tells_encoding and file.encoding == "utf-8"
+    if is_guessed and (encoding := encoding_of(file)):
+        reading["encoding"] = encoding
+    return reading | kind.detect(msgspec.structs.replace(file, **reading))
+
+
+def likeliest(lengths: dict[str, float], usual: str = "") -> str:
+    """Return the column that most likely holds the text of documents.
+
+    lengths   column -> mean bytes, of columns with text
+    usual     the column that a run would take by its name; it wins unless its name is weak and another column is ten
+              times as long
+
+    Otherwise the longest column with a likely name wins, if it has a fifth of the length of the longest one.
+    """
+    plain = {name: size for name, size in lengths.items() if not UNLIKELY.search(name)} or lengths
+    longest = max(plain, key=lambda name: plain[name], default=usual)
+    if usual and (usual not in WEAK_COLUMNS or plain.get(longest, 0) < 10 * lengths.get(usual, 0)):
+        return usual
+    likely = [name for name in plain if LIKELY.search(name) and 5 * plain[name] >= plain[longest]]
+    return max(likely, key=lambda name: plain[name], default=longest)
+
+
+def encoding_of(file: SourceFile) -> str:
+    """Return the likely encoding of a text file that is not UTF-8: utf-16, utf-32, cp1252, latin-1 or one of
+    OTHER_ENCODINGS; "" for UTF-8.
+
+    The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
+    """
+    head = start_of(file).data
+    if (encoding := encoding_by_mark(head)) != "utf-8":
+        return encoding
+    for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):  # without a mark: every second byte of ASCII is 0
+        if 2 * head[first::2].count(0) > len(head[first::2]):
+            return name
+    text = head.decode(errors="replace")
+    wrong, several = text.count("\ufffd"), sum(character > "\x7f" for character in text)
+    if 2 * wrong <= several or (wrong == 1 and text.endswith("\ufffd")):  # UTF-8 with faults, or cut off by the limit
+        return ""
+    start = head[:CHARSET_BYTES]
+    start = start[: start.rfind(b"\n") + 1] or start  # a character that is cut off would rule its encoding out
+    foreign = 3 * sum(byte > 0x7F for byte in start) >= len(start)
+    if foreign and (found := from_bytes(start, cp_isolation=OTHER_ENCODINGS).best()):
+        return found.encoding
+    return "cp1252" if WINDOWS.search(head) and not UNDEFINED.search(head) else "latin-1"
+
+
+def _has_numbers(values: Sequence[Any]) -> bool:
+    """Whether a column has numbers, and nothing else but nulls."""
+    present = [value for value in values if value is not None]
+    return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
+
+
+def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[str, float]:
+    """The mean UTF-8 bytes of each column with text in most records; of all columns with text if there is none.
+
+    Columns of bytes that are UTF-8 count only where no column of strings has texts of MIN_TEXT_BYTES.
+    """
+    rows = max(map(len, columns.values()), default=0)
+    named = {name: values for name, values in columns.items() if name != file.id_column}
+    texts = {
+        name: [value for value in values if isinstance(value, str) and value.strip()] for name, values in named.items()
+    }
+    filled = {name: written for name, written in texts.items() if 2 * len(written) > rows} or texts
+    lengths = {
+        name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)
+        for name, written in filled.items()
+        if written
+    }
+    raw = {name: values for name, values in named.items() if any(isinstance(value, bytes) for value in values)}
+    if raw and max(lengths.values(), default=0) < MIN_TEXT_BYTES:
+        lengths |= _mean_bytes({name: [*map(_decoded, values)] for name, values in raw.items()}, file)
+    return lengths
+
+
+def _decoded(value: object) -> object:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None
