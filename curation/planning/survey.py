@@ -23,6 +23,7 @@ from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
 from curation.packing.tokenizer_notes import Losses
 from curation.parquet import write_table
+from curation.planning.cuts import warn_of_cuts
 from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import (
     SampledDocument,
@@ -34,6 +35,7 @@ from curation.planning.lost_groups import (
 from curation.planning.null_columns import null_columns, without_text
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import Segment, cut_segments
+from curation.reading.blank import without_blank
 from curation.reading.excerpts import MAX_DOCUMENT_BYTES, Excerpt, draw_excerpts
 from curation.reading.formats import format_of
 from curation.reading.inputs import entries_by_name
@@ -99,6 +101,8 @@ class StageSurvey(msgspec.Struct, kw_only=True):
                                                    them are removed
     unlabelled, lost                               documents without a label of a language, and how many of them are
                                                    removed by stage and reason; only of the last `language` stage
+    cuts                                           input -> bytes that a row stage cuts from kept documents, and
+                                                   bytes of these before
     """
 
     name: str
@@ -112,6 +116,7 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     by_group: dict[tuple[str, str], tuple[float, float]] = {}
     unlabelled: float = 0
     lost: dict[tuple[str, str], float] = {}
+    cuts: dict[str, tuple[float, float]] = {}
 
 
 class Sampled(msgspec.Struct, kw_only=True):
@@ -190,7 +195,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     """
     excerpts = list(draw_excerpts(files, recipe.seed, kind_of))
     shares = _shares(recipe, _kinds(files, excerpts).values())
-    excerpts = [_in_parts(excerpt, recipe) for excerpt in excerpts]
+    excerpts = [_as_read(excerpt, recipe) for excerpt in excerpts]
     kinds = _kinds(files, excerpts)
     listed = sorted(kinds.values(), key=lambda kind: -kind.bytes)
     segments = cut_segments(recipe.stages)
@@ -222,7 +227,9 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         _apply(_Chain(recipe, engine, tokenizer, stages, segments, shares), _chunks(kinds, excerpts), survey)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     seen = survey.documents_seen
-    lost = [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
+    cuts = {(stage.name, source): counts for stage in survey.stages for source, counts in stage.cuts.items()}
+    lost = [*warn_of_cuts(cuts, names)]
+    lost += [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
     lost += survey.losses.warning(tokenizer.name) if tokenizer else []
     doubts = [*recipe_warnings(recipe), *order_advice(recipe)]
     doubts += [*_null_columns(excerpts), *_without_text(excerpts)]
@@ -258,14 +265,15 @@ def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
 
 
 def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
-    """Warnings for inputs with sampled documents that have no text."""
-    lengths_of: dict[str, list[pa.ChunkedArray]] = {}
+    """Warnings for inputs with sampled documents that have no visible character."""
+    counts: dict[str, tuple[int, int]] = {}
     for excerpt in excerpts:
         if not excerpt.file.parts:
-            lengths_of.setdefault(excerpt.file.source, []).append(pa.compute.binary_length(excerpt.table.column(TEXT)))
-    for name, sizes in lengths_of.items():
-        empty = sum(int(np.count_nonzero(lengths.to_numpy() == 0)) for lengths in sizes)
-        yield from without_text(name, empty, sum(map(len, sizes)), "sampled document")
+            blank, documents = counts.get(excerpt.file.source, (0, 0))
+            blank += excerpt.blank
+            counts[excerpt.file.source] = blank, documents + excerpt.blank + len(excerpt.table)
+    for name, (blank, documents) in counts.items():
+        yield from without_text(name, blank, documents, "sampled document")
 
 
 def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
@@ -374,11 +382,14 @@ def _shares(recipe: Recipe, kinds: Iterable[FileKind]) -> dict[str, float]:
     return limited_shares(recipe, counts)
 
 
-def _in_parts(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
-    """An excerpt with the parts of its documents, if they are split."""
+def _as_read(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
+    """An excerpt with the parts of its documents, if they are split, and without texts that a run rejects."""
     own = Slice(index=0, ranges=[FileRange(file=excerpt.file, start=0, stop=0)])
     parts = parts_of(own, CHUNK_BYTES, recipe.tokenizer)
-    return excerpt._replace(table=pa.concat_tables([*parts.tables(excerpt.table)])) if parts else excerpt
+    table = pa.concat_tables([*parts.tables(excerpt.table)]) if parts else excerpt.table
+    visible = table if excerpt.file.keep_blank else without_blank(table)
+    blank = len(table) - len(visible)
+    return excerpt._replace(table=visible, rejected=excerpt.rejected + blank, blank=blank)
 
 
 def _apply(chain: _Chain, chunks: Sequence[_Chunk], survey: Survey) -> None:
@@ -468,6 +479,9 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
             stage.lost[cause] = stage.lost.get(cause, 0) + count * scale
         for group, count in more.groups.items():
             stage.groups[group] = stage.groups.get(group, 0) + count * scale
+        for name, (cut, kept) in more.cuts.items():
+            cut_before, kept_before = stage.cuts.get(name, (0.0, 0.0))
+            stage.cuts[name] = cut_before + cut * scale, kept_before + kept * scale
         for key, (documents, removed) in more.by_group.items():
             before, gone = stage.by_group.get(key, (0.0, 0.0))
             stage.by_group[key] = before + documents * scale, gone + removed * scale
@@ -498,6 +512,7 @@ def _pass_through(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
         for number in segment.row_stages:
             stage, before = cast(RowStage, chain.stages[number]), frame
             frame, outcome = _apply_row_stage(engine, before, stage, measured.stages[number])
+            measured.stages[number].cuts = {chunk.kind.input: _cut_bytes(engine, before, frame, outcome)}
             if isinstance(stage, Language):
                 is_null = outcome.columns[stage.column].is_null()
                 unlabelled = {number: rows[is_null.to_numpy(zero_copy_only=False)]}
@@ -531,6 +546,14 @@ def _pass_through(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
         for row, (text, values) in enumerate(zip(*starts_of(chunk.table, chunk.columns), strict=True))
     ]
     return measured
+
+
+def _cut_bytes(engine: Engine, before: Frame, frame: Frame, outcome: Outcome) -> tuple[float, float]:
+    """The bytes that a stage cuts from documents that it keeps, and the bytes of these before."""
+    sizes = engine.byte_lengths(before[TEXT])
+    sizes = sizes if outcome.verdict is None else sizes[outcome.verdict.kept]
+    after = sizes if outcome.edited is None else engine.byte_lengths(frame[TEXT])
+    return float(np.maximum(sizes - after, 0).sum()), float(sizes.sum())
 
 
 def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, Outcome]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from curation.phases.ledger import SliceTotals
     from curation.phases.removed import RemovedRows
     from curation.planning.stored_plan import Plan
+from curation.planning.cuts import Cuts, add_cut, warn_of_cuts
 from curation.planning.lost_groups import Group, Reason
 from curation.stages import Language, Stage
 from curation.stages.outcome import StageCount
@@ -20,11 +21,13 @@ from curation.stages.rows.language import UNLABELLED, unlabelled_line, unlabelle
 
 
 class LostByInput:
-    """Counts the removed documents of each input, and of each language in `removed/`, by stage and reason."""
+    """Counts the removed documents of each input, and of each language in `removed/`, by stage and reason; and the
+    bytes that stages cut."""
 
     def __init__(self) -> None:
         self.removed: dict[str, Counter[Reason]] = {}
         self.of_languages: dict[str, Counter[Reason]] = {}
+        self.cuts: Cuts = {}
 
     def add_rules(self, totals: SliceTotals) -> None:
         """Add what the row stages of a segment removed."""
@@ -32,6 +35,7 @@ class LostByInput:
             for stage in record.stages:
                 reasons = {(stage.name, reason): number for reason, number in stage.reasons.items()}
                 self.removed.setdefault(input_slice.source, Counter()).update(reasons)
+                add_cut(self.cuts, stage.name, input_slice.source, stage.cut_bytes, stage.kept_bytes_before)
 
     def add_duplicates(self, plan: Plan, removed: Sequence[RemovedRows]) -> None:
         """Add what corpus stages removed."""
@@ -42,6 +46,16 @@ class LostByInput:
             key = stage_names[rows.stage], rows.reason
             for (name, _, _), count in zip(rows.partitions.inputs, counts, strict=True):
                 self.removed.setdefault(name, Counter())[key] += count
+
+    def warn_of_cuts(self, stages: Sequence[Stage], counts: Sequence[StageCount]) -> list[str]:
+        """Return the warnings about stages that cut most of a text. The cuts of corpus stages are those of all inputs.
+
+        `counts` are those of all stages."""
+        for stage, count in zip(stages, counts, strict=True):
+            if stage.compares:
+                add_cut(self.cuts, count.name, "", count.cut_bytes, count.kept_bytes_before)
+        names = [count.name for count in counts]
+        return [*warn_of_cuts(self.cuts, dict(zip(names, stages, strict=True)))]
 
     def add_languages(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         """Add counts of `curation.phases.removed.lost_by_language`."""

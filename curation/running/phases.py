@@ -161,7 +161,10 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         "texts": shown,
         "measured": sample_measures(recipe, filters, counts, shown, numbering.offsets),
         "untokenised": _untokenised(part_records, numbering, locations),
-        "lost": texts.warn_of_lost_groups(counts, lost.groups(part_records)),
+        "lost": [
+            *lost.warn_of_cuts(recipe.stages, counts),
+            *texts.warn_of_lost_groups(counts, lost.groups(part_records)),
+        ],
         "largest": {"sources": largest(lost.removed), "languages": largest(lost.of_languages)},
         "unlabelled": lost.of_languages.get(UNLABELLED, {}),
     }
