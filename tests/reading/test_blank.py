@@ -71,5 +71,3 @@ def test_runs_reject_texts_without_a_visible_character(
     if not settings:
         planned = estimate(recipe).warnings
         assert WARNING.replace("documents have", "sampled documents have") in planned
-
-
