@@ -21,8 +21,7 @@ from curation.packing.token_spans import parts_of
 from curation.phases.ledger import SliceRecord
 from curation.phases.slice_notes import SliceNotes
 from curation.planning.stored_plan import Plan
-from curation.reading import read_documents
-from curation.reading.blank import BLANK, BlankRows
+from curation.reading.blank import BLANK, read_visible
 from curation.reading.changes import check_unchanged
 from curation.reading.locations import Location, shifted
 from curation.reading.other_records import add_counts, add_records
@@ -164,13 +163,12 @@ def read_together(
 
 def _batches(input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | None) -> Iterator[tuple[Batch, Passed]]:
     """The batches of a slice with Arrow tables as frames."""
-    engine, file, blank = load_engine("cpu"), input_slice.ranges[0].file, BlankRows()
-    if parts is None and not input_slice.is_limited and file.sample >= 1:
-        for documents in read_documents(input_slice, batch_bytes):
-            batch = Batch(*documents)
-            yield batch if file.keep_blank else blank.reject_of_table(batch), Passed()
+    if parts is None and not input_slice.is_limited and input_slice.ranges[0].file.sample >= 1:
+        for documents in read_visible(input_slice, batch_bytes):
+            yield Batch(*documents), Passed()
         check_unchanged(input_slice)
         return
+    engine = load_engine("cpu")
     for batch, passed in read_sampled(engine, input_slice, batch_bytes, seed, parts):
         yield batch._replace(frame=engine.to_arrow(batch.frame)), passed
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,10 @@ import pyarrow.compute as pc
 
 from curation.contract import ROW, TEXT, Batch, Engine, Frame, Rejected
 from curation.kernels.look_alikes import blank_characters, class_of
+from curation.reading.documents import Documents
 from curation.reading.locations import Location
+from curation.reading.slice_documents import read_documents
+from curation.reading.source_files import Slice
 from curation.reading.splitting import Parts
 
 BLANK = "text has no visible character"
@@ -32,6 +35,20 @@ def without_blank(table: pa.Table) -> pa.Table:
     return table.filter(pa.array(~is_blank)) if is_blank.any() else table
 
 
+def read_visible(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the batches of `read_documents`, in which texts without a visible character are rejected records, unless
+    the input keeps them."""
+    if input_slice.ranges[0].file.keep_blank:
+        yield from read_documents(input_slice, batch_bytes)
+        return
+    blank = BlankRows()
+    for documents in read_documents(input_slice, batch_bytes):
+        is_blank = blank_texts(documents.table.column(TEXT))
+        rows = documents.table.column(ROW).filter(pa.array(is_blank))
+        rejected = blank.rejected(documents, rows)
+        yield documents._replace(table=documents.table.filter(pa.array(~is_blank)), rejected=rejected)
+
+
 class BlankRows:
     """Rejects the texts of a slice without a visible character, batch by batch. The locations of records that it has
     seen tell the file and the line of a row."""
@@ -43,17 +60,13 @@ class BlankRows:
         """Return the batch with these texts as rejected records. `parts`: its documents are parts of records."""
         is_blank = _blank_rows(engine, batch.frame)
         rows = engine.to_arrow(engine.filter_rows(batch.frame[[ROW]], is_blank)).column(0) if is_blank.any() else ()
-        rejected = self._rejected(batch, rows, parts)
+        rejected = self.rejected(batch, rows, parts)
         return batch._replace(frame=engine.filter_rows(batch.frame, ~is_blank), rejected=rejected)
 
-    def reject_of_table(self, batch: Batch) -> Batch:
-        """Return `reject` of a batch whose frame is an Arrow table."""
-        is_blank = blank_texts(batch.frame.column(TEXT))
-        rejected = self._rejected(batch, batch.frame.column(ROW).filter(pa.array(is_blank)), None)
-        return batch._replace(frame=batch.frame.filter(pa.array(~is_blank)), rejected=rejected)
-
-    def _rejected(self, batch: Batch, rows: Iterable[pa.Scalar], parts: Parts | None) -> list[Rejected]:
-        """The rejected records of a batch, and those of rows without a visible character."""
+    def rejected(
+        self, batch: Batch | Documents, rows: Iterable[pa.Scalar], parts: Parts | None = None
+    ) -> list[Rejected]:
+        """Return the rejected records of the next batch, with its `rows` without a visible character."""
         locations = [self.last, *batch.locations]
         self.last = locations[-1]
         firsts, rejected = [location.row for location in locations], list(batch.rejected)

@@ -2,15 +2,18 @@
 """Texts without a visible character are rejected with their line, wherever a run reads them, unless a setting keeps
 them."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import regex
 
+import curation
 from curation.kernels.look_alikes import DRAWN, blank_characters
 from curation.planning.estimate import estimate
 from curation.reading.blank import BLANK, blank_texts
@@ -71,3 +74,11 @@ def test_runs_reject_texts_without_a_visible_character(
     if not settings:
         planned = estimate(recipe).warnings
         assert WARNING.replace("documents have", "sampled documents have") in planned
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(False, VISIBLE), (True, TEXTS)])
+def test_frames_have_the_documents_of_runs(tmp_path: Path, keep: bool, kept: list[str]):
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "a.parquet")
+    frame = curation.read(tmp_path / "a.parquet", engine="cpu", keep_blank=keep)
+    with nullcontext() if keep else pytest.warns(curation.InputWarning, match=f"5 of 9 .*line 2: {BLANK}"):
+        assert frame.compute()["text"].tolist() == kept
