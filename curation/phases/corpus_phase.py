@@ -208,7 +208,6 @@ def run_corpus_stages(
         if stage.cuts_text:
             edited, cut_bytes = next(lost)
             counts[number].edited = int(edited.sum())
-            counts[number].add_cuts(sizes, sizes - cut_bytes)
             sizes -= cut_bytes
         counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
         _count(counts[number], decision)

@@ -23,7 +23,7 @@ from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
 from curation.packing.tokenizer_notes import Losses
 from curation.parquet import write_table
-from curation.planning.cuts import warn_of_cuts
+from curation.planning.large_shares import warn_of_cuts
 from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import (
     SampledDocument,
@@ -35,6 +35,7 @@ from curation.planning.lost_groups import (
 from curation.planning.null_columns import null_columns, without_text
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.segments import Segment, cut_segments
+from curation.planning.source_code import prose_stages, warn_of_code
 from curation.reading.blank import without_blank
 from curation.reading.excerpts import MAX_DOCUMENT_BYTES, Excerpt, draw_excerpts
 from curation.reading.formats import format_of
@@ -227,8 +228,8 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         _apply(_Chain(recipe, engine, tokenizer, stages, segments, shares), _chunks(kinds, excerpts), survey)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     seen = survey.documents_seen
-    cuts = {(stage.name, source): counts for stage in survey.stages for source, counts in stage.cuts.items()}
-    lost = [*warn_of_cuts(cuts, names)]
+    cuts = {(each.name, f"input {source!r}"): own for each in survey.stages for source, own in each.cuts.items()}
+    lost = [*warn_of_cuts(cuts, names, is_plan=True), *warn_of_code(seen, prose_stages(names))]
     lost += [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
     lost += survey.losses.warning(tokenizer.name) if tokenizer else []
     doubts = [*recipe_warnings(recipe), *order_advice(recipe)]

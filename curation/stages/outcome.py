@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ADVICE = "Use one type for all, as np.array(values, np.int64)"  # for keys
-CUT = ("kept_bytes_before", "cut_bytes")  # counts of a stage
+CUT = ("bytes_before", "cut_bytes")  # counts of a stage
 BYTES = "bytes"  # column of a storage: sizes of texts
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -269,7 +269,7 @@ class StageCount(msgspec.Struct, kw_only=True):
     `tallies` has one entry for each of the stage's `rules_on_measures`, or of its `rules_on_units` if it judges units:
     lines, paragraphs or sentences, which `unit` names.
 
-    `cut_bytes` are those by which texts become shorter, of `kept_bytes_before`, those of the kept documents before the
+    `cut_bytes` are those by which texts become shorter, of `bytes_before`, those of the kept documents before the
     stage.
 
     `groups` has the counts of the groups of each column in `rules_by_group`.
@@ -287,7 +287,7 @@ class StageCount(msgspec.Struct, kw_only=True):
     bytes_in: int = 0
     bytes_out: int = 0
     edited: int = 0
-    kept_bytes_before: int = 0
+    bytes_before: int = 0
     cut_bytes: int = 0
     reasons: dict[str, int] = {}
     details: dict[str, Any] = {}
@@ -319,7 +319,7 @@ class StageCount(msgspec.Struct, kw_only=True):
 
     def add_cuts(self, before: np.ndarray, after: np.ndarray) -> None:
         """Add the bytes of texts of kept documents before and after the stage (int64)."""
-        self.kept_bytes_before += int(before.sum())
+        self.bytes_before += int(before.sum())
         self.cut_bytes += int(np.maximum(before - after, 0).sum())
 
     def hide_texts(self) -> None:

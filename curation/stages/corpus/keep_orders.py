@@ -28,9 +28,6 @@ Keep = str | list[str] | dict[str, str]
 POLICIES = {"highest": "number", "newest": "date"}  # -> the values of its column
 MISSING, UNREADABLE = 0, 1  # orders of documents without a value, and without one that can be read
 COUNTS = ("without_value", "unreadable")
-LARGEST_GROUP = "largest_group"  # documents of the largest group, where duplicates are most of all documents
-MAX_GROUP_SHARE, MIN_GROUP = 0.5, 10  # of all documents, and of them in a group
-SAMPLED = 1000  # values
 SIGN = np.uint64(1 << 63)
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
@@ -123,30 +120,8 @@ def value_lines(keep: Keep, details: Mapping[str, Any]) -> list[str]:
     return [f"keep: {policy} {column}: {missing} without a value, {unread}"]
 
 
-def group_warnings(keep: Keep, details: Mapping[str, Any], documents: int) -> list[str]:
-    """Return a warning if no document has a value, and one if a group has most documents."""
-    return [*_value_warnings(keep, details, documents), *_largest_group(details, documents)]
-
-
-def _largest_group(details: Mapping[str, Any], documents: int) -> Iterator[str]:
-    listed = details.get("largest_groups") or [{}]
-    size = details.get(LARGEST_GROUP, listed[0].get("documents", 0))
-    if size >= MIN_GROUP and size > MAX_GROUP_SHARE * documents:
-        yield (
-            f"one group has {size:,} of {documents:,} documents ({size / documents:.0%}), of which one is kept. Look "
-            "at it with curate show DIR --what pairs: what its documents share may be a template, not their content"
-        )
-
-
-def most_frequent(values: np.ndarray) -> int:
-    """Return how often a value occurs that more than half of the integers `values` have; else the count of a frequent
-    one."""
-    found, counts = np.unique(values[:: -(-len(values) // SAMPLED)], return_counts=True)
-    value = found[np.argmax(counts)]
-    return sum(int(np.count_nonzero(values[batch] == value)) for batch in batches_of(len(values)))
-
-
-def _value_warnings(keep: Keep, details: Mapping[str, Any], documents: int) -> list[str]:
+def value_warnings(keep: Keep, details: Mapping[str, Any], documents: int) -> list[str]:
+    """Return a warning if no document has a value."""
     if not isinstance(keep, dict) or not documents or details.get("without_value") != documents:
         return []
     [(policy, column)] = keep.items()

@@ -22,13 +22,10 @@ from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import index_phases
 from curation.stages.corpus.keep_orders import (
     FIRST,
-    LARGEST_GROUP,
     ORDER,
     as_strings,
     check_policy,
     check_values,
-    group_warnings,
-    most_frequent,
     order_key,
     policy_columns,
     read_column,
@@ -36,6 +33,7 @@ from curation.stages.corpus.keep_orders import (
     split_rank,
     value_counts,
     value_lines,
+    value_warnings,
 )
 from curation.stages.corpus.key_ranges import (
     RUNS,
@@ -342,8 +340,6 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             details = {name: sum(count[name] for count in counts) for name in counts[0]}
             check_values(self.keep, details, len(corpus.rows))
         drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in slice_groups))
-        if len(drops.row) > len(corpus.rows) // 2:
-            details |= {LARGEST_GROUP: 1 + most_frequent(np.asarray(drops.partner))}
         if not self.index:
             return Decision((drops,), details=details)
         matches = [Matches.load(_matches_path(corpus, number)) for number in slice_groups]
@@ -366,7 +362,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     def warnings(self, count: StageCount) -> list[str]:
         """Return warnings of columns that are null or empty in all documents."""
-        lines = group_warnings(self.keep, count.details, count.documents_in)
+        lines = value_warnings(self.keep, count.details, count.documents_in)
         if count.documents_in and count.details.get("without_key") == count.documents_in:
             documents = counted(count.documents_in, "document")
             lines.append(f"none of {documents} has a key: {' or '.join(self.key_columns)} is null or empty in each")

@@ -20,11 +20,11 @@ from curation.stages.base import PATH, Clustered, CorpusStage, Function, Phase, 
 from curation.stages.corpus.components import Components
 from curation.stages.corpus.keep_orders import (
     checked_counts,
-    group_warnings,
     order_key,
     policy_columns,
     shown_policy,
     value_lines,
+    value_warnings,
 )
 from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, rank_by, weight_of
 from curation.stages.corpus.key_ranges import (
@@ -208,7 +208,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return lines + value_lines(self.keep, details)
 
     def warnings(self, count: StageCount) -> list[str]:
-        lines = group_warnings(self.keep, count.details, count.documents_in)
+        lines = value_warnings(self.keep, count.details, count.documents_in)
         return [f"{self.name or self.kind}: {line}" for line in lines]
 
     def clustered(self) -> Clustered:
