@@ -82,7 +82,7 @@ def warn_of_code(sample: Sequence[SampledDocument], stages: Sequence[str]) -> It
         if len(own) >= MIN_CODE_DOCUMENTS and code > MIN_SHARE * documents:
             lost = sum(weight for kind, weight, is_lost in own if kind and is_lost)
             yield (
-                f"input {name!r}: about {code:,.0f} of {documents:,.0f} documents look like source code, by a sample. The "
-                f"rules of {', '.join(stages)} are for prose, and remove about {lost:,.0f} of them. Read this input in a "
-                "recipe of its own, without such rules"
+                f"input {name!r}: about {code:,.0f} of {documents:,.0f} documents look like source code, by a sample. "
+                f"The rules of {', '.join(stages)} are for prose, and remove about {lost:,.0f} of them. Read this "
+                "input in a recipe of its own, without such rules"
             )

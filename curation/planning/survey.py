@@ -23,7 +23,7 @@ from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
 from curation.packing.tokenizer_notes import Losses
 from curation.parquet import write_table
-from curation.planning.large_shares import warn_of_cuts
+from curation.planning.large_shares import most_equal, warn_of_cuts, warn_of_equal
 from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import (
     SampledDocument,
@@ -104,6 +104,8 @@ class StageSurvey(msgspec.Struct, kw_only=True):
                                                    removed by stage and reason; only of the last `language` stage
     cuts                                           input -> bytes that a row stage cuts from kept documents, and
                                                    bytes of these before
+    reached, equal                                 of a corpus stage: input -> documents; (input, key, value) -> those
+                                                   with this value, the most frequent one of a key in a chunk
     """
 
     name: str
@@ -118,6 +120,8 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     unlabelled: float = 0
     lost: dict[tuple[str, str], float] = {}
     cuts: dict[str, tuple[float, float]] = {}
+    reached: dict[str, float] = {}
+    equal: dict[tuple[str, str, int], float] = {}
 
 
 class Sampled(msgspec.Struct, kw_only=True):
@@ -232,6 +236,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     lost = [*warn_of_cuts(cuts, names, is_plan=True), *warn_of_code(seen, prose_stages(names))]
     lost += [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
     lost += survey.losses.warning(tokenizer.name) if tokenizer else []
+    lost += [line for each in survey.stages for line in warn_of_equal(each.name, each.reached, each.equal)]
     doubts = [*recipe_warnings(recipe), *order_advice(recipe)]
     doubts += [*_null_columns(excerpts), *_without_text(excerpts)]
     survey.warnings = [*doubts, *_missing_groups(recipe, survey), *lost, *_unlabelled(recipe, survey)]
@@ -474,12 +479,10 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
     for stage, more in zip(survey.stages, measured.stages, strict=False):
         for name in ("documents_in", "documents_out", "edited", "seconds", "unlabelled"):
             setattr(stage, name, getattr(stage, name) + getattr(more, name) * scale)
-        for reason, count in more.reasons.items():
-            stage.reasons[reason] = stage.reasons.get(reason, 0) + count * scale
-        for cause, count in more.lost.items():
-            stage.lost[cause] = stage.lost.get(cause, 0) + count * scale
-        for group, count in more.groups.items():
-            stage.groups[group] = stage.groups.get(group, 0) + count * scale
+        for name in ("reasons", "lost", "groups", "reached", "equal"):
+            counts = getattr(stage, name)
+            for key, count in getattr(more, name).items():
+                counts[key] = counts.get(key, 0) + count * scale
         for name, (cut, kept) in more.cuts.items():
             cut_before, kept_before = stage.cuts.get(name, (0.0, 0.0))
             stage.cuts[name] = cut_before + cut * scale, kept_before + kept * scale
@@ -531,6 +534,8 @@ def _pass_through(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
             keys = compute_keys(comparing, engine, frame)
             with stage_errors(comparing):
                 measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
+            measured.stages[number].reached = {chunk.kind.input: len(frame)}
+            measured.stages[number].equal = dict(most_equal(chunk.kind.input, keys))
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
             ones = {name: np.ones(len(frame), np.int64) for name in comparing.writes()}  # a sample has no groups

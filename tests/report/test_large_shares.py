@@ -8,7 +8,7 @@ import numpy as np
 
 from curation.phases.segment_state import SegmentState
 from curation.planning.estimate import estimate
-from curation.planning.large_shares import JOIN, PAIRS, warn_of_cuts
+from curation.planning.large_shares import JOIN, warn_of_cuts
 from curation.recipes.recipe import convert_recipe
 from curation.report.lost_by_input import LostByInput
 from curation.run_folder.partitions import Partitions
@@ -39,10 +39,11 @@ CODE = (
     "input 'code': about 8 of 8 documents look like source code, by a sample. The rules of filter are for prose, and "
     "remove about 8 of them. Read this input in a recipe of its own, without such rules"
 )
+SAME = (("same", 11, 21, 52), ("removed", 10, 10, 100))
 GROUPS = [
     f"exact_dedup: one group of duplicates has {size} of {documents} documents of input '{name}' ({share}%), and one "
-    f"document of it stays. To see whether they share only a template: {PAIRS}"
-    for name, size, documents, share in (("same", 11, 21, 52), ("removed", 10, 10, 100))
+    f"document of it stays. To see whether they share only a template: curate show DIR --what pairs"
+    for name, size, documents, share in SAME
 ]
 
 
@@ -53,8 +54,13 @@ def test_a_stage_that_takes_most_of_an_input_has_a_warning(tmp_path: Path):
     recipe = recipe_of(*(tmp_path / f"{name}.jsonl" for name in TEXTS), stages=STAGES, output={"formats": []})
     found = run(recipe, tmp_path / "out", engine="cpu", slice_bytes=1_000_000).report["warnings"]
     assert [line for line in found if " cuts " in line or "one group" in line or "code" in line] == [CUT, *GROUPS, CODE]
-    planned = [line for line in estimate(recipe).warnings if " cuts " in line or "code" in line]
-    assert planned == [CUT.replace("4,170", "about 4,170"), CODE]
+    planned = [line for line in estimate(recipe).warnings if " cuts " in line or "duplicates" in line or "code" in line]
+    groups = [
+        f"exact_dedup: about {size} of {documents} documents of input '{name}' ({share}%) seem to be duplicates of one."
+        " Look whether they share only a template"
+        for name, size, documents, share in SAME
+    ]
+    assert planned == [CUT.replace("4,170", "about 4,170"), CODE, *groups]
 
 
 def test_what_corpus_stages_cut_is_that_of_the_inputs_of_each_partition():
