@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 from curation.planning.large_shares import MAX_GROUP_SHARE, Cuts, add_cut, warn_of_group
 from curation.planning.lost_groups import Group, Reason
 from curation.stages import Language, Stage
+from curation.stages.corpus.cutting import StoredCuts
 from curation.stages.outcome import StageCount
 from curation.stages.rows.language import UNLABELLED, unlabelled_line, unlabelled_warning
 
@@ -53,10 +54,8 @@ class LostByInput:
             for (name, _, _), count in zip(inputs, counts.tolist(), strict=True):
                 self.removed.setdefault(name, Counter())[names[rows.stage], rows.reason] += count
 
-    def add_spans(self, stage: str, state: SegmentState) -> None:
+    def add_spans(self, stage: str, cuts: StoredCuts, state: SegmentState) -> None:
         """Add what the last corpus stage of a segment, `stage`, cut of texts, by the inputs of each partition."""
-        if state.cuts is None:
-            return
         inputs = [(name, first) for name, first, last in state.partitions.inputs if first < last]
         firsts, starts = np.array([first for _, first in inputs]), state.partitions.starts
         places = np.stack([firsts.searchsorted(starts[:-1], "right") - 1, firsts.searchsorted(starts[1:], "left")], 1)
@@ -64,7 +63,7 @@ class LostByInput:
             own = (places == (first, last)).all(axis=1)
             names = ", ".join(repr(name) for name, _ in inputs[first:last])
             of = f"input{'s' * (last - first > 1)} {names}"
-            cut = int(state.cuts.bytes[own].sum())
+            cut = int(cuts.bytes[own].sum())
             add_cut(self.cuts, stage, of, cut, cut + int(state.bytes[own].sum()))
 
     def add_languages(self, counts: Iterable[tuple[str, str, str, int]]) -> None:

@@ -123,7 +123,8 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         state = run_corpus_stages(context, segment, prepared, totals, counts)
         removed += state.removed
         lost.add_duplicates(context.plan, state)
-        lost.add_spans(counts[max(segment.corpus_stages, default=0)].name, state)
+        if state.cuts:
+            lost.add_spans(counts[segment.corpus_stages[-1]].name, state.cuts, state)
         decisions += [(decision_path(context, k), k, state.partitions) for k in segment.corpus_stages]
     assert state is not None and first is not None
     numbering = Numbering(context.plan.slices, docs)

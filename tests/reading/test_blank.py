@@ -17,6 +17,8 @@ import curation
 from curation.kernels.look_alikes import DRAWN, blank_characters
 from curation.planning.estimate import estimate
 from curation.reading.blank import BLANK, blank_texts
+from curation.recipes.changes import completed
+from curation.recipes.recipe import Recipe
 from curation.running.run import run
 from tests.runs import recipe_of, records_of, table_rows
 
@@ -82,3 +84,8 @@ def test_frames_have_the_documents_of_runs(tmp_path: Path, keep: bool, kept: lis
     frame = curation.read(tmp_path / "a.parquet", engine="cpu", keep_blank=keep)
     with nullcontext() if keep else pytest.warns(curation.InputWarning, match=f"5 of 9 .*line 2: {BLANK}"):
         assert frame.compute()["text"].tolist() == kept
+
+
+def test_a_report_without_the_setting_is_of_a_run_that_kept_them():
+    entry = completed({"input": [{"kind": "files", "path": "a"}], "stages": []})["input"][0]
+    assert (entry["keep_blank"], Recipe(input=[curation.Input("a")]).input[0].keep_blank) == (True, False)

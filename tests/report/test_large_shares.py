@@ -70,7 +70,8 @@ def test_what_corpus_stages_cut_is_that_of_the_inputs_of_each_partition():
     cuts, sizes = np.array([100, 0, 30, 0, 7, 8]), np.array([100, 500, 70, 0, 3, 2])
     lost = LostByInput()
     sums: Any = None
-    lost.add_spans("s", SegmentState(partitions, Path(), sizes, sizes, StoredCuts(Path(), cuts), [], sums))
+    stored = StoredCuts(Path(), cuts)
+    lost.add_spans("s", stored, SegmentState(partitions, Path(), sizes, sizes, stored, [], sums))
     assert lost.cuts == {
         ("s", "input 'a'"): (100, 700),
         ("s", "inputs 'a', 'b'"): (30, 100),
