@@ -46,6 +46,7 @@ class Excerpt(NamedTuple):
     table     the documents, with the schema of `schema_of`
     rejected  number of records that are no documents
     stored    stored bytes of the file that these records take up
+    blank     number of rejected records whose text has no visible character
     """
 
     file: SourceFile
@@ -53,6 +54,7 @@ class Excerpt(NamedTuple):
     rejected: int
     stored: float
     seconds: float
+    blank: int = 0
 
 
 def draw_excerpts(
