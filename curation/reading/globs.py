@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from curation.errors import InputError, counted
-from curation.reading.answers import LIST_SECONDS
+from curation.reading.answers import LIST_SECONDS, awaited
 from curation.reading.remote import cause_of, refuse_local, refuse_remote
 from curation.reading.urls import KEY_MARKS, LITERAL, check_url, is_http, path_of, scrubbed, shown
 from curation.system.os_errors import fault_of
@@ -110,16 +110,17 @@ def remote_matches(url: str) -> list[str]:
     """Return the URL itself, or the sorted matches of a glob in it: files alone. An existing `x[1]` is no glob."""
     if not _has_wildcards(url):
         return [url]
-    import fsspec
+    from curation.reading.stores import file_system
 
     check_url(url)
     try:
-        system, pattern = fsspec.url_to_fs(url)
+        system, pattern = file_system(url)
         system.invalidate_cache()  # a cached listing may be outdated
         if "*" not in pattern and system.isfile(pattern):
             return [url]
         limit = {"timeout": LIST_SECONDS} if system.async_impl else {}  # fsspec's own, of all requests together
-        found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
+        with awaited(shown(url)):
+            found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
         matches = [match for match, info in found.items() if info["type"] != "directory" and not match.endswith("/")]
         urls = [_url_of(match, url, pattern, system) for match in visible(matches, pattern)]
     except Exception as raised:  # file systems raise errors of their own libraries
