@@ -52,7 +52,7 @@ def warn_of_inputs(
     read, count = documents["read"] - sum(record.split for record in records), documents["rejected"]  # no parts
     warnings = []
     if count > read * MAX_REJECTED_SHARE:
-        start = f"{count:,} of {counted(read, 'record')} ({count / read:.0%}) were rejected"
+        start = f"{count:,} of {read:,} records ({count / read:.0%}) were rejected"
         cause = f", {_rejection(slices, rejected).partition(', ')[2]}" if documents["kept"] else ""
         warnings.append(f"{start}; rejected.jsonl has the reasons" if not cause else f"{start}{cause}")
     pairs = list(zip(slices, records, strict=True))
