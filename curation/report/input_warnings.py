@@ -53,7 +53,7 @@ def warn_of_inputs(
     count = documents["rejected"] - sum(record.blank for record in records)  # these have a warning of their own
     warnings = []
     if count > read * MAX_REJECTED_SHARE:
-        start = f"{count:,} of {counted(read, 'record')} ({count / read:.0%}) were rejected"
+        start = f"{count:,} of {read:,} records ({count / read:.0%}) were rejected"
         cause = f", {_rejection(slices, rejected).partition(', ')[2]}" if documents["kept"] else ""
         warnings.append(f"{start}; rejected.jsonl has the reasons" if not cause else f"{start}{cause}")
     pairs = list(zip(slices, records, strict=True))

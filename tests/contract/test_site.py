@@ -61,6 +61,8 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path):
     built = {page.parent.name for page in (tmp_path / "site").glob("**/index.html")}
     assert {"rules", "python_api", "quickstart", "RESULTS", "CONTRIBUTING"} <= built
     assert (tmp_path / "site" / "search.json").exists()
+    pages = [page.read_text("utf-8") for page in (tmp_path / "site").rglob("*.html")]
+    assert not [tag for page in pages for tag in re.findall(r"<(?:link|script|img)[^>]*=.?(?:https?:)?//[^>]*>", page)]
 
 
 def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
