@@ -59,7 +59,7 @@ def made(path: Path) -> str:
     with tempfile.TemporaryDirectory() as made_folder:
         folder = Path(made_folder).resolve()
         notebook = with_plain_outputs(executed(path, folder), folder)
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    return str(nbformat.writes(notebook)) + "\n"
 
 
 def main() -> None:
