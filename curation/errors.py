@@ -114,6 +114,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def installation(extra: str) -> str:
+    """Return how to install an extra: with the package that is installed, or in a clone."""
+    return f"pip install 'gpu-pipeline[{extra}]', or '.[{extra}]' in a clone"
+
+
 def by_keyword(*names: str) -> Callable[[Function], Function]:
     """Give a function an error with what to write for arguments that versions before 0.4 took by position.
 
