@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from curation.errors import OutputError
+from curation.errors import OutputError, installation
 from curation.finished import request_limits
 from curation.finished.request_limits import limited_store
 from curation.reading.answers import awaited, in_tries, tries_again
@@ -119,7 +119,7 @@ def _open(url: str) -> tuple[Any, str]:
     if tuple(map(int, re.findall(r"\d+", version := package_version("s3fs"))[:2])) < S3FS:
         raise OutputError(
             f"{url}: s3fs {version} sends no condition with a write, so two runs could mix. "
-            "pip install -U 's3fs>=2024.12' 'aiobotocore>=2.16', or give a local folder"
+            f"{installation('s3')}, or give a local folder"
         )
     return file_system(url, use_listings_cache=False, **limited_store())
 
@@ -138,7 +138,7 @@ class ObjectStore:
         except OutputError:
             raise
         except ImportError as error:
-            raise OutputError(f"{self.url} needs another package: {error}. pip install 's3fs>=2024.12'") from None
+            raise OutputError(f"{self.url} needs another package: {error}. {installation('s3')}") from None
         except Exception as error:  # wrong settings of fsspec or of the file system
             raise OutputError(f"{self.url} cannot be opened: {scrubbed(error)}") from None
         self._path()
@@ -272,7 +272,7 @@ class ObjectStore:
                 if self._is_s3() and not _fault_of(error).status:
                     raise OutputError(
                         f"{self.url}: the installed s3fs asks whether an object exists instead of sending a condition, "
-                        "so two runs could mix. pip install -U 's3fs>=2024.12', or give a local folder"
+                        f"so two runs could mix. {installation('s3')}, or give a local folder"
                     ) from None
                 return False
             except OSError as error:

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from curation.contract import Engine
 from curation.engine import Choice, load_engine
-from curation.errors import EngineError, near_or_nothing
+from curation.errors import EngineError, installation, near_or_nothing
 from curation.packing.tokenization import Tokenizer
 from curation.planning.memory import (
     DOCUMENT_FACTOR,
@@ -71,9 +70,7 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
     if fault := address_fault(scheduler):
         raise EngineError(f"scheduler {scheduler}: {fault}")
     if find_spec("distributed") is None:
-        raise EngineError(
-            f"scheduler {scheduler} needs Dask's distributed: pip install 'distributed=={version('dask')}'"
-        )
+        raise EngineError(f"scheduler {scheduler} needs Dask's distributed: {installation('distributed')}")
 
 
 def work_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None, workers: int) -> Work:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
-from curation.errors import InputError
+from curation.errors import InputError, installation
 from curation.reading.answers import (
     OTHER_VERSION,
     UNKNOWN_SIZE,
@@ -31,9 +31,9 @@ TRIES = 5
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
 NOT_FOUND, DENIED, LATER = 404, (401, 403), (408, 425, 429)  # HTTP status
 LOCAL = (*FILLING, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS)  # faults of this machine
-PACKAGES = {  # protocol -> package of its file system
-    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "hf": "huggingface_hub",
-    "http": "'fsspec[http]'", "https": "'fsspec[http]'", "sftp": "paramiko", "ssh": "paramiko",
+EXTRAS = {"http": "http", "https": "http", "s3": "s3", "s3a": "s3", "hf": "hub"}  # protocol -> its extra
+PACKAGES = {  # protocol -> package of its file system, for which there is no extra
+    "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "sftp": "paramiko", "ssh": "paramiko",
 }  # fmt: skip
 MIXED = (
     "Documents could be lost, or come from two states of the file. Wait until the file is complete, then rerun with a "
@@ -215,8 +215,9 @@ def refuse_remote(url: str, error: BaseException) -> None:
         case PermissionError():
             raise InputError(f"{shown(url)} may not be read: {scrubbed(error, url)}") from None
         case ImportError():
-            package = PACKAGES.get(url.partition("://")[0].rpartition("::")[2], "")
-            remedy = f". pip install {package}" if package else ""
+            protocol = url.partition("://")[0].rpartition("::")[2]
+            remedy = f". pip install {PACKAGES[protocol]}" if protocol in PACKAGES else ""
+            remedy = f". {installation(EXTRAS[protocol])}" if protocol in EXTRAS else remedy
             raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}{remedy}") from None
         case ValueError():  # unknown protocol, host or port. The remedies of a library are for its callers
             raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url).partition('. ')[0]}") from None

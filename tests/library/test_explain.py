@@ -225,7 +225,7 @@ def test_a_chart_does_not_grow_with_the_documents():
 
 def test_a_chart_without_altair_names_the_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(ImportError, match=r"curation.plot needs Altair \(.*\); pip install altair"):
+    with pytest.raises(ImportError, match=r"curation.plot needs Altair \(.*\); pip install 'gpu-pipeline\[notebook\]'"):
         curation.plot({"words": [1]}, [SHORT])
 
 

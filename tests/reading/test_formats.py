@@ -638,7 +638,8 @@ def test_html_gives_the_main_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert read(tmp_path / "a.html", encoding="utf-16")["text"] == ["Café déjà\n\nZeile"]
     monkeypatch.setitem(sys.modules, "resiliparse.extract.html2text", None)
     with pytest.raises(
-        InputError, match=r"needs Resiliparse: pip install resiliparse\. .* or HTML with its tags: format"
+        InputError,
+        match=r"needs Resiliparse: .*gpu-pipeline\[warc\]'.* in a clone\. .* or HTML with its tags: format",
     ):
         read(tmp_path / "a.html")
 

@@ -229,6 +229,6 @@ def test_scores_that_are_no_numbers_are_one_message(tmp_path: Path):
 def test_a_missing_package_is_one_message(folder: str, monkeypatch: Any):
     monkeypatch.setattr(encoders, "find_spec", lambda name: None)
     with pytest.raises(
-        curation.EngineError, match=r"need torch and transformers, not installed here\. pip install torch, then"
+        curation.EngineError, match=r"need torch and transformers, not installed here.*gpu-pipeline\[models\]'"
     ):
         curation.classify(pd.DataFrame({"text": ["a"]}), folder, label="high")
