@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`fuzzy_dedup` with `skip_prefix: common`: beginnings that documents share are found and left out of comparisons."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +15,12 @@ from hypothesis import strategies as st
 
 from curation.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
+from curation.running.run import run
 from curation.stages import FuzzyDedup
 from curation.stages.near import common_prefixes
 from curation.stages.near.common_prefixes import WithoutPrefix
 from tests.oracle import common_prefixes as oracle
+from tests.runs import digests, recipe_of, records_of
 from tests.stages.divided import ORDERS, Order, corpus_of, decide_in_order, write_partitions
 
 STAGE = FuzzyDedup(skip_prefix="common", ngram=1)
@@ -62,6 +67,35 @@ def test_beginnings_equal_those_of_slow_python(documents: list[tuple[str, int, s
             patch.setattr(module, "CONTINUATIONS", 3)
             patch.setattr(module, "MAX_STEPS", 4)
         assert found_in(Path(folder), texts, order, min(cut, len(texts)))[2] == oracle.without_prefix(texts)
+
+
+@pytest.mark.slow("a run with common beginnings that stops at each file resumes with the same bytes")
+def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    chance, source, seen = np.random.default_rng(3), tmp_path / "in.jsonl", set[str]()
+    questions = [" ".join(f"word{number}" for number in chance.integers(0, 90, 20)) for _ in range(20)]
+    source.write_bytes(records_of([f"{PROMPT}{text}{' more' * (row // 20)}" for row, text in enumerate(2 * questions)]))
+    stage = {"kind": "fuzzy_dedup", "skip_prefix": "common", "contained": 0.9}
+    recipe, real = recipe_of(source, stages=[stage], output={"formats": []}), os.replace
+
+    def write(name: str) -> None:
+        run(recipe, tmp_path / name, engine="cpu", workers=1, slice_bytes=3000)
+
+    def replace(origin: Any, target: Any) -> None:
+        real(origin, target)
+        name = str(Path(target).relative_to(tmp_path / "out"))
+        if name not in seen and "stage-0" in name:
+            seen.add(name)
+            raise KeyboardInterrupt
+
+    write("whole")
+    monkeypatch.setattr(os, "replace", replace)
+    while True:
+        with suppress(KeyboardInterrupt):
+            write("out")
+            break
+    for folder in ("prefixes/runs", "prefix_found", "prefix_keys", "groups", "representatives", "values"):
+        assert any(f"{folder}/" in name for name in seen), folder
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
