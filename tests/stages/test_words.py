@@ -115,8 +115,8 @@ def test_line_ends_do_not_hide_copies(engine, words: str, compare: str):
     texts = ["aa\nbb cc ddd 中", "aa\nbb cc dddd 中"]
     assert compared(joined_text, texts) == ["aa bbccd d d 中", texts[1]]
     others = [
-        "a few\nlines of 中文\n" * 3,
-        "한국어 문서의 줄은 짧을 수도\n길 수도 있다 漢字",
+        "a text of a few\nlines in English 中文\n" * 3,
+        "한국어 문서의 줄은 짧을 수도\n길 수도 있다 字",
         None,
         "",
         " \n",
