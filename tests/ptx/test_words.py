@@ -10,7 +10,7 @@ import pytest
 
 import cpu_fallback
 from curation.contract import TEXT
-from curation.kernels.word_breaks import MAX_RUN, MAX_TAIL, WORDS
+from curation.kernels.word_breaks import MAX_RUN, MAX_TAIL, PIECES, WORDS
 from tests.gpu.stand_ins import all_kernels
 from tests.parity.test_words import SAMPLES
 from tests.ptx.engine import install_engine
@@ -29,7 +29,7 @@ def assert_same_words(engine, texts) -> None:
     """For texts or a column of them."""
     array = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.large_string())
     text = cpu_fallback.from_arrow(pa.table({TEXT: array}))[TEXT]
-    for words in WORDS:
+    for words in (*WORDS, PIECES):
         (found, wanted), (expected, rows) = (each.split_words(text, words) for each in (engine, cpu_fallback))
         np.testing.assert_array_equal(wanted, rows, words, strict=True)
         for before, actual, right in zip(text[rows].tolist(), found.tolist(), expected.tolist(), strict=True):

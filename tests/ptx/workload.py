@@ -25,7 +25,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
-from curation.kernels.word_breaks import MAX_BLANKS, MAX_RUN, SCRIPTS, TABLE
+from curation.kernels.word_breaks import MAX_BLANKS, MAX_RUN, PIECES, SCRIPTS, TABLE
 from curation.measures import OF_NON_SYMBOLS, OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
@@ -48,7 +48,8 @@ WINDOW, CLOSER_SHARE = 200, 16  # of prose, a sixteenth of the anchors and of th
 SETTINGS = (
     f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
     f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
-    "neighbours, words of `scripts` and `table`, GPT-2's tokens by its own expression, then by cl100k's and o200k's, "
+    "neighbours, words of `scripts`, `table` and `pieces`, GPT-2's tokens by its own expression, then by cl100k's and "
+    "o200k's, "
     f"records of windows of {WINDOW} bytes, their verdicts, nodes and windows of every {CLOSER_SHARE}th anchor and node"
 )
 ALL_STEPS = RewriteSteps("nfkc", "brackets_line", "strip_all", "basic", True, "lines")
@@ -230,7 +231,7 @@ def lines_of(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any
 def divided(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
     """The texts with a space between adjacent words, and which they are; a few of them need a search."""
     text, results = frame_of(engine, [*texts, *UNSPACED])[TEXT], []
-    for words in (SCRIPTS, TABLE):
+    for words in (SCRIPTS, TABLE, PIECES):
         parts, wanted = engine.split_words(text, words)
         results += [engine.to_arrow(parts.to_frame(TEXT)).column(TEXT).to_pylist(), wanted]
     return results

@@ -111,9 +111,17 @@ def test_line_ends_do_not_hide_copies(engine, words: str, compare: str):
     found = compared(joined_text, ["the first", None, *itertools.chain(*copies)])[2:]
     size = len(copies[0])
     assert all(len({*found[k : k + size]}) == 1 for k in range(0, len(found), size))
-    # A quarter of the characters; other texts are compared as they are.
-    assert compared(joined_text, ["ab\n中", "ab\nc中", "ab\ncd中"]) == ["ab 中", "abc 中", "ab\ncd 中"]
-    others = ["a few\nlines of 中文\n" * 3, "한국어 문서의 줄\n漢字", None, "", " \n", *NASTY[:9]]
+    # A tenth of the characters; other texts are compared as they are.
+    texts = ["aa\nbb cc ddd 中", "aa\nbb cc dddd 中"]
+    assert compared(joined_text, texts) == ["aa bbccd d d 中", texts[1]]
+    others = [
+        "a text of a few\nlines in English 中文\n" * 3,
+        "한국어 문서의 줄은 짧을 수도\n길 수도 있다 字",
+        None,
+        "",
+        " \n",
+        *NASTY[:9],
+    ]
     assert compared(joined_text, others) == compared(compared_text, others)
 
 

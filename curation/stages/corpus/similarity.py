@@ -17,6 +17,7 @@ import pyarrow as pa
 from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, write_array
 from curation.contract import TEXT, Engine, Result, Text
 from curation.kernels.rewrite import VISIBLE, RewriteSteps
+from curation.kernels.word_breaks import PIECES
 from curation.stages.words import divides, kernels_of, split_words, with_parts
 from curation.system.damage import damaged
 
@@ -30,7 +31,7 @@ COMPARISONS = {
     "folded": RewriteSteps(lowercase=True, characters="folded"),
     "visible": VISIBLE,
 }
-UNSPACED_SHARE = 4
+UNSPACED_SHARE = 10
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
 COPIED_AT_ONCE = 1 << 20  # bytes
@@ -239,23 +240,21 @@ def kernels_of_text(compare: str, words: str) -> tuple[str, ...]:
 
 def joined_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
     """Return the texts whose n-grams near-duplicates share: those of `compared_text`, but for `scripts` and `table`
-    without the white space of a text of scripts without spaces, so that copies with other line ends are equal.
+    the `word_breaks.PIECES` of texts of scripts without spaces, so that copies with other white space are equal.
 
-    Such a text has at least one character of these scripts in UNSPACED_SHARE, white space not counted. Only marks then
-    divide its words in other letters.
+    Such a text has at least one character of these scripts in UNSPACED_SHARE, white space not counted.
     """
+    compared = compared_text(engine, text, settings)
     if not divides(settings.words):
-        return compared_text(engine, text, settings)
+        return compared
     counts = engine.measure(text, ("unspaced_characters", "word_characters"))
     unspaced = counts["unspaced_characters"]
     wanted = (unspaced > 0) & (unspaced * UNSPACED_SHARE >= counts["word_characters"])
     if not wanted.any():
-        return compared_text(engine, text, settings)
-    own = text if wanted.all() else engine.filter_rows(text.to_frame(TEXT), wanted)[TEXT]
+        return compared
+    own = engine.filter_rows(text.to_frame(TEXT), wanted)[TEXT]
     joined = engine.rewrite(own, settings.steps._replace(spaceless=True))[0]
-    if not wanted.all():
-        joined = with_parts(engine, engine.rewrite(text, settings.steps)[0], joined, wanted)
-    return split_words(engine, joined, settings.words)
+    return with_parts(engine, compared, split_words(engine, joined, PIECES), wanted)
 
 
 def for_texts(
