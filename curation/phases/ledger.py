@@ -54,6 +54,11 @@ class SliceRecord(msgspec.Struct, kw_only=True):
         """Positions with a document or a rejected record."""
         return self.rows - self.unsampled - self.skipped - not_pages(self.others)
 
+    @property
+    def whole_documents(self) -> int:
+        """Documents before they are split into parts, of which the blank ones are rejected."""
+        return self.documents_read - self.split - self.rejected + (self.blank if self.split else 0)
+
     def read_counts(self) -> tuple[int, int]:
         """Return the number of documents that the segment read of the slice, and the bytes of their text."""
         first = self.stages[0] if self.stages else None

@@ -85,7 +85,8 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
         for number in segment.row_stages:
             stage, before = cast(RowStage, chain.stages[number]), frame
             frame, outcome = _apply_row_stage(engine, before, stage, measured.stages[number])
-            measured.stages[number].cuts = {chunk.kind.input: _cut_bytes(engine, before, frame, outcome)}
+            if outcome.edited is not None:
+                measured.stages[number].cuts = {chunk.kind.input: _cut_bytes(engine, before, frame, outcome)}
             if isinstance(stage, Language):
                 is_null = outcome.columns[stage.column].is_null()
                 unlabelled = {number: rows[is_null.to_numpy(zero_copy_only=False)]}
@@ -127,8 +128,7 @@ def _cut_bytes(engine: Engine, before: Frame, frame: Frame, outcome: Outcome) ->
     """The bytes that a stage cuts from documents that it keeps, and the bytes of these before."""
     sizes = engine.byte_lengths(before[TEXT])
     sizes = sizes if outcome.verdict is None else sizes[outcome.verdict.kept]
-    after = sizes if outcome.edited is None else engine.byte_lengths(frame[TEXT])
-    return float(np.maximum(sizes - after, 0).sum()), float(sizes.sum())
+    return float(np.maximum(sizes - engine.byte_lengths(frame[TEXT]), 0).sum()), float(sizes.sum())
 
 
 def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, Outcome]:

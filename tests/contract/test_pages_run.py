@@ -197,12 +197,12 @@ RECIPE = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the pages name, and a finished run under each name of one."""
     folder = tmp_path_factory.mktemp("pages")
-    texts = made_texts(120)
+    texts, more = ([text or "one" for text in made_texts(*own)] for own in ((120,), (40, 4)))
     for name in ("data", "wet", "evals", "models", "FOLDER"):
         (folder / name).mkdir()
     for name in ("data/a", "real_20mb", "wikipedia", "english", "german", "FOLDER/a"):
         (folder / f"{name}.jsonl").write_bytes(records_of(texts))
-    (folder / "data" / "b.jsonl.gz").write_bytes(gzip.compress(records_of(made_texts(40, seed=4))))
+    (folder / "data" / "b.jsonl.gz").write_bytes(gzip.compress(records_of(more)))
     for name in ("quiz", "evals/quiz"):
         (folder / f"{name}.jsonl").write_bytes(records_of(texts[:3]))
     as_wet(texts, folder / "wet" / "a.warc.wet.gz")

@@ -14,6 +14,7 @@ import pytest
 import regex
 
 import curation
+from curation.finished.verify import verify
 from curation.kernels.look_alikes import DRAWN, blank_characters
 from curation.planning.estimate import estimate
 from curation.reading.blank import BLANK, blank_texts
@@ -72,6 +73,7 @@ def test_runs_reject_texts_without_a_visible_character(
     assert [(entry["source"], entry["line"], entry["error"]) for entry in rejected] == [
         ("a", line, BLANK) for line in lines
     ]
+    assert report["sources"][-1].get("documents_split", 9) == 9 and verify(tmp_path / "out") == []
     assert (WARNING in report["warnings"]) == (not settings)
     if not settings:
         planned = estimate(recipe).warnings
