@@ -60,6 +60,9 @@ fix: $(READY)  ## format the code and apply the fixes of ruff
 functions: $(READY)  ## write the functions of stages in `curation`, after a change of their settings or docstrings
 	$(BIN)/python -m tests.tools.make_functions
 
+notebooks: $(READY)  ## write the outputs of the notebooks, after a change of what they show
+	$(BIN)/python -m tests.tools.make_notebooks
+
 peers: $(READY)  ## write docs/peers.md and its table, after a change of the cases of other tools
 	$(BIN)/python -m tests.peers.cases
 

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from curation.errors import InputError
+from curation.errors import InputError, installation
 from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
 
 VECTORS_AT_ONCE = 1 << 10  # compared with as many: 8 MB of products and bounds
@@ -47,8 +47,8 @@ def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) ->
         from threadpoolctl import threadpool_limits
     except ImportError:
         raise InputError(
-            "scikit-learn finds the clusters, and is not installed. pip install scikit-learn, or give the centroids of "
-            "an earlier run, or set clusters: 1"
+            f"scikit-learn finds the clusters, and is not installed. {installation('embeddings')}. Or give the "
+            "centroids of an earlier run, or set clusters: 1"
         ) from None
     start = np.ascontiguousarray(vectors[:clusters])
     means = KMeans(clusters, init=start, n_init=1, max_iter=rounds, tol=0, random_state=seed % 2**32)

@@ -167,8 +167,8 @@ class Engine(Protocol):
     def split_words(self, text: Text, words: str) -> tuple[Text, np.ndarray]:
         """Return texts with a space between adjacent words, and a bool per document: true if its text is among them.
 
-        They are all texts that may change, in order. `words` is one of `curation.kernels.word_breaks.WORDS`. A null and
-        a text without characters of scripts without spaces (`scripts`) never change."""
+        They are all texts that may change, in order. `words` is one of `curation.kernels.word_breaks.WORDS`, or PIECES.
+        A null and a text without characters of scripts without spaces (`scripts`) never change."""
         ...
 
     def measure(self, text: Text, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
-from curation.errors import InputError, OutputError
+from curation.errors import InputError, OutputError, counted
 from curation.kernels.ngram_table import table_of
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
@@ -357,7 +357,9 @@ def diagnose() -> tuple[list[str], bool]:
     toolchain = find_toolchain()
     lines.append(toolchain_line(toolchain))
     check = self_check(engines, NUM_DOCUMENTS)
-    lines.append(f"self-check: {check.documents} generated documents, {len(check.digests)} results per engine")
+    lines.append(
+        f"self-check: {check.documents} generated documents, {counted(len(check.digests), 'result')} per engine"
+    )
     lines += [f"  not checked: {name}: {reason}" for name, reason in check.skipped.items()]
     for name, error in check.failed.items():
         lines += [f"  FAILED: {name}; please report this with the lines above", error]

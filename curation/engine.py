@@ -15,7 +15,7 @@ import warnings
 from typing import Any, NamedTuple, cast
 
 from curation.contract import Engine
-from curation.errors import EngineError
+from curation.errors import EngineError, installation
 from curation.speeds import Work, faster_engine
 
 PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
@@ -69,10 +69,14 @@ def choose_engine(requested: str) -> Choice:
 def suit_engine(work: Work) -> Choice:
     """Return the choice of "auto" for this work, of a machine with a usable GPU: the GPU only where it is expected to
     be faster."""
-    runtime = importlib.import_module("cupy").cuda.runtime
-    device = runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
-    found = faster_engine(work, device)
+    found = faster_engine(work, device_name())
     return Choice(found.engine, f"auto: {found.reason}")
+
+
+def device_name() -> str:
+    """Return the name of the current GPU, on a machine with a usable one."""
+    runtime = importlib.import_module("cupy").cuda.runtime
+    return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
 
 
 def gpu_obstacle() -> str:
@@ -84,12 +88,12 @@ def gpu_obstacle() -> str:
     if driver.error:
         return driver.error
     if importlib.util.find_spec("cudf") is None:
-        return f"cuDF is not installed. {_installation(_extra_for(driver))}; the driver runs CUDA {driver.shown}"
+        return f"cuDF is not installed. {installation(_extra_for(driver))}; the driver runs CUDA {driver.shown}"
     built_for = _cuda_of_cudf()
     if driver.cuda < built_for:
         return (
             f"the driver runs CUDA {driver.shown}, and the installed cuDF is built for CUDA {built_for}. Update the "
-            f"driver, or make a new environment. {_installation(_extra_for(driver))}"
+            f"driver, or make a new environment. {installation(_extra_for(driver))}"
         )
     _give_cupy_a_cache()
     _give_threads_streams()
@@ -101,7 +105,7 @@ def gpu_obstacle() -> str:
     except BROKEN as error:
         return (
             f"cuDF is installed but does not load ({type(error).__name__}: {error}). Make a new environment. "
-            f"{_installation(f'cu{built_for or driver.cuda}')}"
+            f"{installation(f'cu{built_for or driver.cuda}')}"
         )
     return _device_obstacle(runtime)
 
@@ -200,10 +204,6 @@ def find_driver() -> Driver:
     if code:
         return Driver(version.value, f"the NVIDIA driver does not start (cuInit gives {code}). {CHECK_DEVICES}")
     return Driver(version.value, "")
-
-
-def _installation(extra: str) -> str:
-    return f"In a checkout of gpu-pipeline: pip install -e '.[{extra}]'"
 
 
 def _extra_for(driver: Driver) -> str:

@@ -122,6 +122,11 @@ def shown_size(size: int) -> str:
     return counted(size, "byte")
 
 
+def installation(extra: str) -> str:
+    """Return how to install an extra: with the package that is installed, or in a clone."""
+    return f"pip install 'gpu-pipeline[{extra}]', or '.[{extra}]' in a clone"
+
+
 def by_keyword(*names: str) -> Callable[[Function], Function]:
     """Give a function an error with what to write for arguments that versions before 0.4 took by position.
 

@@ -11,7 +11,7 @@ and knows neither recipes, stages, runs nor the other engine. Functions are load
 from importlib import import_module
 
 from curation.contract import ENGINE_FUNCTIONS
-from curation.errors import EngineError
+from curation.errors import EngineError, installation
 from curation.library.engine_functions import FUNCTIONS, function_of, with_frames
 
 RAPIDS = ("cudf", "cuml", "cupy", "dask_cudf", "pylibcudf", "rmm")
@@ -31,8 +31,8 @@ def __getattr__(name: str):
         if (error.name or "").partition(".")[0] not in RAPIDS:
             raise
         raise EngineError(
-            f"gpu_pipeline.{name} needs {error.name}, which is not installed. In a checkout of gpu-pipeline: "
-            "pip install -e '.[cu12]', or '.[cu13]' for a driver of CUDA 13. `curate doctor` shows the driver; "
+            f"gpu_pipeline.{name} needs {error.name}, which is not installed: "
+            f"{installation('cu13')}; cu12 for a driver of CUDA 12. `curate doctor` shows the driver; "
             "cpu_fallback has the same functions"
         ) from None
 

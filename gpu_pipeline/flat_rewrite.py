@@ -125,7 +125,9 @@ def ascii_bits(block, inside, whitespace, classes):
     dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high = classes
     folds = zeros_low | zeros_high | blanks_low | blanks_high != 0
     if folds or dropped_low | dropped_high:
-        others = ~(mark_letters(ascii_bytes) | mark_equal(ascii_bytes, BLANKS) | block) & HIGH_BITS
+        others = ~(mark_letters(ascii_bytes) | block) & HIGH_BITS
+        if not in_class(rewrite.BLANK, dropped_low, dropped_high):
+            others &= ~mark_equal(ascii_bytes, BLANKS)
         while others:
             k = first_mark(others)
             byte = np.int64(block >> np.uint64(8 * k) & np.uint64(0xFF))

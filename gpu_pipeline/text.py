@@ -24,7 +24,7 @@ from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.tables import UnicodeTables
-from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE
+from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
@@ -152,7 +152,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
         before = whole._replace(offsets=column.offsets[first : last + 1])
         pieces = pieces_of(starts, wanted[batch])
         source = document_kernels.copied_documents(before, as_they_are[batch], whole, starts, *pieces)
-        after = breaking.split_documents(source, words == TABLE, lists)
+        after = breaking.split_documents(source, words == TABLE, words == PIECES, lists)
         sizes[batch] = after.offsets[1:] - after.offsets[:-1]
         outputs.append(after.data)
 

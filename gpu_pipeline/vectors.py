@@ -4,7 +4,7 @@
 import cupy as cp
 import numpy as np
 
-from curation.errors import InputError
+from curation.errors import InputError, installation
 from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
 from gpu_pipeline.device import BATCH_SHARE, on_device
 
@@ -55,8 +55,8 @@ def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) ->
         from cuml.cluster import KMeans
     except ImportError:
         raise InputError(
-            "cuML finds the clusters on the GPU, and is not installed. pip install cuml-cu13 or cuml-cu12, or give the "
-            "centroids of an earlier run, or set clusters: 1"
+            f"cuML finds the clusters on the GPU, and is not installed. {installation('cu13')}; cu12 for CUDA 12. Or "
+            "give the centroids of an earlier run, or set clusters: 1"
         ) from None
     sample = cp.asarray(vectors)
     means = KMeans(

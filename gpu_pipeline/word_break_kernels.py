@@ -39,11 +39,15 @@ def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, found):
 
 
 @cuda.jit(cache=True)
-def mark_word_ends(data, blocks, borders, is_table, pages, classes, ends, unspaced, begins, hidden, counts, run_counts):
+def mark_word_ends(
+    data, blocks, borders, is_table, in_pieces, pages, classes, ends, unspaced, begins, hidden, counts, run_counts
+):  # fmt: skip
     """Per 32 bytes: the masks of `word_end_bits`, and the number of bits in the second and the third."""
     c = cuda.grid(1)
     while c < ends.size:
-        end_bits, bits, begin_bits, hidden_bits = word_end_bits(data, blocks, borders, 32 * c, is_table, pages, classes)
+        end_bits, bits, begin_bits, hidden_bits = word_end_bits(
+            data, blocks, borders, 32 * c, is_table, in_pieces, pages, classes
+        )
         ends[at(c)], unspaced[at(c)], begins[at(c)], hidden[at(c)] = end_bits, bits, begin_bits, hidden_bits
         counts[at(c)], run_counts[at(c)] = cuda.popc(np.uint32(bits)), cuda.popc(np.uint32(begin_bits))
         c += cuda.gridsize(1)
@@ -160,7 +164,7 @@ def _signatures():
     scratch = [kind[:, ::1] for kind in (types.int32, types.uint8, types.int32, types.int32, types.bool_)]
     return {
         find_unspaced: (u8, u64, i64, mask, types.int64, u8, u8, mask),
-        mark_word_ends: (u8, u64, u32, types.bool_, u8, u8, u32, u32, u32, u32, i64, i64),
+        mark_word_ends: (u8, u64, u32, types.bool_, types.bool_, u8, u8, u32, u32, u32, u32, i64, i64),
         place_runs: (u32, u32, i64, i64, i64),
         cut_runs: (u8, u32, u32, i64, i64, i64, u8, u8, i32, u64, u8, *scratch, u32),
         count_word_ends: (u32, u32, i64),
@@ -193,7 +197,7 @@ def _cut_runs(data, unspaced, hidden, ranks, begins, run_ranks, lists, ends) -> 
     kernels.launch(cut_runs, shape[1], data, unspaced, hidden, ranks, firsts, pieces, *lists, *scratch, ends)
 
 
-def split_documents(text: Documents, is_table: bool, lists) -> Documents:
+def split_documents(text: Documents, is_table: bool, in_pieces: bool, lists) -> Documents:
     """The documents with a space between adjacent words, one after the other.
 
     text    documents without bytes between them, from byte 0 on
@@ -204,7 +208,8 @@ def split_documents(text: Documents, is_table: bool, lists) -> Documents:
     ends, unspaced, begins, hidden = (kernels.empty(offsets, np.uint32, borders.size) for _ in range(4))
     counts, run_counts = (kernels.empty(offsets, np.int64, borders.size) for _ in range(2))
     masks = ends, unspaced, begins, hidden, counts, run_counts
-    kernels.launch_shared(mark_word_ends, borders.size, data, text.blocks, borders, is_table, *lists[:2], *masks)
+    kinds = is_table, in_pieces, *lists[:2]
+    kernels.launch_shared(mark_word_ends, borders.size, data, text.blocks, borders, *kinds, *masks)
     run_ranks = kernels.starts_of(run_counts)
     if int(run_ranks[-1]):
         _cut_runs(data, unspaced, hidden, kernels.starts_of(counts), begins, run_ranks, lists, ends)

@@ -23,6 +23,7 @@ from curation.kernels.word_breaks import (
     continues_run,
     count_plain,
     divides,
+    ends_piece,
     ends_word_of_scripts,
     ends_word_of_table,
     mark_leads,
@@ -118,7 +119,7 @@ def bits_between(start, i, count):
 
 
 @kernel
-def word_end_bits(data, blocks, borders, start, is_table, pages, classes):
+def word_end_bits(data, blocks, borders, start, is_table, in_pieces, pages, classes):
     """Four masks of the 32 bytes from `start` on. Three have bits for first bytes of characters: before which a word
     ends, but for places within a run; those of scripts without spaces; with which a run begins. The fourth has the
     bytes that are in no word and end none."""
@@ -155,6 +156,7 @@ def word_end_bits(data, blocks, borders, start, is_table, pages, classes):
             is_end = ends_word_of_table(second, first, kind, code == code_before, following)
         elif not is_inside:
             is_end = ends_word_of_scripts(first, kind, state)
+            is_end |= in_pieces and ends_piece(first, kind, code_before, code)
             if code == WORD_SPACE:
                 kind, is_end = SPACE, True
                 hidden_bytes |= bits_between(start, i, width)
@@ -169,6 +171,8 @@ def word_end_bits(data, blocks, borders, start, is_table, pages, classes):
             wrapped = wrap_at(data, borders, i, kind, pages, classes)
             hidden_bytes |= bits_between(start, i, wrapped)
             i += wrapped
+        if in_pieces:
+            continue
         if i & 7 == 1 and i > start and code < 0x80 and count_plain(block_at(data, blocks, i - 1)) == 8:
             i += 7  # no word ends between letters and white space
             second = class_of(pages, classes, byte_at(data, i - 2))

@@ -55,7 +55,8 @@ def assert_refused(text: str, parts: Iterable[str]) -> None:
 
 
 def recipe_of(*paths: Path | dict[str, Any], stages: list[Any] | None = None, **rest: Any) -> Recipe:
-    inputs = [path if isinstance(path, dict) else {"path": str(path)} for path in paths]
+    """A recipe over inputs, which keep texts without a visible character: stages see every text of a corpus."""
+    inputs = [{"keep_blank": True, **(path if isinstance(path, dict) else {"path": str(path)})} for path in paths]
     return convert_recipe({"input": inputs, "stages": STAGES if stages is None else stages, **rest})
 
 

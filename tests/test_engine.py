@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -18,6 +19,9 @@ from curation.errors import EngineError
 from curation.speeds import Work
 
 GIB = 1 << 30
+PAGE = (Path(__file__).parents[1] / "docs/installing.md").read_text("utf-8")
+ROWS = PAGE.partition("| message |")[2].partition("\n\n")[0].splitlines()
+ON_THE_PAGE = [text for row in ROWS for text in re.findall(r"`([^`]+)`", row.split("|")[1])]
 
 
 class Machine:
@@ -172,16 +176,18 @@ def test_wheels_for_an_older_cuda_run_on_a_newer_driver(machine: Machine):
         ),
         (
             {"packages": set()},
-            "cuDF is not installed. In a checkout of gpu-pipeline: pip install -e '.[cu13]'; the driver runs CUDA 13.0",
+            "cuDF is not installed. pip install 'gpu-pipeline[cu13]', or '.[cu13]' in a clone; "
+            "the driver runs CUDA 13.0",
         ),
         (
             {"packages": set(), "driver": 12080},
-            "cuDF is not installed. In a checkout of gpu-pipeline: pip install -e '.[cu12]'; the driver runs CUDA 12.8",
+            "cuDF is not installed. pip install 'gpu-pipeline[cu12]', or '.[cu12]' in a clone; "
+            "the driver runs CUDA 12.8",
         ),
         (
             {"driver": 12080},
             "the driver runs CUDA 12.8, and the installed cuDF is built for CUDA 13. Update the driver, or make "
-            "a new environment. In a checkout of gpu-pipeline: pip install -e '.[cu12]'",
+            "a new environment. pip install 'gpu-pipeline[cu12]', or '.[cu12]' in a clone",
         ),
         ({"devices": 0}, "the driver shows no GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES"),
         (
@@ -206,6 +212,7 @@ def test_what_is_missing_is_said_once(machine: Machine, broken: dict, message: s
     for name, value in broken.items():
         setattr(machine, name, value)
     assert gpu_obstacle() == message
+    assert any(known in message for known in ON_THE_PAGE), "docs/installing.md does not have the message"
     with pytest.raises(EngineError) as caught:
         choose_engine("gpu")
     assert str(caught.value) == f"engine gpu was requested, but {message}"
@@ -216,8 +223,8 @@ def test_what_is_missing_is_said_once(machine: Machine, broken: dict, message: s
 def test_a_broken_package_is_not_a_missing_one(machine: Machine, error: Exception):
     machine.break_cudf(error)
     assert gpu_obstacle() == (
-        f"cuDF is installed but does not load ({type(error).__name__}: {error}). Make a new environment. In a "
-        "checkout of gpu-pipeline: pip install -e '.[cu13]'"
+        f"cuDF is installed but does not load ({type(error).__name__}: {error}). Make a new environment. "
+        "pip install 'gpu-pipeline[cu13]', or '.[cu13]' in a clone"
     )
 
 

@@ -142,17 +142,22 @@ def test_work_of_a_recipe(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n' * 10)
     recipe = {"input": [{"path": str(tmp_path / "a.jsonl")}], "stages": [{"kind": "exact_dedup"}]}
     found = convert_recipe(recipe)
-    checked = preflight(found, tmp_path / "out")
-    assert work_of(found, checked, 3)[:4] == (160, ["exact_dedup", "write", "parse", "tokens"], 3, [])
+    files, tokenizer, _ = preflight(found, tmp_path / "out")
+    assert work_of(found, files, tokenizer, 3)[:4] == (160, ["exact_dedup", "write", "parse", "tokens"], 3, [])
     found = convert_recipe(recipe | {"output": {"formats": []}})
-    assert work_of(found, preflight(found, tmp_path / "out"), 3)[:4] == (160, ["exact_dedup", "write", "parse"], 3, [])
+    assert work_of(found, files, None, 3)[:4] == (160, ["exact_dedup", "write", "parse"], 3, [])
     tokens_alone = convert_recipe(recipe | {"output": {"documents": False}})
-    assert work_of(tokens_alone, checked, 3).steps == ["exact_dedup", "parse", "tokens"]
+    assert work_of(tokens_alone, files, tokenizer, 3).steps == ["exact_dedup", "parse", "tokens"]
     for changed in ({"columns": ["url"]}, {"compression": "gzip"}, {"text_column": "a.b"}, {"format": "csv"}):
-        files = [msgspec.structs.replace(file, **changed) for file in checked.files]
-        assert "parse" not in work_of(found, checked._replace(files=files), 3).steps
-    checked = checked._replace(tokenizer=SimpleNamespace(device_note="it has no flat form"))
-    assert work_of(convert_recipe(recipe), checked, 3)[:4] == (160, ["exact_dedup", "write", "parse"], 3, ["tokens"])
+        others = [msgspec.structs.replace(file, **changed) for file in files]
+        assert "parse" not in work_of(found, others, None, 3).steps
+    tokenizer = SimpleNamespace(device_note="it has no flat form")
+    assert work_of(convert_recipe(recipe), files, tokenizer, 3)[:4] == (
+        160,
+        ["exact_dedup", "write", "parse"],
+        3,
+        ["tokens"],
+    )
 
 
 @pytest.mark.parametrize(("scheduler", "asked"), [("threads", True), ("tcp://host:1", False)])

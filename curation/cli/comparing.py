@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from curation.cli.measuring import print_table
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, UsageError
+from curation.errors import counted
 from curation.system.files import commit, local_output, prepare_output
 from curation.system.terminal import print_line, printable_line
 
@@ -96,7 +97,7 @@ def _print(found: Comparison, folders: list[str]) -> None:
     for fact in found.facts[:MAX_SETTINGS]:
         print_line(printable_line(f"also different: {fact}"))
     if (more := len(found.facts) - MAX_SETTINGS) > 0:
-        print_line(f"and {more:,} more facts")
+        print_line(f"and {counted(more, 'more fact')}")
     rows = [[name.replace("_", " "), f"{a:,}", f"{b:,}", f"{b - a:+,}"] for name, (a, b) in found.counts.items()]
     _table([["documents", "A", "B", "B - A"], *rows])
     removals = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from curation.cli.execution import prepare_memory
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, whole_number
+from curation.errors import counted
 from curation.system.terminal import aligned, print_line, printable_line
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def tokens(options: argparse.Namespace) -> int:
 def _lines(found: TokenCoverage, top: int) -> list[str]:
     lines = [*aligned([HEADS, *map(_row, found.groups[:SHOWN_GROUPS])])]
     if len(found.groups) > SHOWN_GROUPS:
-        lines.append(f"{len(found.groups) - SHOWN_GROUPS:,} smaller groups not shown")
+        lines.append(f"{counted(len(found.groups) - SHOWN_GROUPS, 'smaller group')} not shown")
     unused, size = found.unused, found.tokenizer.vocabulary
     lines.append(
         f"{found.tokenizer.name}: {len(unused):,} of {size:,} tokens ({len(unused) / size:.1%}) occur in no text"

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, UsageError, add
+from curation.errors import counted
 from curation.system.terminal import print_line
 
 SHELLS = ("bash", "zsh", "fish")
@@ -105,7 +106,7 @@ def warmup(options: argparse.Namespace) -> int:
     missing = missing_groups(groups)
     warm_up(missing, options.console.progress(), count_compilers(read_limits(), options.workers or read_processors()))
     options.console.info(
-        f"{len(groups)} groups of kernels are compiled, {len(missing)} of them now; they are in {FOLDER}"
+        f"{counted(len(groups), 'group')} of kernels compiled, {len(missing)} of them now, in {FOLDER}"
     )
     return int(options.console.result("warmup", folder=str(FOLDER), compiled=missing))
 

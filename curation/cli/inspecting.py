@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, whole_number
+from curation.errors import counted
 from curation.system.terminal import print_line, printable_line, stdout_is_lost
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def verify(options: argparse.Namespace) -> int:
     if is_object_url(url):
         return _conclude_copy(url, console)
     content = read_json(folder / "report.json")
-    console.info(f"{folder}: {len(content['outputs'])} outputs, all unchanged")
+    console.info(f"{folder}: {counted(len(content['outputs']), 'output')}, all unchanged")
     for line in missing_documents(content):
         console.info(f"{line}. Their order, and the split of each text, were not checked")
     has_moved = bool(relocated_meta(folder.resolve(), content))
@@ -102,8 +103,8 @@ def _conclude_copy(url: str, console: Console) -> int:
     store = ObjectStore(url)
     content = orjson.loads(store.read("report.json") or b"{}")
     console.info(
-        f"{store.url}: {len(content['outputs'])} outputs, all unchanged. The content of documents was not checked: "
-        "`curate verify` of the work folder's run does so"
+        f"{store.url}: {counted(len(content['outputs']), 'output')}, all unchanged. The content of documents was not "
+        "checked: `curate verify` of the work folder's run does so"
     )
     outputs = len(content["outputs"])
     return console.result("verify", folder=store.url, problems=[], outputs=outputs, has_moved=False)

@@ -15,7 +15,7 @@ from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_in, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, UsageError
-from curation.errors import OutputError
+from curation.errors import OutputError, counted
 from curation.system.system_folders import system_folder
 from curation.system.terminal import GAP, aligned, print_line, printable_line
 
@@ -117,7 +117,9 @@ def print_spans(stages: Sequence[dict[str, Any]]) -> None:
     print_table([list(column) for column in zip(*rows, strict=True)])
     for entry in stages[0]["details"]["frequent"][:SHOWN_SPANS]:
         text = " ".join(entry["text"].split())[:SPAN_CHARACTERS]
-        print_line(printable_line(f"repeats {entry['count']:,} times, {entry['bytes']:,} bytes: {text}"))
+        print_line(
+            printable_line(f"repeats {counted(entry['count'], 'time')}, {counted(entry['bytes'], 'byte')}: {text}")
+        )
 
 
 def _measure_in(folder: str, options: argparse.Namespace) -> int:

@@ -55,8 +55,8 @@ def _add_check_overlap(parser: Parser) -> None:
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument(
         "--compare", choices=COMPARISONS, default="visible",
-        help="compare lower case without punctuation, signs and invisible characters (visible), lower case, texts "
-        "unchanged, or lower case without punctuation, each digit as 0 (folded) (default: visible)",
+        help="compare lower case without punctuation and invisible characters, look-alikes as one (visible), "
+        "lower case, unchanged, or lower case without punctuation, digits as 0 (folded) (default: visible)",
     )  # fmt: skip
     parser.add_argument(
         "--words", choices=WORDS, default="spaces",

@@ -34,7 +34,7 @@ def plan_lines(estimate: Estimate) -> list[str]:
     tail = [
         *([_tokens_line(estimate)] if estimate.tokens else []),
         *([estimate.special_tokens] if estimate.tokens else []),
-        f"time: {_time(estimate.seconds[0])} to {_time(estimate.seconds[1])} on {counted(estimate.workers, 'worker')}",
+        *_time_lines(estimate),
         _memory_line(estimate.memory),
         _disk_line(estimate.disk),
         "All settings and bounds: add --full",
@@ -112,7 +112,7 @@ def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
         spare -= len(settings) - 1
         lines += [*settings, *(INDENT + line for line in effect)]
     if 1 + len(lines) > room:
-        lines = [*lines[: room - 2], f"  {len(lines) - room + 2} more stages"]
+        lines = [*lines[: room - 2], f"  {counted(len(lines) - room + 2, 'more stage')}"]
     return ["stages:" if stages else "stages: none", *lines]
 
 
@@ -178,6 +178,23 @@ def _effects(stage: StageEstimate) -> list[str]:
 
 def _share(count: int | None, total: int) -> str:
     return f"{(count or 0) / total:.1%}" if total else "0.0%"
+
+
+def _time_lines(estimate: Estimate) -> list[str]:
+    """The time of the CPU engine, and below it that of the GPU engine if the estimate has it."""
+    cpu, device = f"{_range(estimate.seconds)} on {counted(estimate.workers, 'worker')}", estimate.device_time
+    if device is None:
+        return [f"time: {cpu}"]
+    rates = f"with rates measured on {device.device}" if device.device else "for one H200"
+    gpu = f"{_range(device.seconds)}, of which the start takes {_time(device.start)}"
+    return [
+        f"time, cpu: {cpu}; measured on the sample",
+        f"time, gpu: {gpu}; modelled {rates}, as if no document was removed",
+    ]
+
+
+def _range(seconds: tuple[float, float]) -> str:
+    return f"{_time(seconds[0])} to {_time(seconds[1])}"
 
 
 def _memory_line(memory: MemoryNeed) -> str:

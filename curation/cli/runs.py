@@ -53,6 +53,11 @@ def _add_plan(parser: Parser) -> None:
         "--measures", metavar="DIR", help="print what the bounds would remove of this run's documents, by its measures/"
     )
     parser.add_argument("--full", action="store_true", help="print every setting and bound, without a sample")
+    share(
+        parser,
+        "engine",
+        help="gpu: print a GPU's modelled time too (default: auto, if usable)",
+    )
     share(parser, "log")
 
 
@@ -67,7 +72,7 @@ def plan(options: argparse.Namespace) -> int:
         return _plan_by_measures(recipe, options)
     if options.full and console.is_for_people:
         return _print_settings(recipe, console)
-    found = estimate(recipe, options.output, progress=console.progress())
+    found = estimate(recipe, options.output, engine=options.engine, progress=console.progress())
     console.info(*plan_lines(found))
     for warning in found.warnings:
         console.warn(warning)

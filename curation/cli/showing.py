@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
+from curation.errors import counted
 from curation.system.terminal import (
     as_json_line,
     fitted,
@@ -147,7 +148,7 @@ def _copy_lines(row: dict[str, Any]) -> Iterator[str]:
         place = f"in {copy.id} at byte {copy.first:,}" if copy.id != row["id"] else f"here at byte {copy.first:,}"
         yield printable_line(f"bytes {copy.start:,} to {copy.stop:,} are first {place}: {text}")
     if len(copies) > MAX_COPIES:
-        yield f"({len(copies) - MAX_COPIES:,} more spans)"
+        yield f"({counted(len(copies) - MAX_COPIES, 'more span')})"
 
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:
@@ -217,12 +218,12 @@ def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator
     shown, inside, first = excerpt(text, spans, characters)
     begin, end = MARKS[sys.stdout.isatty()]
     if first:
-        yield f"(... {first:,} characters)"
+        yield f"(... {counted(first, 'character')})"
     yield "".join(
         f"{begin}{printable(part)}{end}" if marked else printable(part) for part, marked in pieces(shown, inside)
     )
     if left := len(text) - first - len(shown):
-        yield f"({left:,} more characters)"
+        yield f"({counted(left, 'more character')})"
 
 
 def _difference(before: str, after: str, characters: int) -> int:
@@ -245,7 +246,7 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
     one, other = row[names[1]] or "", row[names[3]]
     if names[0] == "before" and (first := _difference(one, other, characters)):
         one, other = one[first:], other[first:]
-        yield f"(... {first:,} characters)"
+        yield f"(... {counted(first, 'character')})"
     aligned = aligned_words(one, other)
     if one != other and all(equal for *_, equal in aligned):
         yield f"(the words are equal: other white space than one space is shown, with {SPACE} for a space)"
@@ -278,7 +279,7 @@ def _context(words: list[str]) -> list[str]:
     """Words that both texts have, without those far from a difference."""
     if len(words) <= 3 * CONTEXT:
         return words
-    return [*words[:CONTEXT], f"(... {len(words) - 2 * CONTEXT:,} words ...)", *words[-CONTEXT:]]
+    return [*words[:CONTEXT], f"(... {counted(len(words) - 2 * CONTEXT, 'word')} ...)", *words[-CONTEXT:]]
 
 
 def _wrapped(words: list[str], width: int, characters: int, marked: bool) -> list[tuple[str, str]]:

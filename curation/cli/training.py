@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, READING, add_inputs, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, UsageError, whole_number
+from curation.errors import counted
 from curation.system import interrupts
 from curation.system.steps import shown_by
 
@@ -148,7 +149,7 @@ def _quality_lines(trained: TrainedClassifier) -> list[str]:
     """Return the table of labels, the calibration of the first label, and the stage that uses the model."""
     first = trained.labels[0]
     width = max(map(len, ("label", *trained.labels)))
-    lines = [f"{trained.path}: {len(trained.labels)} labels; metrics on texts held out of the training"]
+    lines = [f"{trained.path}: {counted(len(trained.labels), 'label')}; metrics on texts held out of the training"]
     lines.append(f"{'label':{width}}  trained  held out  precision  recall    AUC")
     for name in trained.labels:
         metrics = trained.held_out[name]

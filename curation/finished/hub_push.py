@@ -15,7 +15,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curation.errors import IntegrityError, OutputError, counted
+from curation.errors import IntegrityError, OutputError, counted, installation
 from curation.finished.hub_client import LATER, open_client
 from curation.finished.object_store import is_local
 from curation.finished.results import open_finished
@@ -30,7 +30,6 @@ from curation.run_folder.folder import CARD_BEGINS, REPORT
 from curation.run_folder.report_schema import CARD
 from curation.run_folder.tables import Part
 
-INSTALL = "pip install huggingface_hub"
 KIND = "dataset"
 TOKENS = frozenset({"tokens", *FORMS, *SAMPLE_FILES})
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
@@ -129,7 +128,7 @@ def import_library() -> None:
     try:
         import huggingface_hub  # noqa: F401
     except ImportError as error:
-        raise OutputError(f"push needs huggingface_hub ({error}). Run: {INSTALL}") from None
+        raise OutputError(f"push needs huggingface_hub ({error}). Run: {installation('hub')}") from None
 
 
 def push(content: Content, repo: str, *, revision: str = "", public: bool = False) -> Pushed:

@@ -16,14 +16,15 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from curation.errors import OutputError
+from curation.errors import OutputError, installation
 from curation.finished import request_limits
 from curation.finished.request_limits import limited_store
+from curation.reading.answers import awaited, in_tries, tries_again
 from curation.reading.urls import check_url, is_remote, scrubbed, shown
 from curation.system.interrupts import check as check_interrupts
 from curation.system.packages import package_version
@@ -109,6 +110,8 @@ def _open(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path of the URL in it."""
     import fsspec
 
+    from curation.reading.stores import file_system
+
     protocol = url.partition("://")[0]
     fsspec.get_filesystem_class(protocol)
     if protocol == "memory":
@@ -116,11 +119,9 @@ def _open(url: str) -> tuple[Any, str]:
     if tuple(map(int, re.findall(r"\d+", version := package_version("s3fs"))[:2])) < S3FS:
         raise OutputError(
             f"{url}: s3fs {version} sends no condition with a write, so two runs could mix. "
-            "pip install -U 's3fs>=2024.12' 'aiobotocore>=2.16', or give a local folder"
+            f"{installation('s3')}, or give a local folder"
         )
-    files, path = fsspec.url_to_fs(url, use_listings_cache=False, **limited_store())
-    files.retries = 1  # botocore and this module repeat requests, too
-    return files, path
+    return file_system(url, use_listings_cache=False, **limited_store())
 
 
 class ObjectStore:
@@ -131,12 +132,13 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self.url = checked_address(url)
+        self._has_answered = False
         try:
             self._files, self._root = _open(self.url)
         except OutputError:
             raise
         except ImportError as error:
-            raise OutputError(f"{self.url} needs another package: {error}. pip install 's3fs>=2024.12'") from None
+            raise OutputError(f"{self.url} needs another package: {error}. {installation('s3')}") from None
         except Exception as error:  # wrong settings of fsspec or of the file system
             raise OutputError(f"{self.url} cannot be opened: {scrubbed(error)}") from None
         self._path()
@@ -270,7 +272,7 @@ class ObjectStore:
                 if self._is_s3() and not _fault_of(error).status:
                     raise OutputError(
                         f"{self.url}: the installed s3fs asks whether an object exists instead of sending a condition, "
-                        "so two runs could mix. pip install -U 's3fs>=2024.12', or give a local folder"
+                        f"so two runs could mix. {installation('s3')}, or give a local folder"
                     ) from None
                 return False
             except OSError as error:
@@ -339,12 +341,13 @@ class ObjectStore:
         FileNotFoundError for a missing object or bucket, OSError with the errno of a local fault, OutputError for
         everything else.
         """
-        wait, tries = FIRST_WAIT_SECONDS, TRIES
+        wait, began = FIRST_WAIT_SECONDS, time.monotonic()
         address = f"{self.url}/{name}" if name else self.url
         for attempt in range(1, TRIES + 1):
             check_interrupts()
             try:
-                return request()
+                with nullcontext() if self._has_answered else awaited(address):
+                    answer = request()
             except (FileNotFoundError, OutputError):
                 raise
             except Exception as raised:  # file systems raise errors of their own libraries
@@ -354,15 +357,19 @@ class ObjectStore:
                 if not _passes(error, fault):
                     kind = DeniedError if _is_denied(error, fault) else OutputError
                     raise kind(_refusal(address, action, error, fault)) from None
+                self._has_answered |= any(fault)
                 is_stalled = bool(STALLED & _kinds(error))
                 tries = STALLED_TRIES if is_stalled else TRIES
-                if attempt >= tries:
-                    what = fault.code or type(error).__name__
-                    what = f"no answer within {request_limits.SILENT_SECONDS:g} s" if is_stalled else what
+                what = fault.code or type(error).__name__
+                what = f"no answer within {request_limits.SILENT_SECONDS:g} s" if is_stalled else what
+                if not tries_again(attempt, tries, None if self._has_answered else began):
                     raise OutputError(
-                        f"{address}: {what} in {attempt} tries. Check the network and the store, then run the same "
+                        f"{address}: {what} {in_tries(attempt)}. Check the network and the store, then run the same "
                         "command again: it resumes"
                     ) from None
+            else:
+                self._has_answered = True
+                return answer
             time.sleep(wait)
             wait *= 2
         raise AssertionError

@@ -15,7 +15,9 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-SILENT_SECONDS = 60.0
+from curation.reading import answers
+
+SILENT_SECONDS = float(answers.SILENT_SECONDS)
 JOINING_SECONDS = 600.0  # until a store has joined the parts of a file; Amazon S3 sends spaces meanwhile
 PIECE_BYTES = 1 << 16
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from curation.contract import Frame
 from curation.engine import load_engine
-from curation.errors import OutputError, nearest
+from curation.errors import OutputError, counted, nearest
 from curation.finished.results import open_finished, run_documents
 from curation.phases.measure_files import FOLDER as MEASURES
 from curation.phases.slice_notes import FIXED
@@ -142,8 +142,9 @@ class RunResult(NamedTuple):
 
     def __repr__(self) -> str:
         documents, tokens = self.report["documents"], self.report["tokens"]
-        shown = f", {tokens['count']:,} tokens" if tokens else ""
-        return f"<run {str(self.folder)!r}: {documents['read']:,} documents read, {documents['kept']:,} kept{shown}>"
+        shown = f", {counted(tokens['count'], 'token')}" if tokens else ""
+        read = counted(documents["read"], "document")
+        return f"<run {str(self.folder)!r}: {read} read, {documents['kept']:,} kept{shown}>"
 
     def _repr_html_(self) -> str:
         rows = [

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from curation.errors import counted
 from curation.packing.forms.stored import read_manifest
 from curation.packing.indexed import IndexedReader
 from curation.packing.joining import is_of_stem, stem_name
@@ -68,7 +69,7 @@ def _kept_and_removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     kept, removed = (_docs(part_paths(folder, content["outputs"], name)) for name in ("documents", "removed"))
     both = np.intersect1d(kept, removed)  # copies repeat kept documents
     if len(both):
-        yield f"{len(both)} documents are both kept and removed, the first is doc {both[0]}"
+        yield f"{counted(len(both), 'document')} both kept and removed, the first is doc {both[0]}"
 
 
 def _docs(paths: Sequence[Path]) -> np.ndarray:
@@ -138,7 +139,7 @@ def _shared_between_splits(folder: Path, content: dict[str, Any]) -> Iterator[st
     for first, second in combinations(names, 2):
         shared = np.intersect1d(hashes[first], hashes[second], assume_unique=True)
         if len(shared):
-            yield f"{len(shared)} documents have the same tokens in {first} and in {second}"
+            yield f"{counted(len(shared), 'document')} with the same tokens in {first} and in {second}"
 
 
 def _token_hashes(prefixes: list[Path]) -> np.ndarray:

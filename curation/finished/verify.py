@@ -25,7 +25,7 @@ from curation.reading.paths import is_run
 from curation.reading.urls import is_remote, shown
 from curation.report.report import HTML
 from curation.run_folder.finished_report import CHANGED, is_signed
-from curation.run_folder.folder import REPORT, WORK, has_mark, is_cache, plan_path
+from curation.run_folder.folder import FRAMES, REPORT, WORK, has_mark, is_cache, plan_path
 from curation.run_folder.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.run_folder.tables import COLUMNS, WITH_TEXT, Part, part_paths, read_tables
 from curation.stages.outcome import StageCount
@@ -172,7 +172,8 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
             problems += [] if links_on_path else [f"{_shown(name)} {fault}"]
         elif sha256 and file_sha256(folder / name) != sha256:  # reports up to 0.2.0 lack the digest of report.html
             problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one in report.json")
-    others = sorted(modes.keys() - expected.keys() - {REPORT} - links)
+    frames = {FRAMES} if stat.S_ISDIR(modes.get(FRAMES, 0)) else set()  # inputs, not outputs
+    others = sorted(modes.keys() - expected.keys() - {REPORT} - links - frames)
     foreign = [name for name in others if not is_cache(name, content["outputs"])]
     return problems + [f"{_shown(name)} is not part of the run" for name in foreign]
 

@@ -13,6 +13,7 @@ are code points that Unicode keeps for ignorable characters.
 """
 
 from functools import cache
+from itertools import groupby
 
 import numpy as np
 
@@ -31,6 +32,36 @@ KEPT_IGNORABLE = (
     0x2065, *range(0xFFF0, 0xFFF9), 0xE0000, *range(0xE0002, 0xE0020), *range(0xE0080, 0xE0100),
     *range(0xE01F0, 0xE1000),
 )  # fmt: skip
+# Characters of those that `compare: visible` ignores that are drawn, such as the end of a verse, or that lay out
+# hieroglyphs and annotations.
+DRAWN = (
+    ord(TATWEEL),
+    *range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, *range(0xFFF9, 0xFFFC), 0x110BD, 0x110CD,
+    *range(0x13430, 0x13440),
+)  # fmt: skip
+
+
+def blank_characters() -> np.ndarray:
+    """Return for each code point (bool, 0x110000) whether nothing is drawn: white space, control characters and what
+    `compare: visible` ignores, but DRAWN."""
+    base = tables.load_tables()
+    points = np.arange(0x110000)
+    flags = base.flags[base.records[base.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
+    is_blank = flags & (tables.INVISIBLE | tables.SPACE) != 0
+    is_blank[[*KEPT_IGNORABLE]] = True
+    is_blank[[*DRAWN]] = False
+    return np.asarray(is_blank)
+
+
+def ranges_of(members: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first and last code points of runs of members (bool, one per code point)."""
+    runs = [[*run] for _, run in groupby(enumerate(np.flatnonzero(members).tolist()), lambda pair: pair[1] - pair[0])]
+    return [(run[0][1], run[-1][1]) for run in runs]
+
+
+def class_of(members: np.ndarray) -> str:
+    """Return the members as ranges for a class of characters of RE2."""
+    return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ranges_of(members))
 
 
 @cache

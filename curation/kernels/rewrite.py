@@ -44,6 +44,7 @@ class RewriteSteps(NamedTuple):
       character and sign (P*, S*) a space.
     - `lowercase`: as `str.lower`, including final sigma and U+0130.
     - `look_alikes`: with `lowercase` and `visible`, one letter is written for those that look the same (`look_alikes`).
+    - `spaceless`: deletes white space (`str.isspace`) of the normalised text, before `characters` writes spaces.
     - `whitespace`: `strip` removes white space at both ends; `collapse` also replaces each run of it by one space;
       `lines` removes white space before LF (CR LF becomes LF), keeps at most two LF in a row, and strips both ends.
     """
@@ -55,6 +56,7 @@ class RewriteSteps(NamedTuple):
     lowercase: bool = False
     whitespace: str = "keep"
     look_alikes: bool = False
+    spaceless: bool = False
 
 
 # What eyes compare; digits count. An index notes the version; 2: NFKC and letters that look the same.
@@ -75,13 +77,14 @@ def plan_steps(steps: RewriteSteps) -> np.ndarray:
     drop = {"keep": 0, "strip": tables.OTHER_CONTROL, "strip_all": tables.CONTROL}[steps.control]
     deleted = {"basic": tables.SYMBOL, "visible": tables.INVISIBLE}
     replaced = {"folded": tables.DIGIT | tables.PUNCTUATION, "visible": tables.PUNCTUATION | tables.SIGN}
-    drop |= deleted.get(steps.characters, 0)
+    drop |= deleted.get(steps.characters, 0) | (tables.SPACE if steps.spaceless else 0)
     fold = replaced.get(steps.characters, 0)
     stop = drop | fold
     stop |= tables.TAG_START if steps.markup != "keep" else 0
     stop |= tables.SPACE if steps.whitespace != "keep" else 0
     markup, whitespace = (CHOICES[name].index(getattr(steps, name)) for name in ("markup", "whitespace"))
-    blocks = steps.characters == "keep"  # only white space, control characters and "<" interrupt a block
+    # Only control characters, "<" and white space that is not a single blank interrupt a block.
+    blocks = steps.characters == "keep" and not steps.spaceless
     return np.array([stop, drop, markup, whitespace, steps.lowercase, fold, blocks], np.int64)
 
 

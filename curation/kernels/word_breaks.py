@@ -8,6 +8,10 @@
     table    a word is a run of letters, marks of letters and numbers, in which one of - . ' ’ , : may be between two of
              them; or a word of a script without spaces; or a run of one other character, as FineWeb-2 has it
 
+    pieces   as `scripts`, for texts without white space, and a word also ends between two letters or numbers of other
+             scripts if the sum of their code points is a multiple of PIECE: words are about as long as in English. It
+             is no setting: near-duplicates are compared by it (`similarity.joined_text`)
+
 With `scripts` and `table`, a zero width space (U+200B) is no character of a text: words are those without it, but
 between two letters of a script without spaces it ends a word. More than MAX_TAIL of them in a row are white space.
 
@@ -47,6 +51,7 @@ from curation.kernels.words import HIGH_BITS, first_mark, mark_equal, mark_lette
 
 SPACES, SCRIPTS, TABLE = "spaces", "scripts", "table"
 WORDS = (SPACES, SCRIPTS, TABLE)
+PIECES, PIECE = "pieces", 5
 MAX_RUN, MAX_TAIL, MAX_BLANKS = 256, 4, 8
 WORD_COST, UNKNOWN_COST, KATAKANA_COST, CLUSTER_COST = 10, 255, 200, 25
 FAR = 1 << 30  # above every sum of costs
@@ -89,6 +94,12 @@ def ends_word_of_scripts(first, kind, state):
     if kind >= HAN:
         return state >= 0
     return state > 0 and (kind == LETTER or kind == OPENING)
+
+
+@kernel
+def ends_piece(first, kind, code_before, code):
+    """Whether a word of `pieces` ends between two characters, with their classes, that are in no run."""
+    return first == LETTER and kind == LETTER and (code_before + code) % PIECE == 0
 
 
 @kernel
@@ -300,7 +311,7 @@ def read_run(data, i, end, kind, pages, classes, codes, kinds):
 
 
 @kernel
-def split_document(data, start, end, is_table, lists, scratch, out, o):
+def split_document(data, start, end, is_table, in_pieces, lists, scratch, out, o):
     """Write a text with a space between adjacent words to `out` at byte `o`, without the characters that are in no word
     and end none; return the position after it.
 
@@ -345,6 +356,7 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
             is_space = code == WORD_SPACE
             kind = SPACE if is_space else kind
             is_end = is_space or ends_word_of_scripts(first, kind, state)
+            is_end |= in_pieces and ends_piece(first, kind, code_before, code)
             state = next_state(state, first, kind, is_end)
         if is_end:
             out[at(o)] = SEPARATOR
@@ -377,12 +389,12 @@ def split_document(data, start, end, is_table, lists, scratch, out, o):
 
 
 @kernel
-def split_rows(data, offsets, rows, is_table, lists, scratch, out):
+def split_rows(data, offsets, rows, is_table, in_pieces, lists, scratch, out):
     """Write the texts of `rows` with a space between adjacent words; return where each ends, after a 0."""
     ends = np.zeros(rows.size + 1, np.int64)
     for k in range(rows.size):
-        row = rows[k]
-        ends[k + 1] = split_document(data, offsets[row], offsets[row + 1], is_table, lists, scratch, out, ends[k])
+        start, end = offsets[rows[k]], offsets[rows[k] + 1]
+        ends[k + 1] = split_document(data, start, end, is_table, in_pieces, lists, scratch, out, ends[k])
     return ends
 
 

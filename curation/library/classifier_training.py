@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.errors import InputError, OutputError, RecipeError, counted
+from curation.errors import InputError, OutputError, RecipeError, counted, installation
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.library.scoring_metrics import CalibrationBin, LabelMetrics, calibration, label_metrics
 from curation.models.fasttext import END_OF_TEXT, LABEL_PREFIX, load_classifier
@@ -32,7 +32,7 @@ from curation.system.html_table import html_table
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, each, watching
 
-INSTALL = "pip install --force-reinstall --no-deps fasttext-modern"  # fasttext-predict has the same module
+REPAIR = "pip install --force-reinstall --no-deps fasttext-modern"  # fasttext-predict has the same module
 MIN_TEXTS = 10  # different texts per label
 SCORED_TEXTS = 10_000  # at once
 MAPPED_BYTES, POLL_SECONDS, PIECE = 1024, 0.05, 1 << 20
@@ -221,9 +221,14 @@ def _check_trainer() -> None:
     """Raise RecipeError without the package fasttext, or with a package of that name that cannot train."""
     answer = _run_trainer({}, io.BytesIO())
     if answer == "cannot train":
-        raise RecipeError(f"the installed fasttext can predict but not train. Replace it: {INSTALL}")
+        raise RecipeError(
+            f"the installed fasttext can predict but not train. Run: {installation('fasttext')}. If fasttext-modern is "
+            f"there already: {REPAIR}"
+        )
     if answer:
-        raise RecipeError(f"training a classifier needs the package fasttext-modern ({answer}). Run: {INSTALL}")
+        raise RecipeError(
+            f"training a classifier needs the package fasttext-modern ({answer}). Run: {installation('fasttext')}"
+        )
 
 
 # Texts, in a format of fastText: a line per text, its label first

@@ -13,7 +13,7 @@ from curation.kernels.permutations import constants
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
 from curation.stages import ExactDedup, FuzzyDedup, RowStage
-from curation.stages.corpus.similarity import compared_text
+from curation.stages.corpus.similarity import joined_text
 from curation.stages.exact.exact_dedup import COMPARISONS
 from curation.stages.outcome import Outcome
 
@@ -79,11 +79,11 @@ class MinHash(RowStage, frozen=True, kw_only=True, tag="minhash"):
         return {"minhash": f"uint32[{self.permutations}]"}
 
     def kernels(self) -> tuple[str, ...]:
-        return tuple(name for name in self.compared.kernels() if name in ("words", "rewrite", "signatures"))
+        return tuple(name for name in self.compared.kernels() if name in ("words", "measures", "rewrite", "signatures"))
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         settings = self.compared.settings
-        text = compared_text(engine, frame[TEXT], settings)
+        text = joined_text(engine, frame[TEXT], settings)
         signed = engine.signatures(
             text, settings.ngram, settings.by_character, *constants(self.permutations, self.seed)
         )

@@ -146,7 +146,7 @@ def apply_with_drops(frame: Any, stage: CorpusStage, text_column: str) -> Decide
 
 @contextmanager
 def _progress(stage: Stage) -> Iterator[None]:
-    """Show the progress of an immediate call in a notebook: a line every 5 seconds."""
+    """Show the progress of an immediate call in a notebook."""
     with shown_by(notebook_progress()), watching(stage.name or stage.kind, 0, lambda: Count(0), "", is_loop=True):
         yield
 

@@ -21,7 +21,8 @@ from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import plain_settings, stage_of, takes
 from curation.library.measured import Explain
 from curation.planning.memory import read_processors
-from curation.reading import probe, read_documents, rejections, schema_of
+from curation.reading import probe, rejections, schema_of
+from curation.reading.blank import read_visible
 from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 32 << 20
 ERRORS = ("warn", "raise")
-READ_SETTINGS = (*READING, "columns", "sample")  # of an input; the others apply to runs only
+READ_SETTINGS = (*READING, "columns", "sample", "keep_blank")  # of an input; the others apply to runs only
 
 
 @takes(FilesInput, InputError)
@@ -55,6 +56,7 @@ def read(
     columns: str | Sequence[str] | Mapping[str, str | Column] = (),
     max_document_bytes: int = 100_000_000,
     sample: float = 1.0,
+    keep_blank: bool = False,
     name: str = "",
     base: str = "",
     format: str = "auto",
@@ -134,7 +136,7 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
 def _tally(input_slice: Slice, batch_bytes: int) -> tuple[int, rejections.Tally | None]:
     """The number of positions in a slice, and the records that are no documents."""
     rows, tally = 0, None
-    for documents in read_documents(input_slice, batch_bytes):
+    for documents in read_visible(input_slice, batch_bytes):
         rows += documents.rows
         tally = rejections.add(tally, input_slice, documents)
     check_unchanged(input_slice)
@@ -150,7 +152,7 @@ def _read_frame(
     input_slice: Slice, offsets: np.ndarray, engine: str, batch_bytes: int, columns: Sequence[str]
 ) -> Frame:
     module = load_engine(engine)
-    tables = [documents.table for documents in read_documents(input_slice, batch_bytes)]
+    tables = [documents.table for documents in read_visible(input_slice, batch_bytes)]
     check_unchanged(input_slice)
     table = pa.concat_tables([schema_of(input_slice.columns).empty_table(), *tables])
     share = input_slice.ranges[0].file.sample

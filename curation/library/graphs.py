@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from curation.contract import Frame
 from curation.engine import engine_of
-from curation.errors import EngineError, OutOfMemoryError, RecipeError, as_share, counted, nearest
+from curation.errors import EngineError, OutOfMemoryError, RecipeError, as_share, counted, installation, nearest
 from curation.library.graph_edges import Edges, edges_of
 from curation.library.keywords import check_types
 from curation.library.tables import in_memory, result_like, with_column
@@ -48,7 +48,7 @@ def pagerank(
 
     Scores add up to 1, and are computed until all together change by at most 0.000001. Several links between two nodes
     add their weights. A link of a node to itself does not count, and with `by` neither does a value without a host. The
-    order of rows changes nothing. Needs NetworkX and SciPy: pip install networkx scipy.
+    order of rows changes nothing. Needs NetworkX and SciPy, by the extra `graphs`.
 
         >>> import curation, pandas
         >>> links = pandas.DataFrame({"source": ["a", "b", "c"], "target": ["c", "c", "a"]})
@@ -126,7 +126,7 @@ def _computed(
         import networkx
         import scipy.sparse  # noqa: F401  # of `networkx.pagerank`
     except ImportError:
-        raise EngineError(f"{name} needs NetworkX and SciPy: pip install networkx scipy") from None
+        raise EngineError(f"{name} needs NetworkX and SciPy: {installation('graphs')}") from None
     settings["networkx"] = networkx.__version__
     _check_memory(name, edges)
     graph = networkx.DiGraph() if name == "pagerank" else networkx.Graph()
@@ -136,8 +136,8 @@ def _computed(
         return compute(networkx, graph)
     except ImportError as error:
         raise EngineError(
-            f"backend: {backend} cannot be loaded ({error}). On a machine with an NVIDIA GPU: pip install "
-            "'.[graphs-cu13]', or '.[graphs-cu12]' for CUDA 12. Or leave backend out"
+            f"backend: {backend} cannot be loaded ({error}). On a machine with an NVIDIA GPU: "
+            f"{installation('graphs-cu13')}; graphs-cu12 for CUDA 12. Or leave backend out"
         ) from None
 
 

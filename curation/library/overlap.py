@@ -194,8 +194,8 @@ def check_overlap(
                letter have 1.5 bytes per word of an n-gram, as in `decontaminate`
     compare    the text that is cut into words. `visible`: in the form NFKC and lower case, without invisible
                characters, each punctuation character and sign (P*, S*) as a space, letters that look the same as
-               one; `lowercase`: `text.lower()`; `exact`: the text
-               unchanged; `folded`: as in `fuzzy_dedup`, where all digits are equal
+               one; `lowercase`: `text.lower()`; `exact`: the text unchanged; `folded`: as in `fuzzy_dedup`, where all
+               digits are equal
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md)
     documents  number of documents to name per item: of the first ones with each n-gram, those with most n-grams
     tokenizer  of pairs; default: the one in the manifest of their run

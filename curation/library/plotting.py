@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from curation.errors import installation
 from curation.library.thresholds import Measures, Rules, rule_effects
 from curation.rules.effects import Effect
 
@@ -32,7 +33,7 @@ def plot(measures: Measures, rules: Rules) -> Any:
     try:
         import altair
     except ImportError as error:
-        raise ImportError(f"curation.plot needs Altair ({error}); pip install altair") from error
+        raise ImportError(f"curation.plot needs Altair ({error}); {installation('notebook')}") from error
     effects = rule_effects(measures, rules)
     charts = [_chart(altair, effect, effects.documents) for effect in effects.effects]
     return altair.concat(*charts, columns=CHARTS_PER_ROW).resolve_scale(x="independent", y="independent")

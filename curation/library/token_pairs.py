@@ -4,23 +4,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import TEXT, Frame
 from curation.engine import engine_of
-from curation.errors import OutputError
+from curation.errors import OutputError, RecipeError
 from curation.library.frames import HasColumns, as_stages_see, check_frame, of_partitions, row_batches
+from curation.library.functions import read
 from curation.library.keywords import check_types, takes
 from curation.library.tables import as_frame, framed, is_column, is_table, table_of
-from curation.packing.joining import join_parts
+from curation.packing.joining import join_parts, stem_name
 from curation.packing.megatron import PairInfo
+from curation.packing.ordering import assign_splits, split_names
 from curation.packing.token_files import token_files, token_paths
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
-from curation.recipes.recipe import Recipe
+from curation.recipes.recipe import Output, Recipe
 from curation.system.files import local_output, make_folder, temporary_folder
 
 NAME = "documents"  # of the pairs; a run takes the name of an input
@@ -28,27 +32,32 @@ NAME = "documents"  # of the pairs; a run takes the name of an input
 
 @takes()
 def tokenize(
-    frame: HasColumns,
+    frame: HasColumns | str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     tokenizer: str | os.PathLike[str] = "gpt2",
+    splits: Mapping[str, float] | None = None,
     append_eod: bool = True,
     prepend_bos: bool = False,
     text_column: str = "text",
 ) -> list[PairInfo]:
-    """Write the tokens of a frame as Megatron pairs, and return the pairs.
+    """Write the tokens of a frame or of files as Megatron pairs, and return the pairs.
 
-    frame, text_column   as in `curation.apply`
+    frame, text_column   as in `curation.apply`; or a file, a folder or a glob, which `curation.read` reads. Its text is
+                         then, by default, the first of the columns text, content, body and others
     output               a folder that is new or empty, made if it is missing
     tokenizer            as `name` in the `tokenizer` of a recipe: a tiktoken encoding, a path, or `hub:ORG/NAME`;
                          default `gpt2`
+    splits               shares of `train`, `valid` and `test`, such as {"train": 0.9, "valid": 0.1}: a hash of the text
+                         chooses the split of a document, as in a run. None (default): no splits
     append_eod           put the end-of-document token after every document that has tokens, default True
     prepend_bos          put the begin-of-sequence token before every document that has tokens, default False
 
     Files: `output/tokens/documents_00000_text_document.bin` and `.idx`, and a further pair after each 10 GB. The `.bin`
     has the ids of all rows back to back, in their order: uint16 for a vocabulary below 65,500, else int32,
     little-endian. The `.idx` has the length of each document in tokens and its first byte. Both are byte for byte those
-    of a run without stages over these texts, with this tokenizer. A row without tokens is counted in `empty_documents`
+    of a run without stages over these texts, with this tokenizer. With splits, the pairs of each are
+    `documents_train_00000_text_document` and so on. A row without tokens is counted in `empty_documents`
     and not written; a frame without any token gives no pair. Each pair has `prefix`, `documents`, `empty_documents`,
     `tokens`, `bytes`, `dtype`, `sha256_bin` and `sha256_idx`.
 
@@ -61,21 +70,35 @@ def tokenize(
         ('tokenized/tokens/documents_00000_text_document', 1, 1, 3, 'uint16')
         >>> curation.IndexedReader(pair.prefix)[0].tolist()
         [505, 734, 50256]
+        >>> pairs = curation.tokenize("data/*.jsonl", "split", splits={"train": 0.5, "valid": 0.5})
+        >>> sum(pair.documents for pair in pairs)
+        6
 
-    Raises OutputError for a folder that is not empty, TokenizerError or RecipeError for a wrong tokenizer, and the
-    errors of `curation.apply` for a wrong frame.
+    Raises OutputError for a folder that is not empty, TokenizerError or RecipeError for a wrong tokenizer or wrong
+    splits, and the errors of `curation.apply` for a wrong frame, or of `curation.read` for wrong files.
     """
     settings = {"tokenizer": (tokenizer, str), "append_eod": (append_eod, bool), "prepend_bos": (prepend_bos, bool)}
     check_types("tokenize", {**settings, "output": (output, str), "text_column": (text_column, str)})
     spec = TokenizerSpec(name=os.fspath(tokenizer), append_eod=append_eod, prepend_bos=prepend_bos)
-    seen: Any = framed(frame, text_column) if is_column(frame) else frame
+    try:
+        recipe = Recipe(tokenizer=spec, output=Output(splits=dict(splits or {})))
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"tokenize: {error}") from None
+    seen: Any = frame
+    if isinstance(frame, str | os.PathLike):
+        seen, text_column = read(frame, text_column="" if text_column == TEXT else text_column), TEXT
+    seen = framed(seen, text_column) if is_column(seen) else seen
     seen = as_frame(table_of(seen)) if is_table(seen) else seen
     check_frame(seen, text_column)
     loaded, folder = load_tokenizer(spec), _new_folder(output)
-    recipe = Recipe(tokenizer=spec)
     with temporary_folder(folder / NAME) as work:
-        files = of_partitions(seen[[text_column]], _write_part, recipe, text_column, work)
-        return join_parts(files, folder / "tokens" / NAME, loaded.dtype, recipe.output.max_file_bytes)
+        parts = of_partitions(seen[[text_column]], _write_part, recipe, text_column, work)
+        return [
+            pair
+            for number, split in enumerate(split_names(recipe.output.splits))
+            for stem in [folder / "tokens" / stem_name(NAME, split, recipe.output.megatron.names, 1)]
+            for pair in join_parts([part[number] for part in parts], stem, loaded.dtype, recipe.output.max_file_bytes)
+        ]
 
 
 def _new_folder(output: str | os.PathLike[str]) -> Path:
@@ -88,12 +111,15 @@ def _new_folder(output: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _write_part(frame: Frame, recipe: Recipe, text_column: str, work: Path) -> tuple[Path, Path]:
-    """Write the token files of one partition, and return their paths."""
-    engine, seen = engine_of(frame), as_stages_see(frame, text_column)
+def _write_part(frame: Frame, recipe: Recipe, text_column: str, work: Path) -> list[tuple[Path, Path]]:
+    """Write the token files of one partition, and return their paths, those of each split."""
+    engine, seen, shares = engine_of(frame), as_stages_see(frame, text_column), recipe.output.splits
     own = Path(mkdtemp(dir=work))  # of this attempt: a cluster may run a task twice
     with token_files(recipe, engine, own, 0) as files:
         for rows in row_batches(engine, seen):
             batch = seen.iloc[rows]
-            files.write(pc.fill_null(engine.to_arrow(batch).column(TEXT), ""), None, batch[TEXT])
-    return token_paths(own, 0)
+            texts = pc.fill_null(engine.to_arrow(batch).column(TEXT), "")
+            data = texts.cast(pa.large_binary()).to_pylist() if shares else []
+            splits = assign_splits(data, shares, recipe.seed) if shares else None
+            files.write(texts, splits, batch[TEXT])
+    return [token_paths(own, 0, split) for split in split_names(shares)]

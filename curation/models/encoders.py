@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.errors import EngineError, InputError
+from curation.errors import EngineError, InputError, installation
 from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, EncoderFiles, encoder_digests, open_encoder
 from curation.models.networks import SCORES, VECTORS, explained, load_network
 from curation.models.tokenizer_files import parse_tokenizer
@@ -40,9 +40,7 @@ LOADING = threading.Lock()
 def check_packages() -> None:
     """Raise EngineError if PyTorch or transformers is not installed. Does not import them."""
     if missing := " and ".join(name for name in PACKAGES if find_spec(name) is None):
-        raise EngineError(
-            f"transformer models need {missing}, not installed here. pip install torch, then pip install transformers"
-        )
+        raise EngineError(f"transformer models need {missing}, not installed here. {installation('models')}")
 
 
 def device_facts() -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from curation.errors import InputError
+from curation.errors import InputError, installation
 from curation.kernels import language_model as kernel
 from curation.system.files import known_sha256
 from curation.system.os_errors import fault_of, is_of_system
@@ -30,7 +30,6 @@ PIECE_BYTES = 1 << 20
 SPACES = re.compile(r"[ \t\v\f\r]+")
 CONTENT = re.compile(rb"\S")
 SHOWN = 60  # characters of a wrong line
-INSTALL = "pip install kenlm"
 TINY = rb"""\data\
 ngram 1=5
 ngram 2=3
@@ -141,7 +140,8 @@ def _load_binary(path: str) -> KenlmModel:
         import kenlm
     except ImportError:
         raise InputError(
-            f"{path} is a binary file of KenLM. Install the package kenlm to read it ({INSTALL}), or give the ARPA file"
+            f"{path} is a binary file of KenLM, which the package kenlm reads: {installation('kenlm')}. Or give the "
+            "ARPA file"
         ) from None
     config = kenlm.Config()
     config.show_progress = False

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from llvmlite import binding
 
-from curation.errors import EngineError, InputError
+from curation.errors import EngineError, InputError, installation
 from curation.models.encoder_files import MODELS_KEPT
 from curation.models.encoders import largest_id, package_versions, tokenizer_of
 from curation.models.networks import line_of
@@ -41,7 +41,7 @@ def onnx_facts() -> dict[str, str]:
 
 def _check_package() -> None:
     if find_spec("onnxruntime") is None:
-        raise EngineError("models in ONNX need onnxruntime, which is not installed here. pip install onnxruntime")
+        raise EngineError(f"models in ONNX need onnxruntime, which is not installed here. {installation('embeddings')}")
 
 
 def load_onnx(path: Path, with_head: bool) -> OnnxEncoder:

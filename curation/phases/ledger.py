@@ -18,7 +18,7 @@ from curation.rules.grammar import Rule
 from curation.rules.group_tallies import tallies_of_groups
 from curation.rules.tallies import Tally
 from curation.rules.tallies import as_report as rule_report
-from curation.stages.outcome import StageCount
+from curation.stages.outcome import CUT, StageCount
 
 
 class SliceRecord(msgspec.Struct, kw_only=True):
@@ -28,6 +28,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     rows: int = 0  # positions: documents read + rejected + unsampled + skipped + answers that are no pages
     lines: int = 0
     rejected: int = 0
+    blank: int = 0  # rejected ones whose text has no visible character
     unsampled: int = 0  # positions that the input's `sample` skipped
     skipped: int = 0  # positions that the input's `skip` passes over
     split: int = 0  # positions of parts beyond the first of their document
@@ -53,13 +54,18 @@ class SliceRecord(msgspec.Struct, kw_only=True):
         """Positions with a document or a rejected record."""
         return self.rows - self.unsampled - self.skipped - not_pages(self.others)
 
+    @property
+    def whole_documents(self) -> int:
+        """Documents before they are split into parts, of which the blank ones are rejected."""
+        return self.documents_read - self.split - self.rejected + (self.blank if self.split else 0)
+
     def read_counts(self) -> tuple[int, int]:
         """Return the number of documents that the segment read of the slice, and the bytes of their text."""
         first = self.stages[0] if self.stages else None
         return (first.documents_in, first.bytes_in) if first else (self.documents, self.bytes_read)
 
 
-SUMMED = ("rows", "lines", "rejected", "unsampled", "skipped", "split", "repaired", "documents", "removed",
+SUMMED = ("rows", "lines", "rejected", "blank", "unsampled", "skipped", "split", "repaired", "documents", "removed",
           "bytes_kept", "bytes_read", "read_seconds", "write_seconds")  # fmt: skip
 
 
@@ -183,7 +189,9 @@ def _add(total: SliceRecord, record: SliceRecord) -> None:
     for number, stage in enumerate(record.stages):
         if number == len(total.stages):
             total.stages.append(StageCount(kind=stage.kind, name=stage.name))
-        reasons = total.stages[number].reasons  # the counts of an input are its reasons alone
+        reasons = total.stages[number].reasons  # the counts of an input are its reasons and cuts alone
+        for name in CUT:
+            setattr(total.stages[number], name, getattr(total.stages[number], name) + getattr(stage, name))
         for reason, count in stage.reasons.items():
             reasons[reason] = reasons.get(reason, 0) + count
     total.lengths = total.lengths or Tally()
@@ -237,7 +245,8 @@ def as_report(
     entry["seconds"] = round(stage.seconds, 3)
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
     entry["lines"] = list(lines)
-    del entry["tallies"], entry["groups"]
+    for name in ("tallies", "groups", *CUT):
+        del entry[name]
     if not stage.unit:
         del entry["unit"]
     if stage.tallies:

@@ -278,9 +278,11 @@ def _apply_stages(
             rows = _note_removed(task, number, before, outcome, outcome.verdict, count, removed, notes)
             shared.add_removed(number - task.numbers[0], rows, outcome.verdict)
             lengths = lengths[outcome.verdict.kept]
-        if outcome.edited is not None and outcome.edited.any():
-            lengths = engine.byte_lengths(frame[TEXT])
+        if outcome.edited is not None:
+            whole, lengths = lengths, engine.byte_lengths(frame[TEXT]) if outcome.edited.any() else lengths
             count.edited += int(np.count_nonzero(outcome.edited))
+            count.add_cuts(whole, lengths)
+            shared.add_cuts(place, frame, engine, whole, lengths)
         count.add_details(outcome.details)
         count.documents_out += len(frame)
         count.bytes_out += int(lengths.sum())

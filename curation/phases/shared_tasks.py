@@ -21,7 +21,7 @@ from curation.packing.token_spans import parts_of
 from curation.phases.ledger import SliceRecord
 from curation.phases.slice_notes import SliceNotes
 from curation.planning.stored_plan import Plan
-from curation.reading import read_documents
+from curation.reading.blank import BLANK, read_visible
 from curation.reading.changes import check_unchanged
 from curation.reading.locations import Location, shifted
 from curation.reading.other_records import add_counts, add_records
@@ -33,7 +33,7 @@ from curation.rules.decide import Verdict
 from curation.rules.tallies import Tally, tally_of
 from curation.stages.outcome import StageCount
 
-READ = ("rows", "lines", "rejected", "unsampled", "skipped", "split", "repaired")  # counts of reading
+READ = ("rows", "lines", "rejected", "blank", "unsampled", "skipped", "split", "repaired")  # counts of reading
 
 
 def count_batch(record: SliceRecord, batch: Batch, passed: Passed) -> None:
@@ -45,6 +45,7 @@ def count_batch(record: SliceRecord, batch: Batch, passed: Passed) -> None:
     record.lines += batch.lines
     record.repaired += batch.repaired
     record.rejected += len(batch.rejected)
+    record.blank += sum(entry.error == BLANK for entry in batch.rejected)
     record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
     add_records(record.others, batch.others)
 
@@ -52,7 +53,7 @@ def count_batch(record: SliceRecord, batch: Batch, passed: Passed) -> None:
 class SharedCounts:
     """The counts of the slices of a task. A single slice has those of the task alone.
 
-    records  a record per slice; their counts of stages are reasons alone. Empty for a single slice
+    records  a record per slice; their counts of stages are reasons and cuts alone. Empty for a single slice
     starts   first row of each slice in the partition
     """
 
@@ -79,6 +80,15 @@ class SharedCounts:
             place, reason = divmod(key, count)
             counts, name = self.records[place].stages[stage].reasons, verdict.reasons[reason]
             counts[name] = counts.get(name, 0) + number
+
+    def add_cuts(self, stage: int, frame: Frame, engine: Engine, before: np.ndarray, after: np.ndarray) -> None:
+        """Count the bytes of the texts of a frame before and after a stage of the segment."""
+        if not (self.records and len(frame)):
+            return
+        places = self._slices_of(engine.to_arrow(frame[[ROW]]).column(0).to_numpy())
+        for place in np.unique(places).tolist():
+            own = places == place
+            self.records[place].stages[stage].add_cuts(before[own], after[own])
 
     def add_documents(self, table: pa.Table) -> None:
         """Count the documents of a table of the partition."""
@@ -154,7 +164,7 @@ def read_together(
 def _batches(input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | None) -> Iterator[tuple[Batch, Passed]]:
     """The batches of a slice with Arrow tables as frames."""
     if parts is None and not input_slice.is_limited and input_slice.ranges[0].file.sample >= 1:
-        for documents in read_documents(input_slice, batch_bytes):
+        for documents in read_visible(input_slice, batch_bytes):
             yield Batch(*documents), Passed()
         check_unchanged(input_slice)
         return

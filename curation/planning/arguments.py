@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from importlib.metadata import version
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from curation.contract import Engine
 from curation.engine import Choice, load_engine
-from curation.errors import EngineError, near_or_nothing
+from curation.errors import EngineError, installation, near_or_nothing
+from curation.packing.tokenization import Tokenizer
 from curation.planning.memory import (
     DOCUMENT_FACTOR,
     Resources,
@@ -23,7 +23,7 @@ from curation.planning.memory import (
 )
 from curation.planning.plan import Preflight
 from curation.reading.formats import format_of
-from curation.reading.source_files import ReadOptions
+from curation.reading.source_files import ReadOptions, SourceFile
 from curation.recipes.recipe import Recipe
 from curation.speeds import Work, text_bytes
 from curation.system.addresses import address_fault
@@ -70,20 +70,18 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
     if fault := address_fault(scheduler):
         raise EngineError(f"scheduler {scheduler}: {fault}")
     if find_spec("distributed") is None:
-        raise EngineError(
-            f"scheduler {scheduler} needs Dask's distributed: pip install 'distributed=={version('dask')}'"
-        )
+        raise EngineError(f"scheduler {scheduler} needs Dask's distributed: {installation('distributed')}")
 
 
-def work_of(recipe: Recipe, checked: Preflight, workers: int) -> Work:
+def work_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None, workers: int) -> Work:
     """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
     documents = ["encode" if recipe.output.parquet == "gpu" else "write"] if recipe.output.documents else []
     steps = [stage.kind for stage in recipe.stages] + documents
-    if all(format_of(file).is_plain_lines(file) and not file.compression for file in checked.files):
+    if all(format_of(file).is_plain_lines(file) and not file.compression for file in files):
         steps.append("parse")
-    tokens = [] if checked.tokenizer is None else ["tokens"]
-    on_host = tokens if checked.tokenizer and checked.tokenizer.device_note else []
-    size = sum(text_bytes(file.bytes, format_of(file).expansion, bool(file.compression)) for file in checked.files)
+    tokens = [] if tokenizer is None else ["tokens"]
+    on_host = tokens if tokenizer and tokenizer.device_note else []
+    size = sum(text_bytes(file.bytes, format_of(file).expansion, bool(file.compression)) for file in files)
     return Work(size, [*steps, *(tokens if not on_host else [])], workers or read_processors(), on_host)
 
 

@@ -24,13 +24,14 @@ from typing import Any
 
 import msgspec
 
-from curation.engine import choose_engine, load_engine
+from curation.engine import choose_engine, device_name, load_engine
 from curation.errors import counted
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.tokenizer_notes import special_tokens_line
-from curation.planning.arguments import document_bytes, find_resources
+from curation.planning.arguments import document_bytes, find_resources, work_of
 from curation.planning.disk import DiskNeed, disk_need
+from curation.planning.frame_inputs import frames_as_files, recipe_of
 from curation.planning.memory import Resources, read_processors
 from curation.planning.plan import check_stages
 from curation.planning.survey import kept_share, survey_inputs
@@ -41,13 +42,13 @@ from curation.reading.inputs import is_hub
 from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
+from curation.speeds import START_SECONDS, engine_times, measured_rates
 from curation.stages import CorpusStage
 from curation.stages.rows.language import unlabelled_line
-from curation.system.files import local_output
+from curation.system.files import local_output, unsynced_folder
 from curation.system.html_table import html_table
 from curation.system.progress import Progress
 
-START_SECONDS = 1.2
 PHASES_SECONDS, DECISION_SECONDS, REST_SECONDS = 12e-9, 1e-9, 4e-9  # per byte of text
 LOW, HIGH = 0.7, 2.0
 DOCUMENT_BYTES = 40  # of memory in a corpus phase
@@ -97,6 +98,19 @@ class MemoryNeed(msgspec.Struct, kw_only=True):
     document: int = 0
 
 
+class DeviceTime(msgspec.Struct, kw_only=True):
+    """The time of the GPU engine by the model of `curation.speeds`, which removes no document.
+
+    seconds   lower and upper bound of the wall time: host, bus, kernels and Python at once, or one after the other
+    start     seconds of the start in both bounds, assumed
+    device    the device of this machine, if `benchmarks.gpu_bench` measured its rates; else "", the modelled H200
+    """
+
+    seconds: tuple[float, float]
+    start: float
+    device: str
+
+
 class Estimate(msgspec.Struct, kw_only=True):
     """The estimate of a run.
 
@@ -111,7 +125,8 @@ class Estimate(msgspec.Struct, kw_only=True):
     tokens       tokens of the output, 0 if it has none
     tokens_between   lower and upper bound of the tokens
     special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
-    seconds      lower and upper bound of the wall time
+    seconds      lower and upper bound of the wall time with the CPU engine, measured on the sample
+    device_time  the time with the GPU engine; null without a usable GPU, unless `engine` is "gpu"
     workers      tasks at once
     memory, disk what the run needs and what is free
     not_counted  inputs that were not sampled: streamed data sets, URLs without a size
@@ -137,9 +152,10 @@ class Estimate(msgspec.Struct, kw_only=True):
     disk: DiskNeed
     not_counted: list[str]
     warnings: list[str]
+    device_time: DeviceTime | None = None
 
     def __repr__(self) -> str:
-        tokens = f", {self.tokens:,} tokens" if self.tokens else ""
+        tokens = f", {counted(self.tokens, 'token')}" if self.tokens else ""
         low, high = self.seconds
         return (
             f"<estimate of {self.recipe['name'] or 'a recipe'}: {counted(self.files, 'file')}, "
@@ -155,13 +171,20 @@ class Estimate(msgspec.Struct, kw_only=True):
 
 
 def estimate(
-    recipe: Recipe, output: str | Path = ".", *, workers: int = 0, progress: Progress | None = None
+    recipe: Any,
+    output: str | Path = ".",
+    *,
+    input: Any = None,
+    engine: str = "auto",
+    workers: int = 0,
+    progress: Progress | None = None,
 ) -> Estimate:
     """Return the estimate of `run(recipe, output)` with the CPU engine; write nothing.
 
-    recipe    the recipe of the run
+    recipe, input   as in `curation.run`; frames are written to a temporary folder for the time of the call
     output    output folder, existing or not. The estimate has the free space of its disk, and counts the files that an
               unfinished run has left there
+    engine    "gpu" adds the time of the GPU engine, "auto" (default) only on a machine with a usable GPU, "cpu" never
     workers   tasks at once; 0 (default) as `run` chooses
     progress  shows that kernels are compiled; None (default) shows nothing
 
@@ -169,18 +192,28 @@ def estimate(
     are compiled. The sample depends on `seed` of the recipe.
 
         >>> import curation
-        >>> found = curation.estimate(curation.load_recipe("recipe.yaml"))
+        >>> found = curation.estimate("recipe.yaml")
         >>> found.documents
         4
 
-    Raises RecipeError, InputError, TokenizerError and StageError as a run does before and during its first documents.
+    Raises RecipeError, InputError, TokenizerError and StageError as a run does before and during its first documents,
+    and EngineError for another `engine`.
     """
+    recipe, frames = recipe_of(recipe, input)
     folder = local_output(output).resolve()
+    if not frames:
+        return _estimate(recipe, folder, engine, workers, progress)
+    with unsynced_folder() as work, frames_as_files(recipe, frames, work) as recipe:
+        return _estimate(recipe, folder, engine, workers, progress)
+
+
+def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress: Progress | None) -> Estimate:
     files, tokenizer = check_inputs(recipe, folder)
-    engine = load_engine("cpu")
+    device = device_name() if choose_engine("auto" if engine == "gpu" else engine).name == "gpu" else ""
+    cpu = load_engine("cpu")
     warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
-    survey = survey_inputs(recipe, files, engine, tokenizer)
-    resources = find_resources(engine, "cpu", workers, "auto", len(files))
+    survey = survey_inputs(recipe, files, cpu, tokenizer)
+    resources = find_resources(cpu, "cpu", workers, "auto", len(files))
     share = kept_share(recipe, survey)
     return Estimate(
         recipe=as_builtins(recipe),
@@ -202,6 +235,7 @@ def estimate(
         disk=disk_need(recipe, survey, tokenizer, folder),
         not_counted=survey.not_counted,
         warnings=survey.warnings,
+        device_time=_device_time(recipe, files, tokenizer, survey, device) if device or engine == "gpu" else None,
     )
 
 
@@ -255,8 +289,19 @@ def _seconds(recipe: Recipe, survey: Survey, workers: int, share: float) -> tupl
     for stage in recipe.stages:
         if isinstance(stage, CorpusStage):
             alone += survey.text_bytes * (PHASES_SECONDS if stage.phases() else DECISION_SECONDS)
-    seconds = START_SECONDS + shared / workers + alone
+    seconds = START_SECONDS["cpu"] + shared / workers + alone
     return round(LOW * seconds, 1), round(HIGH * seconds, 1)
+
+
+def _device_time(
+    recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, device: str
+) -> DeviceTime:
+    size, documents = round(survey.text_bytes), max(round(survey.documents), 1)
+    work = work_of(recipe, files, tokenizer, 0)._replace(bytes=size, document=max(size // documents, 1))
+    measured = measured_rates(device)
+    times, start = engine_times("gpu", work, measured), START_SECONDS["gpu"]
+    bounds = (round(start + times.at_least(), 1), round(start + times.at_most(), 1))
+    return DeviceTime(seconds=bounds, start=start, device=device if measured else "")
 
 
 def _memory(resources: Resources, survey: Survey, recipe: Recipe) -> MemoryNeed:

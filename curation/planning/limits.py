@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from curation.contract import ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import InputError, counted
-from curation.reading import read_documents
+from curation.reading.blank import read_visible
 from curation.reading.formats import format_of
 from curation.reading.inputs import AnyInput, Budget, FilesInput, entries_by_name
 from curation.reading.sampling import chosen
@@ -135,7 +135,7 @@ class Limits:
             yield sum(sum((counts or [])[part.start : part.stop]) for part, counts in pairs), nothing, nothing
             return
         engine, share = load_engine("cpu"), self.entry.sample
-        for documents in read_documents(input_slice, BATCH_BYTES):
+        for documents in read_visible(input_slice, BATCH_BYTES):
             check_interrupts()
             table = documents.table
             if self.budgets and share < 1:

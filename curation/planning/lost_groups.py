@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.errors import InputError
+from curation.errors import InputError, counted
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
@@ -140,7 +140,7 @@ def warn_of_lost_groups(
     ranked = sorted(entries, key=lambda entry: -entry[0])
     lines = [line for *_, line in ranked[:MAX_WARNINGS]]
     if others := [f"{kind} {name!r}" for _, kind, name, _ in ranked[MAX_WARNINGS:]]:
-        lines.append(f"{len(others):,} more groups are removed as much: {', '.join(others[:MAX_WARNINGS])}")
+        lines.append(f"{counted(len(others), 'more group')} removed as much: {', '.join(others[:MAX_WARNINGS])}")
     return lines
 
 

@@ -9,7 +9,7 @@ from curation.errors import counted, near_or_nothing
 from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
 
-MIN_EMPTY_SHARE = 0.01
+MIN_BLANK_SHARE = 0.01
 SHOWN_COLUMNS = 20  # of an input; each is compared with the names of all fields
 
 
@@ -29,10 +29,11 @@ def null_columns(name: str, columns: Sequence[str], file: SourceFile, of: str) -
         yield f"input {name!r}: {counted(len(others), 'more column')} are null in every {of}, such as {others[0]!r}"
 
 
-def without_text(name: str, empty: int, documents: int, of: str) -> Iterator[str]:
-    """Yield the warning about an input with `empty` texts of no byte, where they are MIN_EMPTY_SHARE or more."""
-    if empty and empty >= documents * MIN_EMPTY_SHARE:
+def without_text(name: str, blank: int, documents: int, of: str) -> Iterator[str]:
+    """Yield the warning about an input with `blank` texts without a visible character, of MIN_BLANK_SHARE or more."""
+    if blank and blank >= documents * MIN_BLANK_SHARE:
         yield (
-            f"input {name!r}: {empty:,} of {documents:,} {of}s have no text ({empty / documents:.0%}). If another "
-            "column has it, set text_column of the input"
+            f"input {name!r}: {blank:,} of {documents:,} {of}s have no visible character ({blank / documents:.0%}) and "
+            "are rejected. If another column has the text, set text_column of the input. To keep them, set keep_blank: "
+            "true"
         )

@@ -15,10 +15,8 @@ from curation.arrays import as_large_strings
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.packing.tokenization import Tokenizer
 from curation.parquet import write_table
-from curation.planning.lost_groups import (
-    SampledDocument,
-    starts_of,
-)
+from curation.planning.large_shares import most_equal
+from curation.planning.lost_groups import SampledDocument, starts_of
 from curation.planning.segments import Segment
 from curation.planning.survey_numbers import FileKind, StageSurvey, Survey, add_survey, empty_survey
 from curation.reading.excerpts import MAX_DOCUMENT_BYTES
@@ -95,6 +93,8 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
         for number in segment.row_stages:
             stage, before = cast(RowStage, chain.stages[number]), frame
             frame, outcome = _apply_row_stage(engine, before, stage, measured.stages[number])
+            if outcome.edited is not None:
+                measured.stages[number].cuts = {chunk.kind.input: _cut_bytes(engine, before, frame, outcome)}
             if isinstance(stage, Language):
                 is_null = outcome.columns[stage.column].is_null()
                 unlabelled = {number: rows[is_null.to_numpy(zero_copy_only=False)]}
@@ -112,6 +112,8 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
             keys = compute_keys(comparing, engine, frame)
             with stage_errors(comparing):
                 measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
+            measured.stages[number].reached = {chunk.kind.input: len(frame)}
+            measured.stages[number].equal = dict(most_equal(chunk.kind.input, keys))
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
             ones = {name: np.ones(len(frame), np.int64) for name in comparing.writes()}  # a sample has no groups
@@ -128,6 +130,13 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
         for row, (text, values) in enumerate(zip(*starts_of(chunk.table, chunk.columns), strict=True))
     ]
     return measured
+
+
+def _cut_bytes(engine: Engine, before: Frame, frame: Frame, outcome: Outcome) -> tuple[float, float]:
+    """The bytes that a stage cuts from documents that it keeps, and the bytes of these before."""
+    sizes = engine.byte_lengths(before[TEXT])
+    sizes = sizes if outcome.verdict is None else sizes[outcome.verdict.kept]
+    return float(np.maximum(sizes - engine.byte_lengths(frame[TEXT]), 0).sum()), float(sizes.sum())
 
 
 def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, Outcome]:

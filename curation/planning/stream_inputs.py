@@ -153,7 +153,7 @@ class _Source:
         self._resume()
         tries, wait = MAX_TRIES, FIRST_WAIT_SECONDS
         if self.saved and not self.saved[-1].done:
-            progress.log(f"{self.file.source}: resuming after {self.documents:,} documents")
+            progress.log(f"{self.file.source}: resuming after {counted(self.documents, 'document')}")
         while not (self.saved and self.saved[-1].done):
             before = self.arrived
             try:
@@ -169,7 +169,7 @@ class _Source:
                     ) from None
                 check_interrupts()
                 time.sleep(wait)
-        progress.log(f"{self.file.source}: {self.documents:,} documents, {self.bytes / 1e6:,.1f} MB collected")
+        progress.log(f"{self.file.source}: {counted(self.documents, 'document')}, {self.bytes / 1e6:,.1f} MB collected")
         paths = [numbered_path(self.folder, number, ".arrow") for number in range(len(self.saved))]
         return Collected([self._as_file(path) for path in paths], self.documents, self.bytes, self.skipped)
 

@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from curation.arrays import cut_tables
-from curation.contract import TEXT, Engine
+from curation.contract import Engine
 from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
 from curation.planning.intervals import EPSILON, NORMAL, UNSEEN, Spread, Units, interval_of, spread_of
+from curation.planning.large_shares import warn_of_cuts, warn_of_equal
 from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import (
     bounded_columns,
@@ -32,6 +33,7 @@ from curation.planning.null_columns import null_columns, without_text
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.sample_chunks import Chain, Chunk, measure, text_bytes_of
 from curation.planning.segments import cut_segments
+from curation.planning.source_code import prose_stages, warn_of_code
 from curation.planning.survey_numbers import (
     ASSUMED_TOKENS,
     FileKind,
@@ -43,6 +45,7 @@ from curation.planning.survey_numbers import (
     empty_survey,
     like_others,
 )
+from curation.reading.blank import without_blank
 from curation.reading.excerpts import Excerpt, draw_excerpts
 from curation.reading.formats import format_of
 from curation.reading.inputs import entries_by_name
@@ -84,7 +87,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     """
     excerpts = list(draw_excerpts(files, recipe.seed, kind_of))
     shares = _shares(recipe, _kinds(files, excerpts).values())
-    excerpts = [_in_parts(excerpt, recipe) for excerpt in excerpts]
+    excerpts = [_as_read(excerpt, recipe) for excerpt in excerpts]
     kinds = _kinds(files, excerpts)
     listed = sorted(kinds.values(), key=lambda kind: -kind.bytes)
     segments = cut_segments(recipe.stages)
@@ -123,8 +126,11 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     survey.kinds = _merged(kinds, spreads)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     seen = survey.documents_seen
-    lost = [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
+    cuts = {(each.name, f"input {source!r}"): own for each in survey.stages for source, own in each.cuts.items()}
+    lost = [*warn_of_cuts(cuts, names, is_plan=True), *warn_of_code(seen, prose_stages(names))]
+    lost += [*warn_of_strings(seen, bounded_columns(names)), *warn_of_lost_groups(seen, {}, names, is_plan=True)]
     lost += survey.losses.warning(tokenizer.name) if tokenizer else []
+    lost += [line for each in survey.stages for line in warn_of_equal(each.name, each.reached, each.equal)]
     doubts = [*recipe_warnings(recipe), *order_advice(recipe)]
     doubts += [*_null_columns(excerpts), *_without_text(excerpts)]
     survey.warnings = [*doubts, *_missing_groups(recipe, survey), *lost, *_unlabelled(recipe, survey)]
@@ -159,14 +165,15 @@ def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
 
 
 def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
-    """Warnings for inputs with sampled documents that have no text."""
-    lengths_of: dict[str, list[pa.ChunkedArray]] = {}
+    """Warnings for inputs with sampled documents that have no visible character."""
+    counts: dict[str, tuple[int, int]] = {}
     for excerpt in excerpts:
         if not excerpt.file.parts:
-            lengths_of.setdefault(excerpt.file.source, []).append(pa.compute.binary_length(excerpt.table.column(TEXT)))
-    for name, sizes in lengths_of.items():
-        empty = sum(int(np.count_nonzero(lengths.to_numpy() == 0)) for lengths in sizes)
-        yield from without_text(name, empty, sum(map(len, sizes)), "sampled document")
+            blank, documents = counts.get(excerpt.file.source, (0, 0))
+            blank += excerpt.blank
+            counts[excerpt.file.source] = blank, documents + excerpt.blank + len(excerpt.table)
+    for name, (blank, documents) in counts.items():
+        yield from without_text(name, blank, documents, "sampled document")
 
 
 def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
@@ -348,15 +355,17 @@ def _shares(recipe: Recipe, kinds: Iterable[FileKind]) -> dict[str, float]:
     return limited_shares(recipe, counts)
 
 
-def _in_parts(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
-    """An excerpt with the parts of its documents, if they are split."""
+def _as_read(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
+    """An excerpt with the parts of its documents, if they are split, and without texts that a run rejects."""
     own = Slice(index=0, ranges=[FileRange(file=excerpt.file, start=0, stop=0)])
     parts = parts_of(own, CHUNK_BYTES, recipe.tokenizer)
-    if not parts:
-        return excerpt
-    table = pa.concat_tables([*parts.tables(excerpt.table)])
-    times = len(table) / len(excerpt.table) if len(excerpt.table) else 1.0
-    return excerpt._replace(table=table, documents=excerpt.documents * times)
+    table = pa.concat_tables([*parts.tables(excerpt.table)]) if parts else excerpt.table
+    visible = table if excerpt.file.keep_blank else without_blank(table)
+    blank = len(table) - len(visible)
+    each = excerpt.documents / len(excerpt.table) if len(excerpt.table) else 0.0  # documents that one stands for
+    return excerpt._replace(
+        table=visible, documents=each * len(visible), rejected=excerpt.rejected + each * blank, blank=blank
+    )
 
 
 def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> list[tuple[Chunk, Survey]]:

@@ -54,6 +54,10 @@ class StageSurvey(msgspec.Struct, kw_only=True):
                                                    them are removed
     unlabelled, lost                               documents without a label of a language, and how many of them are
                                                    removed by stage and reason; only of the last `language` stage
+    cuts                                           input -> bytes that a row stage cuts from kept documents, and
+                                                   bytes of these before
+    reached, equal                                 of a corpus stage: input -> documents; (input, key, value) -> those
+                                                   with this value, the most frequent one of a key in a chunk
     """
 
     name: str
@@ -67,6 +71,9 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     by_group: dict[tuple[str, str], tuple[float, float]] = {}
     unlabelled: float = 0
     lost: dict[tuple[str, str], float] = {}
+    cuts: dict[str, tuple[float, float]] = {}
+    reached: dict[str, float] = {}
+    equal: dict[tuple[str, str, int], float] = {}
 
 
 class Sampled(msgspec.Struct, kw_only=True):
@@ -140,7 +147,7 @@ def empty_survey(like: Survey) -> Survey:
 
 
 def like_others(mean: Survey, kind: FileKind, by_input: Sequence[bool]) -> Survey:
-    """Return the numbers of a small kind of files that is not measured: those of the others, by its bytes of text.
+    """Return the numbers of a small kind of files that is not measured: those of measured ones, by its bytes of text.
 
     by_input  whether the groups of each stage are inputs
     """
@@ -186,12 +193,13 @@ def add_survey(survey: Survey, measured: Survey, scale: float, copies: int, coun
     for stage, more in zip(survey.stages, measured.stages, strict=False):
         for name in ("documents_in", "documents_out", "edited", "seconds", "unlabelled"):
             setattr(stage, name, getattr(stage, name) + getattr(more, name) * (scale if name == "seconds" else counts))
-        for reason, count in more.reasons.items():
-            stage.reasons[reason] = stage.reasons.get(reason, 0) + count * counts
-        for cause, count in more.lost.items():
-            stage.lost[cause] = stage.lost.get(cause, 0) + count * counts
-        for group, count in more.groups.items():
-            stage.groups[group] = stage.groups.get(group, 0) + count * counts
+        for name in ("reasons", "lost", "groups", "reached", "equal"):
+            sums = getattr(stage, name)
+            for key, count in getattr(more, name).items():
+                sums[key] = sums.get(key, 0) + count * counts
+        for name, (cut, kept) in more.cuts.items():
+            cut_before, kept_before = stage.cuts.get(name, (0.0, 0.0))
+            stage.cuts[name] = cut_before + cut * scale, kept_before + kept * scale
         for key, (documents, removed) in more.by_group.items():
             before, gone = stage.by_group.get(key, (0.0, 0.0))
             stage.by_group[key] = before + documents * counts, gone + removed * counts

@@ -354,7 +354,7 @@ def warm_up(groups: Sequence[str], progress: Progress, workers: int) -> None:
         return Count(len(missing) - len(missing_groups(missing)))
 
     with (
-        progress.watch(LABEL, len(missing), compiled, unit="group"),
+        progress.watch(LABEL, len(missing), compiled, unit="group", is_even=False),  # 0.1 to 18 s of processor time
         contextlib.ExitStack() as processes,
         ThreadPoolExecutor(count) as pool,
     ):

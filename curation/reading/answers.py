@@ -8,14 +8,20 @@ count: a server may leave out any of these, and it may send less than it was ask
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 # Limits of requests. A transfer may take any time, as long as bytes of the file arrive.
 SILENT_SECONDS = 60  # without a byte of the file
 ANSWER_SECONDS = 60  # from a request to the end of the headers of its answer, with all redirects
 LIST_SECONDS = 3600  # for all requests of a listing
+NOTICE_SECONDS = 5.0  # without an answer, until the user reads what is awaited
+FIRST_SECONDS = 10  # for all tries of a server that has never answered: its address may be wrong
 UNKNOWN_SIZE = -1
 STEP = 1 << 20  # bytes of a file that are asked for at once
 # Fields that identify a version, the most reliable first: S3, GCS, HTTP, Azure, local and in memory.
@@ -29,6 +35,35 @@ MAX_SHOWN = 80  # characters of a header in a message
 NUMBER = re.compile(r"[0-9]{1,18}")
 CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 OTHER_VERSION = "the server reports another version"
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def awaited(url: str) -> Iterator[None]:
+    """Log which address is awaited, once, if this context is open for NOTICE_SECONDS."""
+    notice = threading.Timer(NOTICE_SECONDS, log.warning, ("waiting for an answer of %s", url))
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
+
+
+def tries_again(attempt: int, tries: int, unanswered_since: float | None) -> bool:
+    """Return whether a request is repeated after its failed try number `attempt` of at most `tries`.
+
+    unanswered_since  time of the first try (`time.monotonic`) of a server that has never answered; else None
+    """
+    is_late = unanswered_since is not None and time.monotonic() - unanswered_since > FIRST_SECONDS
+    return attempt < tries and not is_late
+
+
+def in_tries(attempt: int) -> str:
+    """Return "in 1 try" or "in 5 tries"."""
+    return f"in {attempt} {'try' if attempt == 1 else 'tries'}"
 
 
 class AnswerError(OSError):

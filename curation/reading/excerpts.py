@@ -58,6 +58,7 @@ class Excerpt(NamedTuple):
     documents documents that it stands for
     place     its position in the file, for comparison with those of other excerpts
     unread    share of the file, or of its row group, that no excerpt can come from
+    blank     number of rejected records whose text has no visible character
     """
 
     file: SourceFile
@@ -68,6 +69,7 @@ class Excerpt(NamedTuple):
     documents: float
     place: int = 0
     unread: float = 0.0
+    blank: int = 0
 
 
 def draw_excerpts(

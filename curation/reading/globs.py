@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from curation.errors import InputError, counted
-from curation.reading.answers import LIST_SECONDS
+from curation.reading.answers import LIST_SECONDS, awaited
 from curation.reading.remote import cause_of, refuse_local, refuse_remote
 from curation.reading.urls import KEY_MARKS, LITERAL, check_url, is_http, path_of, scrubbed, shown
 from curation.system.os_errors import fault_of
@@ -138,16 +138,17 @@ def remote_matches(url: str) -> Matches:
     """
     if not _has_wildcards(url):
         return Matches([url], [])
-    import fsspec
+    from curation.reading.stores import file_system
 
     check_url(url)
     try:
-        system, pattern = fsspec.url_to_fs(url)
+        system, pattern = file_system(url)
         system.invalidate_cache()  # a cached listing may be outdated
         if "*" not in pattern and system.isfile(pattern):
             return Matches([url], [])
         limit = {"timeout": LIST_SECONDS} if system.async_impl else {}  # fsspec's own, of all requests together
-        found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
+        with awaited(shown(url)):
+            found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
         matches = [match for match, info in found.items() if info["type"] != "directory" and not match.endswith("/")]
         asked = _asked(pattern)
         shown_files = sorted(match for match in matches if _is_visible(match, asked))

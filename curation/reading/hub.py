@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from curation.contract import ID, TEXT
-from curation.errors import CurationError, InputError, is_shortage
+from curation.errors import CurationError, InputError, installation, is_shortage
 from curation.reading.documents import as_strings, is_bytes, is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.hub_errors import OUTSIDE, is_broken_connection, local_fault, message_of, on_one_line, within
@@ -31,7 +31,7 @@ from curation.system.terminal import print_once
 BATCH_ROWS = 200  # per batch of the stream; a place is the end of a batch
 OLDEST = (4, 0)  # datasets 3 runs scripts that it was once allowed to run
 CONTINUING = (5, 1)  # older ones lose documents, or give some twice, after more than one place
-INSTALL = "pip install -U 'datasets>=5.1'"
+INSTALL = installation("hub")
 COMMIT = re.compile("[0-9a-f]{40}")
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?|buckets(/\w[\w.-]*){2,}")
 Value = TypeVar("Value")

@@ -22,10 +22,11 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from curation.errors import InputError
+from curation.reading import answers
 from curation.reading.urls import HTTP, scrubbed, shown
 from curation.system.interrupts import check as check_interrupts
 
-FILE_SECONDS = 60.0  # of requests without a byte of a file
+FILE_SECONDS = float(answers.SILENT_SECONDS)  # of requests without a byte of a file
 API_SECONDS = 120.0  # of other requests, in all
 IDLE_SECONDS = 600.0  # between requests: a hub may ask to wait
 STEP_SECONDS = 0.2

@@ -122,6 +122,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
                         is an error
     header              of csv and tsv, whether the first row names the columns; false: column_1, column_2, ...
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding
+    keep_blank          true reads texts without a visible character as documents; by default they are rejected
     blend_weight        share of this input in training (`output.blend`); all inputs have one, or none
     sample              share of the documents to read, by a hash of id, text and the recipe's `seed`
     skip                records at the start of the input that are not read

@@ -20,7 +20,7 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from curation.errors import InputError, near_or_nothing
+from curation.errors import InputError, installation, near_or_nothing
 from curation.reading.extract_settings import DROP, JUSTEXT, NO_LANGUAGE, RESILIPARSE, SHORT, TRAFILATURA, Extract
 from curation.reading.page_encodings import decode
 
@@ -69,7 +69,7 @@ def extractor(extract: Extract) -> Callable[..., tuple[str, bool]]:
         from resiliparse.parse.encoding import detect_encoding  # noqa: F401  # of `page_encodings`
     except ImportError:
         raise InputError(
-            "reading WARC and HTML needs Resiliparse: pip install resiliparse. Without it, read WET files, or HTML "
+            f"reading WARC and HTML needs Resiliparse: {installation('warc')}. Without it, read WET files, or HTML "
             "with its tags: format: text"
         ) from None
     main_text: Callable[[str], str]
@@ -120,8 +120,8 @@ def _needed(extract: Extract) -> Iterator[None]:
         yield
     except ImportError as error:
         raise InputError(
-            f"extract: {extract.by} needs a package that cannot be imported ({error}). Run: pip install "
-            f"{extract.by} lxml_html_clean. Or leave extract out, for Resiliparse"
+            f"extract: {extract.by} needs a package that cannot be imported ({error}). Run: "
+            f"{installation(extract.by)}. Or leave extract out, for Resiliparse"
         ) from None
 
 

@@ -12,8 +12,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
-from curation.errors import InputError
-from curation.reading.answers import OTHER_VERSION, UNKNOWN_SIZE, AnswerError, ChangedError, State
+from curation.errors import InputError, installation
+from curation.reading.answers import (
+    OTHER_VERSION,
+    UNKNOWN_SIZE,
+    AnswerError,
+    ChangedError,
+    State,
+    awaited,
+    in_tries,
+    tries_again,
+)
 from curation.reading.urls import LITERAL, check_url, is_http, scrubbed, shown
 from curation.system.os_errors import FILLING
 from curation.system.steps import note_read
@@ -22,9 +31,9 @@ TRIES = 5
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
 NOT_FOUND, DENIED, LATER = 404, (401, 403), (408, 425, 429)  # HTTP status
 LOCAL = (*FILLING, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS)  # faults of this machine
-PACKAGES = {  # protocol -> package of its file system
-    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "hf": "huggingface_hub",
-    "http": "'fsspec[http]'", "https": "'fsspec[http]'", "sftp": "paramiko", "ssh": "paramiko",
+EXTRAS = {"http": "http", "https": "http", "s3": "s3", "s3a": "s3", "hf": "hub"}  # protocol -> its extra
+PACKAGES = {  # protocol -> package of its file system, for which there is no extra
+    "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "sftp": "paramiko", "ssh": "paramiko",
 }  # fmt: skip
 MIXED = (
     "Documents could be lost, or come from two states of the file. Wait until the file is complete, then rerun with a "
@@ -43,7 +52,8 @@ class RemoteFile(io.RawIOBase):
     planned   (size, version) at an earlier time; -1 and "" where they are not known
 
     Raises InputError where the server refuses the file, where its answers are of two states of the file, also after
-    they were asked for again, and after TRIES failed tries.
+    they were asked for again, and after TRIES failed tries. The first request of a file that is not planned ends
+    earlier if the server does not answer at all (`answers.FIRST_SECONDS`).
     """
 
     _source: Any = None  # `close` asks for it where `check_url` refused the path
@@ -55,7 +65,10 @@ class RemoteFile(io.RawIOBase):
         self._state, self._planned_version = State(planned[0]), planned[1]
         self._asks_again = False
         self._block, self._block_start = b"", 0  # the bytes that were fetched last
-        said = self._try(lambda: self._opened().said)
+        self._is_first = planned == (UNKNOWN_SIZE, "")
+        with awaited(shown(path)):
+            said = self._try(lambda: self._opened().said)
+        self._is_first = False
         self.size, self.version = said.size, said.version
         self._end = sys.maxsize if said.size == UNKNOWN_SIZE else said.size
 
@@ -73,7 +86,7 @@ class RemoteFile(io.RawIOBase):
         return self._source
 
     def _try(self, action: Callable[[], Answer]) -> Answer:
-        wait = FIRST_WAIT_SECONDS
+        wait, began = FIRST_WAIT_SECONDS, time.monotonic()
         attempt = 1
         while True:
             try:
@@ -86,18 +99,17 @@ class RemoteFile(io.RawIOBase):
                 refuse_remote(self.path, error)
                 self._asks_again |= isinstance(error, AnswerError)
                 self._drop()
-                if attempt == TRIES:
-                    self._give_up(error)
+                what = str(error) if isinstance(error, AnswerError) else type(error).__name__
+                if not tries_again(attempt, TRIES, began if self._is_first else None):
+                    self._give_up(error, f"{what}, {in_tries(attempt)}")
             time.sleep(wait)
             wait *= 2
             attempt += 1
 
-    def _give_up(self, error: BaseException) -> NoReturn:
+    def _give_up(self, error: BaseException, what: str) -> NoReturn:
         if isinstance(error, ChangedError):
             raise InputError(f"{shown(self.path)} has changed while it was read: {error}. {MIXED}") from None
-        what = str(error) if isinstance(error, AnswerError) else type(error).__name__
-        advice = "Check the address and the network, then run again"
-        raise InputError(f"{shown(self.path)}: {what}, in {TRIES} tries. {advice}") from None
+        raise InputError(f"{shown(self.path)}: {what}. Check the address and the network, then run again") from None
 
     def _drop(self) -> None:
         if self._source is not None:
@@ -203,8 +215,9 @@ def refuse_remote(url: str, error: BaseException) -> None:
         case PermissionError():
             raise InputError(f"{shown(url)} may not be read: {scrubbed(error, url)}") from None
         case ImportError():
-            package = PACKAGES.get(url.partition("://")[0].rpartition("::")[2], "")
-            remedy = f". pip install {package}" if package else ""
+            protocol = url.partition("://")[0].rpartition("::")[2]
+            remedy = f". pip install {PACKAGES[protocol]}" if protocol in PACKAGES else ""
+            remedy = f". {installation(EXTRAS[protocol])}" if protocol in EXTRAS else remedy
             raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}{remedy}") from None
         case ValueError():  # unknown protocol, host or port. The remedies of a library are for its callers
             raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url).partition('. ')[0]}") from None

@@ -15,6 +15,7 @@ import zlib
 
 import pyarrow as pa
 
+from curation.errors import installation
 from curation.reading.documents import too_large
 from curation.reading.page_encodings import MARKS
 
@@ -170,7 +171,7 @@ def _undo_brotli(body: bytes, max_bytes: int) -> bytes:
     try:
         import brotli
     except ImportError:
-        raise ValueError("the page is encoded as 'br', which needs a package: pip install brotli") from None
+        raise ValueError(f"the page is encoded as 'br', which needs brotli: {installation('warc')}") from None
     try:
         decoded = bytes(brotli.Decompressor().process(body, output_buffer_limit=max_bytes + 1))
     except brotli.error as error:

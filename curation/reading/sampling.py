@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from curation.contract import ID, ROW, TEXT, Batch, Engine, Frame
+from curation.reading.blank import BlankRows
 from curation.reading.changes import check_unchanged
 from curation.reading.source_files import Slice
 from curation.reading.splitting import Parts
@@ -57,9 +58,12 @@ def read_sampled(
 
     Raises InputError after the last batch where a file has changed since planning.
     """
-    share, row = input_slice.ranges[0].file.sample, 0
+    file, row, blank = input_slice.ranges[0].file, 0, BlankRows()
+    share = file.sample
     for batch in engine.read_slice(input_slice, batch_bytes):
         passed = Passed()
+        if not (file.keep_blank or parts):
+            batch = blank.reject(engine, batch)
         if input_slice.is_limited:
             batch, passed = _between(engine, batch, row, input_slice)
             row += batch.rows
@@ -69,7 +73,9 @@ def read_sampled(
             passed = passed._replace(unsampled=int(np.count_nonzero(~mask)))
         if parts:
             batch = batch._replace(frame=engine.to_arrow(batch.frame))  # an engine counts the memory of one frame
-            yield from _split(engine, batch, passed, parts)
+            for part, passed_of_part in _split(engine, batch, passed, parts):
+                yield part if file.keep_blank else blank.reject(engine, part, parts), passed_of_part
+                del part
         else:
             yield batch, passed
         del batch  # only the caller decides how long its frame lives

@@ -52,6 +52,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[str] | dict[str, str | Column] = []
     max_document_bytes: int = 100_000_000
     sample: float = 1.0
+    keep_blank: bool = False
 
     @property
     def carried(self) -> dict[str, str]:

@@ -140,6 +140,10 @@ class Parts:
                 del part
             self.records = stop
 
+    def record_of(self, row: int) -> int:
+        """Return the record of a part of the batch that `batches` has yielded last, by its position."""
+        return self.records + int(np.searchsorted(self.firsts[-1], row, side="right")) - 1
+
     def tables(self, table: pa.Table) -> Iterator[pa.Table]:
         """Yield the parts of the documents of a table of `schema_of`, with rows from 0."""
         for group in self._groups(table):

@@ -26,10 +26,18 @@ from curation.reading.answers import (
 from curation.reading.urls import LITERAL, scrubbed
 
 
+def file_system(url: str, **settings: Any) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path of the URL in it."""
+    files, path = fsspec.url_to_fs(url, **settings)
+    if hasattr(files, "_call_s3"):
+        files.retries = 1  # botocore and this package repeat requests, too: 5 x 5 x 5 tries took a minute
+    return files, path
+
+
 def open_store(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the name of the file in it. The key of a literal URL is taken as it is."""
     if not url.startswith(LITERAL):
-        return fsspec.url_to_fs(url)
+        return file_system(url)
     scheme, _, rest = url.removeprefix(LITERAL).partition("://")
     host, _, key = rest.partition("/")
     kind = fsspec.get_filesystem_class(scheme)

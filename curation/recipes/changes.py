@@ -35,6 +35,8 @@ def completed(recipe: dict[str, Any]) -> dict[str, Any]:
     packages, and settings that this version does not know, are left as they are: no module is imported.
     """
     content = with_new_names(recipe)
+    for entry in content["input"]:
+        entry.setdefault("keep_blank", True)  # as versions read that did not have the setting
     kinds = {field.name: field.type for field in msgspec.structs.fields(Recipe)}
     stages = [_completed(entry, STAGES.get(str(entry.get("kind")))) for entry in content["stages"]]
     rest = {name: _completed(value, kinds.get(name)) for name, value in content.items() if name != "stages"}

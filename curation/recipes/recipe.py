@@ -40,7 +40,7 @@ from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
 from curation.recipes.yaml_text import MAX_BYTES, parse_yaml
-from curation.stages import CorpusStage, Stage
+from curation.stages import CorpusStage, FuzzyDedup, Stage
 from curation.stages.base import added_columns, stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
 from curation.stages.rows.token_counts import with_tokenizer
@@ -56,6 +56,7 @@ else:
 
 REMOVED = ("text", "ids")
 MAX_SAMPLES = 20
+SHOWN_INPUTS, SHOWN_STAGES, SHOWN_CHARS = 2, 6, 90  # in a notebook: ten lines, with the title and the tokenizer
 DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
 MAX_AMBIGUOUS_BYTES = 1 << 20  # a larger file with such a suffix is data
@@ -247,6 +248,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "output.index needs exact_dedup, line_dedup, substring_dedup, fuzzy_dedup or semantic_dedup, and no "
                 "stage is one. Add a stage"
             )
+        if self.output.index and any(isinstance(s, FuzzyDedup) and s.skip_prefix != "none" for s in self.stages):
+            raise ValueError(
+                "output.index needs n-grams of whole documents, and skip_prefix of fuzzy_dedup leaves some out. "
+                "Leave out one of the two"
+            )
 
     @property
     def column_types(self) -> dict[str, str]:
@@ -322,11 +328,19 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return f"<recipe {self.name or 'without name'}: {inputs}; {stages}; tokenizer {self.tokenizer.name}>"
 
     def _repr_html_(self) -> str:
-        rows = [("input", entry.name, shown(entry.path)) for entry in self.input]
+        """The recipe in at most ten lines, with the title: settings that differ from their defaults."""
+        paths = ", ".join(shown(entry.path) for entry in self.input[:SHOWN_INPUTS])
+        more = f" and {len(self.input) - SHOWN_INPUTS:,} more" if len(self.input) > SHOWN_INPUTS else ""
+        rows = [("input", f"{paths}{more}" or "none")]
         for name, stage in zip(self.stage_names, self.stages, strict=True):
-            rows += [("stage", name if not number else "", line) for number, line in enumerate(stage.explain())]
-        rows.append(("tokenizer", self.tokenizer.name, ", ".join(self.output.formats) or "no tokens are written"))
-        return html_table(f"recipe {self.name}", ("part", "name", "settings"), rows)
+            settings = repr(stage).partition("(")[2].removesuffix(")")
+            rows.append((name, settings or (stage.explain() or [""])[0]))
+        if left := self.stage_names[SHOWN_STAGES:] if len(self.stages) > SHOWN_STAGES + 1 else []:
+            rows[SHOWN_STAGES + 1 :] = [(f"and {len(left)} more", ", ".join(left))]
+        formats = ", ".join(self.output.formats) or "no tokens are written"
+        rows.append(("tokenizer", f"{self.tokenizer.name}: {formats}"))
+        lines = [(name, text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…") for name, text in rows]
+        return html_table(f"recipe {self.name}", (), lines)
 
     @property
     def split_inputs(self) -> list[str]:
@@ -471,29 +485,35 @@ def load_recipe(
     """
     of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
     recipe = _find_recipe(os.fspath(name), allow_code, [setting for setting in settings if setting not in of_input])
-    if input is None:
-        return recipe
+    return recipe if input is None else with_inputs(recipe, input, of_input, os.fspath(name))
+
+
+def with_inputs(recipe: Recipe, input: object, settings: Sequence[str] = (), name: str = "") -> Recipe:
+    """Return a recipe with other inputs.
+
+    input, settings   as in `load_recipe`
+    name              of the recipe in messages; "" (default): its own
+
+    Raises RecipeError for a wrong input or setting.
+    """
     try:
         entries = list_inputs(input)
-        if of_input:
-            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input, Recipe)
+        if settings:
+            content = apply_settings({"input": msgspec.to_builtins(entries)}, settings, Recipe)
             entries = list_inputs(content["input"])
         return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
-        raise RecipeError(f"{name} with another input: {error}") from None
+        raise RecipeError(f"{name or recipe.name or 'the recipe'} with another input: {error}") from None
 
 
 def check_readable(recipe: object) -> None:
     """Raise RecipeError if `recipe` is not a Recipe, or has no input."""
     if not isinstance(recipe, Recipe):
         raise RecipeError(
-            f"expected a Recipe, got {type(recipe).__name__}. Make one with load_recipe(NAME or PATH), or with "
-            "convert_recipe(DICTIONARY)"
+            f"expected a recipe, got {type(recipe).__name__}. Give a Recipe, the name or path of one, or its dictionary"
         )
     if not recipe.input:
-        raise RecipeError(
-            "nothing to read: give --input PATH, or input: in the recipe; in Python load_recipe(NAME, input=PATH)"
-        )
+        raise RecipeError("nothing to read: give --input PATH, or input: in the recipe; in Python input=PATH or FRAME")
 
 
 def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:

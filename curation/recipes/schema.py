@@ -46,7 +46,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "ExactDedup": {"compare": tuple(exact.COMPARED)},
     "LineDedup": {"unit": UNITS, "compare": unit_keys.COMPARISONS, "keep": lines.KEEP},
     "SubstringDedup": {"bounds": tuple(span_cuts.BOUNDS)},
-    "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
+    "FuzzyDedup": fuzzy.CHOICES,
     "Lines": {"unit": UNITS},
     "NgramDedup": {"compare": tuple(COMPARISONS)},
     "Decontaminate": {"compare": tuple(COMPARISONS)},

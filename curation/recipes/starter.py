@@ -243,4 +243,4 @@ def _listed(paths: Mapping[str, str], title: str) -> Iterator[str]:
         more = len(group) - MAX_SHOWN_UNUSED
         yield f"#   {names}{f' and {more:,} more' if more > 0 else ''}: {printable_line(reason)}"
     if len(groups) > MAX_SHOWN_UNUSED:
-        yield f"#   and {len(groups) - MAX_SHOWN_UNUSED:,} more reasons"
+        yield f"#   and {counted(len(groups) - MAX_SHOWN_UNUSED, 'more reason')}"

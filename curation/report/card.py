@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from curation.errors import counted
 from curation.packing.ordering import SPLIT, split_names
 from curation.recipes.exports import PATTERN, export_format
 from curation.run_folder.folder import CARD_BEGINS
@@ -89,7 +90,7 @@ def _front_matter(configs: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 def _counts(content: dict[str, Any]) -> Iterator[str]:
     documents, sizes, tokens = content["documents"], content["bytes"], content["tokens"]
     copies = f", {documents['copies']:,} of them copies" if documents["copies"] else ""
-    yield f"The recipe kept {documents['kept']:,} documents{copies}."
+    yield f"The recipe kept {counted(documents['kept'], 'document')}{copies}."
     yield from ("", "| | documents | bytes of text |", "|---|---:|---:|")
     yield f"| read | {documents['read']:,} | {sizes['read']:,} |"
     yield f"| kept | {documents['kept']:,} | {sizes['kept']:,} |"
@@ -97,7 +98,7 @@ def _counts(content: dict[str, Any]) -> Iterator[str]:
     yield f"| rejected | {documents['rejected']:,} | |"
     yield ""
     if tokens:
-        yield from (f"{tokens['count']:,} tokens by {_code(tokens['tokenizer']['name'])}.", "")
+        yield from (f"{counted(tokens['count'], 'token')} by {_code(tokens['tokenizer']['name'])}.", "")
 
 
 def _inputs(content: dict[str, Any]) -> Iterator[str]:
@@ -106,7 +107,7 @@ def _inputs(content: dict[str, Any]) -> Iterator[str]:
         counts = f"{source['documents_kept']:,} | {source['bytes_kept']:,}"
         yield f"| {_code(source['name'])} | {counts} | {_code(source['licence']) if source.get('licence') else ''} |"
     if others := len(content["sources"]) - MAX_INPUTS:
-        yield from ["", f"{others:,} more inputs are in `report.json`."] * (others > 0)
+        yield from ["", f"`report.json` has {counted(others, 'more input')}."] * (others > 0)
     yield ""
 
 

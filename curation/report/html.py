@@ -17,7 +17,7 @@ from curation.report.page.charts import histogram, pairs_of_bars, single
 from curation.report.page.clusters import corners, marks
 from curation.report.page.live import SCRIPT, SCRIPT_DIGEST, Sliders
 from curation.report.page.rendering import number, percent, ranked, rendered, share
-from curation.report.text import funnel_line, missing_documents, shown_numbers, stage_lines
+from curation.report.text import ONE_LINE, funnel_line, missing_documents, shown_numbers, stage_lines
 from curation.rules.group_tallies import SHOWN_GROUPS
 from curation.stages.base import counts_line
 
@@ -49,9 +49,9 @@ def as_html(content: dict[str, Any]) -> str:
     """Return a report (content of `report.json`) as a complete page."""
     known = OLDER | content
     known |= {
-        "name": content["recipe"]["name"] or "run",
+        "heading": f"Report of recipe {name}" if (name := content["recipe"]["name"]) else "Report of a run",
         "inputs": _inputs([source["name"] for source in content["sources"]]),
-        "funnel_line": funnel_line(content),
+        "one_line": ONE_LINE + funnel_line(content),
         "lines": [*shown_numbers(content), *stage_lines(content)],
         "missing": missing_documents(content),
         "sliders": Sliders(content),

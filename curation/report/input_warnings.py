@@ -49,7 +49,8 @@ def warn_of_inputs(
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
     """
-    read, count = documents["read"] - sum(record.split for record in records), documents["rejected"]  # no parts
+    read = documents["read"] - sum(record.split for record in records)  # no parts
+    count = documents["rejected"] - sum(record.blank for record in records)  # these have a warning of their own
     warnings = []
     if count > read * MAX_REJECTED_SHARE:
         start = f"{count:,} of {read:,} records ({count / read:.0%}) were rejected"
@@ -106,12 +107,11 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
 
 
 def _without_text(name: str, own: Sequence[Read]) -> Iterator[str]:
-    """The warning about texts of no byte. An empty part between two separators is none."""
-    tallies = [record.lengths for input_slice, record in own if record.lengths and not input_slice.is_split]
-    empty = sum(
-        count for tally in tallies for number, count in zip(tally.bins, tally.counts, strict=True) if not number
-    )
-    yield from without_text(name, empty, sum(sum(tally.counts) for tally in tallies), "document")
+    """The warning about texts without a visible character. A blank part between two separators is none."""
+    records = [record for input_slice, record in own if not input_slice.is_split]
+    blank = sum(record.blank for record in records)
+    documents = sum(record.documents_read - record.rejected for record in records)
+    yield from without_text(name, blank, documents + blank, "document")
 
 
 def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The removed documents of each input and language, counted by stage and reason."""
+"""The removed documents of each input and language, counted by stage and reason, and what stages cut of an input."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,19 +12,25 @@ import numpy as np
 if TYPE_CHECKING:
     from curation.phases.ledger import SliceTotals
     from curation.phases.removed import RemovedRows
+    from curation.phases.segment_state import SegmentState
     from curation.planning.stored_plan import Plan
+from curation.planning.large_shares import MAX_GROUP_SHARE, Cuts, add_cut, warn_of_group
 from curation.planning.lost_groups import Group, Reason
 from curation.stages import Language, Stage
+from curation.stages.corpus.cutting import StoredCuts
 from curation.stages.outcome import StageCount
 from curation.stages.rows.language import UNLABELLED, unlabelled_line, unlabelled_warning
 
 
 class LostByInput:
-    """Counts the removed documents of each input, and of each language in `removed/`, by stage and reason."""
+    """Counts the removed documents of each input, and of each language in `removed/`, by stage and reason; the bytes
+    that stages cut of each input; and the groups of duplicates with most documents of an input."""
 
     def __init__(self) -> None:
         self.removed: dict[str, Counter[Reason]] = {}
         self.of_languages: dict[str, Counter[Reason]] = {}
+        self.cuts: Cuts = {}
+        self.large_groups: list[str] = []  # warnings
 
     def add_rules(self, totals: SliceTotals) -> None:
         """Add what the row stages of a segment removed."""
@@ -32,16 +38,33 @@ class LostByInput:
             for stage in record.stages:
                 reasons = {(stage.name, reason): number for reason, number in stage.reasons.items()}
                 self.removed.setdefault(input_slice.source, Counter()).update(reasons)
+                add_cut(self.cuts, stage.name, f"input {input_slice.source!r}", stage.cut_bytes, stage.bytes_before)
 
-    def add_duplicates(self, plan: Plan, removed: Sequence[RemovedRows]) -> None:
-        """Add what corpus stages removed."""
-        stage_names = plan.recipe.stage_names
-        for rows in removed:
-            ends = np.array([bounds for _, *bounds in rows.partitions.inputs], rows.row.dtype).reshape(-1, 2)
-            counts = np.diff(np.searchsorted(rows.row, ends), axis=1)[:, 0].tolist()
-            key = stage_names[rows.stage], rows.reason
-            for (name, _, _), count in zip(rows.partitions.inputs, counts, strict=True):
-                self.removed.setdefault(name, Counter())[key] += count
+    def add_duplicates(self, plan: Plan, state: SegmentState) -> None:
+        """Add what the corpus stages of a segment removed."""
+        names, inputs = plan.recipe.stage_names, state.partitions.inputs
+        ends = np.array([bounds for _, *bounds in inputs], np.int64).reshape(-1, 2)
+        reached = np.diff(ends, axis=1)[:, 0]
+        for rows in state.removed:
+            places = np.searchsorted(rows.row, ends.astype(rows.row.dtype))
+            counts = np.diff(places, axis=1)[:, 0]
+            if not rows.index_folder:
+                self.large_groups += _large_groups(rows, names[rows.stage], state, places, reached)
+            reached = reached - counts
+            for (name, _, _), count in zip(inputs, counts.tolist(), strict=True):
+                self.removed.setdefault(name, Counter())[names[rows.stage], rows.reason] += count
+
+    def add_spans(self, stage: str, cuts: StoredCuts, state: SegmentState) -> None:
+        """Add what the last corpus stage of a segment, `stage`, cut of texts, by the inputs of each partition."""
+        inputs = [(name, first) for name, first, last in state.partitions.inputs if first < last]
+        firsts, starts = np.array([first for _, first in inputs]), state.partitions.starts
+        places = np.stack([firsts.searchsorted(starts[:-1], "right") - 1, firsts.searchsorted(starts[1:], "left")], 1)
+        for first, last in np.unique(places[places[:, 0] < places[:, 1]], axis=0).tolist():  # not of empty ones
+            own = (places == (first, last)).all(axis=1)
+            names = ", ".join(repr(name) for name, _ in inputs[first:last])
+            of = f"input{'s' * (last - first > 1)} {names}"
+            cut = int(cuts.bytes[own].sum())
+            add_cut(self.cuts, stage, of, cut, cut + int(state.bytes[own].sum()))
 
     def add_languages(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         """Add counts of `curation.phases.removed.lost_by_language`."""
@@ -55,6 +78,26 @@ class LostByInput:
             if "source" in part and not part["copy"]:
                 groups.setdefault(part["source"], Group()).kept += part["documents"]
         return groups
+
+
+def _large_groups(
+    rows: RemovedRows, stage: str, state: SegmentState, places: np.ndarray, reached: np.ndarray
+) -> Iterator[str]:
+    """The warnings about groups that have most documents of an input. The middle one of sorted values is the value that
+    most of them have, if there is one.
+
+    places   int64, shape (inputs, 2): the first and last removed row of each input
+    reached  int64: the documents of each input that reached the stage
+    """
+    inputs = state.partitions.inputs
+    for (name, first, last), (start, stop), documents in zip(inputs, places.tolist(), reached.tolist(), strict=True):
+        if stop - start < MAX_GROUP_SHARE * documents - 1:
+            continue
+        kept_rows = rows.kept_row[start:stop]
+        kept = int(np.partition(kept_rows, len(kept_rows) // 2)[len(kept_rows) // 2]) if len(kept_rows) else -1
+        size = int(np.count_nonzero(kept_rows == kept)) + (first <= kept < last)
+        if kept >= 0:
+            yield from warn_of_group(stage, name, size, documents)
 
 
 def largest(removed: Mapping[str, Counter[Reason]]) -> dict[str, dict[str, Any]]:

@@ -400,7 +400,7 @@ def contributions(
 
 def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict[str, Any]:
     """What an entry of `contributions` has only where settings split or end the input."""
-    whole = sum(record.documents_read - record.rejected - record.split for record in own)
+    whole = sum(record.whole_documents for record in own)
     found = {"skipped": sum(record.skipped for record in own)} if entry.skip and isinstance(entry, FilesInput) else {}
     found |= {"documents_split": whole} if entry.parts else {}
     return found | ({"ended_by": ended_by} if ended_by else {})
@@ -421,8 +421,8 @@ def unreached_budgets(
     read: dict[str, tuple[int, int]] = {}
     for input_slice, record in zip(slices, records, strict=True):
         documents, size = read.get(input_slice.source, (0, 0))
-        rejected = 0 if input_slice.ranges[0].file.label else record.rejected  # collected, so in the budget
-        documents += record.documents_read - record.split - rejected
+        is_collected = bool(input_slice.ranges[0].file.label)  # so rejected ones are in the budget
+        documents += record.documents_read - record.split if is_collected else record.whole_documents
         read[input_slice.source] = documents, size + record.bytes_read
     named = entries_by_name(entries)
     shared = [name for name, entry in named.items() if isinstance(entry, HubInput)] or list(named)
@@ -454,7 +454,7 @@ def check_minima(
     sizes, documents = Counter[str](), Counter[str]()
     for input_slice, record in zip(slices, records, strict=True):
         sizes[input_slice.source] += record.bytes_read
-        documents[input_slice.source] += record.documents_read - record.rejected - record.split
+        documents[input_slice.source] += record.whole_documents
     for name, entry in entries_by_name(entries).items():
         check_minimum(f"input {name!r}", sizes[name], entry.min_bytes)
         check_fewest(f"input {name!r}", documents[name], entry.min_documents)

@@ -36,6 +36,7 @@ from curation.planning.lost_groups import (
     warn_of_lost_groups,
     warn_of_strings,
 )
+from curation.planning.source_code import MIN_CODE_DOCUMENTS, prose_stages, warn_of_code
 from curation.report.clusters import POINTS, cluster_map
 from curation.report.marks import Span, aligned_words, excerpt, removing_spans
 from curation.report.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
@@ -147,14 +148,15 @@ class Sampler(NamedTuple):
         return tables[0]
 
     def warn_of_lost_groups(self, counts: Sequence[StageCount], inputs: Mapping[str, Group]) -> list[str]:
-        """Return the warnings of `lost_groups`. `inputs` has the counts of each input."""
+        """Return the warnings of `lost_groups` and `source_code`. `inputs` has the counts of each input."""
         recipe, removed = self.context.plan.recipe, sum(count.removed for count in counts)
         stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))
         columns = bounded_columns(stages) if removed else {}
         has_groups = removed >= MIN_DOCUMENTS and any(group.kept for group in inputs.values())
-        sample = [*self._sampled(counts)] if has_groups or columns else []
+        for_prose = prose_stages(stages) if removed >= MIN_CODE_DOCUMENTS else []
+        sample = [*self._sampled(counts)] if has_groups or columns or for_prose else []
         lost = warn_of_lost_groups(sample, inputs, stages) if has_groups else []
-        return [*warn_of_strings(sample, columns), *lost]
+        return [*warn_of_strings(sample, columns), *warn_of_code(sample, for_prose), *lost]
 
     def _sampled(self, counts: Sequence[StageCount]) -> Iterator[SampledDocument]:
         """The sample of `lost_groups`: removed and kept documents."""

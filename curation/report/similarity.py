@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine
-from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, joined_text
 
 VECTOR_STAGE = "semantic_dedup"  # the kind of stage whose values are cosines
 CHAIN_STAGE = "fuzzy_dedup"  # the kind of stage whose groups may hold chains
@@ -40,7 +40,7 @@ def _similarities(
     text = engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))[TEXT]
     steps, by_character = COMPARISONS[settings.get("compare", "lowercase")], settings.get("unit") == "character"
     ngrams = ShingleSettings(steps, settings.get("ngram", 5), by_character, settings.get("words", ""))
-    hashes, offsets = engine.shingles(compared_text(engine, text, ngrams), ngrams.ngram, by_character)
+    hashes, offsets = engine.shingles(joined_text(engine, text, ngrams), ngrams.ngram, by_character)
     shared, sizes = engine.intersection_sizes(hashes, offsets, left, right), np.diff(offsets)
     with np.errstate(invalid="ignore"):
         return np.asarray(shared / (sizes[left] + sizes[right] - shared))
@@ -48,7 +48,8 @@ def _similarities(
 
 def has_chains(settings: Mapping[str, Any]) -> bool:
     """Return whether a stage joins groups by exact similarities, so that `find_links` can tell how."""
-    return settings.get("kind") == CHAIN_STAGE and settings.get("verify", "exact") == "exact"
+    whole = not settings.get("contained") and settings.get("skip_prefix", "none") == "none"
+    return settings.get("kind") == CHAIN_STAGE and settings.get("verify", "exact") == "exact" and whole
 
 
 def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]) -> list[Link | None]:

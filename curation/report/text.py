@@ -18,6 +18,7 @@ from curation.system.terminal import aligned, fitted, printable_line, short_numb
 
 SHOWN_SHARDS = 20
 LARGEST = 5  # reasons of a step in the funnel
+ONE_LINE = "the funnel in one line, with shares of the documents read: "
 SHORT = "short"  # the reason of a rule for a minimum number of words
 
 
@@ -251,7 +252,7 @@ def _shown_lines(content: dict[str, Any], verbose: bool) -> list[str]:
         *stage_lines(content),
         *(f"left out {line}" for line in content["recipe"].get("left_out", [])),
         *source_rows(content["sources"]),
-        *([content["funnel"]] if verbose or has_summary(content) else []),
+        *([ONE_LINE + content["funnel"]] if verbose or has_summary(content) else []),
         *_token_lines(content),
         *_form_lines(content),
     ]
@@ -262,9 +263,11 @@ def _token_lines(content: dict[str, Any]) -> list[str]:
     if not tokens:
         return []
     name, each = printable_line(tokens["tokenizer"]["name"]), tokens["count"] / max(tokens["documents"], 1)
+    empty = tokens.get("empty_documents", 0)  # stages may leave nothing of a text
     return [
         f"{tokens['count']:,} tokens ({name}, {tokens['dtype']}) in {counted(tokens['documents'], 'document')}, "
         f"{tokens['per_byte']:.3f} per byte, {each:,.1f} per document"
+        + (f"; {counted(empty, 'document')} without tokens" if empty else "")
     ]
 
 

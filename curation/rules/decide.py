@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import nearest
+from curation.errors import counted, nearest
 from curation.rules.grammar import OFF, Bounds, Rule
 from curation.rules.groups import (
     GroupedRule,
@@ -89,8 +89,8 @@ class Verdict(NamedTuple):
 
     def __repr__(self) -> str:
         reasons = ", ".join(f"{printable_line(name)} {number:,}" for name, number in self._most())
-        removed = int(np.count_nonzero(~self.kept))
-        return f"<verdict: {removed:,} of {len(self.reason):,} documents removed{': ' if removed else ''}{reasons}>"
+        removed, judged = int(np.count_nonzero(~self.kept)), counted(len(self.reason), "document")
+        return f"<verdict: {removed:,} of {judged} removed{': ' if removed else ''}{reasons}>"
 
     def _repr_html_(self) -> str:
         rows = [(name, number, f"{number / len(self.reason):.2%}") for name, number in self.counts().items() if number]
@@ -237,6 +237,10 @@ WORDS_WITH_LETTER = _bound(("words_with_letter", "non_symbol_words"), "too_few_w
 
 _TOP, _DUPLICATE = GOPHER_REPETITION[4:7], GOPHER_REPETITION[7:]
 
+# The plainest first, because the first broken rule is the reason: length, words and marks, repeated lines, repeated
+# n-grams, stop words. In short texts, any n-gram is a large share (docs/decisions/0136-name-the-plainest-reason.md).
+GOPHER_MULTILINGUAL = *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, DUPLICATE_PROSE, *_TOP, *_DUPLICATE, GOPHER_QUALITY[-1]
+
 
 def _of_words(kind: str) -> tuple[Rule, ...]:
     """The rules on repeated n-grams by another measure of them, as a share of the characters of words."""
@@ -337,7 +341,7 @@ class RuleSet(tuple[Rule, ...]):
         return self.name, (*self,)
 
     def __repr__(self) -> str:
-        return f"<rule set {self.name}: {len(self)} rules>"
+        return f"<rule set {self.name}: {counted(len(self), 'rule')}>"
 
     def _repr_html_(self) -> str:
         rows = [(rule.name, _subject(rule), *map(_bound_text, rule.bounds)) for rule in self]
@@ -448,8 +452,7 @@ def _of_languages(name: str) -> tuple[Rule, ...]:
 
     if name == "fineweb2":
         return grouped_by_language(GOPHER_REPETITION + FINEWEB + GOPHER_QUALITY, is_published=True)
-    own = DUPLICATE_PROSE, *GOPHER_REPETITION[4:], *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, GOPHER_QUALITY[-1]
-    return grouped_by_language(own, is_published=False)
+    return grouped_by_language(GOPHER_MULTILINGUAL, is_published=False)
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:

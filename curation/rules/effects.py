@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +20,12 @@ from curation.rules.group_tallies import SHOWN_GROUPS, is_measured, rule_of
 from curation.rules.groups import groups_in
 from curation.rules.tallies import Tally, bins_of, start_of
 from curation.system.html_table import html_table
+from curation.system.svg import svg_histogram
 
 RANKS = (1, 5, 25, 50, 75, 95, 99, 99.9)  # in percent
 MOVES = (-0.25, -0.10, 0.0, 0.10, 0.25)  # relative changes of a bound
 BINS = 24
+MAX_CHARTS = 30  # in a notebook; one has 4 kB
 SHOWN_RANKS = (0.1, 99.9)  # a histogram begins and ends there, so that single documents do not stretch it
 MIN_LOG_SPAN = 50.0  # the ratio of last to first value from which bins have equal width of the logarithm
 
@@ -47,7 +50,11 @@ class Histogram(NamedTuple):
 
     def _repr_html_(self) -> str:
         rows = zip(self.edges[:-1].tolist(), self.edges[1:].tolist(), self.counts.tolist(), strict=True)
-        return html_table(repr(self)[1:-1], ("from", "to", "documents"), rows)
+        return html_table(repr(self)[1:-1], ("from", "to", "documents"), rows, charts=self.svg())
+
+    def svg(self, bound: float = math.nan, side: str = "", label: str = "histogram") -> str:
+        """Return the histogram as SVG; see `curation.system.svg.svg_histogram`."""
+        return svg_histogram(self.edges.tolist(), self.counts.tolist(), bound, side, label)
 
 
 class Effect(NamedTuple):
@@ -88,7 +95,11 @@ class Effect(NamedTuple):
         rows: list[tuple[str, float]] = [*zip(map(_move_name, MOVES), self.removed, strict=True)]
         rows.append(("this only", self.alone))
         rows += [(f"p{rank:g}", value) for rank, value in zip(RANKS, self.percentiles, strict=False)]
-        return html_table(repr(self)[1:-1], (), rows)
+        return html_table(repr(self)[1:-1], (), rows, charts=self.svg())
+
+    def svg(self) -> str:
+        """Return the histogram with the bound as SVG."""
+        return self.histogram.svg(self.bound, self.side, self.describe())
 
 
 class Effects(NamedTuple):
@@ -107,11 +118,19 @@ class Effects(NamedTuple):
 
     def __repr__(self) -> str:
         bounds = counted(len(self.effects), "bound")
-        return f"<effects of {bounds}: {self.removed:,} of {self.documents:,} documents removed>"
+        return f"<effects of {bounds}: {self.removed:,} of {counted(self.documents, 'document')} removed>"
 
     def _repr_html_(self) -> str:
         rows = [(effect.describe(), effect.rule.name, *effect.removed, effect.alone) for effect in self.effects]
-        return html_table(repr(self)[1:-1], ("bound", "reason", *map(_move_name, MOVES), "this only"), rows)
+        header = ("bound", "reason", *map(_move_name, MOVES), "this only")
+        figures = "".join(map(_figure, self.effects[:MAX_CHARTS]))
+        charts = f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{figures}</div>' if figures else ""
+        return html_table(repr(self)[1:-1], header, rows, charts=charts)
+
+
+def _figure(effect: Effect) -> str:
+    caption = f"{effect.describe()}: removes {effect.removed_now:,}, {effect.alone:,} alone"
+    return f'<figure style="margin: 0"><figcaption>{escape(caption)}</figcaption>{effect.svg()}</figure>'
 
 
 def _move_name(move: float) -> str:

@@ -116,6 +116,13 @@ def matching(wanted: str, labels: Sequence[str]) -> list[str]:
     ]
 
 
+@lru_cache(4)
+def scripts_of(labels: tuple[str, ...]) -> frozenset[str]:
+    """Return the scripts of the languages of a model; none if one of its labels is no language."""
+    found = [parse_label(label) for label in labels]
+    return frozenset(each.script for each in found if each) if all(found) else frozenset()
+
+
 def same_language(labels: Iterable[str]) -> tuple[str, str] | None:
     """Return the first two labels of one language and script; None without any."""
     seen: dict[tuple[str, str], str] = {}

@@ -39,6 +39,7 @@ from curation.system.os_errors import PASSING, explain
 from curation.system.progress import Progress
 
 WORK = RUN_PLAN[0]
+FRAMES = "_frames"  # files of frames that are inputs; no output, and no file of a person
 
 PLAN, REPORT = RUN_PLAN[1], RUN_REPORT
 MARK = "made-by-curate-run"  # an empty file in the work folder
@@ -138,8 +139,8 @@ def _check_exist(folder: Path, outputs: Collection[str]) -> None:
 
 def check_empty(folder: Path, force: bool) -> None:
     """Raise OutputError if a folder has files that a new run must not delete: without `force`, any except those of the
-    work folder; with it, those that no run is known to have written."""
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name != WORK)
+    work folder and of frames; with it, those that no run is known to have written."""
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name not in (WORK, FRAMES))
     foreign = sorted(_foreign(folder, names))
     if foreign or (names and not force):
         advice = "give a new --output" + ("" if foreign else ", or --force")

@@ -57,6 +57,7 @@ from curation.phases.write_phase import (
     write_empty_documents,
     write_output_parts,
 )
+from curation.planning.large_shares import warn_of_cuts
 from curation.planning.segments import Segment, cut_segments
 from curation.planning.stored_plan import urls_of
 from curation.reading.inputs import entries_by_name
@@ -121,7 +122,9 @@ def run_phases(context: RunContext) -> dict[str, Any]:
             check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
         state = run_corpus_stages(context, segment, prepared, totals, counts)
         removed += state.removed
-        lost.add_duplicates(context.plan, state.removed)
+        lost.add_duplicates(context.plan, state)
+        if state.cuts:
+            lost.add_spans(counts[segment.corpus_stages[-1]].name, state.cuts, state)
         decisions += [(decision_path(context, k), k, state.partitions) for k in segment.corpus_stages]
     assert state is not None and first is not None
     numbering = Numbering(context.plan.slices, docs)
@@ -161,7 +164,11 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         "texts": shown,
         "measured": sample_measures(recipe, filters, counts, shown, numbering.offsets),
         "untokenised": _untokenised(part_records, numbering, locations),
-        "lost": texts.warn_of_lost_groups(counts, lost.groups(part_records)),
+        "lost": [
+            *warn_of_cuts(lost.cuts, dict(zip(recipe.stage_names, recipe.stages, strict=True))),
+            *lost.large_groups,
+            *texts.warn_of_lost_groups(counts, lost.groups(part_records)),
+        ],
         "largest": {"sources": largest(lost.removed), "languages": largest(lost.of_languages)},
         "unlabelled": lost.of_languages.get(UNLABELLED, {}),
     }

@@ -31,6 +31,7 @@ from curation.planning.arguments import (
     work_of,
 )
 from curation.planning.disk import check_disk
+from curation.planning.frame_inputs import frames_as_files, recipe_of
 from curation.planning.identity import check_same, identity_in
 from curation.planning.limits import limit_slices
 from curation.planning.memory import Resources, document_remark, explain_memory_errors, read_processors
@@ -44,7 +45,6 @@ from curation.reading.formats import is_copied
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
-from curation.recipes.recipe import Recipe, check_readable
 from curation.report.report import output_notes, tokenizer_notes, write_report
 from curation.run_folder.folder import (
     WORK,
@@ -63,6 +63,8 @@ from curation.running.array_tasks import Driver, parse_array_task, run_array_tas
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phases import run_phases
 from curation.running.reused import note_reused, open_reused
+from curation.stages.cells import refuse_cells, sender
+from curation.system.cluster import begun_by
 from curation.system.files import local_output
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
@@ -76,9 +78,10 @@ MIN_SLICE_BYTES = 4 << 20
 
 
 def run(
-    recipe: Recipe,
+    recipe: Any,
     output: str | Path,
     *,
+    input: Any = None,
     engine: str = "auto",
     force: bool = False,
     force_disk: bool = False,
@@ -95,9 +98,12 @@ def run(
 
     README.md lists the files of an output folder. Outputs do not depend on `workers`, `scheduler` and `slice_bytes`.
 
-    recipe       the recipe to run
+    recipe       the recipe to run: a Recipe, its name or path, or its dictionary, whose `input` may have frames; or a
+                 frame, which the default recipe reads
     output       local folder, created if missing; or a URL such as "s3://BUCKET/PREFIX", to which the finished run is
                  copied (docs/object_storage.md)
+    input        replaces `input` of the recipe: a path, a frame, an `Input`, a dictionary such as
+                 {"path": frame, "text_column": "body"}, or a list of these. None (default) keeps the recipe's own
     engine       "auto" (default), "cpu" or "gpu"
     force        False (default): return the report of a finished run of the same recipe and inputs, or resume an
                  unfinished one. True: delete the outputs of earlier runs in `output` first
@@ -114,16 +120,25 @@ def run(
     reuse        local folder of an earlier run: scores and vectors of equal texts by the same models are read there in
                  place of being computed again (docs/runs.md). Outputs do not depend on it
 
-        >>> import curation
-        >>> curation.run(curation.load_recipe("recipe.yaml"), "another", progress=False).report["documents"]["kept"]
+    A frame is one of pandas, cuDF or Dask, or a table of polars, DuckDB or pyarrow. It is written once to
+    `output/_frames/`, as a Parquet file with its SHA-256 in the name: a call with another frame is refused.
+
+        >>> import curation, pandas
+        >>> curation.run("recipe.yaml", "another", progress=False).report["documents"]["kept"]
         2
+        >>> frame = pandas.DataFrame({"text": ["one two three", "one two three", "four"]})
+        >>> recipe = {"stages": ["exact_dedup"], "output": {"formats": []}}
+        >>> curation.run(recipe, "unique", input=frame, progress=False).kept()["text"].tolist()
+        ['one two three', 'four']
 
     Raises the errors of `curation.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong arguments;
     OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an input
     changes during the run; StageError for a stage that breaks its contract; OutOfMemoryError; IntegrityError if a file
     of a stage, tokenizer or the run changes during the run, or if the counts do not add up.
     """
-    check_readable(recipe)
+    recipe, frames = recipe_of(recipe, input)
+    if array_task or scheduler not in LOCAL:
+        refuse_cells(recipe.stages, "the processes of an array" if array_task else "a cluster")
     started = time.perf_counter()
     progress = choose_progress(progress)
     copy = prepare_copy(output, work, force, array_task)
@@ -133,19 +148,16 @@ def run(
     if array_task:
         parse_array_task(array_task, lease_seconds)
         check_alone(scheduler, force)
-    with shown_by(progress):
+    with shown_by(progress), frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe:
         checked = preflight(recipe, folder)  # before anything is read
-    if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
-        choice = suit_engine(work_of(recipe, checked, workers))
-    call = Call(
-        recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started, reuse
-    )
-    begin_writing()
-    if array_task:
-        with shown_by(progress):
+        if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
+            choice = suit_engine(work_of(recipe, checked.files, checked.tokenizer, workers))
+        options = workers, scheduler, slice_bytes, force, force_disk
+        call = Call(recipe, folder, checked, choice, *options, progress, started, reuse)
+        begin_writing()
+        if array_task:
             finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
-        return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
-    with shown_by(progress):
+            return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
         return _run_and_copy(call, copy) if copy else _run_alone(call)
 
 
@@ -202,7 +214,8 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     progress.log("; ".join([f"memory: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
     warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
     open_session = array.open_session if array else call.engine.open_session
-    with explain_memory_errors(resources), open_session(resources.workers, call.scheduler) as session:
+    started = begun_by(sender(recipe.stages))
+    with explain_memory_errors(resources), started, open_session(resources.workers, call.scheduler) as session:
         if session.dashboard:
             progress.log(f"Dask dashboard: {session.dashboard}")
         context = RunContext(

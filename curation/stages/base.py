@@ -345,4 +345,4 @@ def counts_line(counts: Mapping[str, int], shown: int = SHOWN_COUNTS) -> str:
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     parts = [f"{name} {count:,}" for name, count in ranked[:shown]]
     rest = [count for _, count in ranked[shown:]]
-    return ", ".join(parts + ([f"{len(rest)} others {sum(rest):,}"] if rest else []))
+    return ", ".join(parts + ([f"{counted(len(rest), 'other')} {sum(rest):,}"] if rest else []))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ADVICE = "Use one type for all, as np.array(values, np.int64)"  # for keys
+CUT = ("bytes_before", "cut_bytes")  # counts of a stage
 BYTES = "bytes"  # column of a storage: sizes of texts
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -268,6 +269,9 @@ class StageCount(msgspec.Struct, kw_only=True):
     `tallies` has one entry for each of the stage's `rules_on_measures`, or of its `rules_on_units` if it judges units:
     lines, paragraphs or sentences, which `unit` names.
 
+    `cut_bytes` are those by which texts become shorter, of `bytes_before`, those of the kept documents before the
+    stage.
+
     `groups` has the counts of the groups of each column in `rules_by_group`.
 
     `removes`, `compares` and `finds_duplicates` are copies of the class variables: reports are read without the class.
@@ -283,6 +287,8 @@ class StageCount(msgspec.Struct, kw_only=True):
     bytes_in: int = 0
     bytes_out: int = 0
     edited: int = 0
+    bytes_before: int = 0
+    cut_bytes: int = 0
     reasons: dict[str, int] = {}
     details: dict[str, Any] = {}
     seconds: float = 0.0
@@ -297,7 +303,7 @@ class StageCount(msgspec.Struct, kw_only=True):
 
     def add(self, other: StageCount) -> None:
         """Add the counts of another slice."""
-        for field in ("documents_in", "documents_out", "bytes_in", "bytes_out", "edited", "seconds"):
+        for field in ("documents_in", "documents_out", "bytes_in", "bytes_out", "edited", "seconds", *CUT):
             setattr(self, field, getattr(self, field) + getattr(other, field))
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
@@ -310,6 +316,11 @@ class StageCount(msgspec.Struct, kw_only=True):
             self.groups = [GroupCounts() for _ in other.groups]
         for counts, added in zip(self.groups, other.groups, strict=False):
             counts.add(added)
+
+    def add_cuts(self, before: np.ndarray, after: np.ndarray) -> None:
+        """Add the bytes of texts of kept documents before and after the stage (int64)."""
+        self.bytes_before += int(before.sum())
+        self.cut_bytes += int(np.maximum(before - after, 0).sum())
 
     def hide_texts(self) -> None:
         """Remove the texts from the entries of lists in the details."""

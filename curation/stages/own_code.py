@@ -23,6 +23,7 @@ import msgspec
 
 from curation.errors import RecipeError, nearest
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
+from curation.stages.cells import CURE, MAIN, check_cell, is_of_cell, source_sha256
 from curation.system.files import known_sha256
 
 OWN_PACKAGE = "curation"
@@ -84,6 +85,8 @@ def check_class(stage: Stage) -> None:
     kind, own = stage.kind, _place_of(type(stage))
     if "<locals>" in own:
         raise RecipeError(f"{own} is defined inside a function, where tasks cannot find it. Move it to its module")
+    if is_of_cell(type(stage)):
+        check_cell(stage)
     if STAGES.get(kind) is type(stage) or kind == own:
         return
     raise RecipeError(f"{own} has the kind {kind!r}, which names another class; write tag={own!r}")
@@ -95,13 +98,18 @@ def _place_of(stage_class: type[Stage]) -> str:
 
 def files_of(stage: Stage) -> dict[str, str]:
     """Return the files that a stage depends on: name -> SHA-256. They are `stage.files()` and, for a stage of another
-    package, the source file of its module, without the modules that it imports."""
+    package, the source file of its module, without the modules that it imports; for one of a notebook's cell, its
+    source."""
     module = type(stage).__module__
     if _is_in(module, OWN_PACKAGE):
         return stage.files()
+    if is_of_cell(type(stage)):
+        return stage.files() | {f"cell {type(stage).__name__}": source_sha256(type(stage))}
     source = getattr(sys.modules[module], "__file__", None)
-    if module == "__main__" or not source:
-        raise RecipeError(f"{stage.kind}: a run needs stages of an installed module, and {module} has no source file")
+    if module == MAIN or not source:
+        raise RecipeError(
+            f"{stage.kind}: a run needs stages of an installed module, and {module} has no source file. {CURE}"
+        )
     return stage.files() | {f"module {module}": known_sha256(source)}
 
 
@@ -111,6 +119,7 @@ def own_class(kind: str) -> type[Stage]:
     stage_class = getattr(_import(kind, name), qualified, None)
     if not (isinstance(stage_class, type) and issubclass(stage_class, RowStage | CorpusStage)):
         hint = f"; write @curation.stage before def {qualified}" if isfunction(stage_class) else ""
+        hint = hint or (f". It is of a notebook that this process has not run. {CURE}" if name == MAIN else "")
         raise RecipeError(f"{kind}: {name} has no class {qualified} that is a RowStage or a CorpusStage{hint}")
     tag = stage_class.__struct_config__.tag
     if tag != kind:
@@ -127,6 +136,8 @@ def _check_allowed(kind: str, module: str, allow_code: Sequence[str]) -> None:
         if not all(part.isidentifier() for part in name.split(".")):
             raise RecipeError(f"allow_code takes the names of modules, such as {module.split('.')[0]}, not {name!r}")
     if not any(_is_in(module, name) for name in allow_code):
+        if module == MAIN:
+            raise RecipeError(f"{kind} is a stage of a notebook, which no other process has. {CURE}")
         top = module.split(".")[0]
         raise RecipeError(
             f"{kind} is code of the module {module}, which is imported only if you allow it: --allow-code {top}, or "

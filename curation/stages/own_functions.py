@@ -41,12 +41,13 @@ class StageMaker(Protocol[Settings]):
 
 
 class FunctionStage(RowStage, frozen=True, kw_only=True):
-    """A stage that calls `function`. `_result` is the type that it announces, `_columns` are those of `reads`; None: it
-    takes texts."""
+    """A stage that calls `function`. `_result` is the type that it announces, `frame_columns` are those of `reads`;
+    None: it takes texts. `sent_sha256` is that of the source of a notebook's cell, in a worker process."""
 
     function: ClassVar[Callable[..., Any]]
+    sent_sha256: ClassVar[str] = ""
+    frame_columns: ClassVar[tuple[str, ...] | None] = None
     _result: ClassVar[type | None] = None
-    _columns: ClassVar[tuple[str, ...] | None] = None
 
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(type(self)):
@@ -56,7 +57,7 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
                 raise ValueError(f"{self.function.__name__}: {error} - at `$.{field.name}`") from None
 
     def reads(self) -> tuple[str, ...]:
-        return tuple(name for name in self._columns or () if name not in (ID, TEXT))
+        return tuple(name for name in self.frame_columns or () if name not in (ID, TEXT))
 
     def writes(self) -> dict[str, str]:
         return {self.function.__name__: COLUMNS[self._result]} if self._result in COLUMNS else {}
@@ -66,10 +67,10 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
         if not len(texts):  # an empty list has no type
             return Outcome(columns={name: pa.array([], kind) for name, kind in self.writes().items()})
         settings = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
-        if self._columns is None:
+        if self.frame_columns is None:
             found = self.function(texts.fill_null(""), **settings)
         else:
-            found = self.function(frame[list(dict.fromkeys([TEXT, *self._columns]))], **settings)
+            found = self.function(frame[list(dict.fromkeys([TEXT, *self.frame_columns]))], **settings)
         return self._outcome(texts, self._results(found, len(texts)))
 
     def _results(self, found: Any, rows: int) -> pa.Array:
@@ -148,11 +149,12 @@ def stage(function: Any = None, /, *, reads: str | Sequence[str] | None = None) 
     Raises RecipeError for a function that cannot be a stage.
     """
     if function is None:
-        return partial(_class_of, reads=(reads,) if isinstance(reads, str) else tuple(reads or ()))
-    return _class_of(function, ())
+        return partial(class_of, reads=(reads,) if isinstance(reads, str) else tuple(reads or ()))
+    return class_of(function, ())
 
 
-def _class_of(function: Any, reads: tuple[str, ...]) -> type[FunctionStage]:
+def class_of(function: Any, reads: tuple[str, ...]) -> type[FunctionStage]:
+    """Return the class of `stage`."""
     if not inspect.isfunction(function) or not function.__name__.isidentifier():
         raise RecipeError(f"curation.stage takes a function with a name, not {function!r}. Write {HOW}")
     name = function.__name__
@@ -178,7 +180,7 @@ def _class_of(function: Any, reads: tuple[str, ...]) -> type[FunctionStage]:
         "__qualname__": function.__qualname__,
         "function": staticmethod(function),
         "_result": result,
-        "_columns": reads if takes_frame else None,
+        "frame_columns": reads if takes_frame else None,
         "removes": result in (None, bool),
     }
     made = msgspec.defstruct(

@@ -16,8 +16,10 @@ from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, WORD_SPACE, WOR
 from curation.stages.base import Stage
 
 AnyStage = TypeVar("AnyStage", bound=Stage)
+Split = tuple[Text, np.ndarray]  # what `Engine.split_words` returns
 
-WORDS_VERSION = 2  # of the division by `scripts` and `table`, in an index; 2: line ends in runs, U+1361, U+200B
+# Of the division by `scripts` and `table`, in an index; 2: line ends in runs, U+1361, U+200B; 3: `joined_text`
+WORDS_VERSION = 3
 MOST_SLICES = 256  # of a batch: a slice of texts costs as much as a copy of some 20 KB
 # Measures that division changes, and that do not speak of words: it adds spaces, and leaves out line ends inside words.
 OF_UNSPLIT = (
@@ -64,6 +66,11 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
     if not divides(words):
         return text
     parts, wanted = engine.split_words(text, words)
+    return with_parts(engine, text, parts, wanted)
+
+
+def with_parts(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> Text:
+    """Return the texts, with `parts` in place of those that are `wanted`."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else text
     merged = _merged(engine, text, parts, wanted).combine_chunks()
@@ -72,9 +79,9 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
     return column
 
 
-def split_column(engine: Engine, text: Text, words: str) -> pa.ChunkedArray:
+def split_column(engine: Engine, text: Text, words: str, split: Split | None = None) -> pa.ChunkedArray:
     """Return the texts as of `split_words`, on the host. If few are split, the others are not copied."""
-    return _merged(engine, text, *engine.split_words(text, words))
+    return _merged(engine, text, *(split or engine.split_words(text, words)))
 
 
 def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
@@ -98,14 +105,16 @@ def merged(whole: pa.ChunkedArray, parts: pa.ChunkedArray, wanted: np.ndarray) -
     return pa.chunked_array([*pieces, *whole.slice(start).chunks], whole.type)
 
 
-def measure_words(engine: Engine, text: Text, names: Collection[str], words: str) -> dict[str, np.ndarray]:
-    """Return the measures `names` of each text, int64, by these words.
+def measure_words(
+    engine: Engine, text: Text, names: Collection[str], words: str, split: Split | None = None
+) -> dict[str, np.ndarray]:
+    """Return the measures `names` of each text, int64, by these words. `split` is what `Engine.split_words` returned.
 
     Sentences of `table` are those of `scripts`: a closing bracket is a word there, and would begin a sentence.
     """
     if not names:
         return {}
-    parts, wanted = engine.split_words(text, words) if divides(words) else (text, np.zeros(0, bool))
+    parts, wanted = split or (engine.split_words(text, words) if divides(words) else (text, np.zeros(0, bool)))
     rows = np.flatnonzero(wanted)
     of_split = tuple(name for name in names if name not in OF_UNSPLIT and (name != "sentences" or words != TABLE))
     of_text = tuple(name for name in names if len(rows) < len(wanted) or not len(rows) or name not in of_split)

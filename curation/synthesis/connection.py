@@ -28,12 +28,11 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from curation.errors import InputError
+from curation.errors import InputError, installation
 from curation.reading.urls import shown
 from curation.synthesis.completions import StatusError, error_text
 from curation.synthesis.credentials import Credentials
 
-INSTALL = "pip install 'openai>=2'"
 MAX_BYTES = 8_000_000  # of an answer; 100,000 tokens are about 0.5 MB
 MAX_ERROR_BYTES = 64_000  # of the body of an HTTP error
 MAX_WAIT_SECONDS = 3600.0  # that an endpoint may ask for
@@ -58,7 +57,7 @@ class Connection:
         try:
             import openai
         except ImportError as error:
-            raise InputError(f"generate needs the package openai ({error}). Run: {INSTALL}") from None
+            raise InputError(f"generate needs the package openai ({error}). Run: {installation('llm')}") from None
         self._openai, self._hide = openai, credentials.hidden_in_message
         parts = urlsplit(url)
         proxy = proxy_for(url)

@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from curation.contract import ID, TEXT
-from curation.errors import InputError
+from curation.errors import InputError, installation
 from curation.synthesis.answers import ANSWERED, CUT, Answer, Answers
 from curation.synthesis.task import Fields, Request, SelfInstruct
 from curation.synthesis.work import UNPARSABLE, WRITTEN, Document, made_by, outcome_of
 
-INSTALL = "pip install rapidfuzz"
 SHOWN_SEEDS, SHOWN_NEW, ASKED = 6, 2, 8  # instructions in a prompt, and that it asks for (section 2.2 of the paper)
 ROUND = 16  # requests
 IDLE_ROUNDS = 5  # without a new instruction, after which the model has no more
@@ -142,7 +141,9 @@ class SelfInstructWork:
             from rapidfuzz import process
             from rapidfuzz.distance import Indel
         except ImportError as error:
-            raise InputError(f"self_instruct needs the package rapidfuzz ({error}). Run: {INSTALL}") from None
+            raise InputError(
+                f"self_instruct needs the package rapidfuzz ({error}). Run: {installation('llm')}"
+            ) from None
         similarity = Indel.normalized_similarity  # 2 LCS / (m + n), which is the F1 of ROUGE-L
         return (
             process.extractOne(letters, self._compared, scorer=similarity, score_cutoff=self.task.similarity)

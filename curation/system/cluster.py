@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,17 @@ CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batche
 
 log = logging.getLogger(__name__)
 _starting = threading.Lock()
+_first: ContextVar[Callable[[], Callable[[], None] | None]] = ContextVar("first", default=lambda: None)
+
+
+@contextmanager
+def begun_by(make: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
+    """Let each worker process that starts inside the block first call what `make` returns; None: nothing more."""
+    token = _first.set(make)
+    try:
+        yield
+    finally:
+        _first.reset(token)
 
 
 class _Process(multiprocessing.context.SpawnProcess):
@@ -107,7 +119,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     context = _SpawnContext()
     multiprocessing.resource_tracker.ensure_running()  # its start would unblock the signals of `_Process`
     watched, alive = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(watched,))
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(watched, _first.get()()))
     try:
         with _ended_by_interrupts(alive):
             yield pool
@@ -124,14 +136,15 @@ def pool_of_processes(threads: Sequence[int]) -> Iterator[ThreadedProcesses]:
     multiprocessing.resource_tracker.ensure_running()
     watched, alive = context.Pipe(duplex=False)
     try:
-        with threaded_processes(context, threads, _begin_worker, watched) as pool, _ended_by_interrupts(alive):
+        begin = partial(_begin_worker, first=_first.get()())
+        with threaded_processes(context, threads, begin, watched) as pool, _ended_by_interrupts(alive):
             yield pool
     finally:
         alive.close()
         watched.close()
 
 
-def _begin_worker(watched: multiprocessing.connection.Connection) -> None:
+def _begin_worker(watched: multiprocessing.connection.Connection, first: Callable[[], None] | None = None) -> None:
     """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
     writing into a folder that another run may have locked."""
     protect_streams()
@@ -141,6 +154,8 @@ def _begin_worker(watched: multiprocessing.connection.Connection) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
     signal.signal(signal.SIGTERM, _end_worker)
     threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
+    if first:
+        first()
 
 
 def _end_worker(number: int, _: Any) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from curation.errors import EngineError, OutputError
+from curation.errors import EngineError, OutputError, counted
 from curation.system.cluster import PATIENCE_SECONDS, POLL_SECONDS, no_worker, open_client
 from curation.system.interrupts import check as check_interrupts
 from curation.system.interrupts import wait_for
@@ -143,7 +143,7 @@ def _compared(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _listed(faults: Sequence[str]) -> str:
     more = len(faults) - MAX_SHOWN
-    return ". ".join(faults[:MAX_SHOWN]) + (f". {more} more workers" if more > 0 else "")
+    return ". ".join(faults[:MAX_SHOWN]) + (f". {counted(more, 'more worker')}" if more > 0 else "")
 
 
 def _fault_of_folder(mark: str, folder: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
 
+from curation.errors import counted
 from curation.system.terminal import printable_line
 
 MAX_ROWS = 100
@@ -14,22 +15,25 @@ MAX_CHARACTERS = 200  # of a value
 CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
 
 
-def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
+def html_table(
+    title: str, header: Sequence[str], rows: Iterable[Sequence[object]], note: str = "", charts: str = ""
+) -> str:
     """Return a table in HTML with at most 100 rows, then the number of the others. Numbers are aligned to the right.
 
     title   line above the table
     header  names of the columns
     rows    one value per column each
     note    line below the table; "" for none
+    charts  HTML between title and table, which is not escaped; "" for none
     """
     rows = iter(rows)
     shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(rows, MAX_ROWS))
     left_out = sum(1 for _ in rows)
     names = "".join(f"<th>{_text(name)}</th>" for name in header)
-    more = f"<p>and {left_out:,} more rows</p>" if left_out else ""
+    more = f"<p>and {counted(left_out, 'more row')}</p>" if left_out else ""
     head = f"<thead><tr>{names}</tr></thead>" if header else ""
     return (
-        f'<div class="{CLASSES}"><p>{_text(title)}</p><table>{head}<tbody>{shown}</tbody></table>{more}'
+        f'<div class="{CLASSES}"><p>{_text(title)}</p>{charts}<table>{head}<tbody>{shown}</tbody></table>{more}'
         f"{f'<p>{_text(note)}</p>' if note else ''}</div>"
     )
 

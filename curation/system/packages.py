@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 from importlib import metadata
 
-from curation.errors import EngineError
+from curation.errors import EngineError, installation
 
 OLDEST_TORCH = (2, 6)  # before, `torch.load(weights_only=True)` can run code of a file (CVE-2025-32434)
 VERSION = re.compile(r"^Version: *(\S+)", re.MULTILINE)
@@ -27,5 +27,5 @@ def check_torch() -> None:
         return
     if tuple(map(int, installed.split(".")[:2])) < OLDEST_TORCH:
         raise EngineError(
-            f"PyTorch {installed} can run code of a file that it loads, expected 2.6 or newer; pip install -U torch"
+            f"PyTorch {installed} can run code of a file that it loads, expected 2.6 or newer; {installation('torch')}"
         )

@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of a run: bars on a terminal, a line every 30 seconds elsewhere, events for programs.
+"""Progress of a run: bars on a terminal, one line that replaces itself in a notebook, a line every 30 seconds
+elsewhere, events for programs.
 
 Phases and slow loops report only counts (`curation.system.steps.Count`). Only this module decides how they look.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from curation.errors import IntegrityError, counted
+from curation.system.html_table import CLASSES
 from curation.system.interrupts import before_answer
 from curation.system.steps import Count
 from curation.system.terminal import fitted, print_error, printable_line, short_number, write_event
 
 REPORT_SECONDS = 30.0  # between lines and events
-NOTEBOOK_SECONDS = 5.0
+NOTEBOOK_SECONDS = 1.0
 DRAW_SECONDS = 0.2
-IPYKERNEL = "ipykernel"  # the module of the process behind a notebook
+NOTEBOOK_MARK = {"curation": {"progress": True}}  # metadata of the line in a notebook
 SHORT_LOOP_SECONDS = 0.5  # a loop that ends earlier gets no bar
 LISTING_SHARE = 20  # counting may list large folders: it takes at most 1/20 of the time
 WIDE_COLUMNS = 150  # terminals with fewer columns show short numbers and no bar
@@ -35,8 +40,10 @@ SLOW_BYTES = 50_000  # per second; documents per second are shown below it
 class Phase:
     """A phase or loop that a display shows."""
 
-    def __init__(self, label: str, total: int, count: Callable[[], Count], unit: str, is_loop: bool) -> None:
-        self.label, self.total, self.unit, self.is_loop = label, total, unit, is_loop
+    def __init__(
+        self, label: str, total: int, count: Callable[[], Count], unit: str, is_loop: bool, is_even: bool = True
+    ) -> None:
+        self.label, self.total, self.unit, self.is_loop, self.is_even = label, total, unit, is_loop, is_even
         self._count = count
         self._started = time.perf_counter()
         self._first: Count | None = None
@@ -78,8 +85,8 @@ class Phase:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds to the end; None as long as too little is known."""
-        if self._first is None or self.seconds < MIN_ETA_SECONDS:
+        """Estimated seconds to the end; None as long as too little is known, and for tasks of unlike lengths."""
+        if self._first is None or self.seconds < MIN_ETA_SECONDS or not self.is_even:
             return None
         gained = self.share - self._share_of(self._first)
         return self.seconds * (1 - self.share) / gained if gained > 0 else None
@@ -139,7 +146,14 @@ class Progress:
 
     @contextmanager
     def watch(
-        self, label: str, total: int, count: Callable[[], Count], *, unit: str = "task", is_loop: bool = False
+        self,
+        label: str,
+        total: int,
+        count: Callable[[], Count],
+        *,
+        unit: str = "task",
+        is_loop: bool = False,
+        is_even: bool = True,
     ) -> Iterator[None]:
         """Show a phase while the context is open.
 
@@ -148,11 +162,12 @@ class Progress:
         count    function that returns what is done so far. Another thread calls it
         unit     singular of what `total` counts; "" for a phase that cannot count
         is_loop  whether it is a step of another phase, shown only if it takes long
+        is_even  whether the tasks take about the same time, so that the time left can be estimated
         """
         if not self.every:
             yield
             return
-        phase, stop = Phase(label, total, count, unit, is_loop), threading.Event()
+        phase, stop = Phase(label, total, count, unit, is_loop, is_even), threading.Event()
         if phase.is_shown:
             self.began(phase)
         watcher = threading.Thread(target=self._follow, args=(phase, stop), daemon=True)
@@ -190,6 +205,9 @@ class Progress:
 
     def ended(self, phase: Phase, is_complete: bool) -> None:
         """Show the end of a phase; `is_complete` is false after an error."""
+
+    def over(self, is_complete: bool) -> None:
+        """Show the end of the call, whose phases have all ended."""
 
 
 class Lines(Progress):
@@ -317,21 +335,70 @@ class Bars(Progress):
         self._drawing.update(self._tasks[phase], description=label, numbers=numbers, **share)
 
 
+class NotebookLine(Progress):
+    """Progress as one line below a cell of a notebook, which replaces itself. Its last form unfolds to all messages.
+
+    display   `IPython.display.display`, which updates what it has shown under an id
+    """
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self.every = self.loop_delay = NOTEBOOK_SECONDS
+        self._display, self._id = display, f"curation-{os.urandom(8).hex()}"
+        self._lock = threading.Lock()
+        self._messages: list[str] = []
+        self._started, self._drawn = time.monotonic(), -math.inf
+
+    def log(self, line: str) -> None:
+        self._messages.append(line)
+        self._draw(line)
+
+    def began(self, phase: Phase) -> None:
+        self._draw(phase.label)
+
+    def progressed(self, phase: Phase) -> None:
+        self._draw(f"{phase.label}: {', '.join(phase.numbers())}")
+
+    def over(self, is_complete: bool) -> None:
+        if self._drawn == -math.inf:
+            return
+        text = f"{'done in' if is_complete else 'stopped after'} {span(time.monotonic() - self._started)}"
+        messages = "<br>".join(escape(printable_line(line)) for line in self._messages)
+        data = {"text/html": f'<details class="{CLASSES}"><summary>{text}</summary>{messages}</details>'}
+        self._draw(text, data if messages else {}, is_last=True)
+
+    def _draw(self, line: str, more: Mapping[str, str] = MappingProxyType({}), is_last: bool = False) -> None:
+        """Replace the line; not so often that nobody could read it."""
+        with self._lock:
+            now, is_first = time.monotonic(), self._drawn == -math.inf
+            if is_last or now - self._drawn >= self.every / 2:
+                data = {"text/plain": printable_line(line), **more}
+                self._display(data, raw=True, display_id=self._id, update=not is_first, metadata=NOTEBOOK_MARK)
+                self._drawn = now
+
+
 def choose_progress(wanted: Progress | bool = True) -> Progress:
-    """Return the display for `True`: bars if standard error is a terminal, lines in notebooks and elsewhere. `False`
+    """Return the display for `True`: one line in a notebook, bars if standard error is a terminal, else lines. `False`
     shows nothing."""
     if isinstance(wanted, Progress):
         return wanted
     if not wanted:
         return Progress()
-    if sys.stderr.isatty():
-        return Bars()
-    return Lines(NOTEBOOK_SECONDS if IPYKERNEL in sys.modules else REPORT_SECONDS)
+    return _of_notebook() or (Bars() if sys.stderr.isatty() else Lines())
 
 
 def notebook_progress() -> Progress:
-    """Return the display for functions on frames: lines in a notebook, nothing elsewhere."""
-    return choose_progress(IPYKERNEL in sys.modules)
+    """Return the display for functions on frames: one line in a notebook, nothing elsewhere."""
+    return _of_notebook() or Progress()
+
+
+def _of_notebook() -> NotebookLine | None:
+    """The display of a notebook; None in a process that no notebook has started."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import display
+
+    return NotebookLine(display)
 
 
 def span(seconds: float) -> str:

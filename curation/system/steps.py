@@ -45,6 +45,10 @@ class Display(Protocol):
         """Show a phase while the context is open."""
         ...
 
+    def over(self, is_complete: bool) -> None:
+        """Show the end of the call."""
+        ...
+
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
 _loops: ContextVar[WeakSet[AbstractContextManager[None]] | None] = ContextVar("loops", default=None)
@@ -59,14 +63,17 @@ def shown_by(display: Display | None) -> Iterator[None]:
     block ends its thread.
     """
     loops: WeakSet[AbstractContextManager[None]] = WeakSet()
-    tokens = _display.set(display), _loops.set(loops)
+    tokens, is_complete = (_display.set(display), _loops.set(loops)), False
     try:
         yield
+        is_complete = True
     finally:
         _display.reset(tokens[0])
         _loops.reset(tokens[1])
         for loop in [*loops]:
             loop.__exit__(GeneratorExit, GeneratorExit(), None)
+        if display:
+            display.over(is_complete)
 
 
 def each(

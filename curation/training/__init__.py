@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch data sets over the outputs of a run. Requires PyTorch: `pip install torch`.
+"""PyTorch data sets over the outputs of a run. Requires PyTorch, by the extra `torch`.
 
     from curation.training import BlockDataset, Loader
     loader = Loader(BlockDataset("out/blocks", seed=1), batch_size=8, workers=4)
@@ -10,10 +10,12 @@ The global order of samples depends only on the seed and the epoch, not on the n
 the order: together they read every sample once.
 """
 
+from curation.errors import installation
+
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"curation.training needs PyTorch ({error}); pip install torch") from error
+    raise ImportError(f"curation.training needs PyTorch ({error}); {installation('torch')}") from error
 
 from curation.training.blocks import BlockDataset
 from curation.training.chunks import ChunkDataset, collate

@@ -15,7 +15,7 @@ import curation
 from tests.cli.test_cli import curate
 from tests.models.tiny_files import write_static
 
-LEFT = ["a b c", "", "good text", "d e f", "bad bad ."]
+LEFT = ["a b c", "!", "good text", "d e f", "bad bad ."]
 RIGHT = ["text good", "c b a", "?", ". bad bad", "h i j"]
 
 

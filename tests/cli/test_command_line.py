@@ -128,7 +128,7 @@ WRONG = [
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "made.jsonl"
-    path.write_bytes(records_of([text or "one" for text in made_texts(80)]))
+    path.write_bytes(records_of([text.strip("\0 \n") or "one" for text in made_texts(80)]))
     (tmp_path / "numbers.jsonl").write_text('{"n": 1, "m": 2.5}\n')
     (tmp_path / "short.yaml").write_text(
         "stages: [{kind: filter, rules: [{measure: words, min: 5}]}]\noutput: {megatron: {splits_string: '1,0,0'}}"
@@ -140,7 +140,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run, and files beside it."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "made.jsonl").write_bytes(records_of([text or "one" for text in made_texts(80)]))
+    (folder / "made.jsonl").write_bytes(records_of([text.strip("\0 \n") or "one" for text in made_texts(80)]))
     (folder / "quiz.jsonl").write_text('{"text": "how many legs has a spider"}\n')
     command = ["run", "-i", str(folder / "made.jsonl"), "--stages", "exact_dedup", "-o", str(folder / "out"), "--quiet"]
     assert main(command) == 0

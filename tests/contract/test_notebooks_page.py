@@ -24,6 +24,14 @@ WRONG: dict[str, Callable[[], Any]] = {
     "the run kept no measures": lambda: curation.open_run("out")._replace(folder=Path("out")).measures(),
     "the frame has no text": lambda: curation.explain(pd.DataFrame({"id": ["a"]}), "gopher"),
     "a list, a text or a path in place of a frame": lambda: curation.measure(["a"]),
+    "something else in place of a recipe": lambda: curation.run([1], "new"),
+    "a frame in place of a recipe, and an input": lambda: curation.run(pd.DataFrame({"text": ["a"]}), "new", input="a"),
+    "two columns of one name in a run's frame": lambda: curation.run(
+        "default", "new", input=pd.DataFrame([["a", "b"]], columns=["text", "text"])
+    ),
+    "Python objects in a run's frame": lambda: curation.run(
+        "default", "new", input=pd.DataFrame({"text": ["a"], "made": [{1: 2}]})
+    ),
     "a number among the texts": lambda: curation.measure(pd.DataFrame({"text": ["a", 3]})),
     '`{"words": {"minimum": 50}}`': lambda: curation.filter(pd.DataFrame({"text": ["a"]}), {"words": {"minimum": 50}}),
     "a rule names an unknown measure": lambda: curation.filter(
@@ -59,6 +67,7 @@ def test_the_page_has_the_message_of_a_mistake(mistake: str, tmp_path: Path, mon
     with pytest.raises((CurationError, ImportError, TypeError)) as error:
         WRONG[mistake]()
     assert type(error.value).__name__ == kind and str(error.value).replace("`", "") == message
+    assert not Path("new").exists()
 
 
 def test_the_page_has_no_other_mistakes():

@@ -266,7 +266,7 @@ def test_an_object_that_tests_the_condition_may_remain(store: MemoryFileSystem, 
 
 
 VERSIONS_OF_S3FS = {
-    "0.4.2": r"^s3://bucket/first: s3fs 0\.4\.2 sends no condition with a write.*pip install -U 's3fs>=2024\.12'",
+    "0.4.2": r"^s3://bucket/first: s3fs 0\.4\.2 sends no condition with a write.*pip install 'gpu-pipeline\[s3\]'",
     "2024.10.0": r"s3fs 2024\.10\.0 sends no condition",
 }
 

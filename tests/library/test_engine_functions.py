@@ -173,6 +173,21 @@ def test_tokens_are_those_of_a_run(settings: dict[str, Any], tmp_path: Path):
     assert_tokens_of_a_run(cpu_fallback, tmp_path, settings)
 
 
+def test_splits_and_files_give_the_pairs_of_a_run(tmp_path: Path):
+    shares, texts = {"train": 0.5, "valid": 0.5}, [text for text in TEXTS if text]
+    (tmp_path / "documents.jsonl").write_bytes(records_of(texts))
+    output = {"documents": False, "splits": shares}
+    recipe = recipe_of(tmp_path / "documents.jsonl", stages=[], tokenizer={"name": "gpt2"}, output=output)
+    curation.run(recipe, tmp_path / "run", engine="cpu", progress=False)
+    names = [f"documents_{split}_00000_text_document{end}" for split in shares for end in (".bin", ".idx")]
+    for name, given in (("frame", pd.DataFrame({TEXT: texts})), ("files", tmp_path / "*.jsonl")):
+        pairs = curation.tokenize(given, tmp_path / name, splits=shares)
+        assert [Path(pair.prefix).name for pair in pairs] == [entry.removesuffix(".bin") for entry in names[::2]]
+        for entry in names:
+            found, of_run = (tmp_path / place / "tokens" / entry for place in (name, "run"))
+            assert found.read_bytes() == of_run.read_bytes() and found.stat().st_size, (name, entry)
+
+
 def test_tables_columns_and_frames_without_tokens(tmp_path: Path):
     table = needs("polars").DataFrame({"body": ["one", None, "two three"]})
     [pair] = curation.tokenize(table, tmp_path / "table", text_column="body")
@@ -207,6 +222,7 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a wrong value": lambda: cpu_fallback.minhash(FRAME, permutations=0),
     "an unknown tokenizer setting": lambda: cpu_fallback.tokenize(FRAME, "out", append_eos=True),
     "a folder with files": lambda: cpu_fallback.tokenize(FRAME, "full"),
+    "splits without `train`": lambda: cpu_fallback.tokenize(FRAME, "out", splits={"valid": 1.0}),
     "a frame for a function of texts": lambda: cpu_fallback.signatures(FRAME, 5, False, *constants(8)),
 }
 ERRORS = (TypeError, InputError, OutputError, RecipeError)

@@ -72,7 +72,7 @@ def test_lazily_as_a_run_keeps(corpus: Path, kept: list[tuple[Any, ...]], slice_
 
 
 def test_eagerly_as_a_run_keeps(corpus: Path, kept: list[tuple[Any, ...]]):
-    frame = curation.read(str(corpus), engine="cpu").compute()
+    frame = curation.read(str(corpus), engine="cpu", keep_blank=True).compute()
     assert isinstance(frame, pd.DataFrame) and len(frame) == 300
     assert frame["doc"].tolist() == [number for number in range(303) if number not in (100, 201, 302)]
     chained = whole_chain(frame)
@@ -240,13 +240,13 @@ def test_measures_are_integer_columns():
 
 def test_nothing_is_read_before_it_is_asked_for(corpus: Path, monkeypatch: pytest.MonkeyPatch):
     reads = []
-    real = curation.library.functions.read_documents
+    real = curation.library.functions.read_visible
 
     def counted(*arguments: Any) -> Any:
         reads.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr("curation.library.functions.read_documents", counted)
+    monkeypatch.setattr("curation.library.functions.read_visible", counted)
     frame = curation.read(str(corpus), engine="cpu", slice_bytes=5000)
     frame = curation.measure(curation.filter(curation.rewrite(frame, unicode="nfc"), "gopher"), ["words"])
     assert reads == []

@@ -21,12 +21,18 @@ from curation.finished.comparison import Removal
 from curation.finished.run_result import RunResult
 from curation.library.scoring_metrics import LabelMetrics
 from curation.system.html_table import MAX_ROWS, html_table
+from curation.system.svg import KEPT, REMOVED
 from curation.system.terminal import printable_line
 from tests.needs import needs
 from tests.runs import records_of
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror='alert(2)'>\x1b[2J\u202e$$x$$&amp;\"'"
 ALLOWED = {"div", "p", "table", "thead", "tbody", "tr", "th", "td"}
+DRAWN = {"figure", "figcaption", "svg", "rect", "path", "text", "title"}
+DRAWN_BY = {
+    "width", "height", "viewbox", "role", "aria-label", "font-family", "font-size", "fill", "x", "y", "d", "stroke",
+    "stroke-width", "stroke-dasharray", "text-anchor",
+}  # fmt: skip
 
 
 class Tags(HTMLParser):
@@ -49,7 +55,7 @@ class Tags(HTMLParser):
 
 def assert_inert(page: str) -> str:
     seen = Tags(page)
-    assert seen.tags <= ALLOWED and seen.attributes <= {"class", "style"}
+    assert seen.tags <= ALLOWED | DRAWN and seen.attributes <= {"class", "style"} | DRAWN_BY
     assert "\x1b" not in page and "\u202e" not in page and "mathjax_ignore" in page
     return seen.text
 
@@ -105,11 +111,31 @@ def test_reprs_are_short(tmp_path: Path):
     assert repr(shown[-1]).startswith("<estimate of default: 1 file, 2 documents, 2 kept, 6 tokens; ")
 
 
+def test_a_recipe_is_at_most_ten_lines():
+    deduplicate = [{"kind": "exact_dedup", "name": f"stage_{number}"} for number in range(12)]
+    for recipe, last in (
+        (curation.convert_recipe({"stages": deduplicate}), "stage_11"),
+        (curation.load_recipe("c4", input=["a.jsonl", "b.jsonl", "c.jsonl"]), "a.jsonl, b.jsonl and 1 more"),
+        (curation.load_recipe("default"), "label_probability=0.5"),
+    ):
+        page = recipe._repr_html_()
+        assert 5 < page.count("<tr>") <= 9 and last in assert_inert(page)
+
+
 def test_effects_are_a_table():
     rules = [curation.Rule(measure="words", min=50, reason="<b>short")]
     effects = curation.rule_effects({"words": [3, 45, 80, 400]}, rules)
     assert repr(effects) == "<effects of 1 bound: 2 of 4 documents removed>"
-    assert "words >= 50<b>short112222" in assert_inert(effects._repr_html_())
+    page = effects._repr_html_()
+    assert "words >= 50<b>short112222" in assert_inert(page)
+    chart = effects.effects[0].svg()
+    assert chart in page and chart in effects.effects[0]._repr_html_() and "http" not in page
+    # 3 and 45 are below the bound, 80 and 400 are not. The line cuts the bar of 45, which is that of 44 to 53.
+    bars = [(float(x), color) for x, color in re.findall(r'<rect x="([\d.]+)".*?fill="(#\w+)"', chart)]
+    line = float(re.search(r'<path d="M([\d.]+) 14', chart)[1])
+    assert [color for _, color in bars] == [REMOVED, REMOVED, KEPT, KEPT, KEPT]
+    assert [x < line for x, _ in bars] == [True, True, False, False, False]
+    assert curation.Histogram(np.array([]), np.array([], np.int64)).svg().startswith("<svg ")
     assert pandas.DataFrame(effects.effects)["alone"].tolist() == [2]
 
 

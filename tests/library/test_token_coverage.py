@@ -77,7 +77,7 @@ def unseen(found: curation.TokenCoverage) -> list[int]:
 
 
 def test_a_run_is_read_with_its_own_tokenizer(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    inputs = [{"path": str(folder / f"{name}.jsonl"), "columns": ["language"]} for name in TEXTS]
+    inputs = [{"path": str(folder / f"{name}.jsonl"), "columns": ["language"], "keep_blank": True} for name in TEXTS]
     report = curation.run(curation.convert_recipe({"input": inputs}), tmp_path / "out", engine="cpu").report
     found = curation.token_coverage(tmp_path / "out")
     assert (

@@ -186,7 +186,7 @@ import gpu_pipeline
 gpu_pipeline.measure
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "EngineError: gpu_pipeline.measure needs cu" in found.stderr and "pip install -e '.[cu12]'" in found.stderr
+    assert "EngineError: gpu_pipeline.measure needs cu" in found.stderr and "'.[cu13]' in a clone" in found.stderr
 
 
 def test_threads_that_parse_headers_at_once_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -26,9 +26,15 @@ def fold(text: str) -> str:
     return "".join("0" if kind == "Nd" else " " if kind[0] == "P" else c for c, kind in zip(text, kinds, strict=True))
 
 
+@cache
 def invisible(char: str) -> bool:
     """Whether nothing is drawn, and no space: format and control characters, and those that fonts may ignore."""
     return not char.isspace() and regex.match(r"[\p{Cc}\p{Cf}]|[\p{DI}--\p{Cn}]", char, regex.V1) is not None
+
+
+@cache
+def default_ignorable(char: str) -> bool:
+    return regex.match(r"\p{DI}", char) is not None
 
 
 def visible(text: str) -> str:
@@ -79,11 +85,12 @@ def rewrite(text: str, steps) -> str:
         text = unicodedata2.normalize(steps.unicode.upper(), text)
     text = re.sub(MARKUP[steps.markup], "", text)
     text = delete_control(text, steps.control)
+    text = "".join(text.split()) if steps.spaceless else text
     if steps.look_alikes:
         text = re.sub(
             f"[{APOSTROPHES}]|(?=[^\\n-\\r\\x1c-\\x20\\t])\\s",
             " ",
-            "".join(c for c in text if c != TATWEEL and not regex.match(r"\p{DI}", c)),
+            "".join(c for c in text if c != TATWEEL and not default_ignorable(c)),
         )
     text = CHARACTERS[steps.characters](text)
     text = look_alikes(text) if steps.look_alikes else text.lower() if steps.lowercase else text

@@ -129,7 +129,7 @@ def letters(southeast: bool) -> str:
 
 def shown(text: str, words: str) -> str:
     """The text without zero width spaces and line ends within runs, and with a space where such characters divide."""
-    text = text.replace("\u1361", "\u2003") if words == "scripts" else text  # a space, and no blank of a line end
+    text = text.replace("\u1361", "\u2003") if words != "table" else text  # a space, and no blank of a line end
     text = re.sub("(?<=\u200b{4})\u200b+", "\u2003", text)
     han, southeast = letters(False), letters(True)
     unspaced = han[:-1] + southeast[1:]
@@ -144,7 +144,7 @@ def words_of(text: str, words: str) -> list[str]:
     if words == "spaces":
         return text.split()
     tokens = shown(text, words).split()
-    ends = _ends_table if words == "table" else _ends_scripts
+    ends = {"table": _ends_table, "scripts": _ends_scripts, "pieces": _ends_pieces}[words]
     found = []
     for token in tokens:
         parts = runs_of(token)
@@ -164,6 +164,11 @@ def _ends_scripts(parts: list[tuple[str, str]], kinds: str, number: int, word: s
     if kinds[number] == "U":
         return not (len(word) <= 4 and all(kind_of(character) == "P" for character in word))
     return kinds[number] in "LP" and re.search("U[MI]{0,4}$", kinds[:number]) is not None
+
+
+def _ends_pieces(parts: list[tuple[str, str]], kinds: str, number: int, word: str) -> bool:
+    is_cut = kinds[number - 1 : number + 1] == "LL" and (ord(parts[number - 1][0]) + ord(parts[number][0])) % 5 == 0
+    return is_cut or _ends_scripts(parts, kinds, number, word)
 
 
 def _ends_table(parts: list[tuple[str, str]], kinds: str, number: int, word: str) -> bool:

@@ -306,7 +306,7 @@ def test_a_removed_document_that_is_kept_is_found(tmp_path):
     removed = tmp_path / "out/removed/part-00000.parquet"
     table = pq.read_table(removed)
     pq.write_table(table.set_column(0, "doc", pa.array(range(len(table)), pa.int64())), removed)
-    assert list(split_leaks(tmp_path / "out", report)) == ["20 documents are both kept and removed, the first is doc 0"]
+    assert list(split_leaks(tmp_path / "out", report)) == ["20 documents both kept and removed, the first is doc 0"]
 
 
 def test_a_split_without_tokens_is_refused(tmp_path):

@@ -339,7 +339,7 @@ SMALL: dict[str, Form] = {
     "packed": Packed(length=24, shard_rows=6),
     "mds": Mds(length=16, shard_bytes=800, keep_last=True),
 }
-TABLES = {"docs/training.md": "| `{0}` | `{0}/` |", "README.md": "`{0}/`"}
+TABLES = {"docs/training.md": "| `{0}` | `{0}/` |", "docs/output_files.md": "`{0}/`"}
 
 
 @pytest.mark.parametrize("name", FORMS)

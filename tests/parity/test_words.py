@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from curation.contract import TEXT
-from curation.kernels.word_breaks import MAX_RUN, WORDS
+from curation.kernels.word_breaks import MAX_RUN, PIECES, WORDS
 from curation.measures import Measure
 from curation.stages.words import measure_words, split_words
 from tests.conftest import frame_of
@@ -44,13 +44,13 @@ def assert_words(engine, texts: list[str], words: str) -> None:
         assert "".join(found.split()) == "".join((shown(text, words) if words != "spaces" else text).split())
 
 
-@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("words", [*WORDS, PIECES])
 def test_nasty_corpus(engine, words: str):
     assert_words(engine, [*SAMPLES, *(text[:3000] for text in NASTY)], words)
     assert split(engine, [None, "", "中文程序", None], words)[::3] == [None, None]
 
 
-@pytest.mark.parametrize("words", WORDS[1:])
+@pytest.mark.parametrize("words", [*WORDS[1:], PIECES])
 def test_long_runs_and_random_text(engine, words: str):
     draw = random.Random(5)
     letters = sorted({character for text in SAMPLES for character in text} | {" ", "\n"})
@@ -73,7 +73,7 @@ def test_long_runs_and_random_text(engine, words: str):
 @pytest.mark.slow("any text has the same words as in plain Python")
 @given(document_lists())
 def test_any_text(engine, texts: list[str]):
-    for words in WORDS:
+    for words in (*WORDS, PIECES):
         assert_words(engine, texts, words)
 
 

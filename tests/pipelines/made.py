@@ -166,7 +166,8 @@ def read_wet(path: Path) -> list[tuple[str, str]]:
 
 
 def run_recipe(name: str, path: Path, folder: Path, **options) -> dict:
-    recipe = msgspec.structs.replace(load_recipe(name), input=[Input(path=str(path), name="docs")], budget=Budget())
+    inputs = [Input(path=str(path), name="docs", keep_blank=True)]
+    recipe = msgspec.structs.replace(load_recipe(name), input=inputs, budget=Budget())
     return run(recipe, folder, engine="cpu", **options).report
 
 

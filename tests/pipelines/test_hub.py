@@ -398,7 +398,7 @@ def test_a_data_set_without_the_columns(folder: Path, tmp_path: Path):
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(InputError, match=r"hf:o/n\[train\] needs Hugging Face datasets .*; pip install -U"):
+    with pytest.raises(InputError, match=r"hf:o/n\[train\] needs Hugging Face datasets .*; .*gpu-pipeline\[hub\]'"):
         go(tmp_path / "out", {"path": "hf:o/n"})
 
 

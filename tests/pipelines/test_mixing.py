@@ -35,7 +35,7 @@ def corpora(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def go(out: Path, *inputs: dict[str, Any], stages: list[Any] = STAGES, **rest: Any) -> dict[str, Any]:
-    recipe = convert_recipe({"input": list(inputs), "stages": stages, **rest})
+    recipe = convert_recipe({"input": [{"keep_blank": True, **each} for each in inputs], "stages": stages, **rest})
     report = run(recipe, out, engine="cpu", slice_bytes=rest.pop("slice_bytes", 8000)).report
     assert verify(out) == []
     documents = report["documents"]

@@ -38,7 +38,7 @@ from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.permutations import constants
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
-from curation.kernels.word_breaks import SCRIPTS, TABLE
+from curation.kernels.word_breaks import PIECES, SCRIPTS, TABLE
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
@@ -494,7 +494,7 @@ def tokens_at_the_end(pattern: int, text: str, loaded: ModuleType, folder: Path)
 
 def words_at_the_end(text: str, loaded: ModuleType, folder: Path) -> None:
     """Words of a text that ends where the array does."""
-    for words in (SCRIPTS, TABLE):
+    for words in (SCRIPTS, TABLE, PIECES):
         loaded.split_words(frame_of(loaded, [text])[TEXT], words)
 
 

@@ -202,6 +202,8 @@ MANY_STEPS = [
     RewriteSteps("keep", "brackets_line", "keep", "keep", True, "lines"),
     RewriteSteps("keep", "keep", "strip", "folded", True, "strip"),
     RewriteSteps("keep", "keep", "keep", "visible", True, "keep"),
+    RewriteSteps(spaceless=True),
+    RewriteSteps(characters="folded", lowercase=True, spaceless=True),
 ]
 
 

@@ -10,17 +10,17 @@ import pytest
 
 import cpu_fallback
 from curation.contract import TEXT
-from curation.kernels.word_breaks import MAX_RUN, MAX_TAIL, WORDS
+from curation.kernels.word_breaks import MAX_RUN, MAX_TAIL, PIECES, WORDS
 from tests.gpu.stand_ins import all_kernels
 from tests.parity.test_words import SAMPLES
 from tests.ptx.engine import install_engine
 from tests.ptx.test_kernels import SEEDS
 from tests.ptx.test_text import SIZE
-from tests.ptx.workload import UNSPACED, shifted_column
+from tests.ptx.workload import UNSPACED, WRAPS, shifted_column
 
 breaking = all_kernels.word_break_kernels
 MARKS = "(（“《[)）”。，.-':’!…"
-LETTERS = "aé1_ \n\u3000中人アｱกံ\u0e31เ\u1000𠀀가"
+LETTERS = "aé1_ \n\r\t\u200b\u1361\u3000中人アｱกံ\u0e31เ\u1000𠀀가"
 # Instructions; most of them search a piece of 256 characters, which a thread does not share
 LONGEST_THREAD = 100_000
 
@@ -29,7 +29,7 @@ def assert_same_words(engine, texts) -> None:
     """For texts or a column of them."""
     array = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.large_string())
     text = cpu_fallback.from_arrow(pa.table({TEXT: array}))[TEXT]
-    for words in WORDS:
+    for words in (*WORDS, PIECES):
         (found, wanted), (expected, rows) = (each.split_words(text, words) for each in (engine, cpu_fallback))
         np.testing.assert_array_equal(wanted, rows, words, strict=True)
         for before, actual, right in zip(text[rows].tolist(), found.tolist(), expected.tolist(), strict=True):
@@ -57,12 +57,22 @@ def test_marks_at_any_place(monkeypatch, seed):
     assert_same_words(engine, texts_of(random.Random(seed), 400))
 
 
-@pytest.mark.parametrize("kind", ["中", "(", "a", " "])
+@pytest.mark.parametrize("kind", ["中", "(", "a", " ", "\u1361"])
 def test_context_of_a_thread(monkeypatch, kind):
     """The marks after a character decide on a word end as far as they can, at each place of 32 bytes."""
     engine, _ = install_engine(monkeypatch, 3)
     after = [m * "." + n * "(" for m in range(MAX_TAIL + 2) for n in range(MAX_TAIL + 2)]
     assert_same_words(engine, ["中" + "x" * k + kind + marks + "中b" for k in range(20, 32) for marks in after])
+
+
+def test_line_ends_and_hidden_characters_at_any_place(monkeypatch):
+    """They wrap a run or end a word, before and after each place of 32 bytes, and where a document ends."""
+    engine, _ = install_engine(monkeypatch, 2)
+    between = [*WRAPS, *("\u200b" * count for count in (1, MAX_TAIL, MAX_TAIL + 1)), "\u200b\n", ".\n", "\u200b."]
+    texts = ["x" * k + "中" + each + "国" + each + "a'" + each + "b" for each in between for k in range(9, 32, 2)]
+    texts += ["中" + "." * MAX_TAIL + "\u200b" * MAX_TAIL + "(" + "x" * k + "国(中" for k in range(12)]
+    texts += [piece for each in between for piece in ("中" + each, "国", each + "中", "a'" + each, "b")]
+    assert_same_words(engine, texts)
 
 
 def test_runs_of_any_length(monkeypatch):

@@ -25,7 +25,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
-from curation.kernels.word_breaks import MAX_RUN, SCRIPTS, TABLE
+from curation.kernels.word_breaks import MAX_BLANKS, MAX_RUN, PIECES, SCRIPTS, TABLE
 from curation.measures import OF_NON_SYMBOLS, OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
@@ -48,20 +48,36 @@ WINDOW, CLOSER_SHARE = 200, 16  # of prose, a sixteenth of the anchors and of th
 SETTINGS = (
     f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
     f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
-    "neighbours, words of `scripts` and `table`, GPT-2's tokens by its own expression, then by cl100k's and o200k's, "
+    "neighbours, words of `scripts`, `table` and `pieces`, GPT-2's tokens by its own expression, then by cl100k's and "
+    "o200k's, "
     f"records of windows of {WINDOW} bytes, their verdicts, nodes and windows of every {CLOSER_SHARE}th anchor and node"
 )
 ALL_STEPS = RewriteSteps("nfkc", "brackets_line", "strip_all", "basic", True, "lines")
+SPACELESS = RewriteSteps(characters="folded", lowercase=True, spaceless=True)
 KEYS = np.frombuffer(b"text", np.uint8), np.frombuffer(b"id", np.uint8)
 MARKED = "ΟΔΟΣ <b>½</b>"  # a capital sigma, tags, a character that NFKC changes
 LONG_WORD = "word" * 10_000  # longer ones than real texts have
 UNKNOWN_WORD = "antidisestablishmentarianism" * 3
-# Texts of scripts without spaces: Chinese, Japanese and Thai with marks, and a run of more than one piece
+# Line ends, with as many blanks as may be before or after one in a run, and one more
+WRAPS = (
+    "\n",
+    "\r\n",
+    " " * MAX_BLANKS + "\r\n\t",
+    " " * (MAX_BLANKS + 1) + "\n",
+    "\n" + "\t" * (MAX_BLANKS + 1),
+    "\n\n",
+    "\r",
+)
+# Texts of scripts without spaces: Chinese, Japanese and Thai with marks, a run of more than one piece, line ends that
+# wrap runs and others, U+200B, and U+1361
 UNSPACED = (
     "我们用Python写程序，处理1,000个文件。“你好”，他说：“再见！”《三国演义》是中国古典四大名著之一",
     "ジョン・スミスさんは東京タワーへ行きました。ｶﾀｶﾅとひらがなです（笑） ((好))",
     "ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอน๑๒๓ မြန်မာဘာသာစကားသည် plain words",
     "中国人民" * (MAX_RUN // 2) + "𠀀",
+    *("中国" + end + "人民ภา" + end + "ษา a" + end + "中 " + end + "b" for end in WRAPS),
+    "un\u200bbelievable don'\u200bt 中\u200b\u200b国.\u200bภา\u200bษา a" + "\u200b" * 5 + "b 中" + "\u200b" * 5 + "国",
+    "ሰላም፡ለዓለም፡፡ነው። a\u1361b 中\u1361(c",
 )
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
 
@@ -215,7 +231,7 @@ def lines_of(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any
 def divided(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
     """The texts with a space between adjacent words, and which they are; a few of them need a search."""
     text, results = frame_of(engine, [*texts, *UNSPACED])[TEXT], []
-    for words in (SCRIPTS, TABLE):
+    for words in (SCRIPTS, TABLE, PIECES):
         parts, wanted = engine.split_words(text, words)
         results += [engine.to_arrow(parts.to_frame(TEXT)).column(TEXT).to_pylist(), wanted]
     return results
@@ -248,6 +264,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read JSON Lines": lines_of,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
     "rewrite what few texts have": lambda engine, texts, folder: rewritten(engine, [*texts, MARKED], ALL_STEPS),
+    "rewrite without white space": lambda engine, texts, folder: rewritten(engine, [*texts, *UNSPACED], SPACELESS),
     "measure": lambda engine, texts, folder: measured(engine, texts),
     "measure separately": lambda engine, texts, folder: measured(engine, texts, SEPARATE),
     "measure long documents": lambda engine, texts, folder: measured(engine, [LONG_WORD, *longest_made()]),

@@ -16,6 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import fsspec
@@ -28,12 +29,13 @@ from hypothesis import strategies as st
 
 from curation.contract import Rejected
 from curation.errors import InputError
-from curation.reading import probe, read_documents, schema_of, shown
+from curation.reading import answers, probe, read_documents, schema_of, shown
 from curation.reading.documents import too_large
 from curation.reading.formats import csv_rows as delimited
 from curation.reading.formats.csv_rows import Row, Rows
 from curation.reading.inputs import Input
 from curation.reading.paths import _listed, find_files
+from curation.reading.remote import RemoteFile
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import DECOMPRESSORS, Chunk, DamageError, open_stream, read_chunks
@@ -636,7 +638,8 @@ def test_html_gives_the_main_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert read(tmp_path / "a.html", encoding="utf-16")["text"] == ["Café déjà\n\nZeile"]
     monkeypatch.setitem(sys.modules, "resiliparse.extract.html2text", None)
     with pytest.raises(
-        InputError, match=r"needs Resiliparse: pip install resiliparse\. .* or HTML with its tags: format"
+        InputError,
+        match=r"needs Resiliparse: .*gpu-pipeline\[warc\]'.* in a clone\. .* or HTML with its tags: format",
     ):
         read(tmp_path / "a.html")
 
@@ -1137,6 +1140,20 @@ def test_a_connection_that_stays_broken_is_one_message(monkeypatch: pytest.Monke
     monkeypatch.setattr("curation.reading.remote.FIRST_WAIT_SECONDS", 0.0)
     with pytest.raises(InputError, match=r"s3://bucket/a\.jsonl: ConnectionError, in 5 tries"):
         read("s3://key:secret@bucket/a.jsonl")
+    monkeypatch.setattr(answers, "FIRST_SECONDS", -1)
+    with pytest.raises(InputError, match=r"s3://bucket/a\.jsonl: ConnectionError, in 1 try\."):
+        find_files([Input(path="s3://key:secret@bucket/a.jsonl")])
+    with pytest.raises(InputError, match="in 5 tries"):  # the plan knows it, so it has answered before
+        RemoteFile("s3://bucket/a.jsonl", (10, "version"))
+
+
+def test_the_address_that_is_awaited_is_named(monkeypatch: pytest.MonkeyPatch):
+    said, named = Event(), list[str]()
+    monkeypatch.setattr(answers, "NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(answers.log, "warning", lambda *parts: (named.extend(parts), said.set()))
+    with answers.awaited("s3://bucket/a.jsonl"):
+        assert said.wait(60)
+    assert named[1] == "s3://bucket/a.jsonl"
 
 
 def test_an_answer_of_a_server_with_a_wrong_number_is_one_message(monkeypatch: pytest.MonkeyPatch):

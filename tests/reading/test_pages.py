@@ -214,7 +214,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[CurationError], str]] = {
     "package": (
         loaded(by="trafilatura"),
         InputError,
-        r"trafilatura needs a package .* pip install trafilatura lxml_html_clean\. ",
+        r"trafilatura needs a package .* pip install 'gpu-pipeline\[trafilatura\]'.*\. ",
     ),
 }
 

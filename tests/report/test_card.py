@@ -83,7 +83,7 @@ def test_counts():
         assert line in card.splitlines()
     many = [{"name": f"input-{k}", "documents_kept": 1, "bytes_kept": 1} for k in range(53)]
     card = as_card(content(DOCUMENTS, tokens={}, sources=many), ["doc"])
-    assert "`input-49`" in card and "input-50" not in card and "3 more inputs are in `report" in card
+    assert "`input-49`" in card and "input-50" not in card and "`report.json` has 3 more inputs." in card
     assert "tokens by" not in card
 
 

@@ -28,7 +28,9 @@ def warnings_of(folder: Path, texts: list[str], words: str = "") -> list[str]:
     stages = [Filter(rules="fineweb")]
     if words:
         stages = [Filter(rules=[Rule(measure="words", max=10_000)], words=words, name=name) for name in ("a", "b")]
-    recipe = Recipe(input=[Input(path=str(folder / "a.jsonl"))], stages=stages, output=Output(formats=()))
+    recipe = Recipe(
+        input=[Input(path=str(folder / "a.jsonl"), keep_blank=True)], stages=stages, output=Output(formats=())
+    )
     return run(recipe, folder / "out", engine="cpu").report["warnings"]
 
 

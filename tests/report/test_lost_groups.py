@@ -157,7 +157,7 @@ def test_many_groups_are_a_few_lines():
     ]
     lines = warn_of_lost_groups([*kept, *lost], {}, {})
     assert len(lines) == 6 and lines[-1] == (
-        "3 more groups are removed as much: input 'lost 2', input 'lost 1', input 'lost 0'"
+        "3 more groups removed as much: input 'lost 2', input 'lost 1', input 'lost 0'"
     )
     assert lines[0].startswith("input 'lost 7': about 1,000 of about 1,000 documents are removed by filter (short); ")
     assert ", by a sample. See " in lines[0]

@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in RECORDS))
     for name, out, rules in (("r", "out", RULES), ("l", "per", PER_LANGUAGE)):
         content = {
-            "input": [{"path": str(folder / "a.jsonl"), "columns": ["language"]}],
+            "input": [{"path": str(folder / "a.jsonl"), "columns": ["language"], "keep_blank": True}],
             "stages": [{"kind": "filter", "rules": rules}],
             "output": {"measures": True},
         }

@@ -215,6 +215,12 @@ def test_wrong_changes_are_refused(rule: str):
 
 FEW_MARKS = "too_few_punctuated_lines"
 LEFT_OUT = (FEW_MARKS, "too_many_newlines")
+PLAINEST_FIRST = (
+    "too_few_words", "too_many_words", "words_too_short", "words_too_long", "too_many_hash_signs", "too_many_ellipses",
+    "too_many_bullet_lines", "too_many_ellipsis_lines", "too_few_words_with_letter", "duplicate_line_characters",
+    *(f"top_{size}gram" for size in (2, 3, 4)), *(f"duplicate_{size}grams" for size in range(5, 11)),
+    "too_few_stop_words",
+)  # fmt: skip
 
 
 def bounds_of(name: str, language: str) -> list[tuple[Any, ...]]:
@@ -225,11 +231,13 @@ def bounds_of(name: str, language: str) -> list[tuple[Any, ...]]:
 
 
 def with_prose(rules: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The rules with one on repeated lines of prose in place of those on lines and paragraphs; marks are no words."""
+    """The rules of FineWeb-2 as `gopher_multilingual` has them: its order, one rule on repeated lines of prose in place
+    of those on lines and paragraphs, and marks are no words."""
     prose = "duplicate_line_characters", ("duplicate_prose_line_characters", "prose_line_characters"), -np.inf, 0.1
     letters = "too_few_words_with_letter", ("words_with_letter", "non_symbol_words")
     others = [rule for rule in rules if not rule[0].startswith(("duplicate_line", "duplicate_paragraph"))]
-    return [prose, *((*letters, *rule[2:]) if rule[0] == letters[0] else rule for rule in others)]
+    own = [prose, *((*letters, *rule[2:]) if rule[0] == letters[0] else rule for rule in others)]
+    return sorted(own, key=lambda rule: PLAINEST_FIRST.index(rule[0]))
 
 
 def test_gophers_rules_in_every_language():
@@ -242,6 +250,16 @@ def test_gophers_rules_in_every_language():
     assert bounds_of(name, "eng_Latn") == english
     ends = ("too_few_sentence_ends", ("words",), MIN_ENDS_OF_UNKNOWN, np.inf)
     assert bounds_of(name, "und") == [*(rule for rule in english if rule[0] != few), ends]
+
+
+def test_the_reason_is_the_plainest_only_in_the_own_set(engine: ModuleType):
+    """Ten words, one of which is repeated: of the own set, of it with an override, of a list of the user, of others."""
+    own, text = "gopher_multilingual", "the sun sun sun sun sun sun sun sun sun"
+    override = {"set": own, "override": {"top_2gram": {"max": 0.1}}}
+    for rules in (own, [override], ["gopher_quality", "gopher_repetition"]):
+        assert verdict_of(engine, [text], rules, "en")[0][0] == "too_few_words"
+    for rules in ("fineweb2", "gopher", ["gopher_repetition", own]):
+        assert verdict_of(engine, [text], rules, "en")[0][0] == "top_2gram"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import load_tokenizer
 from curation.phases import write_phase
 from curation.recipes.recipe import as_builtins, load_recipe
+from curation.report.text import print_funnel
 from curation.run_folder import folder as run_folder
 from curation.running.run import run
 from curation.system import files
@@ -251,13 +252,15 @@ def test_more_slices_than_files_may_be_open(tmp_path: Path):
 # Chains
 
 
-def test_no_stages(tmp_path: Path, corpus: Path):
+def test_no_stages(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]):
     report = cpu(recipe_of(corpus, stages=[]), tmp_path / "out", slice_bytes=10_000).report
     texts = made_texts(300)
     assert [text for *_, text in kept_rows(tmp_path / "out")] == texts
     assert removed_rows(tmp_path / "out") == [] and report["stages"] == []
     empty = sum(not text for text in texts)
     assert report["tokens"]["empty_documents"] == empty > 0
+    print_funnel(report)
+    assert f"per document; {empty} documents without tokens\n" in capsys.readouterr().out
     assert decoded(tmp_path / "out" / "tokens" / "made_00000_text_document") == [text for text in texts if text]
 
 
@@ -583,9 +586,9 @@ def test_wrong_options(tmp_path: Path, corpus: Path, options: dict[str, Any], me
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ("default", r"expected a Recipe, got str\. Make one with load_recipe"),
-        ({"stages": []}, r"expected a Recipe, got dict\. .* convert_recipe\(DICTIONARY\)"),
-        (None, "expected a Recipe, got NoneType"),
+        ("default", "nothing to read: .* in Python input=PATH or FRAME"),
+        ({"stages": []}, "nothing to read"),
+        (None, "expected a recipe, got NoneType"),
         (load_recipe("default"), "nothing to read: give --input PATH, or input: in the recipe"),
     ],
     ids=["name", "dictionary", "nothing", "no input"],

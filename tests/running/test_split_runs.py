@@ -25,7 +25,7 @@ RECORDS = [
     {"text": text, "url": f"u{number}"} | ({"id": f"x{number}"} if number % 3 else {})
     for number, text in enumerate(TEXTS)
 ]
-SPLIT = {"split": {"at": "\n"}}
+SPLIT: dict[str, Any] = {"split": {"at": "\n"}, "keep_blank": True}
 STAGES: list[Any] = [{"filter": {"rules": {"words": {"min": 2}}}}, "exact_dedup"]
 
 
@@ -43,7 +43,9 @@ def write(folder: Path, kind: str = "jsonl", records: list[dict] = RECORDS) -> P
 def finish(folder: Path, path: Path, slice_bytes: int = 0, **settings: Any) -> Any:
     content = {"stages": settings.pop("stages", []), "output": {"formats": [], **settings.pop("output", {})}}
     content |= {name: settings.pop(name) for name in ("budget", "seed") if name in settings}
-    recipe = convert_recipe({"input": [{"path": str(path), "name": "a", "columns": ["url"], **settings}], **content})
+    recipe = convert_recipe(
+        {"input": [{"path": str(path), "name": "a", "columns": ["url"], "keep_blank": True, **settings}], **content}
+    )
     return run(recipe, folder, engine="cpu", slice_bytes=slice_bytes, workers=1, progress=False)
 
 
@@ -173,7 +175,7 @@ def test_limits_count_whole_documents_of_a_split_input(tmp_path: Path):
 
 def test_a_budget_of_all_files_ends_them_in_their_order(tmp_path: Path):
     first, second = write(tmp_path), write(tmp_path, "jsonl.gz")
-    inputs = [{"path": str(path)} for path in (first, second, write(tmp_path, "parquet"))]
+    inputs = [{"path": str(path), "keep_blank": True} for path in (first, second, write(tmp_path, "parquet"))]
     recipe = convert_recipe(
         {"input": inputs, "stages": [], "output": {"formats": []}, "budget": {"max_documents": 130}}
     )
@@ -235,5 +237,7 @@ def test_an_estimate_knows_parts_and_limits(tmp_path: Path):
         ({"max_documents": 12, "sample": 0.5}, 12),
         (SPLIT | {"limit": 60}, len(parts) / 2),
     ):
-        recipe = convert_recipe({"input": [{"path": str(path), **settings}], "stages": [], "output": {"formats": []}})
+        recipe = convert_recipe(
+            {"input": [{"path": str(path), "keep_blank": True, **settings}], "stages": [], "output": {"formats": []}}
+        )
         assert estimate(recipe).documents == pytest.approx(wanted, abs=1), settings

@@ -45,7 +45,7 @@ def test_nemo_keeps_scores_of_a_regressor_from_three(tmp_path: Path):
     model = tiny.write_encoder(tmp_path / "model", 1, weights=weights, problem_type="regression")
     scores = curation.classify(pd.DataFrame({"text": texts}), model)["quality"]
     (tmp_path / "texts.jsonl").write_bytes(records_of(texts))
-    settings = [f"stages.educational.model={model}"]
+    settings = [f"stages.educational.model={model}", "input.texts.keep_blank=true"]
     recipe = load_recipe("nemo", input=str(tmp_path / "texts.jsonl"), settings=settings)
     first = recipe.stage_names.index("educational")
     recipe = msgspec.structs.replace(recipe, stages=recipe.stages[first : first + 2], output=Output(formats=[]))
@@ -229,6 +229,6 @@ def test_scores_that_are_no_numbers_are_one_message(tmp_path: Path):
 def test_a_missing_package_is_one_message(folder: str, monkeypatch: Any):
     monkeypatch.setattr(encoders, "find_spec", lambda name: None)
     with pytest.raises(
-        curation.EngineError, match=r"need torch and transformers, not installed here\. pip install torch, then"
+        curation.EngineError, match=r"need torch and transformers, not installed here.*gpu-pipeline\[models\]'"
     ):
         curation.classify(pd.DataFrame({"text": ["a"]}), folder, label="high")

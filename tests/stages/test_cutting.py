@@ -93,7 +93,11 @@ def cut_run(folder: Path, slice_bytes: int, workers: int, **settings: Any) -> di
     if not source.exists():
         source.write_bytes(records_of(TEXTS))
     stages = [ExactDedup(), CutWord(**settings), ExactDedup(name="again")]
-    recipe = Recipe(input=[curation.Input(path=str(source))], stages=stages, output=Output(formats=[], removed="text"))
+    recipe = Recipe(
+        input=[curation.Input(path=str(source), keep_blank=True)],
+        stages=stages,
+        output=Output(formats=[], removed="text"),
+    )
     return run(recipe, folder, engine="cpu", scheduler="threads", workers=workers, slice_bytes=slice_bytes).report
 
 

@@ -22,7 +22,7 @@ from curation.run_folder.partitions import Partitions, PartitionWriter
 from curation.running.run import run
 from curation.stages import FuzzyDedup, invoke
 from curation.stages.corpus import similarity
-from curation.stages.near.fuzzy_dedup import s_curve, share_probability
+from curation.stages.near.bands import s_curve, share_probability
 from curation.stages.outcome import BYTES, Corpus, key_column
 from curation.stages.own_code import convert_stage
 from curation.system.files import remove
@@ -180,7 +180,7 @@ def test_comparisons_end_before_the_error_of_one_is_told(tmp_path, monkeypatch):
         ended.append(int(left[0]))
         return np.zeros(len(left), np.int64)
 
-    monkeypatch.setattr(similarity.ExactJaccard, "_common", lambda self, *pair: common(*pair))
+    monkeypatch.setattr(similarity.ExactJaccard, "_common_in_memory", lambda self, *pair: common(*pair))
     with pytest.raises(OSError, match="the disk is gone"):
         found.between(found, np.arange(3), np.arange(3, 6))
     assert sorted(ended) == [1, 2]
@@ -248,6 +248,17 @@ def test_keep_longest_and_by_source(tmp_path):
         kept(["book"])
 
 
+def test_what_the_kept_document_does_not_contain_stays(tmp_path):
+    own = " ".join(f"own{number}" for number in range(22))
+    texts = [words(0, 104), f"{words(0, 104)} {own}", words(0, 99), words(8, 104), words(9, 103)]
+    found = decide(tmp_path / "first", FuzzyDedup(contained=0.95), texts)
+    assert (found.row.tolist(), found.kept_row.tolist(), found.value.tolist()) == ([2, 4], [0, 3], [1, 1])
+    assert removed(tmp_path / "longest", FuzzyDedup(contained=0.95, keep="longest"), texts) == {0: 1, 2: 1, 4: 3}
+    many = [words(8 * number, 104) for number in range(20)]
+    found = decide(tmp_path / "many", FuzzyDedup(contained=0.95), many)
+    assert len(found.row) == 0 and found.details["uncompared"] == 3
+
+
 def test_only_rows_that_are_left_take_part(tmp_path):
     texts = [words(0, 50), words(0, 50), "else", words(0, 50), words(0, 51)]
     assert removed(tmp_path, FuzzyDedup(), texts, rows=np.array([1, 2, 4]), pieces=2) == {4: 1}
@@ -256,10 +267,19 @@ def test_only_rows_that_are_left_take_part(tmp_path):
 # Hostile and empty corpora
 
 
-@pytest.mark.parametrize("texts", [[], ["one document"], ["", "", None], ["", "a"]], ids=str)
-@pytest.mark.parametrize("verify", ["exact", "signature", "none"])
-def test_nothing_to_compare(tmp_path, texts, verify):
-    found = decide(tmp_path, FuzzyDedup(verify=verify), texts)
+@pytest.mark.parametrize(
+    ("texts", "options"),
+    [
+        ([], {}),
+        ([], {"verify": "signature"}),
+        ([], {"contained": 0.9}),
+        (["", "", None], {"verify": "none"}),
+        (["one document", ""], {"contained": 0.9}),
+    ],
+    ids=str,
+)
+def test_nothing_to_compare(tmp_path, texts, options):
+    found = decide(tmp_path, FuzzyDedup(**options), texts)
     assert len(found.row) == len(found.kept_row) == len(found.value) == 0
     assert found.details["groups"] == 0
 
@@ -360,6 +380,9 @@ def test_chain_joins_all_and_says_how_alike_the_ends_are(tmp_path):
         ({"keep": "last"}, r"keep must be one of first, longest or a list of input names, not 'last'"),
         ({"keep": []}, r"keep must list each input once, not \[\]"),
         ({"keep": ["a", "a"]}, r"keep must list each input once"),
+        ({"contained": 90}, r"contained must be from 0 \(do not ask\) to 1, not 90. Write 0.9 for 90 %"),
+        ({"contained": -1}, r"contained must be from 0 \(do not ask\) to 1, not -1. It is the share of a removed"),
+        ({"contained": 0.9, "verify": "none"}, r"contained compares all n-grams, and `verify: none` does not. Set"),
         ({"seed": -1}, r"seed must be at least 0, not -1"),
         ({"seed": 2**64}, r"seed must be below 2\^64"),
     ],
@@ -396,7 +419,7 @@ def test_chosen_bands_find_nearly_all_pairs_at_the_threshold():
 
 
 def test_s_curve():
-    curve = dict(s_curve(FuzzyDedup()))
+    curve = dict(s_curve(*FuzzyDedup().banding))
     assert list(curve) == [pytest.approx(step / 20) for step in range(1, 21)]
     assert curve[0.5] == pytest.approx(1 - (1 - 0.5**6) ** 21)
     assert curve[0.8] >= 0.995 and curve[1.0] == 1

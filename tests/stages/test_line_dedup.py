@@ -147,7 +147,7 @@ def write_input(path: Path, texts: list[str]) -> Path:
 
 def finish(folder: Path, source: Path, stages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     output = {"formats": [], "index": True}
-    recipe = convert_recipe({"input": [{"path": str(source)}], "stages": stages, "output": output})
+    recipe = convert_recipe({"input": [{"path": str(source), "keep_blank": True}], "stages": stages, "output": output})
     run(recipe, folder, engine="cpu", **{"workers": 2, "scheduler": "threads"} | more)
     return report_of(folder)
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from curation.errors import OutputError
 from curation.running.run import run
 from curation.stages import FuzzyDedup
-from curation.stages.near import near_pairs
+from curation.stages.near import near_groups, near_pairs
+from tests.oracle import minhash
 from tests.runs import made_texts, recipe_of, records_of
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
 
@@ -67,18 +68,19 @@ DOCUMENTS = st.lists(
 
 def decide(
     folder: Path,
-    documents: Sequence[tuple[Sequence[int], int, bool]],
+    documents: Sequence[tuple[Sequence[int], Any, bool]],
     order: Order,
     cuts: Sequence[int],
+    small: int = SMALL,
     **options: Any,
 ) -> Any:
     bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
     rows = [high - low for low, high in pairwise(bounds)] or [0]
     keys = {f"band_{band:03d}": np.array([each[0][band] for each in documents], np.uint64) for band in range(BANDS)}
-    partitions = write_partitions(folder / "segment", keys, rows, [f"word{each[1]}" for each in documents])
+    partitions = write_partitions(folder / "segment", keys, rows, [str(each[1]) for each in documents])
     corpus = corpus_of(partitions, np.array([each[2] for each in documents], bool), workers=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(near_pairs, "SMALL", SMALL)
+        patch.setattr(near_pairs, "SMALL", small)
         patch.setattr(near_pairs, "MERGE_PAIRS", 5)
         return decide_in_order(patch, FuzzyDedup(bands=BANDS, **options), corpus, order)
 
@@ -96,6 +98,43 @@ def test_groups_equal_those_of_slow_python(documents: Any, cuts: list[int], orde
     with TemporaryDirectory() as folder:
         [drops] = decide(Path(folder), documents, order, cuts, verify=verify).drops
     assert dict(zip(drops.row.tolist(), np.asarray(drops.partner).tolist(), strict=True)) == expected
+
+
+def contained_by_oracle(words: Sequence[set[str]], alive: Sequence[bool], keep: str, threshold: float, bound: float):
+    """Removed row -> kept row that contains it, where each pair is a candidate."""
+    rows = [row for row, lives in enumerate(alive) if lives]
+    pairs = [each for each in combinations(rows, 2) if minhash.jaccard(words[each[0]], words[each[1]]) >= threshold]
+    label, kept, found = minhash.labels(pairs, len(alive)), dict[int, list[int]](), dict[int, int]()
+    for row in sorted(rows, key=lambda row: (-sum(map(len, words[row])) if keep == "longest" else 0, row)):
+        group = kept.setdefault(label[row], [])
+        holders = [other for other in group if len(words[row] & words[other]) >= bound * len(words[row])]
+        if holders:
+            found[row] = holders[0]
+        else:
+            group.append(row)
+    return found
+
+
+@pytest.mark.slow("only documents that a kept one contains are removed, however the work is divided")
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 63), st.booleans()), max_size=14),
+    st.lists(st.integers(1, 13), max_size=3),
+    st.sampled_from(ORDERS),
+    st.sampled_from(["first", "longest"]),
+    st.sampled_from([0, 1 << 23]),
+)
+def test_only_contained_documents_go(documents: Any, cuts: list[int], order: Order, keep: str, join_pairs: int):
+    words = [{f"word{bit}" * (bit + 1) for bit in range(6) if bits >> bit & 1} for bits, _ in documents]
+    given = [((1, 1, 1), " ".join(sorted(each)), lives) for each, (_, lives) in zip(words, documents, strict=True)]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_groups, "JOIN_PAIRS", join_pairs)
+        found = decide(Path(folder), given, order, cuts, small=20, ngram=1, threshold=0.4, contained=0.7, keep=keep)
+    [drops] = found.drops
+    expected = contained_by_oracle(words, [lives for _, lives in documents], keep, 0.4, 0.7)
+    assert dict(zip(drops.row.tolist(), np.asarray(drops.partner).tolist(), strict=True)) == expected
+    shares = [len(words[row] & words[kept]) / len(words[row]) for row, kept in sorted(expected.items())]
+    assert np.asarray(drops.value).tolist() == shares and found.details["uncompared"] == 0
 
 
 @pytest.mark.slow("near-duplicates do not depend on the division of the work")

@@ -139,3 +139,10 @@ def test_documents_take_no_memory_of_their_own(tmp_path: Path, monkeypatch: pyte
     tracemalloc.stop()
     assert len(decision.dropped) == rows - 1
     assert peak - table < 60 * rows  # 135 bytes per document when arrays held them
+
+
+def test_the_table_has_room_for_words_that_a_comparison_divides():
+    """Of 5 words between white space, marks make 20."""
+    texts = [" ".join(f"{k}a-{k}b.{k}c/{k}d" for k in range(start, start + 5)) for start in (10, 20, 20)]
+    frame = pd.DataFrame({"text": texts})
+    assert curation.ngram_dedup(frame, compare="visible")["text"].tolist() == texts[:2]

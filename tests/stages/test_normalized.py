@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import curation
 from curation.contract import TEXT
 from curation.recipes.recipe import load_recipe, shipped_recipes
+from curation.rules.languages import scripts_of
 from curation.stages import Language
 from curation.stages.rows.normalized import COUNTS, normalize
 from tests.conftest import frame_of
@@ -28,6 +29,8 @@ BARE = {
 }
 BURMESE, YORUBA = "လူတိုင်းသည် တူညီလွတ်လပ်သော ဂုဏ်သိက္ခာ", "Gbogbo ènìyàn ni a bí ní òmìnira; iyì àti ẹ̀tọ́ kọ̀ọ̀kan sì dọ́gba."
 CHEROKEE, GEORGIAN = "ᏂᎦᏓ ᎠᏂᏴᏫ ᏂᎨᎫᏓᎸᎾ ᎠᎴ ᎤᏂᏠᏱ ᎤᎾᏕᎿ ᏚᏳᎧᏛ ᎨᏒᎢ", "ყველა ადამიანი იბადება თავისუფალი"
+SANTALI, NKO = "ᱥᱟᱱᱛᱟᱲᱤ ᱯᱟᱹᱨᱥᱤ ᱫᱚ ᱟᱭᱢᱟ ᱢᱟᱨᱮ ᱠᱟᱱᱟ ", "ߒߞߏ ߞߊ߲ ߠߎ߬ ߦߋ߫ ߛߓߍ߫ ߟߊ߫ ߢߌߡߊ߬ "
+NAMES = " (The Times of London, 1995) "
 MEMBERS = {  # text -> the normalized one
     GERMAN.upper(): GERMAN.lower(),
     GEORGIAN.upper(): GEORGIAN,
@@ -79,6 +82,20 @@ def test_labels_are_those_of_normalized_texts(engine: ModuleType):
     assert (
         [*found["language_probability"]] == [*of_plain["language_probability"]] != [*as_it_is["language_probability"]]
     )
+
+
+def test_scripts_of_no_language_of_the_model_have_no_label(engine: ModuleType):
+    """The model labels such texts by the names, digits and marks in them. Text as it is keeps this label."""
+    texts = [CHEROKEE, *(text + NAMES for text in (CHEROKEE, SANTALI, NKO, BURMESE)), f"{ENGLISH} {CHEROKEE[:9]}"]
+    for settings, of_unknown in (
+        ({}, [None] * 4),
+        ({"windows": 5, "max_characters": 50}, [None] * 4),
+        ({"normalize": False}, ["ar", "es", "en", "en"]),
+    ):
+        labels, probabilities = Language(**settings).apply(engine, frame_of(engine, texts)).columns.values()
+        assert labels.to_pylist() == [*of_unknown, "my", "en"]
+        assert ((probabilities == 0) == pd.isna(labels.to_pandas())).all()
+    assert scripts_of(("en", "sr", "cmn_Hans")) == {"Latn", "Cyrl", "Hani"} and not scripts_of(("en", "spam"))
 
 
 def test_only_our_own_set_judges_normalized_texts(engine: ModuleType):

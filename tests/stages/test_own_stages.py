@@ -108,7 +108,7 @@ def test_both_stages_on_threads_and_processes(workplace: Path, scheduler: str):
     ["threads", pytest.param("processes", marks=pytest.mark.slow("custom functions also run in processes"))],
 )
 def test_functions_of_the_page_are_stages(workplace: Path, scheduler: str):
-    texts = ["a\tlong text", "abc", "five5", "\t", "äöüäöü"]
+    texts = ["a\tlong text", "abc", "five5", "\t.", "äöüäöü"]
     records = [{"text": text, "url": url} for text, url in zip(texts, URLS, strict=True)]
     (workplace / "pages.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(RecipeError, match="is imported only if you allow it: --allow-code mypackage"):
@@ -440,7 +440,8 @@ class Phases(curation.CorpusStage, frozen=True, kw_only=True, tag="tests.stages.
 def made_recipe(tmp_path: Path, *stages: Any) -> Recipe:
     (tmp_path / "in.jsonl").write_bytes(records_of(made_texts(30)))
     output = curation.Output(formats=())
-    return Recipe(input=[curation.Input(path=str(tmp_path / "in.jsonl"))], stages=list(stages), output=output)
+    source = curation.Input(path=str(tmp_path / "in.jsonl"), keep_blank=True)
+    return Recipe(input=[source], stages=list(stages), output=output)
 
 
 @pytest.mark.parametrize("stage", [Strict(rules="nemo"), Untagged()], ids=["of the parent's kind", "without one"])
@@ -520,7 +521,7 @@ def test_what_is_no_stage_is_no_part_of_a_recipe():
         Recipe(stages=["exact_dedup"])
 
 
-def test_a_stage_of_a_notebook_is_for_frames_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_class_of_a_notebook_is_for_frames_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Wrong, "__module__", "__main__")
     recipe = recipe_of(tmp_path / "in.jsonl", stages=[Wrong(case="nothing")])
     with pytest.raises(RecipeError, match="which names another class"):

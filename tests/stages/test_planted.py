@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -47,6 +48,7 @@ COPIES: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
 }
 
 
+@cache
 def spans() -> list[str]:
     """Different pieces of this Python's documentation with a quote or a dash, and with 13 words or more."""
     words = " ".join(topics[name] for name in sorted(topics)).split()

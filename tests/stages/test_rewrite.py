@@ -50,9 +50,17 @@ TEXTS = [*SIGMAS, *TAGS, *BLANKS, *LETTERS, *(text[:20_000] for text in NASTY)]
 SINGLE = [RewriteSteps(**{name: choice}) for name, choices in CHOICES.items() for choice in choices[1:]]
 OPTIONS = {**CHOICES, "lowercase": (False, True)}
 ALL_STEPS = list(
-    itertools.starmap(RewriteSteps, itertools.product(*(OPTIONS[name] for name in RewriteSteps._fields[:-1])))
+    itertools.starmap(RewriteSteps, itertools.product(*(OPTIONS[name] for name in RewriteSteps._fields[:-2])))
 )
-MIXED = [RewriteSteps(lowercase=True), VISIBLE, VISIBLE._replace(whitespace="collapse"), *SINGLE, *ALL_STEPS[5::23]]
+SPACELESS = [each._replace(spaceless=True) for each in (RewriteSteps(), RewriteSteps(lowercase=True), VISIBLE)]
+MIXED = [
+    RewriteSteps(lowercase=True),
+    VISIBLE,
+    VISIBLE._replace(whitespace="collapse"),
+    *SPACELESS,
+    *SINGLE,
+    *ALL_STEPS[5::23],
+]
 
 
 def is_settled(char: str) -> bool:
@@ -135,6 +143,7 @@ def test_results_written_by_hand():
         (VISIBLE, "Рaypаl ﻻـ oʼz ﬁ\xad2² ＡＢ！e\u0301", "paypal ﻻ o z fi22 ab é".replace("ﻻ", "لا")),
         (RewriteSteps(whitespace="lines"), "\n a \r\n\r\n\n\n  b\t\nc \n", "a\n\n  b\nc"),
         (RewriteSteps(whitespace="strip"), "\xa0 a  b\n", "a  b"),
+        (RewriteSteps(characters="folded", spaceless=True), "a b,c\r\n\u3000d\x85\xa0中 国\t.", "ab cd中国 "),
         (RewriteSteps(unicode="nfc"), "e\u0301ﬁ", "éﬁ"),
         (RewriteSteps(unicode="nfkc"), "e\u0301ﬁ", "éfi"),
     ]  # fmt: skip

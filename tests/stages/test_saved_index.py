@@ -109,6 +109,10 @@ def test_the_best_match_counts(tmp_path):
     finish(tmp_path / "new", write_input(tmp_path / "new.jsonl", [words(18, 84)]), against=index, threshold=0.8)
     (row,) = removed_rows(tmp_path / "new")
     assert (row[5], row[6]) == (78 / 82, "old-1")
+    new = write_input(tmp_path / "own.jsonl", [words(18, 84), words(18, 90)])  # the second one has more text of its own
+    finish(tmp_path / "own", new, against=index, threshold=0.8, contained=0.975)
+    (row,) = removed_rows(tmp_path / "own")
+    assert (row[1], row[5], row[6]) == ("own-0", 78 / 80, "old-1")
 
 
 @pytest.mark.slow("an index finds duplicates by every check of near-duplicates")
@@ -256,16 +260,21 @@ def test_an_index_of_other_settings(old, tmp_path, options, message):
 
 
 @pytest.mark.parametrize(
-    ("stage", "here"),
+    ("stage", "there", "here"),
     [
-        (FuzzyDedup(words="scripts"), "words None there, 'scripts' here; words_version None there, 2 here"),
-        (FuzzyDedup(compare="visible"), "compare_version None there, 2 here"),
-        (ExactDedup(compare="visible"), "compare_version None there, 2 here"),
+        (FuzzyDedup(words="scripts"), {}, "words None there, 'scripts' here; words_version None there, 3 here"),
+        (
+            FuzzyDedup(words="scripts"),
+            {"words": "scripts", "words_version": 2},
+            "words_version 2 there, 3 here",
+        ),
+        (FuzzyDedup(compare="visible"), {}, "compare_version None there, 2 here"),
+        (ExactDedup(compare="visible"), {}, "compare_version None there, 2 here"),
     ],
     ids=repr,
 )
-def test_an_index_of_an_earlier_division_or_comparison(tmp_path, stage, here):
-    made = {name: value for name, value in stage.index_settings().items() if name not in NEWER}
+def test_an_index_of_an_earlier_division_or_comparison(tmp_path, stage, there, here):
+    made = {name: value for name, value in stage.index_settings().items() if name not in NEWER} | there
     content = {"format": saved_index.FORMAT, "version": "0.4", "settings": made, "documents": 0, "files": {}}
     (tmp_path / "index.json").write_text(json.dumps(content))
     with pytest.raises(RecipeError) as error:

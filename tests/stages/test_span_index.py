@@ -113,7 +113,7 @@ def test_an_index_and_new_text_equal_one_run_over_both(tmp_path: Path, monkeypat
 
 def finish(folder: Path, source: Path, stages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     output = {"formats": [], "index": True}
-    recipe = convert_recipe({"input": [{"path": str(source)}], "stages": stages, "output": output})
+    recipe = convert_recipe({"input": [{"path": str(source), "keep_blank": True}], "stages": stages, "output": output})
     run(recipe, folder, engine="cpu", **{"workers": 2, "scheduler": "threads"} | more)
     return report_of(folder)
 

@@ -198,7 +198,9 @@ def write_input(path: Path, texts: list[str]) -> Path:
 
 
 def finish(folder: Path, source: Path, stages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    recipe = convert_recipe({"input": [{"path": str(source)}], "stages": stages, "output": {"formats": []}})
+    recipe = convert_recipe(
+        {"input": [{"path": str(source), "keep_blank": True}], "stages": stages, "output": {"formats": []}}
+    )
     run(recipe, folder, engine="cpu", **{"workers": 2, "scheduler": "threads"} | more)
     return report_of(folder)
 
@@ -275,7 +277,11 @@ def test_frames_as_a_run():
 
 def test_the_report_has_the_share_of_each_input(tmp_path: Path):
     paths = [write_input(tmp_path / f"{name}.jsonl", texts) for name, texts in (("a", PAGES[:30]), ("b", PAGES[30:]))]
-    recipe = {"input": [{"path": str(path)} for path in paths], "stages": [SPANS], "output": {"formats": []}}
+    recipe = {
+        "input": [{"path": str(path), "keep_blank": True} for path in paths],
+        "stages": [SPANS],
+        "output": {"formats": []},
+    }
     run(convert_recipe(recipe), tmp_path / "out", engine="cpu", workers=1, slice_bytes=9000)
     expected = substring_dedup(PAGES, LENGTH)
     sizes = [[sum(len(text.encode()) for text in texts) for texts in (PAGES[own], expected[own])]
@@ -288,7 +294,11 @@ def test_the_report_has_the_share_of_each_input(tmp_path: Path):
 
 def test_a_report_without_samples_has_no_text_of_a_span(tmp_path: Path):
     source = write_input(tmp_path / "in.jsonl", PAGES)
-    recipe = {"input": [{"path": str(source)}], "stages": [SPANS], "output": {"formats": [], "removed": "ids"}}
+    recipe = {
+        "input": [{"path": str(source), "keep_blank": True}],
+        "stages": [SPANS],
+        "output": {"formats": [], "removed": "ids"},
+    }
     run(convert_recipe(recipe | {"report": {"samples": 0}}), tmp_path / "out", engine="cpu", workers=1)
     entry = report_of(tmp_path / "out")["stages"][0]
     assert entry["lines"][2] == "cut 15 times, 39 bytes"
@@ -303,7 +313,11 @@ def test_show_names_the_first_copy_of_each_span(tmp_path: Path):
     texts = [*made_pages(60, seed=5), "é" * 60, "short", "漢字は。" * 30]
     source = write_input(tmp_path / "in.jsonl", texts)
     stage = SPANS | {"min_kept": 3}
-    recipe = {"input": [{"path": str(source)}], "stages": [stage], "output": {"formats": [], "removed": "text"}}
+    recipe = {
+        "input": [{"path": str(source), "keep_blank": True}],
+        "stages": [stage],
+        "output": {"formats": [], "removed": "text"},
+    }
     run(convert_recipe(recipe), tmp_path / "out", engine="cpu", workers=1)
     finished = open_finished(tmp_path / "out")
     kept = pq.read_table(tmp_path / "out" / "documents")
@@ -335,7 +349,8 @@ def test_show_names_the_first_copy_of_each_span(tmp_path: Path):
 
 def test_measure_counts_what_several_lengths_would_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     paths = [write_input(tmp_path / f"{name}.jsonl", texts) for name, texts in (("a", PAGES[:30]), ("b", PAGES[30:]))]
-    command = ["measure", *map(str, paths), "--spans", "80,32", "--engine", "cpu", "--workers", "1"]
+    keep = [word for name in "ab" for word in ("--set", f"input.{name}.keep_blank=true")]
+    command = ["measure", *map(str, paths), *keep, "--spans", "80,32", "--engine", "cpu", "--workers", "1"]
     assert main([*command, "--log", "json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["documents"]["kept"] == len(PAGES) and found["documents"]["edited"] == 0

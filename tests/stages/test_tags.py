@@ -20,6 +20,7 @@ KEPT = (
     "#include <stdio.h>\n<map>",
     "Jane <jane@example.org> of <https://example.org/a>", "cp <source> <address> [<option>]", "<custom-tag a='b'>",
     "<b c>x</b", "<a href='x'y=\"z\" q>", "</p class='x'", '<a href="x>',
+    "I make <$2k/month, the key is H4<bE77]7oQL, JS < Python, I <3 it",
     "<!-- open", "<!ELEMENT a (b)>", "<?php x ?>",
     "<b\u00a0id='x'>", "<\u212abd>", "<a b=c\u2028d", "x<!\u2010- y -->",
 )  # fmt: skip

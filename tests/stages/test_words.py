@@ -2,6 +2,7 @@
 """The setting `words` of recipes and stages: what follows it, and what is refused."""
 
 import hashlib
+import itertools
 from pathlib import Path
 
 import pandas as pd
@@ -15,8 +16,10 @@ from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
 from curation.running.run import run
 from curation.stages import Filter, FuzzyDedup
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text, joined_text
 from curation.stages.invoke import apply_stage
 from tests.conftest import frame_of
+from tests.corpus import NASTY
 from tests.oracle.words import listed
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows
 
@@ -74,6 +77,60 @@ def test_duplicates_are_compared_by_these_words(tmp_path: Path):
     quiz.write_text("高质量的文本对训练语言模型")
     assert len(curation.decontaminate(texts, quiz, ngram=6)) == 2
     assert len(curation.decontaminate(texts, quiz, ngram=6, words="scripts")) == 0
+
+
+# Texts of scripts without spaces, with names and numbers of others, in which lines end too.
+MIXED = (
+    "色彩空间有 sRGB、AdobeRGB 和 ProPhotoRGB，人类视觉利用 CIE 1931 色度图。It is big，该图呈马蹄形（２０２４年）。",
+    "而家啲人用 Google Chrome 同埋 Firefox 睇 PDF 文件，唔使再安装 Adobe Reader 12.5 咁大嘅程式嚟开佢哋嘅文件喇。",
+    "このページでは React コンポーネントと props の考え方を説明します。ECMAScript 2015 の class も使えます。",
+    "ในภาษา HTML นั้น ฟอร์มจะเก็บ state ไว้เป็นของตัวเองอยู่แล้ว และ React จะอัพเดทค่าด้วย setState(2.0) เท่านั้น",
+    "ທຸກຄົນ ເກີດມາມີສິດ United Nations ເສລີພາບ ແລະ ມີກຽດສັກສີ General Assembly ສະເໝີພາບ ຕໍ່ໜ້າກົດໝາຍ 1948",
+    "មនុស្សទាំងអស់កើតមកមានសេរីភាព Human Rights និងសមភាព ក្នុងសេចក្ដីថ្លៃថ្នូរ United Nations និងសិទ្ធិ 1948",
+    "လူတိုင်းသည် တူညီ လွတ်လပ်သော United Nations ဂုဏ်သိက္ခာဖြင့် လည်းကောင်း၊ Human Rights အခွင့်အရေးများဖြင့် 1948",
+)
+WRAPS = ("\n", "\r\n", "\n    ", " \n\u3000\u3000", "\n\n")  # what begins another line
+
+
+def wrapped(text: str) -> list[str]:
+    """Copies of a text with lines of 7 and of 30 characters, and with a line for each part between spaces."""
+    cut = (end.join(text[k : k + size] for k in range(0, len(text), size)) for end in WRAPS for size in (7, 30))
+    return [*cut, text.replace(" ", "\n")]
+
+
+@pytest.mark.parametrize("words", ["scripts", "table"])
+@pytest.mark.parametrize("compare", ["exact", "visible"])
+def test_line_ends_do_not_hide_copies(engine, words: str, compare: str):
+    settings = ShingleSettings(COMPARISONS[compare], 5, False, words)
+
+    def compared(function, texts: list[str | None]) -> list[str]:
+        text = function(engine, frame_of(engine, texts)["text"], settings)
+        return engine.to_arrow(text.to_frame("text")).column("text").to_pylist()
+
+    copies = [[text, *wrapped(text)] for text in MIXED]
+    found = compared(joined_text, ["the first", None, *itertools.chain(*copies)])[2:]
+    size = len(copies[0])
+    assert all(len({*found[k : k + size]}) == 1 for k in range(0, len(found), size))
+    # A tenth of the characters; other texts are compared as they are.
+    texts = ["aa\nbb cc ddd 中", "aa\nbb cc dddd 中"]
+    assert compared(joined_text, texts) == ["aa bbccd d d 中", texts[1]]
+    others = [
+        "a text of a few\nlines in English 中文\n" * 3,
+        "한국어 문서의 줄은 짧을 수도\n길 수도 있다 字",
+        None,
+        "",
+        " \n",
+        *NASTY[:9],
+    ]
+    assert compared(joined_text, others) == compared(compared_text, others)
+
+
+def test_wrapped_copies_are_removed():
+    text = frame(MIXED[0], *wrapped(MIXED[0]))
+    assert curation.fuzzy_dedup(text, words="scripts", compare="folded").index.tolist() == [0]
+    assert len(curation.fuzzy_dedup(text, compare="folded")) == 3
+    assert curation.ngram_dedup(text, words="scripts").index.tolist() == [0]
+    assert len({*map(tuple, curation.minhash(text, words="scripts")["minhash"])}) == 1
 
 
 def test_a_recipe_sets_the_words_of_its_stages(tmp_path: Path):

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,6 +175,9 @@ def test_a_resumed_run_counts_speed_without_the_earlier_tasks(monkeypatch: pytes
     phase.poll()
     assert phase.bytes_per_second == pytest.approx(500_000, rel=0.01)
     assert phase.seconds_left == pytest.approx(10, rel=0.01)
+    phase.is_even = False
+    assert phase.seconds_left is None and "10 s so far" in phase.numbers()
+    phase.is_even = True
     line = ", ".join(phase.numbers())
     assert re.fullmatch(
         r"3 of 4 tasks, 150 documents, 15\.0 MB \(0\.5 MB/s\), 130 kept, 10 s left, memory [\d,]+ MB", line
@@ -198,14 +202,18 @@ def test_a_loop_counts_its_steps_and_is_a_safe_point(monkeypatch: pytest.MonkeyP
         next(each([1], "x", "y"))
 
 
+def followers() -> list[str]:
+    """The threads that follow a phase. Other tests may leave threads of libraries."""
+    return [thread.name for thread in threading.enumerate() if "(_follow)" in thread.name]
+
+
 @pytest.mark.parametrize("display", [Lines, Bars])
 def test_a_loop_that_an_error_left_ends_with_its_block(display: type[Progress]):
-    before = threading.active_count()
     loop = each([1], "dividing", "number")  # this frame keeps it, as a traceback does
     with shown_by(display()):
         next(loop)
-        assert threading.active_count() > before
-    assert threading.active_count() == before
+        assert followers()
+    assert not followers()
     assert list(loop) == []  # goes on
 
 
@@ -213,10 +221,10 @@ def test_a_count_that_fails_neither_hides_the_error_nor_goes_on():
     def count() -> Count:
         raise IntegrityError("its folder is gone")
 
-    before = threading.active_count()
-    with pytest.raises(ZeroDivisionError), Bars().watch("x", 1, count):
-        _ = 1 / 0
-    assert threading.active_count() == before
+    watched = Bars().watch("x", 1, count)
+    with pytest.raises(ZeroDivisionError), watched:
+        _ = 1 / (not followers())  # one runs
+    assert not followers()
 
 
 def test_a_loop_frees_an_item_before_the_next_one():
@@ -258,10 +266,9 @@ def test_lines_come_while_a_phase_runs(quick: None, capsys: pytest.CaptureFixtur
     text += capsys.readouterr().err
     assert text.startswith("read: 2 tasks\n")
     assert re.search(r"^read: done in 0\.\d s, 7 documents$", text, re.MULTILINE)
-    before = threading.active_count()
     with pytest.raises(ZeroDivisionError), shown.watch("fails", 1, lambda: Count(0)):
         raise ZeroDivisionError
-    assert "fails: done" not in capsys.readouterr().err and threading.active_count() == before
+    assert "fails: done" not in capsys.readouterr().err and not followers()
 
 
 def test_a_short_loop_says_nothing(capsys: pytest.CaptureFixture[str]):
@@ -290,10 +297,41 @@ def test_python_shows_progress_unless_told_otherwise(tmp_path: Path, capsys: pyt
     assert capsys.readouterr() == ("", "")
 
 
-def test_notebooks_get_lines_more_often(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    chosen = choose_progress()
-    assert isinstance(chosen, Lines) and chosen.every == 5
+def test_a_notebook_gets_one_line_that_replaces_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    shown = in_a_notebook(monkeypatch)
+    (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(20)))
+    recipe = recipe_of(tmp_path / "a.jsonl", stages=[])
+    run(recipe, tmp_path / "out", engine="cpu")
+    assert capsys.readouterr() == ("", "")
+    assert len({options["display_id"] for _, options in shown}) == 1 < len(shown)
+    assert [options["update"] for _, options in shown] == [False, *[True] * (len(shown) - 1)]
+    lines = [data["text/plain"] for data, _ in shown]
+    assert lines[-1].startswith("done in ")
+    unfolded = shown[-1][0]["text/html"]
+    assert unfolded.startswith('<details class="tex2jax_ignore')
+    assert "engine cpu (asked for)" in unfolded and "<br>memory: " in unfolded
+    shown.clear()
+    with suppress(ValueError), shown_by(choose_progress()):
+        raise ValueError
+    assert shown == []  # no line was begun
+    with suppress(ValueError), shown_by(line := choose_progress()):
+        line.log("<b>\x1b[2J")
+        raise ValueError
+    assert shown[0][0] == {"text/plain": "<b>\\x1b[2J"} and shown[1][0]["text/plain"].startswith("stopped after ")
+    assert "&lt;b&gt;\\x1b[2J" in shown[1][0]["text/html"]
+
+
+def in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, str], dict[str, Any]]]:
+    """The outputs that a notebook shows from now on: data, and the options of the display."""
+    shown: list[tuple[dict[str, str], dict[str, Any]]] = []
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=True))
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    display = SimpleNamespace(display=lambda data, **options: shown.append((data, options)))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(progress, "NOTEBOOK_SECONDS", 0.001)
+    return shown
 
 
 TERMINAL = """

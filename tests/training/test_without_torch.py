@@ -18,5 +18,5 @@ def test_the_data_sets_say_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in [name for name in sys.modules if name.startswith("curation.training")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=r"curation.training needs PyTorch .*; pip install torch$"):
+    with pytest.raises(ImportError, match=r"curation.training needs PyTorch .*; .*gpu-pipeline\[torch\]'.*in a clone$"):
         import curation.training  # noqa: F401

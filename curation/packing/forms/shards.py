@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from curation.arrays import load_mapped
-from curation.errors import OutputError
+from curation.errors import OutputError, installation
 from curation.system.damage import damaged, reading
 from curation.system.files import commit, file_sha256
 from curation.system.packages import check_torch
@@ -57,7 +57,7 @@ def require_torch(purpose: str) -> Any:
         import torch
     except ImportError as error:
         raise OutputError(
-            f"{purpose} needs PyTorch, which cannot be imported ({error}). Run: pip install torch, or write "
+            f"{purpose} needs PyTorch, which cannot be imported ({error}). Run: {installation('torch')}, or write "
             "file_type: npy."
         ) from None
     return torch

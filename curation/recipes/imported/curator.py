@@ -217,7 +217,7 @@ def _unicode(settings: Settings) -> Part:
         raise NotTranslated(f"normalization {form}: `rewrite` has nfc and nfkc")
     steps = [{"kind": "rewrite", "name": "mojibake", WHEN: "stages.mojibake.repair"}]
     steps += [{"kind": "rewrite", "unicode": form}] if form else []
-    advice = "--set stages.mojibake.repair=mojibake, with pip install 'ftfy>=6.3'"
+    advice = "--set stages.mojibake.repair=mojibake, with the extra repair"
     return Part(tuple(steps), differs=f"ftfy repairs only mojibake, and is left out until you say so: {advice}")
 
 

@@ -237,7 +237,7 @@ def _unicode(settings: Settings) -> Part:
     form = str(settings.get("normalization") or "nfc").lower()
     if form not in ("nfc", "nfkc"):
         raise NotTranslated(f"normalization {form}: `rewrite` has nfc and nfkc")
-    advice = "--set stages.mojibake.repair=mojibake, with pip install 'ftfy>=6.3'"
+    advice = "--set stages.mojibake.repair=mojibake, with the extra repair"
     return Part(
         (shipped(RECIPE, "mojibake"), {"kind": "rewrite", "unicode": form}),
         differs=f"ftfy repairs only mojibake, and is left out until you say so: {advice}",

@@ -143,7 +143,7 @@ def _hub(settings: Settings) -> Part:
 def _trafilatura(settings: Settings) -> Part:
     return Part(
         of_inputs={"extract": "trafilatura"},
-        differs="for WARC files, by input.extract; pip install trafilatura lxml_html_clean. It has the defaults of "
+        differs="for WARC files, by input.extract and the extra trafilatura. It has the defaults of "
         "trafilatura, there favour_precision and deduplicate",
     )
 
@@ -446,7 +446,7 @@ TABLE: dict[str, Translator] = {
     "PIIFormatter": _personal_data,
     "FTFYFormatter": always(
         {"kind": "rewrite", "name": "mojibake", WHEN: "stages.mojibake.repair"},
-        differs="left out until you say so: --set stages.mojibake.repair=mojibake, with pip install 'ftfy>=6.3'",
+        differs="left out until you say so: --set stages.mojibake.repair=mojibake, with the extra repair",
     ),
     "SymbolLinesFormatter": always(
         {"kind": "lines", "rules": [{"any": [{"matches": r"\w", "min_count": 1}, {"measure": "words", "max": 0}]}]},

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from curation.errors import counted
 from curation.report.page.rendering import number
 from curation.rules.tallies import SHARES, bins_of, start_of
 
@@ -114,7 +115,7 @@ def histogram(tally: Mapping[str, Any], small: bool = False) -> Histogram:
         if count:
             tall = (BASE - TOP) * math.log1p(count) / top
             x, end = index * step, (index + 1) * step
-            title = "" if small else f"{_bin(counts, index)}: {count:,} documents"
+            title = "" if small else f"{_bin(counts, index)}: {counted(count, 'document')}"
             for start, stop, name in ((x, min(end, left), "removed"), (max(x, left), min(end, right), "kept"),
                                       (max(x, right), end, "removed")):  # fmt: skip
                 if stop - start > 0.01:

@@ -37,7 +37,7 @@ from curation.arrays import batches_by_size, batches_of, load_arrays, map_file, 
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.stages.corpus.index_tasks import Band, files_folder, index_files, noted_files
-from curation.stages.corpus.similarity import Similarity
+from curation.stages.corpus.similarity import ExactJaccard, Similarity
 from curation.system.damage import damaged, reading
 from curation.system.files import commit, make_folder, remove, sync_folder, write_json
 from curation.system.steps import each
@@ -282,11 +282,13 @@ def find_matches(
     index: SavedIndex,
     threshold: float,
     similarities: Callable[[np.ndarray], tuple[Similarity, Similarity]],
+    contained: float = 0,
 ) -> Matches:
     """Return the documents of `corpus` with a near-duplicate in the index.
 
     `similarities` takes the positions of candidates and returns two comparison objects: that of the candidates and that
-    of the index. Pairs with a similarity of at least `threshold` match, and those with NaN."""
+    of the index. Pairs with a similarity of at least `threshold` match, and those with NaN. With `contained` a document
+    must have this share of its n-grams in the other one, and the share is the value."""
     hits = np.zeros(len(corpus.rows), np.int32)
     for band, column in enumerate(each(bands, "searching the index", "band")):
         sorted_keys = index.keys(band)
@@ -308,6 +310,9 @@ def find_matches(
         details["compared"] += len(value)
         details["alike"] += len(alike)
         pairs, value = pairs.select(alike), value[alike]
+        if contained and isinstance(mine, ExactJaccard) and isinstance(others, ExactJaccard):
+            value = mine.shares(others, numbers[alike], pairs.old)
+            pairs, value = pairs.select(value >= contained), value[value >= contained]
         order = pairs.best_first(np.nan_to_num(value))
         best = order[np.flatnonzero(np.diff(pairs.new[order], prepend=-1))]
         matches.append((candidates[batch][pairs.new[best]], pairs.old[best], value[best]))

@@ -17,7 +17,8 @@ import pyarrow as pa
 from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, write_array
 from curation.contract import TEXT, Engine, Result, Text
 from curation.kernels.rewrite import VISIBLE, RewriteSteps
-from curation.stages.words import split_words
+from curation.kernels.word_breaks import PIECES
+from curation.stages.words import divides, kernels_of, split_words, with_parts
 from curation.system.damage import damaged
 
 if TYPE_CHECKING:  # the stages import this module
@@ -30,6 +31,7 @@ COMPARISONS = {
     "folded": RewriteSteps(lowercase=True, characters="folded"),
     "visible": VISIBLE,
 }
+UNSPACED_SHARE = 10
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
 COPIED_AT_ONCE = 1 << 20  # bytes
@@ -80,7 +82,7 @@ class ExactJaccard:
         """Write the files of `documents`, with one read of their text."""
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-            text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
+            text = joined_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
             return engine.shingles(text, settings.ngram, settings.by_character)
 
         total = 0
@@ -116,20 +118,29 @@ class ExactJaccard:
         return np.minimum(*sizes) / np.maximum(*sizes)
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        common = self._common(other, left, right)
+        return common / (self._sizes(left) + other._sizes(right) - common)
+
+    def shares(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the share of the n-grams of each left document that the right one has, float64."""
+        return self._common(other, left, right) / self._sizes(left)
+
+    def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the number of hashes that the documents of each pair share, a batch of pairs per thread at a time."""
         both = self._sizes(left) + other._sizes(right)
         batch_hashes = min(HASHES_AT_ONCE, int(both.sum())) // self.workers + 1
         common = np.empty(len(left), np.int64)
 
         def compare(pairs: slice) -> None:
-            common[pairs] = self._common(other, left[pairs], right[pairs])
+            common[pairs] = self._common_in_memory(other, left[pairs], right[pairs])
 
         batches = [self.pool.submit(compare, pairs) for pairs in batches_by_size(np.cumsum(both), batch_hashes)]
         wait(batches)  # no thread reads the files when an error deletes them
         for batch in batches:
             batch.result()
-        return common / (both - common)
+        return common
 
-    def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def _common_in_memory(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return the number of hashes that the documents of each pair share, with all hashes in memory."""
         mine, mine_at = np.unique(left, return_inverse=True)
         others, others_at = np.unique(right, return_inverse=True)
@@ -143,6 +154,16 @@ class ExactJaccard:
         """Read the hashes of documents (ascending) to `out`, one after the other."""
         starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
         read_pieces(self.hashes, starts, lengths, out.view(np.uint8))
+
+
+class ExactContainment(ExactJaccard):
+    """The share of the n-grams of the left document that the right one has, from the same files."""
+
+    def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return np.minimum(other._sizes(right) / self._sizes(left), 1)
+
+    def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return self.shares(other, left, right)
 
 
 class SignatureJaccard:
@@ -165,7 +186,7 @@ class SignatureJaccard:
         """Write the files of `documents`, with one read of their text."""
 
         def sign(texts: pa.LargeStringArray) -> np.ndarray:
-            text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
+            text = joined_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
             return engine.signatures(text, settings.ngram, settings.by_character, *constants)
 
         with open(folder / SIGNATURES, "wb") as file:
@@ -208,6 +229,32 @@ def _append_files(sources: Sequence[Path], path: Path) -> None:
 def compared_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
     """Return the texts whose words, or characters, are compared."""
     return split_words(engine, engine.rewrite(text, settings.steps)[0], settings.words)
+
+
+def kernels_of_text(compare: str, words: str) -> tuple[str, ...]:
+    """Return the groups of kernels of `joined_text`, for `Stage.kernels`."""
+    if divides(words):
+        return (*kernels_of(words), "measures", "rewrite")
+    return () if compare == "exact" else ("rewrite",)
+
+
+def joined_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
+    """Return the texts whose n-grams near-duplicates share: those of `compared_text`, but for `scripts` and `table`
+    the `word_breaks.PIECES` of texts of scripts without spaces, so that copies with other white space are equal.
+
+    Such a text has at least one character of these scripts in UNSPACED_SHARE, white space not counted.
+    """
+    compared = compared_text(engine, text, settings)
+    if not divides(settings.words):
+        return compared
+    counts = engine.measure(text, ("unspaced_characters", "word_characters"))
+    unspaced = counts["unspaced_characters"]
+    wanted = (unspaced > 0) & (unspaced * UNSPACED_SHARE >= counts["word_characters"])
+    if not wanted.any():
+        return compared
+    own = engine.filter_rows(text.to_frame(TEXT), wanted)[TEXT]
+    joined = engine.rewrite(own, settings.steps._replace(spaceless=True))[0]
+    return with_parts(engine, compared, split_words(engine, joined, PIECES), wanted)
 
 
 def for_texts(

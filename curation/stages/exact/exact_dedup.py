@@ -69,7 +69,7 @@ URL = "url"  # a comparison of columns
 COMPARED = {
     "exact": "unchanged",
     "lowercase": "stripped and in lower case",
-    "visible": "as eyes do: in lower case, without punctuation, signs and invisible characters",
+    "visible": "as eyes do: in lower case, without punctuation, signs and invisible characters, look-alikes as one",
     URL: "as canonical URLs",
 }
 TRACKING_NAME = "tracking"
@@ -376,9 +376,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         lines += value_lines(self.keep, count.details)
         if "index" in count.details:
             index = count.details["index"]
-            lines.append(
-                f"{index['equal']:,} with the {self._unit} of one of {index['documents']:,} documents of the index"
-            )
+            known = counted(index["documents"], "document")
+            lines.append(f"{index['equal']:,} with the {self._unit} of one of {known} of the index")
         return lines
 
 

@@ -240,7 +240,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             shares = {name: cut / size if size else 0 for name, (cut, size) in details["sources"].items()}
             ranked = sorted(shares, key=lambda name: -shares[name])
             shown = [f"{name} {shares[name]:.1%}" for name in ranked[:SHOWN_COUNTS]]
-            rest = [f"{len(ranked) - SHOWN_COUNTS:,} others"] if len(ranked) > SHOWN_COUNTS else []
+            rest = [counted(len(ranked) - SHOWN_COUNTS, "other")] if len(ranked) > SHOWN_COUNTS else []
             lines.append(f"bytes cut by input: {', '.join(shown + rest)}")
         if "index_documents" in details:
             lines.append(f"compared with the index of {counted(details['index_documents'], 'document')} too")

@@ -5,14 +5,14 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import as_share
+from curation.contract import TEXT, Engine, Frame, Text
+from curation.errors import as_share, counted
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import VISIBLE_VERSION
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
@@ -45,29 +45,47 @@ from curation.stages.corpus.saved_index import (
 )
 from curation.stages.corpus.similarity import (
     COMPARISONS,
+    ExactContainment,
     ExactJaccard,
     ShingleSettings,
     SignatureJaccard,
     Similarity,
     Unchecked,
-    compared_text,
+    joined_text,
+    kernels_of_text,
 )
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
+from curation.stages.near.bands import RECALL, most_rows, s_curve
+from curation.stages.near.common_prefixes import (
+    COMMON,
+    NONE,
+    PAIR_BYTES,
+    PREFIXES,
+    STEP,
+    WithoutPrefix,
+    prefix_counts,
+    prefix_phases,
+)
+from curation.stages.near.contained import COMPARED, choose_containing, uncompared_count
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.words import WORDS_VERSION, check_words, divides, kernels_of
+from curation.stages.words import WORDS_VERSION, check_words, divides
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-UNITS = ("word", "character")
-CHECKS = ("exact", "signature", "none")
+CHOICES = {
+    "unit": ("word", "character"),
+    "compare": tuple(COMPARISONS),
+    "verify": ("exact", "signature", "none"),
+    "skip_prefix": PREFIXES,
+}
 KEEP = ("first", "longest")
-RECALL = 0.995  # share of the pairs at the threshold that the default bands find
 SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
 SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
 INDEX = "index"  # phase
+Task = Callable[[Engine, Corpus, int], None]
 
 
 class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
@@ -81,7 +99,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     ngram         number of units in an n-gram
     unit          `word` or `character`
-    words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
+    words         what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe. With
+                  the last two, texts of scripts without spaces are compared without white space
     compare       `lowercase`: compare `text.lower()`; `exact`: the text unchanged; `folded`: lower case, decimal digits
                   replaced by 0, punctuation (categories P*) by a space; `visible`: as in `decontaminate`
     permutations  number of components of the MinHash signature; 4 bytes each per candidate with `verify: signature`
@@ -96,11 +115,16 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
                   one with most bytes, then the first; or a list of input names: the first one of the earliest input,
                   where inputs that are not listed come last; or `{highest: COLUMN}` or `{newest: COLUMN}`, as in
                   `exact_dedup`
+    contained     share of the n-grams of a removed document that the kept one has, at least; 0: do not ask. Documents
+                  with text of their own stay. Of each group, the first document by `keep` stays, then the first one
+                  that it does not contain, and so on; each is compared with at most 16 of them. Needs `verify: exact`
+    skip_prefix   `common`: compare documents without the beginning that they share with others, such as the system
+                  prompt of dialogues (docs/near_duplicates.md); `none`: compare whole documents
     index         folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with a
                   near-duplicate in it are removed first, with the reason `near_duplicate_of_index`; "" for none
 
     In `removed/` the value is the similarity to the kept document: exact, estimated, or null with `verify: none`. It is
-    below `threshold` if only a chain joins the two.
+    below `threshold` if only a chain joins the two. With `contained` the value is the share.
     """
 
     function: ClassVar[Function] = Function(
@@ -131,11 +155,13 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     rows: int = 0
     verify: str = "exact"
     keep: str | list[str] | dict[str, str] = "first"
+    contained: float = 0
+    skip_prefix: str = NONE
     index: str = ""
 
     indexes: ClassVar[bool] = True
-    # 2: groups of more than 16 are divided by keys before any comparison; 3: `visible`, words
-    revision: ClassVar[int] = 3
+    # 2: groups of more than 16 are divided by keys before any comparison; 3: `visible`, words; 4: `joined_text`
+    revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         check_words(self.words)
@@ -143,7 +169,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             raise ValueError(
                 f"the setting `words: {self.words}` has no effect with `unit: character`. Leave one of the two out"
             )
-        for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):
+        for field, allowed in CHOICES.items():
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field} must be one of {', '.join(allowed)}, not {getattr(self, field)!r}")
         for field, low in (("ngram", 1), ("permutations", 1), ("bands", 0), ("rows", 0), ("seed", 0)):
@@ -154,6 +180,19 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if not 0 < self.threshold <= 1:
             advice = as_share(self.threshold) or ". It is the Jaccard similarity of near-duplicates"
             raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}{advice}")
+        if not 0 <= self.contained <= 1:
+            advice = as_share(self.contained) or ". It is the share of a removed document that the kept one has"
+            raise ValueError(f"contained must be from 0 (do not ask) to 1, not {self.contained:g}{advice}")
+        if self.contained and self.verify != "exact":
+            raise ValueError(
+                f"contained compares all n-grams, and `verify: {self.verify}` does not. Set verify to exact, or leave "
+                "out contained"
+            )
+        if self.index and self.skip_prefix != NONE:
+            raise ValueError(
+                f"index has n-grams of whole documents, and `skip_prefix: {self.skip_prefix}` compares others. "
+                "Leave out one of the two"
+            )
         check_keep(self.keep, KEEP)
         bands, rows = self.banding
         if bands * rows > self.permutations or bands == 0:
@@ -166,7 +205,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return self.bands or self.permutations // self.rows, self.rows
         if self.bands:
             return self.bands, max(self.permutations // self.bands, 1)
-        rows = _most_rows(self.permutations, self.threshold)
+        rows = most_rows(self.permutations, self.threshold)
         if not rows:
             raise ValueError(
                 f"with {self.permutations} permutations no bands find {RECALL:.1%} of the pairs at threshold "
@@ -179,8 +218,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def kernels(self) -> tuple[str, ...]:
         by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
-        rewriting = () if self.compare == "exact" else ("rewrite",)
-        return (*kernels_of(self.words), "band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
+        own = kernels_of_text(self.compare, self.words)
+        return (*own, "band_keys", "leaders", "pairs", *by_check[self.verify])
 
     def check(self, inputs: Sequence[str]) -> None:
         """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
@@ -195,15 +234,17 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def explain(self) -> list[str]:
         """Return the threshold, the bands and their probability of finding a pair, from a similarity of 0.5 on."""
         bands, rows = self.banding
-        curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
+        curve = [(jaccard, share) for jaccard, share in s_curve(bands, rows) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
         bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
         if self.verify == "none":
             bound = f"every pair of {self.unit} {self.ngram}-grams that shares a band, whatever its similarity"
         elif self.verify == "signature":
             bound = f"estimated {bound}"
+        only = f"; remove only what the kept one contains to {self.contained:.1%}" if self.contained else ""
+        rest = ", without common beginnings" if self.skip_prefix == COMMON else ""
         return [
-            f"{bound}, keep {shown_policy(self.keep)}",
+            f"{bound}{rest}, keep {shown_policy(self.keep)}{only}",
             f"{bands} bands of {rows} rows, which make candidates of",
             *lines,
         ]
@@ -212,11 +253,17 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         details = count.details
         sizes = [group["documents"] for group in details["largest_groups"]]
         largest = f", the largest of {sizes[0]:,}" if sizes else ""
-        compared = f"{details['pairs_compared']:,} pairs compared"
-        lines = [f"{count.removed:,} removed of {details['groups']:,} groups{largest}; {compared}"]
+        compared = f"{counted(details['pairs_compared'], 'pair')} compared"
+        lines = [f"{count.removed:,} removed of {counted(details['groups'], 'group')}{largest}; {compared}"]
         if "index" in details:
             index = details["index"]
-            lines.append(f"{index['alike']:,} near-duplicate pairs with {index['documents']:,} documents of the index")
+            pairs, known = counted(index["alike"], "near-duplicate pair"), counted(index["documents"], "document")
+            lines.append(f"{pairs} with {known} of the index")
+        if "prefix_documents" in details:
+            cut, size = details["prefix_documents"], details["prefix_bytes"]
+            lines.append(f"{counted(cut, 'document')} compared without a common beginning, {size:,} bytes in all")
+        if details.get("uncompared"):
+            lines.append(f"{details['uncompared']:,} stay that were compared with {COMPARED} kept ones of their group")
         return lines + value_lines(self.keep, details)
 
     def warnings(self, count: StageCount) -> list[str]:
@@ -229,12 +276,17 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return ShingleSettings(COMPARISONS[self.compare], self.ngram, self.unit == "character", self.words)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        order = order_key(engine, frame, self.keep)
+        if self.skip_prefix != NONE:  # a phase finds the beginnings first
+            return order
+        keys = self._band_keys(engine, frame[TEXT])
+        return {name: keys[:, band] for band, name in enumerate(self._columns())} | order
+
+    def _band_keys(self, engine: Engine, text: Text) -> np.ndarray:
         bands, rows = self.banding
-        text = compared_text(engine, frame[TEXT], self.settings)
         a, b = constants(bands * rows, self.seed)
-        keys = engine.band_keys(text, self.ngram, self.settings.by_character, a, b, rows)
-        named = {name: keys[:, band] for band, name in enumerate(self._columns())}
-        return named | order_key(engine, frame, self.keep)
+        joined = joined_text(engine, text, self.settings)
+        return engine.band_keys(joined, self.ngram, self.settings.by_character, a, b, rows)
 
     def _columns(self) -> list[str]:
         return [f"band_{band:03d}" for band in range(self.banding[0])]
@@ -260,7 +312,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures."""
         per_byte = SHINGLE_BYTES / (1 if self.unit == "character" else BYTES_PER_WORD)
         sizes = {"exact": per_byte * text_bytes, "signature": 4 * self.permutations * documents}
-        return sizes.get(self.verify, 0)
+        prefixes = PAIR_BYTES / STEP * text_bytes + 8 * self.banding[0] * documents
+        return sizes.get(self.verify, 0) + (prefixes if self.skip_prefix != NONE else 0)
 
     def index_bytes(self, documents: float, text_bytes: float) -> float:
         """Return the bytes of similarity and of 12 per band and document."""
@@ -304,12 +357,20 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             (near_groups.GROUPS, near_groups.group_tasks, self._write_groups),
             *(
                 []
-                if self.keep == "first"
-                else [(near_groups.REPRESENTATIVES, near_groups.choose_tasks, self._choose_kept)]
+                if self.keep == "first" and not self.contained
+                else [(near_groups.REPRESENTATIVES, self._choose_tasks, self._choose_kept)]
             ),
             (near_groups.VALUES, slice_group_count, self._measure),
         ]
-        return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
+        division = division_phase(self.banding[0])
+        if self.skip_prefix == NONE:
+            return (division, *(Phase(*task, durable=True) for task in tasks))
+        found = prefix_phases(self._band_keys, self._columns())
+        rest = (Phase(name, count, self._without_prefix(task), durable=True) for name, count, task in tasks)
+        return (division, *found, *rest)
+
+    def _without_prefix(self, run: Task) -> Task:
+        return lambda engine, corpus, task: run(engine, WithoutPrefix.over(corpus, self._columns()), task)
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the documents of a slice group that have a near-duplicate in the index."""
@@ -320,7 +381,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return self._similarity(engine, work, corpus.threads), self._similarity(engine, index.folder)
 
         with temporary_folder(corpus.scratch / INDEX / f"{task:06d}") as work:
-            matches = find_matches(part, self._columns(), index, self.threshold, similarities)
+            matches = find_matches(part, self._columns(), index, self.threshold, similarities, self.contained)
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -354,15 +415,25 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         near_groups.check_others(corpus, self._opener(engine, corpus), task, self.threshold)
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        if self.contained:
+            return near_groups.write_members(engine, corpus)
         near_groups.write_groups(engine, corpus, partial(self._kept, engine, corpus))
 
+    def _choose_tasks(self, corpus: Corpus) -> int:
+        return slice_group_count(corpus) if self.contained else near_groups.choose_tasks(corpus)
+
     def _choose_kept(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        near_groups.choose_kept(corpus, task, partial(self._kept, engine, corpus))
+        if not self.contained:
+            return near_groups.choose_kept(corpus, task, partial(self._kept, engine, corpus))
+        opener = self._opener(engine, corpus, contained=True)
+        choose_containing(engine, corpus, task, self.keep, opener, self.contained)
 
     def _measure(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        near_groups.measure(corpus, self._opener(engine, corpus), task)
+        near_groups.measure(corpus, self._opener(engine, corpus, bool(self.contained)), task)
 
-    def _opener(self, engine: Engine, corpus: Corpus) -> Callable[[Path], Similarity]:
+    def _opener(self, engine: Engine, corpus: Corpus, contained: bool = False) -> Callable[[Path], Similarity]:
+        if contained:
+            return lambda folder: ExactContainment(engine, folder, corpus.threads)
         return lambda folder: self._similarity(engine, folder, corpus.threads)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
@@ -412,6 +483,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             "regrouped": regrouped,
             "released": released,
             "removed_by_chain": count_below(drops, self.threshold),
+            **(prefix_counts(corpus) if self.skip_prefix != NONE else {}),
+            **({"uncompared": uncompared_count(corpus)} if self.contained else {}),
             **group_sizes(corpus, np.asarray(drops.partner)),
             **checked_counts(corpus, self.keep),
         }
@@ -419,24 +492,3 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
 def _matches_path(corpus: Corpus, slice_group: int) -> Path:
     return corpus.scratch / INDEX / f"{slice_group:06d}.npz"
-
-
-@lru_cache(maxsize=64)
-def _most_rows(permutations: int, threshold: float) -> int:
-    """Return the largest number of rows per band that finds RECALL of the pairs, or 0. A run asks for it per task."""
-    for rows in range(permutations, 0, -1):
-        if share_probability(threshold, permutations // rows, rows) >= RECALL:
-            return rows
-    return 0
-
-
-def share_probability(jaccard: float, bands: int, rows: int) -> float:
-    """Return the probability that two documents of this similarity share a band (Leskovec, Rajaraman, Ullman: Mining of
-    Massive Datasets, section 3.4.2)."""
-    return float(1 - (1 - jaccard**rows) ** bands)
-
-
-def s_curve(stage: FuzzyDedup) -> list[tuple[float, float]]:
-    """Return pairs of a Jaccard similarity, in steps of 0.05, and the probability that it makes a candidate."""
-    bands, rows = stage.banding
-    return [(step / 20, share_probability(step / 20, bands, rows)) for step in range(1, 21)]

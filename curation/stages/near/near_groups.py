@@ -40,6 +40,7 @@ CANDIDATES = "rows.bin"
 JOIN_PAIRS = 1 << 23  # that one task joins, in at most 300 MB; more are joined in rounds, with the same result
 MERGE_ROWS = 1 << 20  # rows that are kept unsorted at most
 Open = Callable[[Path], Similarity]  # opens the files of a slice group
+KeptOf = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows and their labels -> position of the kept row of each
 
 
 def similarity_folder(corpus: Corpus, slice_group: int) -> Path:
@@ -228,7 +229,17 @@ def write_joined(engine: Engine, corpus: Corpus, task: int) -> None:
     _write_result(corpus, JOINED, components.rows, components.labels())
 
 
-def write_groups(engine: Engine, corpus: Corpus, kept_of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+def write_members(engine: Engine, corpus: Corpus) -> None:
+    """Write the pairs of the smallest row of each group and each other row, by the slice group of the smallest one."""
+    components = _components(engine, corpus, _LAST)
+    labels = components.labels()
+    other = positions_of(labels != np.arange(len(labels), dtype=labels.dtype))
+    smallest, row = components.rows[labels[other]], components.rows[other]
+    order = np.argsort(smallest, kind="stable")
+    _write_cells(corpus, _result_path(corpus, GROUPS), smallest[order], row[order])
+
+
+def write_groups(engine: Engine, corpus: Corpus, kept_of: KeptOf) -> None:
     """Write each removed row and the row that is kept in its place, by slice group. `kept_of` takes joined rows and
     their labels, and returns the position of the kept row of each."""
     components = _components(engine, corpus, _LAST)
@@ -238,10 +249,18 @@ def write_groups(engine: Engine, corpus: Corpus, kept_of: Callable[[np.ndarray, 
 def _write_result(corpus: Corpus, phase: str, rows: np.ndarray, kept: np.ndarray, task: int = 0) -> None:
     """Write by slice group the rows whose position is not in `kept`, and the row in place of each."""
     removed = positions_of(kept != np.arange(len(kept), dtype=kept.dtype))
-    row, partner = rows[removed], rows[kept[removed]]
+    _write_cells(corpus, _result_path(corpus, phase, task), rows[removed], rows[kept[removed]])
+
+
+def _write_cells(corpus: Corpus, path: Path, row: np.ndarray, other: np.ndarray) -> None:
+    """Write pairs by the slice group of `row`, which ascends."""
     bounds = np.searchsorted(row, slice_group_starts(corpus).astype(row.dtype)).tolist()
-    cells = ([row[low:high], partner[low:high]] for low, high in pairwise(bounds))
-    write_cells(_result_path(corpus, phase, task), cells, slice_group_count(corpus))
+    cells = ([row[low:high], other[low:high]] for low, high in pairwise(bounds))
+    write_cells(path, cells, slice_group_count(corpus))
+
+
+def _read_pairs(corpus: Corpus, path: Path, slice_group: int) -> np.ndarray:
+    return np.frombuffer(read_cell(path, slice_group), row_type(corpus)).reshape(2, -1)
 
 
 def _result_path(corpus: Corpus, phase: str, task: int = 0) -> Path:
@@ -253,9 +272,12 @@ def choose_tasks(corpus: Corpus) -> int:
     return slice_group_count(corpus) * _LAST.have_ended(corpus)
 
 
-def choose_kept(corpus: Corpus, slice_group: int, kept_of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+def choose_kept(corpus: Corpus, slice_group: int, kept_of: KeptOf) -> None:
     """Do what `write_groups` does for the groups whose smallest row is in a slice group."""
-    smallest, other = _LAST.members(corpus, slice_group)
+    if _LAST.have_ended(corpus):
+        smallest, other = _LAST.members(corpus, slice_group)
+    else:
+        smallest, other = _read_pairs(corpus, _result_path(corpus, GROUPS), slice_group)
     first = smallest[np.flatnonzero(np.diff(smallest, prepend=-1))]
     rows = np.concatenate([first, other])
     order = np.argsort(rows)
@@ -268,13 +290,23 @@ def choose_kept(corpus: Corpus, slice_group: int, kept_of: Callable[[np.ndarray,
 
 def removed_of(corpus: Corpus, slice_group: int) -> np.ndarray:
     """Return the removed rows of a slice group, ascending, and the rows kept in their places: shape (2, n)."""
-    if not _LAST.have_ended(corpus):
-        return np.frombuffer(read_cell(_result_path(corpus, GROUPS), slice_group), row_type(corpus)).reshape(2, -1)
-    if not _result_path(corpus, REPRESENTATIVES).exists():  # the first row of each group is kept
+    if _result_path(corpus, REPRESENTATIVES).exists():
+        paths = (_result_path(corpus, REPRESENTATIVES, task) for task in range(slice_group_count(corpus)))
+        return unique_pairs([_read_pairs(corpus, path, slice_group) for path in paths])
+    if _LAST.have_ended(corpus):  # the first row of each group is kept
         return _LAST.stars(corpus, slice_group)
-    paths = (_result_path(corpus, REPRESENTATIVES, task) for task in range(slice_group_count(corpus)))
-    pieces = [np.frombuffer(read_cell(path, slice_group), row_type(corpus)).reshape(2, -1) for path in paths]
-    return unique_pairs(pieces)
+    return _read_pairs(corpus, _result_path(corpus, GROUPS), slice_group)
+
+
+def compare_rows(corpus: Corpus, open_files: Open, row: np.ndarray, other: np.ndarray, bound: float) -> np.ndarray:
+    """Return the similarity of each row and the other one, -1 if its bound is below `bound`."""
+    values = np.empty(len(row))
+    order = np.argsort(row, kind="stable")
+    bounds = np.searchsorted(row[order], slice_group_starts(corpus).astype(row.dtype)).tolist()
+    for slice_group, (low, high) in enumerate(pairwise(bounds)):
+        if chosen := order[low:high].tolist():
+            values[chosen] = _compare(corpus, open_files, slice_group, row[chosen], other[chosen], bound)
+    return values
 
 
 def measure(corpus: Corpus, open_files: Open, slice_group: int) -> None:

@@ -16,10 +16,10 @@ from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.stages.base import CorpusStage, Function, Phase
 from curation.stages.corpus.key_ranges import divide, once, row_type
-from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text, for_texts
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, for_texts, joined_text, kernels_of_text
 from curation.stages.corpus.stored_drops import read_drops, write_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
-from curation.stages.words import check_words, kernels_of, measure_words
+from curation.stages.words import check_words
 from curation.system.sealed import read_sealed, write_sealed
 
 COMPARED, REASON = "compared", "seen_ngrams"  # phase; in `removed/`
@@ -70,7 +70,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     words: str = ""
     max_memory_bytes: int = 8_000_000_000
 
-    revision: ClassVar[int] = 3  # 2: documents without n-grams are kept; 3: `visible`, words
+    # 2: documents without n-grams are kept; 3: `visible`, words; 4: `joined_text`, words counted in compared texts
+    revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         check_words(self.words)
@@ -85,11 +86,15 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
             raise ValueError(f"max_memory_bytes must be at least 1, not {self.max_memory_bytes}")
 
     def kernels(self) -> tuple[str, ...]:
-        rewriting = () if self.compare == "exact" else ("rewrite",)
-        return ("measures", *kernels_of(self.words), "shingles", "ngram_dedup", *rewriting)
+        return ("measures", *kernels_of_text(self.compare, self.words), "shingles", "ngram_dedup")
+
+    @property
+    def settings(self) -> ShingleSettings:
+        """The settings of n-grams."""
+        return ShingleSettings(COMPARISONS[self.compare], self.ngram, False, self.words)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        return {"words": measure_words(engine, frame[TEXT], ("words",), self.words)["words"]}
+        return engine.measure(joined_text(engine, frame[TEXT], self.settings), ("words",))
 
     def phases(self) -> Sequence[Phase]:
         return (Phase(COMPARED, once, self._compare, durable=True),)
@@ -97,12 +102,11 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     def _compare(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Compare all documents in order, and write those to remove to files: memory holds the table and a batch."""
         keys, owners = self._table(corpus)
-        settings = ShingleSettings(COMPARISONS[self.compare], self.ngram, False, self.words)
         details = {"ngrams_kept": 0, "too_few_words": 0, "table_bytes": keys.nbytes + owners.nbytes}
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
             text = engine.from_arrow(pa.table({TEXT: texts}))[TEXT]
-            return engine.shingles(compared_text(engine, text, settings), self.ngram, False)
+            return engine.shingles(joined_text(engine, text, self.settings), self.ngram, False)
 
         def removed() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for part in _parts(corpus):

@@ -32,7 +32,7 @@ from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.normalized import COUNTS, Normalized, normalize
 from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, divides, kernels_of, merged, split_column, split_words
+from curation.stages.words import Split, check_words, divides, kernels_of, merged, split_column, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 
@@ -49,8 +49,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     """
 
     # 2: where words end by `scripts` and `table`; gopher_multilingual judges by the ends of sentences without a label,
-    # by normalized texts and by repeated lines of prose
-    revision: ClassVar[int] = 2
+    # by normalized texts and by repeated lines of prose; 3: the order of its rules
+    revision: ClassVar[int] = 3
     function: ClassVar[Function] = Function(
         """Return the rows that break none of `rules`.
 
@@ -155,13 +155,14 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures
         counted = () if not names else OF_WORDS if divides(self.words) else COUNTED
-        measures, edited = self._measured(engine, frame, tuple(dict.fromkeys([*counted, *names])))
+        split = engine.split_words(frame[TEXT], self.words) if names and divides(self.words) else None
+        measures, edited = self._measured(engine, frame, tuple(dict.fromkeys([*counted, *names])), split)
         if divides(self.words):
             details = count_unlisted(engine, frame, measures) if names else {}
         else:
             details = {name: int(measures[name].sum()) for name in counted}
         rules = expand_rules(self.rules)
-        columns = self._columns(engine, frame, rules, edited)
+        columns = self._columns(engine, frame, rules, edited, split)
         verdict = decide(rules, measures, len(frame), columns)
         groups = tuple(groups.numbers_of(columns[groups.column]) for groups in groups_in(rules))
         shown = rules if groups else self.rules_on_measures()
@@ -172,11 +173,13 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         """Return these measures of the rows of a frame, int64."""
         return self._measured(engine, frame, names)[0]
 
-    def _measured(self, engine: Engine, frame: Frame, names: Sequence[str]) -> tuple[dict[str, np.ndarray], Normalized]:
+    def _measured(
+        self, engine: Engine, frame: Frame, names: Sequence[str], split: Split | None = None
+    ) -> tuple[dict[str, np.ndarray], Normalized]:
         """The measures, those of `normalized_measures` of the normalized texts; and these texts."""
         of_edited = self.normalized_measures
         wanted = dict.fromkeys([*names, *(COUNTS if of_edited else ())])
-        measures = measured(engine, frame[TEXT], tuple(wanted), self.tokenizer, self.words)
+        measures = measured(engine, frame[TEXT], tuple(wanted), self.tokenizer, self.words, split)
         edited = normalize(engine, frame[TEXT], measures) if of_edited else None
         if edited:
             shared = [name for name in names if name in of_edited]
@@ -193,13 +196,18 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return decide(rules, measures, len(frame), self._columns(engine, frame, rules, self._edited(engine, frame)))
 
     def _columns(
-        self, engine: Engine, frame: Frame, rules: Sequence[Rule], edited: Normalized
+        self,
+        engine: Engine,
+        frame: Frame,
+        rules: Sequence[Rule],
+        edited: Normalized,
+        split: Split | None = None,
     ) -> dict[str, pa.ChunkedArray]:
         """Return the columns that the rules need, on the host: also texts divided into words for lists, and normalized
         texts."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
-            columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words)
+            columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words, split)
         for name, key in NORMALIZED.items():
             if edited and name in columns:
                 text = edited[0] if name == TEXT else split_words(engine, edited[0], self.words)

@@ -13,21 +13,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 
 from curation.kernels import tables
-from curation.kernels.look_alikes import TATWEEL, load_look_alikes
+from curation.kernels.look_alikes import DRAWN, class_of, load_look_alikes, ranges_of
 from curation.stages.rows.text_edits import edit_each
 
-# Characters that are drawn, such as the end of a verse, or that lay out hieroglyphs and annotations.
-DRAWN = (
-    ord(TATWEEL),
-    *range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, *range(0xFFF9, 0xFFFC), 0x110BD, 0x110CD,
-    *range(0x13430, 0x13440),
-)  # fmt: skip
 # Scripts whose letters join, or form conjuncts.
 SHAPED = (
     "Adlam", "Arabic", "Balinese", "Bengali", "Brahmi", "Chakma", "Chorasmian", "Devanagari", "Grantha", "Gujarati",
@@ -57,7 +50,7 @@ def _patterns() -> tuple[str, re.Pattern[str]]:
     is_emoji = (flags & tables.SIGN != 0) & (points >= FIRST_SIGN) | np.isin(points, [*map(ord, EMOJI_MARKS)])
     shaped = np.isin(scripts, [tables.SCRIPTS.index(name) for name in SHAPED]) & ~is_gone
     mongolian = (scripts == tables.SCRIPTS.index("Mongolian")) & ~is_gone
-    gone, letters, emoji, mongol = map(_class_of, (is_gone, shaped, is_emoji, mongolian))
+    gone, letters, emoji, mongol = map(_characters, (is_gone, shaped, is_emoji, mongolian))
     kept = (
         "\U0001f3f4[\U000e0020-\U000e007e]+\U000e007f",
         "(?<=[0-9#*])\ufe0f(?=\u20e3)",
@@ -67,15 +60,8 @@ def _patterns() -> tuple[str, re.Pattern[str]]:
         f"[\u200c\u200d]+(?=[{letters}])",
         f"(?<=[{mongol}])[\u180b-\u180f]+",
     )
-    hint = "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in _ranges(is_gone))
-    return f"[{hint}]", re.compile(f"(?P<kept>{'|'.join(kept)})|[{gone}]")
+    return f"[{class_of(is_gone)}]", re.compile(f"(?P<kept>{'|'.join(kept)})|[{gone}]")
 
 
-def _ranges(members: np.ndarray) -> list[tuple[int, int]]:
-    """The first and last code points of runs of members."""
-    runs = [[*run] for _, run in groupby(enumerate(np.flatnonzero(members).tolist()), lambda pair: pair[1] - pair[0])]
-    return [(run[0][1], run[-1][1]) for run in runs]
-
-
-def _class_of(members: np.ndarray) -> str:
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in _ranges(members))
+def _characters(members: np.ndarray) -> str:
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges_of(members))

@@ -11,17 +11,19 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame, Text
-from curation.errors import nearest
+from curation.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
-from curation.rules.languages import matching
+from curation.rules.languages import matching, scripts_of
 from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
-from curation.stages.rows.normalized import classify_normalized
+from curation.stages.rows.normalized import COUNTS, MIN_BYTES, Classify, classify_normalized
+from curation.stages.rows.scripts import SCRIPT, script_columns
 
 ANY = "any"  # language
 REASONS = ("language", "language_probability")
@@ -47,7 +49,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                        the start do not count; 0: all; line ends count as spaces
     windows            windows of equal size, spread over the text, that the `max_characters` come from: a menu or a
                        notice at the start does not decide; 1: the start of the text
-    normalize          whether text in capitals is classified in lower case, and Arabic and Hebrew without vowel marks;
+    normalize          whether text in capitals is classified in lower case, and Arabic and Hebrew without vowel marks,
+                       and a text has no label, and probability 0, if its main script is none of the model's languages;
                        `false` classifies text as it is, as published recipes do
     column             name of the column in `documents/` for the most probable language (string, null without a label);
                        `<column>_probability` has its probability (float64). If two stages share a `column`, the later
@@ -58,7 +61,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     model does not have, InputError for a model that cannot be used.
     """
 
-    revision: ClassVar[int] = 2  # 2: text in capitals, and Arabic and Hebrew with vowel marks
+    # 2: text in capitals, and Arabic and Hebrew with vowel marks; 3: scripts that the model does not know
+    revision: ClassVar[int] = 3
     function: ClassVar[Function] = Function(
         """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability`
         (float64).
@@ -126,7 +130,10 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
             return engine.classify(engine.spread_windows(text, self.windows, self.max_characters), model, 0)
 
         text = frame[TEXT]
-        label, score = classify_normalized(engine, text, classify) if self.normalize else classify(text)
+        if self.normalize:
+            label, score = self._classify_normalized(engine, text, classify, model.labels)
+        else:
+            label, score = classify(text)
         probability = score / SCORE_UNITS
         label = np.where(probability < self.label_probability, -1, label)
         names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
@@ -141,6 +148,24 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         bounds = ((-math.inf, math.inf), (self.min_probability, math.inf))
         verdict = Verdict(reason, REASONS, np.where(reason < 0, np.nan, probability), bounds)
         return Outcome(verdict, columns=columns, details=details)
+
+    def _classify_normalized(
+        self, engine: Engine, text: Text, classify: Classify, labels: tuple[str, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `classify` returns of normalized texts; (-1, 0) for texts whose main script, in the windows, is
+        that of no language of the model: of these it knows only names in Latin letters, digits and marks."""
+        counts = engine.measure(text, COUNTS)
+        label, score = classify_normalized(engine, text, counts, classify)
+        known, rows = scripts_of(labels), (label >= 0) & (counts["bytes"] >= MIN_BYTES * counts["characters"])
+        if known and rows.any():
+            part = engine.filter_rows(text.to_frame(TEXT), rows)
+            if self.windows > 1:
+                read = engine.spread_windows(part[TEXT], self.windows, self.max_characters)
+                part = engine.with_columns(part, {TEXT: read})
+            script = script_columns(engine, part, True, ())[SCRIPT]
+            rows[rows] = ~pc.is_in(script, pa.array([*known, None], script.type)).to_numpy(zero_copy_only=False)
+            label[rows], score[rows] = -1, 0
+        return label, score
 
     def files(self) -> dict[str, str]:
         model = describe_model(self.model)
@@ -184,7 +209,7 @@ def language_column(stages: Sequence[Stage]) -> str:
 def unlabelled_line(documents: float, unlabelled: float, kept: float, removed: Mapping[tuple[str, str], float]) -> str:
     """Return the line on the documents without a label among those that the stage has read: how many the run keeps, and
     how many it removes by each reason. `removed`: stage and reason -> documents; empty if not known."""
-    start = f"{unlabelled:,.0f} of {documents:,.0f} documents ({unlabelled / documents:.0%}) have no label"
+    start = f"{unlabelled:,.0f} of {counted(round(documents), 'document')} ({unlabelled / documents:.0%}) have no label"
     ranked = sorted(removed.items(), key=lambda pair: (-pair[1], pair[0]))
     reasons = [f"{stage} ({reason}) {number:,.0f}" for (stage, reason), number in ranked[:SHOWN_REASONS]]
     if rest := sum(number for _, number in ranked[SHOWN_REASONS:]):

@@ -18,11 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.errors import RecipeError
+from curation.errors import RecipeError, installation
 from curation.rules.columns import pattern_problem
 from curation.stages.rows.text_edits import BLANK, edit_each, edit_where
 
-INSTALL = "pip install 'ftfy>=6.3'"
 NOT_ASCII = r"[^\x00-\x7f]"  # ftfy never changes ASCII
 PARTS = re.compile(r"(?P<kept>\[[^\]]+\]|\\[^sw]|[^\s#\\^.\[])|\s+|#.*|(?P<white>\\s)|(?P<word>\\w)|\^|(?P<any>\.)")
 WIDER = {"white": f"[{BLANK}]", "word": r"[\w\x{80}-\x{10FFFF}]", "any": "(?s:.)"}  # what RE2 has only for ASCII
@@ -54,7 +53,8 @@ def load() -> tuple[Any, Any]:
         import ftfy
     except ImportError as error:
         raise RecipeError(
-            f"repair: mojibake needs the package ftfy, which cannot be imported ({error}). Run: {INSTALL}"
+            f"repair: mojibake needs the package ftfy, which cannot be imported ({error}). Run: "
+            f"{installation('repair')}"
         ) from None
     return ftfy, ftfy.TextFixerConfig(explain=False, normalization=None, **dict.fromkeys(OFF, False))
 

@@ -17,11 +17,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from curation.errors import InputError, RecipeError, near_or_nothing
+from curation.errors import InputError, RecipeError, installation, near_or_nothing
 from curation.system.files import known_sha256, read_json
 from curation.system.packages import check_torch
 
-INSTALL = "pip install 'spacy>=3.8'"
 CONFIG, META, FINDER = "config.cfg", "meta.json", "ner"
 UNUSED = ("tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer", "textcat")
 LABELS = {  # labels of spaCy's models, as Presidio maps them, with buildings as places
@@ -73,7 +72,7 @@ def _load(folder: str) -> Any:
         import spacy
     except ImportError as error:
         raise RecipeError(
-            f"entities need the package spacy, which cannot be imported ({error}). Run: {INSTALL}"
+            f"entities need the package spacy, which cannot be imported ({error}). Run: {installation('pii')}"
         ) from None
     try:
         nlp = spacy.load(Path(folder), exclude=list(UNUSED))

@@ -31,6 +31,7 @@ CHEROKEE = r"\p{Cherokee}"  # written in letters that Unicode counts as capitals
 LOWER_CASE = RewriteSteps(lowercase=True)
 
 
+Classify = Callable[[Text], tuple[np.ndarray, np.ndarray]]
 Normalized = tuple[Text, np.ndarray] | None  # normalized texts, and a bool per text: whether it is one of them
 
 
@@ -70,10 +71,10 @@ def _mask(values: pa.ChunkedArray) -> np.ndarray:
 
 
 def classify_normalized(
-    engine: Engine, text: Text, classify: Callable[[Text], tuple[np.ndarray, np.ndarray]]
+    engine: Engine, text: Text, counts: Mapping[str, np.ndarray], classify: Classify
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `classify`, as `Engine.classify`, returns of normalized texts."""
+    """Return what `classify`, as `Engine.classify`, returns of normalized texts, of which `counts` are the COUNTS."""
     label, score = classify(text)
-    if found := normalize(engine, text, engine.measure(text, COUNTS)):
+    if found := normalize(engine, text, counts):
         label[found[1]], score[found[1]] = classify(found[0])
     return label, score

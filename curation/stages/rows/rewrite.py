@@ -50,7 +50,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
 
     entities    `decode` makes HTML entities characters, each once, as `html.unescape`
     repair      `mojibake` repairs UTF-8 that was read in another encoding, line by line with ftfy
-                (`pip install 'ftfy>=6.3'`), whose version is part of the identity of a run
+                (the extra `repair`), whose version is part of the identity of a run
     invisible   `remove` deletes characters that nobody sees, such as soft hyphens and zero width spaces. Joiners stay
                 in scripts whose letters they shape, such as Arabic and Devanagari, and in emoji
     markup      `strip` deletes tags and comments of HTML, and keeps other text in angle brackets. Tags of blocks become

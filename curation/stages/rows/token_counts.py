@@ -13,7 +13,7 @@ from curation.contract import Engine, Text
 from curation.errors import RecipeError
 from curation.measures import TOKENS
 from curation.stages.base import Stage
-from curation.stages.words import measure_words
+from curation.stages.words import Split, measure_words
 from curation.system.files import known_sha256
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ AnyStage = TypeVar("AnyStage", bound=Stage)
 
 
 def measured(
-    engine: Engine, text: Text, names: Collection[str], tokenizer: str, words: str = ""
+    engine: Engine, text: Text, names: Collection[str], tokenizer: str, words: str = "", split: Split | None = None
 ) -> dict[str, np.ndarray]:
     """Return the measures `names` of each text by these `words`, int64. `tokenizer` counts the tokens; a null text has
-    none."""
-    measures = measure_words(engine, text, tuple(name for name in names if name != TOKENS), words)
+    none. `split` is what `Engine.split_words` returned."""
+    measures = measure_words(engine, text, tuple(name for name in names if name != TOKENS), words, split)
     if TOKENS in names:
         measures[TOKENS] = engine.tokenize(text, _loaded(tokenizer))[1].astype(np.int64)
     return {name: measures[name] for name in names}

@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.arrays import sorted_unique
 from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import InputError, as_share, counted
+from curation.errors import InputError, as_share, counted, installation
 from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
 from curation.stages.base import PATH, Clustered, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.components import Components
@@ -166,8 +166,8 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         if is_computed and self.clusters != 1 and not self.centroids and not has_kmeans:
             raise InputError(
                 f"{self.name or self.kind}: scikit-learn, or cuML on the GPU, finds the clusters, and none is "
-                f"installed. pip install scikit-learn, or give the centroids of an earlier run, or set clusters: 1, "
-                f"which clusters: auto also means for up to {vector_clusters.PER_CLUSTER:,} vectors"
+                f"installed. {installation('embeddings')}. Or give the centroids of an earlier run, or set clusters: "
+                f"1, which clusters: auto also means for up to {vector_clusters.PER_CLUSTER:,} vectors"
             )
         if self.index:
             VectorIndex(self.index).check_origin(self._origin(earlier))
@@ -188,9 +188,9 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         details = count.details
         sizes = [group["documents"] for group in details["largest_groups"]]
         largest = f", the largest of {sizes[0]:,}" if sizes else ""
-        recall, pairs = details["recall"], f"{details['pairs_compared']:,} pairs compared"
+        recall, pairs = details["recall"], f"{counted(details['pairs_compared'], 'pair')} compared"
         removed = count.reasons.get(REASON, 0)
-        lines = [f"{removed:,} removed of {details['groups']:,} groups{largest}; {pairs}"]
+        lines = [f"{removed:,} removed of {counted(details['groups'], 'group')}{largest}; {pairs}"]
         if recall["pairs"]:
             share = recall["found"] / recall["pairs"]
             lines.append(

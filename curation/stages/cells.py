@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages that a cell of a notebook defines by `@curation.stage`.
+
+Tasks find a stage by its kind, here `__main__:NAME`. The threads of this process find it in `__main__`. Worker
+processes that this process starts receive the function through the pipe of their start. The folder of a run has only
+the SHA-256 of its source: no file there can bring code into a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import pickle
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import CodeType
+from typing import Any
+
+from curation.errors import RecipeError
+from curation.stages.base import Stage
+
+MAIN = "__main__"
+CURE = "Move the stage to a module: %%writefile mystages.py in its cell, then import it"
+PLAIN = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, frozenset)  # values of globals
+
+
+def is_of_cell(stage_class: type[Stage]) -> bool:
+    """Return whether a function of `__main__` defines the stage."""
+    return stage_class.__module__ == MAIN and hasattr(stage_class, "function")
+
+
+def source_sha256(stage_class: Any) -> str:
+    """Return the SHA-256 of the source of the stage's function, of the functions of `__main__` that it calls, and of
+    the plain values there that these use. RecipeError where the source cannot be read."""
+    if stage_class.sent_sha256:
+        return str(stage_class.sent_sha256)
+    try:
+        text = "\0".join(_sources(stage_class.function, set()))
+    except (OSError, TypeError):
+        raise RecipeError(f"{stage_class.__name__}: the source of the function cannot be read. {CURE}") from None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sources(function: Any, seen: set[str]) -> Iterator[str]:
+    yield textwrap.dedent(inspect.getsource(function))
+    for name in sorted(_names_in(function.__code__) & function.__globals__.keys() - seen):
+        seen.add(name)
+        value = function.__globals__[name]
+        if inspect.isfunction(value) and value.__module__ == MAIN:
+            yield from _sources(value, seen)
+        elif isinstance(value, PLAIN):
+            members = sorted(map(repr, value)) if isinstance(value, set | frozenset) else value
+            yield f"{name} = {members!r}"
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return {*code.co_names}.union(*map(_names_in, inner))
+
+
+def check_cell(stage: Stage) -> None:
+    """Raise RecipeError if the cell of a stage has run again since the stage was made."""
+    if getattr(sys.modules[MAIN], type(stage).__name__, None) is not type(stage):
+        raise RecipeError(f"{stage.kind}: its cell has run again since the stage was made. Make the recipe again")
+
+
+def refuse_cells(stages: Sequence[Stage], where: str) -> None:
+    """Raise RecipeError for a stage of a cell in a run whose tasks other programs run, which `where` names."""
+    for stage in stages:
+        if is_of_cell(type(stage)):
+            raise RecipeError(f"{stage.kind} is defined in a notebook, and {where} cannot have its code. {CURE}")
+
+
+def sender(stages: Sequence[Stage]) -> Callable[[], Callable[[], None] | None]:
+    """Return a function that gives what each worker process calls first, to have the stages of cells; None if there are
+    none. The stages are pickled when processes start, so threads alone need no function that can be pickled."""
+    return partial(_installer, [type(stage) for stage in stages if is_of_cell(type(stage))])
+
+
+def _installer(classes: Sequence[Any]) -> Callable[[], None] | None:
+    if not classes:
+        return None
+    import cloudpickle
+
+    sent = []
+    for each in classes:
+        try:
+            data = cloudpickle.dumps(each.function)
+        except Exception as error:  # of any object that the function uses
+            raise RecipeError(
+                f"{each.__name__}: the function cannot be sent to worker processes: {error}. Give "
+                f'scheduler="threads", or make what it uses inside the function. {CURE}'
+            ) from None
+        sent.append((data, each.frame_columns, source_sha256(each)))
+    return partial(_install, sent)
+
+
+def _install(sent: Sequence[tuple[bytes, tuple[str, ...] | None, str]]) -> None:
+    """Define stages in `__main__` of a worker process, as the notebook that started it has them."""
+    from curation.stages.own_functions import class_of
+
+    for data, columns, sha256 in sent:
+        made: Any = class_of(pickle.loads(data), columns or ())
+        made.sent_sha256 = sha256
+        setattr(sys.modules[MAIN], made.__name__, made)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages of the cells of a notebook: the identity of a run has their source, and only own processes get their code."""
+
+import linecache
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import curation
+from curation.errors import RecipeError
+from curation.stages import cells
+from curation.stages.own_code import convert_stage, files_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+FRAME = pd.DataFrame({"text": ["one", "two words"] * 40})
+CELL = """
+import curation
+MARK = ["!"]
+def marked(texts): return [text + MARK[0] for text in texts]
+@curation.stage
+def loud(texts, *, times: int = 1) -> str:
+    return marked(texts.to_pylist())
+"""
+Cell = Callable[[str], Any]
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+    """A function that runs a cell in a new `__main__`, and returns what this has of the name `loud`."""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    def run(text: str) -> Any:
+        name = f"<cell {len(linecache.cache)}>"
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+        exec(compile(text, name, "exec"), vars(main))
+        return main.__dict__.get("loud")
+
+    return run
+
+
+def test_the_identity_follows_the_source_and_what_it_uses(cell: Cell):
+    digests = [files_of(cell(CELL)())["cell loud"]]
+    assert re.fullmatch("[0-9a-f]{64}", digests[0])
+    cell("OTHER = 1")
+    assert files_of(cell("")())["cell loud"] == files_of(cell(CELL)())["cell loud"] == digests[0]
+    for change in ('MARK = ["?"]', "def marked(texts): return texts"):
+        digests.append(files_of(cell(change)())["cell loud"])
+    digests.append(files_of(cell(CELL.replace("times", "often"))())["cell loud"])
+    assert len({*digests}) == 4
+
+
+def test_a_run_has_no_code_in_its_folder(cell: Cell, tmp_path: Path):
+    recipe = {"stages": [cell(CELL)()], "output": {"formats": [], "keep_work": True}}
+    run = curation.run(recipe, tmp_path / "out", input=FRAME, engine="cpu", progress=False)
+    assert run.kept()["text"].tolist() == ["one!", "two words!"] * 40
+    assert [*run.report["stage_files"]["__main__:loud"]] == ["cell loud"]
+    files = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert not [path for path, data in files.items() if b"to_pylist" in data or b"cloudpickle" in data]
+    cell('MARK = ["?"]')
+    with pytest.raises(curation.OutputError, match=r"changed: cell loud of stage __main__:loud \(content\)"):
+        curation.run({**recipe, "stages": [cell("")()]}, tmp_path / "out", input=FRAME, progress=False)
+
+
+def refused(cell: Cell) -> dict[str, Callable[[], Any]]:
+    """What the page says -> the call that ends so."""
+    stage = cell(CELL)()
+    recipe = {"stages": [stage], "output": {"formats": []}}
+    old = cell(CELL.replace("MARK[0]", "'?'")) and stage
+    locked = cell("import threading\nlock = threading.Lock()\n" + CELL.replace("MARK[0]", "str(lock)"))
+    options: dict[str, Any] = {"input": FRAME, "progress": False}
+    return {
+        "a run on a cluster": lambda: curation.run(recipe, "out", scheduler="tcp://127.0.0.1:9", **options),
+        "a run in an array": lambda: curation.run(recipe, "out", array_task="1/2", **options),
+        "the cell has run again since": lambda: curation.run({**recipe, "stages": [old]}, "out", **options),
+        "another process": lambda: convert_stage({"kind": "__main__:loud"}, "$", ()),
+        "a function that cannot be sent": lambda: cells.sender([locked()])(),
+    }
+
+
+def test_refusals_are_those_of_the_page(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for mistake, call in refused(cell).items():
+        [message] = re.findall(rf"^\| {mistake} \| `(.+)` \|$", PAGE, re.MULTILINE)
+        with pytest.raises(RecipeError) as error:
+            call()
+        assert str(error.value) == message.replace("CURE", cells.CURE), mistake
+    assert f"CURE is: `{cells.CURE}`" in PAGE
+
+
+@pytest.mark.slow("a stage of a notebook's cell runs in threads and in processes of this notebook")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning")
+def test_a_notebook_runs_its_stages_in_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    nbformat, nbclient = (pytest.importorskip(name) for name in ("nbformat", "nbclient"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+    runs = """
+import pandas as pd
+frame = pd.DataFrame({"text": [f"text {number}" for number in range(500)]})
+recipe = {"stages": [loud()], "output": {"formats": []}}
+found = [
+    curation.run(recipe, way, input=frame, scheduler=way, workers=2, slice_bytes=2000, progress=False)
+    for way in ("threads", "processes")
+]
+assert found[0].kept().equals(found[1].kept()) and found[1].kept()["text"][7] == "text 7!"
+assert found[0].report["stage_files"] == found[1].report["stage_files"]
+"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in (CELL, runs)])
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
