@@ -316,7 +316,8 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "plan": (
         lambda at: ["-i", at / "made.jsonl"],
         {"recipe", "stages", "files", "bytes", "kinds", "documents", "text_bytes", "sample", "kept", "tokens"}
-        | {"seconds", "workers", "memory", "disk", "not_counted", "special_tokens", "warnings"},
+        | {"seconds", "workers", "memory", "disk", "not_counted", "special_tokens", "warnings"}
+        | {"documents_between", "tokens_between"},
     ),
     "check-loader": (lambda at: [at / "out", "--length", 64], {"folder", "passed", "forms"}),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),
