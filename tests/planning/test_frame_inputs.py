@@ -49,6 +49,7 @@ def test_every_kind_of_frame_gives_the_same_documents(tmp_path: Path, monkeypatc
     assert curation.estimate(RECIPE, input=FRAME["body"]).documents == 3
 
 
+@pytest.mark.slow("a frame is written once to the folder of a run, and another one is refused")
 def test_a_frame_is_written_once_and_another_one_is_refused(tmp_path: Path):
     out, frame = tmp_path / "out", FRAME.rename(columns={"body": "text"})
     assert not run(RECIPE, out, input=frame).already_complete
