@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -105,16 +105,13 @@ def frames_as_files(recipe: Recipe, frames: Sequence[Any], folder: Path, *, shar
         entries = [replace(entry, path=paths.get(entry.path, entry.path)) for entry in recipe.input]
         yield replace(recipe, input=entries) if paths else recipe
     except BaseException:
-        for path in {*_files_in(folder)} - before:
-            if not _is_planned(path, folder):
-                path.unlink(missing_ok=True)
+        _delete_unplanned({*_files_in(folder)} - before, folder)
         for made in [folder / FRAMES, *([] if existed else [folder])]:
             with suppress(OSError):  # a run has written there
                 made.rmdir()
         raise
     if not shared:
-        for path in before - {Path(entry.path) for entry in entries}:
-            path.unlink(missing_ok=True)
+        _delete_unplanned(before, folder)
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -124,10 +121,13 @@ def _files_in(folder: Path) -> list[Path]:
         return []
 
 
-def _is_planned(path: Path, folder: Path) -> bool:
-    """Whether the plan or the report in a folder names a file."""
-    known = [place.read_bytes() for place in (plan_path(folder), folder / REPORT) if place.is_file()]
-    return any(path.name.encode() in content for content in known)
+def _delete_unplanned(paths: Collection[Path], folder: Path) -> None:
+    """Delete files that neither the plan nor the report in a folder names."""
+    places = (plan_path(folder), folder / REPORT) if paths else ()
+    known = [place.read_bytes() for place in places if place.is_file()]
+    for path in paths:
+        if not any(path.name.encode() in content for content in known):
+            path.unlink(missing_ok=True)
 
 
 def _write(frame: Any, folder: Path) -> Path:

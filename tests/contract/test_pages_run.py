@@ -82,6 +82,7 @@ PYTHON = {
     "how_to/texts.md": "this file",
     "languages.md": "this file",
     "near_duplicates.md": "this file",
+    "notebooks.md": "this file",
     "outputs.md": "tests/finished/test_readers.py",
     "personal_data.md": "this file",
     "rule_lists.md": "tests/rules/test_lists_page.py",

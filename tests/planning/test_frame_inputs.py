@@ -16,7 +16,6 @@ from tests.runs import digests
 
 FRAME = pd.DataFrame({"body": ["one two", "one two", "three ö"], "n": [1, 2, 3]})
 RECIPE: dict[str, Any] = {"stages": ["exact_dedup"], "output": {"formats": []}}
-PAGE = (Path(__file__).parents[2] / "docs" / "notebooks.md").read_text("utf-8")
 
 
 def run(recipe: Any, folder: Path, **options: Any) -> Any:
@@ -50,6 +49,7 @@ def test_every_kind_of_frame_gives_the_same_documents(tmp_path: Path, monkeypatc
     assert curation.estimate(RECIPE, input=FRAME["body"]).documents == 3
 
 
+@pytest.mark.slow("a frame is written once to the folder of a run, and another one is refused")
 def test_a_frame_is_written_once_and_another_one_is_refused(tmp_path: Path):
     out, frame = tmp_path / "out", FRAME.rename(columns={"body": "text"})
     assert not run(RECIPE, out, input=frame).already_complete
@@ -81,12 +81,3 @@ def test_a_run_that_stopped_resumes_with_the_same_frame(tmp_path: Path, monkeypa
         run(RECIPE, out, input=frame.iloc[:1])
     assert not run(RECIPE, out, input=frame).already_complete and path.stat().st_ino == inode
     assert curation.open_run(out).kept().equals(curation.open_run(whole).kept())
-
-
-@pytest.mark.slow("the code of the section on frames of docs/notebooks.md runs")
-def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    code = re.search(r"### Recipes and frames.*?```python\n(.*?)```", PAGE, re.DOTALL)
-    names: dict[str, Any] = {"pandas": pd, "curation": curation}
-    exec(code[1] if code else "", names)
-    assert names["run"].kept()[["text", "url"]].values.tolist() == [["one two", "a"], ["three", "c"]]
