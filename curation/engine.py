@@ -21,7 +21,6 @@ from curation.speeds import Work, faster_engine
 PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
 CHOICES = ("auto", *PACKAGES)
 FRAME_LIBRARIES = {"pandas": "cpu", "cudf": "gpu"}
-PLAIN = (list, tuple, set, dict, str, bytes, os.PathLike)  # given where a frame is meant: texts, or paths of files
 
 STREAM_PER_THREAD = {"pylibcudf": "CUDF_PER_THREAD_STREAM", "cupy": "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"}  # read once
 
@@ -233,11 +232,10 @@ def engine_of(frame: Any) -> Engine:
     sample = getattr(frame, "_meta", frame)
     library = type(sample).__module__.split(".")[0]
     if library not in FRAME_LIBRARIES:
-        shown, advice = f"{type(frame).__module__}.{type(frame).__name__}", ""
-        if isinstance(frame, PLAIN):
-            shown = f"a {type(frame).__name__}"
-            advice = '. Make one of texts by pandas.DataFrame({"text": texts}), or one of files by curation.read(paths)'
-        elif hasattr(frame, "collect"):
+        module, name = type(frame).__module__, type(frame).__name__
+        shown = "None" if frame is None else f"a {name}" if module == "builtins" else f"{module}.{name}"
+        advice = '. Make one of texts by pandas.DataFrame({"text": texts}), or one of files by curation.read(paths)'
+        if hasattr(frame, "collect"):
             advice = ". Call collect() first"
         raise TypeError(
             "expected a DataFrame of pandas, cuDF or Dask, or a table of polars, DuckDB or pyarrow, got "

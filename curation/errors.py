@@ -81,12 +81,31 @@ class OutOfMemoryError(CurationError, MemoryError):
     exit_code = 1
 
 
+# Words of other tools and of people for names of this package: the names of which the known ones are shown.
+SYNONYMS = {
+    "at_least": ("min",), "at_most": ("max",), "lower": ("min", "lowercase"), "lower_bound": ("min",),
+    "upper": ("max",), "upper_bound": ("max",), "contains": ("matches", "listed"), "pattern": ("matches",),
+    "regex": ("matches",), "equals": ("in",), "one_of": ("in",),
+    "dedup": ("exact_dedup", "fuzzy_dedup"), "deduplicate": ("exact_dedup", "fuzzy_dedup"),
+    "minhash": ("fuzzy_dedup",), "lsh": ("fuzzy_dedup",), "semdedup": ("semantic_dedup",), "langid": ("language",),
+    "pii": ("redact",), "anonymize": ("redact",), "clean": ("rewrite",), "normalize": ("rewrite",),
+    "quality": ("filter", "classify"), "heuristics": ("filter",),
+    "jaccard": ("threshold",), "similarity": ("threshold",), "num_perm": ("permutations",),
+    "num_hashes": ("permutations",), "text_field": ("text_column",), "text_key": ("text_column",),
+    "id_field": ("id_column",), "id_key": ("id_column",), "languages": ("keep",), "share": ("keep_highest",),
+    "fraction": ("sample", "keep_highest"), "language_score": ("language_probability",),
+}  # fmt: skip
+
+
 def nearest(name: object, names: Iterable[object]) -> str:
     """Return the end of a message about an unknown name.
 
-    "; did you mean ..." with up to three close names, otherwise "; expected one of ..." with the first ten names.
+    "; did you mean ..." with the names of SYNONYMS or up to three close ones, otherwise "; expected one of ..." with
+    the first ten names.
     """
     known = list(dict.fromkeys(map(str, names)))
+    if meant := [own for own in SYNONYMS.get(str(name).lower(), ()) if own in known]:
+        return f"; did you mean {' or '.join(meant)}?"
     close = difflib.get_close_matches(str(name), known, 3)
     likeness = [difflib.SequenceMatcher(None, other, str(name)).ratio() for other in close]
     close = [other for other, ratio in zip(close, likeness, strict=True) if ratio > likeness[0] - LESS_LIKE]

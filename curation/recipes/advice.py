@@ -33,6 +33,7 @@ EXAMPLE = "stages: [exact_dedup]"
 COLUMNS = "Write a list, columns: [score], or a mapping with all names, columns: {new_name: field, score: score}"
 HYDRA = "_target_"
 PARTS = {"input": "an input", "tokenizer": "tokenizer:", "output": "output:", "budget": "budget:"}
+SHORT = {"filter": "rules", "language": "keep"}  # the setting that a value in place of the settings means
 REQUIRED = {  # examples of settings without a default
     ("filter", "rules"): "rules: gopher, or rules: {words: {min: 50}}",
     ("language", "keep"): "keep: [en]",
@@ -160,7 +161,8 @@ def _for_missing_kind(stage: dict[Any, Any]) -> str:
         if key in STAGES and len(stage) > 1:
             return f". Indent the settings below {key}:, or write {{kind: {key}, ...}}"
         if key in STAGES:
-            return f". The settings of {key} are a mapping: {{kind: {key}, ...}}"
+            setting = f"{SHORT[key]}: [{value}]" if key in SHORT and isinstance(value, str) else "..."
+            return f". The settings of {key} are a mapping: {{kind: {key}, {setting}}}"
     if len(stage) == 1 and isinstance(next(iter(stage)), str):
         return nearest(next(iter(stage)), STAGES)
     return f"; a kind is one of {', '.join(STAGES)}"
@@ -182,7 +184,10 @@ def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any,
     if expected == "str":
         kinds = _structures_at(steps[:-1], content, recipe) if isinstance(value, int | float) else ()
         fields = [field for kind in kinds for field in kind.__struct_encode_fields__]
-        return _longer(name, fields) or _for_text(name, value, got)
+        is_rule = (
+            isinstance(value, dict) and steps[0] == "stages" and _value_at(content, [*steps[:-1], "kind"]) == "filter"
+        )
+        return f". Write rules: {{{name}: ...}}" if is_rule else _longer(name, fields) or _for_text(name, value, got)
     return ". Write true or false" if expected == "bool" else ""
 
 

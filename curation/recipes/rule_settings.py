@@ -205,6 +205,8 @@ def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, str]:
 
 
 def _change(rules: list[Any], key: str, condition: str, bound: Any) -> None:
+    if condition not in Rule.__struct_encode_fields__:
+        raise ValueError(f"a rule has no condition {condition!r}{nearest(condition, Rule.__struct_encode_fields__)}")
     number, name = _fit(rules, key, condition)
     if _is_set(rules[number]):
         before = _override(rules[number]).get(name)

@@ -268,7 +268,7 @@ def test_a_document_on_two_sides_is_found(texts, tmp_path):
         )
     found = list(split_leaks(tmp_path / "out", report))
     count = len(read_pair(tokens / "news_test_00000_text_document"))
-    assert f"{count} documents have the same tokens in valid and in test" in found
+    assert f"{count} documents with the same tokens in valid and in test" in found
     assert any("their texts assign" in problem for problem in found)
 
 

@@ -108,6 +108,7 @@ WRONG = {
     "[1, 2]": ("Expected `object`", "array"),
     "name: 5": ("$.name", "Expected `str`"),
     "input: [{pth: x}]": ("$.input[0]", "`pth`", "did you mean path"),
+    "input: [{path: x, text_field: body}]": ("$.input[0]", "`text_field`", "did you mean text_column"),
     "input: [{path: x}, {path: y, format: xml}]": ("$.input[1]", "format must be one of"),
     "input: [{path: x, blend_weight: '2'}]": ("$.input[0].blend_weight", "Expected `float`"),
     "input: [{name: x}]": ("$.input[0]", "missing required field `path`"),

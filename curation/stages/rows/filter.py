@@ -243,4 +243,7 @@ def _column(engine: Engine, frame: Frame, name: str, rule: Rule) -> pa.ChunkedAr
     try:
         return engine.to_arrow(frame[[name]]).column(0)
     except pa.ArrowException as error:  # Python objects of several types
-        raise RecipeError(f"rule {rule.name}: column {name!r} holds values of several types: {error}") from None
+        raise RecipeError(
+            f"rule {rule.name}: column {name!r} holds values of several types: {error}. Convert them, such as by "
+            "pandas.to_numeric"
+        ) from None
