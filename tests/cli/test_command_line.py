@@ -34,7 +34,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--output": (*WRITING, "plan", "generate"),
     "--work": ("run", "tokenize"),
     "--force": WRITING,
-    "--engine": (*RUNNING, "check-overlap", "align", "warmup"),
+    "--engine": (*RUNNING, "plan", "check-overlap", "align", "warmup"),
     "--workers": (*RUNNING, "check-overlap", "warmup"),
     "--scheduler": RUNNING,
     "--force-disk": RUNNING,
@@ -317,7 +317,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         lambda at: ["-i", at / "made.jsonl"],
         {"recipe", "stages", "files", "bytes", "kinds", "documents", "text_bytes", "sample", "kept", "tokens"}
         | {"seconds", "workers", "memory", "disk", "not_counted", "special_tokens", "warnings"}
-        | {"documents_between", "tokens_between"},
+        | {"documents_between", "tokens_between", "device_time"},
     ),
     "check-loader": (lambda at: [at / "out", "--length", 64], {"folder", "passed", "forms"}),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),

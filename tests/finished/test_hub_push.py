@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from curation.cli import main
-from curation.errors import OutputError
+from curation.errors import OutputError, installation
 from curation.finished import hub_client, hub_push, request_limits
 from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
@@ -429,4 +429,4 @@ def test_a_run_without_documents_names_what_it_has(tmp_path: Path, push: Push) -
 
 def test_without_the_library_it_says_what_to_install(made: Path, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
-    assert f"Run: {hub_push.INSTALL}" in push(made)[2]
+    assert f"Run: {installation('hub')}" in push(made)[2]

@@ -80,7 +80,8 @@ def test_a_new_run_gives_the_same_and_is_compared(folder: Path):
     old = curation.open_run("finished")
     assert removed_rows(new.folder) == removed_rows(old.folder)
     compared = curation.compare_runs("finished", "new")
-    assert compared.settings == [] and all(a == b for a, b in compared.counts.values())
+    assert [(each.path, each.a, each.b) for each in compared.settings] == [("input.docs.keep_blank", True, False)]
+    assert all(a == b for a, b in compared.counts.values())
     assert compared.kept_by_a == compared.kept_by_b == compared.ambiguous_a == 0
     same = [
         name
@@ -94,7 +95,10 @@ def test_a_new_run_gives_the_same_and_is_compared(folder: Path):
 
 def test_the_same_command_is_refused_where_stages_give_other_results(folder: Path):
     as_if_begun_here(folder)
-    with pytest.raises(OutputError, match=r"changed: stage_revisions\.filter, .*stage_revisions\.rewrite\. Give a new"):
+    with pytest.raises(
+        OutputError,
+        match=r"changed: input\[0\]\.keep_blank, stage_revisions\.filter, .*stage_revisions\.rewrite\. Give a new",
+    ):
         run("recipe.yaml", "finished")
 
 
@@ -110,7 +114,7 @@ def test_the_same_command_is_refused_where_stages_give_other_results(folder: Pat
 def test_a_changed_recipe_is_refused(folder: Path, setting: str, changed: str):
     as_if_begun_here(folder)
     recipe = curation.load_recipe("recipe.yaml", settings=[setting])
-    with pytest.raises(OutputError, match=rf"changed: {changed}[.,]"):
+    with pytest.raises(OutputError, match=rf"changed: input\[0\]\.keep_blank, {changed}[.,]"):
         run(recipe, "finished")
 
 

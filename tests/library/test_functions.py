@@ -336,7 +336,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_no_frame(name: str):
     for wrong in (["text"], "text", {"text": ["a"]}, None):
-        shown = "builtins.NoneType" if wrong is None else rf"a {type(wrong).__name__}\. Make one of texts by pandas"
+        shown = rf"{'None' if wrong is None else 'a ' + type(wrong).__name__}\. Make one of texts by pandas"
         with pytest.raises(TypeError, match=f"or a table of polars, DuckDB or pyarrow, got {shown}"):
             FUNCTIONS[name](wrong)
     frame = pd.DataFrame({"body": ["a"]})

@@ -42,7 +42,7 @@ SMALL = {
 
 
 def recipe_of(paths: list[Path], formats: list[str], stages: list | None = None, **output):
-    inputs = [{"path": str(path)} for path in paths]
+    inputs = [{"path": str(path), "keep_blank": True} for path in paths]
     settings = {form: SMALL[form] for form in formats if form in SMALL}
     return convert_recipe(
         {"input": inputs, "stages": stages or [], "output": {"formats": formats, **settings, **output}}

@@ -145,7 +145,7 @@ def test_the_report_counts_everything(tmp_path: Path, corpus: Path):
     assert sorted([*report["outputs"], "report.html", "report.json"]) == files_below(tmp_path / "out")
     assert report["seconds"] > 0 and report["peak_memory_bytes"] > 10_000_000
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert "<h1>counted</h1>" in page and "exact_duplicate" in page and "300" in page
+    assert "<h1>Report of recipe counted</h1>" in page and "exact_duplicate" in page and "300" in page
 
 
 @pytest.mark.slow("the default recipe gives real documents the same bytes for any slices")

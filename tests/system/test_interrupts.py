@@ -23,7 +23,7 @@ from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from curation.system import interrupts
 from curation.system.files import TEMPORARY
-from tests.runs import data_digests, files_below, made_texts, recipe_of, records_of
+from tests.runs import data_digests, files_below, made_texts, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # Sends a signal to itself when the run has said so many lines.
@@ -63,7 +63,8 @@ def corpus(tmp_path: Path) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The digests of a run that nothing disturbs."""
     folder = tmp_path_factory.mktemp("whole")
-    run(recipe_of(write_corpus(folder), stages=STAGES), folder / "out", engine="cpu")
+    corpus = write_corpus(folder)
+    run(load_recipe(folder / "short.yaml", input=str(corpus)), folder / "out", engine="cpu")
     return data_digests(folder / "out")
 
 

@@ -123,7 +123,9 @@ def test_a_task_notes_what_it_has_read_of_a_compressed_file(tmp_path: Path, monk
 def test_bytes_are_counted_by_thread(tmp_path: Path):
     before = bytes_read()
     (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(10)))
-    threading.Thread(target=lambda: list(curation.read(str(tmp_path / "a.jsonl")).compute(scheduler="sync"))).start()
+    threading.Thread(
+        target=lambda: list(curation.read(str(tmp_path / "a.jsonl"), keep_blank=True).compute(scheduler="sync"))
+    ).start()
     assert bytes_read() == before
 
 
