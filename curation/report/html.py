@@ -138,7 +138,9 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
     return {
         "not_sampled": sum(source["not_sampled"] for source in sources),
         "skipped": sum(source.get("skipped", 0) for source in sources),
-        "lengths": pairs_of_bars(values["read_bytes"], values["kept_bytes"], "B") if has_lengths else None,
+        "lengths": pairs_of_bars(values["read_bytes"], values["kept_bytes"], "B")
+        if has_lengths and "kept_bytes" in values
+        else None,
         "ratios": single(values["tokens_per_byte"]) if has_ratios else None,
         "languages": rows,
         "kept_languages": ", ".join(f"{name} {count:,}" for name, count in ranked(kept)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
     from curation.phases.removed import RemovedRows
     from curation.phases.segment_state import SegmentState
     from curation.planning.stored_plan import Plan
+from curation.arrays import load_mapped
 from curation.planning.large_shares import MAX_GROUP_SHARE, Cuts, add_cut, warn_of_group
 from curation.planning.lost_groups import Group, Reason
 from curation.stages import Language, Stage
-from curation.stages.corpus.cutting import StoredCuts
+from curation.stages.corpus.cutting import StoredCuts, load_cuts
 from curation.stages.outcome import StageCount
 from curation.stages.rows.language import UNLABELLED, unlabelled_line, unlabelled_warning
 
@@ -55,16 +57,19 @@ class LostByInput:
                 self.removed.setdefault(name, Counter())[names[rows.stage], rows.reason] += count
 
     def add_spans(self, stage: str, cuts: StoredCuts, state: SegmentState) -> None:
-        """Add what the last corpus stage of a segment, `stage`, cut of texts, by the inputs of each partition."""
-        inputs = [(name, first) for name, first, last in state.partitions.inputs if first < last]
-        firsts, starts = np.array([first for _, first in inputs]), state.partitions.starts
-        places = np.stack([firsts.searchsorted(starts[:-1], "right") - 1, firsts.searchsorted(starts[1:], "left")], 1)
-        for first, last in np.unique(places[places[:, 0] < places[:, 1]], axis=0).tolist():  # not of empty ones
-            own = (places == (first, last)).all(axis=1)
-            names = ", ".join(repr(name) for name, _ in inputs[first:last])
-            of = f"input{'s' * (last - first > 1)} {names}"
-            cut = int(cuts.bytes[own].sum())
-            add_cut(self.cuts, stage, of, cut, cut + int(state.bytes[own].sum()))
+        """Add what the last corpus stage of a segment, `stage`, cut of the texts of each input."""
+        inputs = [bounds for bounds in state.partitions.inputs if bounds[1] < bounds[2]]
+        firsts, starts = np.array([first for _, first, _ in inputs]), state.partitions.starts
+        for partition, (low, high) in enumerate(pairwise(starts.tolist())):
+            own = inputs[int(firsts.searchsorted(low, "right")) - 1 : int(firsts.searchsorted(high, "left"))]
+            if len(own) == 1 and low < high:
+                cut = int(cuts.bytes[partition])
+                add_cut(self.cuts, stage, f"input {own[0][0]!r}", cut, cut + int(state.bytes[partition]))
+            elif low < high:  # small inputs share a task
+                cut_of, size_of = _cut_by_row(cuts, state, partition)
+                for name, first, last in own:
+                    rows = slice(max(first - low, 0), last - low)
+                    add_cut(self.cuts, stage, f"input {name!r}", int(cut_of[rows].sum()), int(size_of[rows].sum()))
 
     def add_languages(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         """Add counts of `curation.phases.removed.lost_by_language`."""
@@ -78,6 +83,15 @@ class LostByInput:
             if "source" in part and not part["copy"]:
                 groups.setdefault(part["source"], Group()).kept += part["documents"]
         return groups
+
+
+def _cut_by_row(cuts: StoredCuts, state: SegmentState, partition: int) -> tuple[np.ndarray, np.ndarray]:
+    """Per row of a partition, the bytes that are cut from its text and those of the text before; 0 if it is removed."""
+    low, high = state.partitions.starts[partition : partition + 2].tolist()
+    kept, spans = load_mapped(state.mask)[low:high] > 0, load_cuts(cuts.folder, partition)
+    cut = np.bincount(spans.row, spans.stop - spans.start, high - low).astype(np.int64)
+    sizes = state.partitions.corpus(0, np.arange(low, high)).byte_lengths()
+    return np.where(kept, cut, 0), np.where(kept, sizes, 0)
 
 
 def _large_groups(

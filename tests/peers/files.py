@@ -48,7 +48,9 @@ def _read(settings: Settings, files: dict[str, Any]) -> Any:
         for name, content in files.items():
             written(Path(folder), name, content)
         try:
-            frame = curation.read(curation.Input(path=folder, **settings["input"]), engine="cpu").compute()
+            frame = curation.read(
+                curation.Input(path=folder, keep_blank=True, **settings["input"]), engine="cpu"
+            ).compute()
         except (CurationError, ValueError) as error:
             return REFUSED + type(error).__name__
     frame = after(settings.get("stages", []), frame)
@@ -73,7 +75,10 @@ def run(settings: Settings, inputs: list[Any]) -> list[Any]:
 
 
 def _run(settings: Settings, cases: list[Settings], folder: Path) -> pd.DataFrame:
-    inputs = [{"path": str(folder / f"case{n}"), "name": f"case{n}", **case["input"]} for n, case in enumerate(cases)]
+    inputs = [
+        {"path": str(folder / f"case{n}"), "name": f"case{n}", "keep_blank": True, **case["input"]}
+        for n, case in enumerate(cases)
+    ]
     output = {"formats": [], **settings.get("output", {})}
     recipe = {"input": inputs, "stages": settings.get("stages", []), "output": output}
     curation.run(convert_recipe(recipe), folder / "out", engine="cpu", progress=False)
@@ -131,7 +136,7 @@ def run_of(folder: Path, cases: list[list[Any]], recipe: dict[str, Any], out: Pa
         ]
         path.write_bytes(b"".join(orjson.dumps(values) + b"\n" for values in named))
         columns = sorted({name for values in named for name in values} - {"id", "text"})
-        inputs.append({"path": str(path), "name": f"case{number}", "columns": columns})
+        inputs.append({"path": str(path), "name": f"case{number}", "columns": columns, "keep_blank": True})
     curation.run(convert_recipe({"input": inputs, **recipe}), out, engine="cpu", progress=False)
     return curation.open_run(out).kept()["id"].tolist()
 

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from curation.phases.segment_state import SegmentState
 from curation.planning.estimate import estimate
 from curation.planning.large_shares import JOIN, warn_of_cuts
 from curation.recipes.recipe import convert_recipe
+from curation.report import lost_by_input
 from curation.report.lost_by_input import LostByInput
 from curation.run_folder.partitions import Partitions
 from curation.running.run import run
@@ -63,20 +65,18 @@ def test_a_stage_that_takes_most_of_an_input_has_a_warning(tmp_path: Path):
     assert planned == [CUT.replace("4,170", "about 4,170"), CODE, *groups]
 
 
-def test_what_corpus_stages_cut_is_that_of_the_inputs_of_each_partition():
+def test_what_corpus_stages_cut_is_that_of_each_input(monkeypatch: pytest.MonkeyPatch):
     """Of 6 partitions, two are of `a`, the third is shared by `a`, `none` and `b`, and two are of `c`."""
     partitions = Partitions(Path(), [5, 5, 5, 0, 5, 5])
     partitions.inputs = [("a", 0, 11), ("none", 11, 11), ("b", 11, 15), ("c", 15, 25)]
     cuts, sizes = np.array([100, 0, 30, 0, 7, 8]), np.array([100, 500, 70, 0, 3, 2])
+    rows = {2: (np.array([1, 0, 9, 0, 20]), np.array([10, 20, 30, 0, 40]))}
+    monkeypatch.setattr(lost_by_input, "_cut_by_row", lambda cuts, state, partition: rows[partition])
     lost = LostByInput()
     sums: Any = None
     stored = StoredCuts(Path(), cuts)
     lost.add_spans("s", stored, SegmentState(partitions, Path(), sizes, sizes, stored, [], sums))
-    assert lost.cuts == {
-        ("s", "input 'a'"): (100, 700),
-        ("s", "inputs 'a', 'b'"): (30, 100),
-        ("s", "input 'c'"): (15, 20),
-    }
+    assert lost.cuts == {("s", "input 'a'"): (101, 710), ("s", "input 'b'"): (29, 90), ("s", "input 'c'"): (15, 20)}
 
 
 def test_stages_that_delete_markup_have_no_warning():

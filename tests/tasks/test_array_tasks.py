@@ -210,7 +210,11 @@ sys.exit(main())
 @pytest.mark.slow("another array process takes the place of a driver that is killed")
 def test_a_killed_driver_is_replaced(place: Place, expected: dict[str, str]):
     recipe, out = place.folder / "recipe.yaml", place.folder / "killed"
-    made = {"input": [{"path": str(place.folder / "made.jsonl")}], "stages": CHAIN, "output": OUTPUT}
+    made = {
+        "input": [{"path": str(place.folder / "made.jsonl"), "keep_blank": True}],
+        "stages": CHAIN,
+        "output": OUTPUT,
+    }
     recipe.write_text(yaml.safe_dump(made))
     command = [sys.executable, "-c", KILLED, "run", str(recipe), "-o", str(out), "--engine", "cpu", "--workers", "1"]
     options = ["--lease-seconds", "0.5", "--log", "text", "--array-task"]
