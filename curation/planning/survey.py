@@ -24,11 +24,7 @@ from curation.packing.tokenization import Tokenizer
 from curation.planning.intervals import EPSILON, NORMAL, UNSEEN, Spread, Units, interval_of, spread_of
 from curation.planning.large_shares import warn_of_cuts, warn_of_equal
 from curation.planning.limits import limited_shares
-from curation.planning.lost_groups import (
-    bounded_columns,
-    warn_of_lost_groups,
-    warn_of_strings,
-)
+from curation.planning.lost_groups import bounded_columns, warn_of_lost_groups, warn_of_strings
 from curation.planning.null_columns import null_columns, without_text
 from curation.planning.remote_copies import copied_bytes
 from curation.planning.sample_chunks import Chain, Chunk, measure, text_bytes_of
@@ -103,13 +99,13 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         copied_bytes=copied_bytes(files),
         not_counted=list(dict.fromkeys(file.label or shown(file.path) for file in files if file.bytes < 0)),
     )
-    own = _by_kind(excerpts)
-    stored = {key: sum(excerpt.stored for excerpt in group) for key, group in own.items()}
+    numbers = _numbers_by_kind(excerpts, range(len(excerpts)))
+    stored = {key: sum(excerpts[number].stored for number in own) for key, own in numbers.items()}
     for excerpt in excerpts:
         key = kind_of(excerpt.file)
         survey.seconds["read"] += excerpt.seconds * kinds[key].bytes / stored[key]
     survey.rejected = sum(kind.rejected for kind in listed)
-    samples = {key: _sample_of(excerpts, key) for key in kinds}
+    samples = {key: _sample_of(excerpts, numbers.get(key, ())) for key in kinds}
     spreads = {key: _documents_spread(kind, samples[key]) for key, kind in kinds.items()}
     for key, kind in kinds.items():
         kind.read_in_part = sum(unread > 0 for _, unread in samples[key].files.values())
@@ -207,9 +203,9 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[Key
         kind = kinds.get(kind_of(file)) or kinds.setdefault(kind_of(file), _new_kind(file))
         kind.files += 1
         kind.bytes += max(file.bytes, 0)
-    by_kind = _by_kind(excerpts)
+    numbers = _numbers_by_kind(excerpts, range(len(excerpts)))
     for key, kind in kinds.items():
-        own = by_kind.get(key, [])
+        own = [excerpts[number] for number in numbers.get(key, ())]
         stored = sum(excerpt.stored for excerpt in own)
         rows = sum(excerpt.documents for excerpt in own)
         scale = kind.bytes / stored if stored else 0
@@ -254,8 +250,8 @@ def _is_one_document(file: SourceFile) -> bool:
     return format_of(file).is_one_document(file) and not file.parts
 
 
-def _sample_of(excerpts: Sequence[Excerpt], key: Key) -> _Sample:
-    own = [(number, excerpt) for number, excerpt in enumerate(excerpts) if kind_of(excerpt.file) == key]
+def _sample_of(excerpts: Sequence[Excerpt], numbers: Iterable[int]) -> _Sample:
+    own = [(number, excerpts[number]) for number in numbers]
     own.sort(key=lambda pair: (pair[1].file.path, pair[1].place))
     return _Sample(
         [number for number, _ in own],
@@ -297,11 +293,11 @@ def _merged(kinds: Mapping[Key, FileKind], spreads: Mapping[Key, Spread]) -> lis
     return sorted(merged, key=lambda kind: -kind.bytes)
 
 
-def _by_kind(excerpts: Iterable[Excerpt]) -> dict[Key, list[Excerpt]]:
-    """The excerpts of each kind of file."""
-    found: dict[Key, list[Excerpt]] = {}
-    for excerpt in excerpts:
-        found.setdefault(kind_of(excerpt.file), []).append(excerpt)
+def _numbers_by_kind(excerpts: Sequence[Excerpt], order: Iterable[int]) -> dict[Key, list[int]]:
+    """The numbers of the excerpts of each kind of file, in their order."""
+    found: dict[Key, list[int]] = {}
+    for number in order:
+        found.setdefault(kind_of(excerpts[number].file), []).append(number)
     return found
 
 
@@ -321,9 +317,7 @@ def _chunks(kinds: dict[Key, FileKind], excerpts: Sequence[Excerpt], seed: int) 
     """
     by_kind = []
     order = random.Random(seed).sample(range(len(excerpts)), len(excerpts))
-    numbers_of: dict[Key, list[int]] = {}
-    for number in order:
-        numbers_of.setdefault(kind_of(excerpts[number].file), []).append(number)
+    numbers_of = _numbers_by_kind(excerpts, order)
     for key, kind in kinds.items():
         own = [number for number in numbers_of.get(key, []) if excerpts[number].table.num_rows]
         rows = [excerpts[number].table.num_rows for number in own]

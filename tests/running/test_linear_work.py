@@ -20,7 +20,7 @@ from curation.contract import ROW
 from curation.phases import measured_rows
 from curation.phases.ledger import SliceRecord, _add
 from curation.phases.measured_rows import OTHERS, STAGE, VALUES, ReachedRows, WantedRows, read_rows
-from curation.planning import null_columns
+from curation.planning import null_columns, survey
 from curation.planning.plan import _check_columns
 from curation.reading import lines
 from curation.reading.formats.base import _check_names
@@ -220,6 +220,22 @@ def test_lines_with_many_carried_columns_are_parsed_once(monkeypatch) -> None:
     assert len(parsed) == 1
     assert by_count[0] == by_count[1]
     assert by_count[0].table.num_rows == 2
+
+
+def test_a_plan_asks_for_the_kind_of_each_file_a_few_times(tmp_path, monkeypatch) -> None:
+    asked: list[str] = []
+    kind_of = survey.kind_of
+    monkeypatch.setattr(survey, "kind_of", lambda file: (asked.append(file.path), kind_of(file))[1])
+    counts = []
+    for count in (10, 20):
+        inputs = [{"path": str(tmp_path / f"{number}.jsonl"), "name": f"n{number}"} for number in range(count)]
+        for entry in inputs:
+            (tmp_path / entry["path"]).write_text('{"text": "some words of a text"}\n')
+        asked.clear()
+        found = curation.estimate({"input": inputs, "stages": [], "output": {"formats": []}})
+        assert (found.documents, len(found.kinds)) == (count, count)
+        counts.append(len(asked))
+    assert counts[1] <= LONGEST * counts[0]
 
 
 def run_with(shape: str, count: int, folder) -> int:
