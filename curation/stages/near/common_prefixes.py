@@ -134,9 +134,8 @@ def prefix_bytes(texts: pa.LargeStringArray, common: np.ndarray) -> np.ndarray:
     return found
 
 
-def without_prefix(texts: pa.LargeStringArray, common: np.ndarray) -> pa.LargeStringArray:
-    """Return the texts without their common beginnings; a null becomes an empty text."""
-    found = prefix_bytes(texts, common)
+def without_prefix(texts: pa.LargeStringArray, found: np.ndarray) -> pa.LargeStringArray:
+    """Return the texts without their common beginnings, `found` by `prefix_bytes`; a null becomes an empty text."""
     if not found.any():
         return texts
     data, offsets = text_buffers(texts)
@@ -203,8 +202,9 @@ def _write_keys(
     part, common = slice_group(corpus, task), common_keys(corpus)
 
     def measure(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-        rest = engine.from_arrow(pa.table({TEXT: without_prefix(texts, common)}))[TEXT]
-        return keys_of(engine, rest), prefix_bytes(texts, common)
+        found = prefix_bytes(texts, common)
+        rest = engine.from_arrow(pa.table({TEXT: without_prefix(texts, found)}))[TEXT]
+        return keys_of(engine, rest), found
 
     counts, done = np.zeros(2, np.int64), 0
     with commit(_keys_path(corpus, task)) as path:
@@ -255,7 +255,8 @@ class WithoutPrefix(Corpus):
             yield partial(self._rest, read)
 
     def _rest(self, read: Callable[[], pa.Array]) -> pa.Array:
-        return without_prefix(read(), self.common)
+        texts = read()
+        return without_prefix(texts, prefix_bytes(texts, self.common))
 
     def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
         if name not in self.bands:
