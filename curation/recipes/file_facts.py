@@ -181,14 +181,17 @@ def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
 def _with_kinds(facts: Facts, values: Sequence[Any]) -> Facts:
     """The facts with counts of the texts among some values."""
     texts = [value for value in values if isinstance(value, str)]
-    tagged = [*filter(has_tags, texts)]
-    others = [text for text in texts if not has_tags(text)]
-    wrapped = sum(is_wrapped(text[:LOOKED_AT]) and not is_code(text) for text in others)
+    tagged: list[str] = []
+    others: list[str] = []
+    for text in texts:
+        (tagged if has_tags(text) else others).append(text)
+    prose = [text for text in others if not is_code(text)]
+    wrapped = sum(is_wrapped(text[:LOOKED_AT]) for text in prose)
     entities = sum(bool(ENTITY.search(text)) for text in tagged)
     size = sum(len(text.encode("utf-8", "replace")) for text in texts)
     foreign = size - sum(len(text.encode("ascii", "ignore")) for text in texts)
     return facts._replace(
-        texts=len(texts), tagged=len(tagged), code=sum(map(is_code, others)), wrapped=wrapped, entities=entities,
+        texts=len(texts), tagged=len(tagged), code=len(others) - len(prose), wrapped=wrapped, entities=entities,
         bytes=size, foreign=foreign,
     )  # fmt: skip
 
