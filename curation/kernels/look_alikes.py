@@ -46,7 +46,7 @@ def blank_characters() -> np.ndarray:
     `compare: visible` ignores, but DRAWN."""
     base = tables.load_tables()
     points = np.arange(0x110000)
-    flags = base.flags[base.records[base.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
+    flags = base.flags[base.records_of(points)]
     is_blank = flags & (tables.INVISIBLE | tables.SPACE) != 0
     is_blank[[*KEPT_IGNORABLE]] = True
     is_blank[[*DRAWN]] = False
@@ -75,7 +75,7 @@ def load_look_alikes() -> tables.UnicodeTables:
 
     base = tables.load_tables()
     points = np.arange(0x110000)
-    records = base.records[base.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
+    records = base.records_of(points)
     flags, lower = base.flags[records], base.lower[records]
     target = points.copy()
     for letters in f"{LETTERS} {SPELLINGS}".split():

@@ -79,6 +79,10 @@ class UnicodeTables(NamedTuple):
     script: np.ndarray  # uint8[records]: index into SCRIPTS
     combining: np.ndarray  # uint8[records]: canonical combining class
 
+    def records_of(self, points: np.ndarray) -> np.ndarray:
+        """Return the record of each code point."""
+        return np.asarray(self.records[self.pages[points >> 8].astype(np.int64) * 256 + (points & 255)])
+
 
 @cache
 def load_tables() -> UnicodeTables:

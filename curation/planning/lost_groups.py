@@ -320,7 +320,7 @@ def scripts_of(texts: Sequence[str]) -> list[str | None]:
     """Return the script of most letters of each text by Unicode's property Script; None for fewer than MIN_LETTERS."""
     points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
     tables = load_tables()
-    script = tables.script[tables.records[tables.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
+    script = tables.script[tables.records_of(points)]
     document = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     counts = np.bincount(document * len(SCRIPTS) + script, minlength=len(texts) * len(SCRIPTS))
     counts = counts.reshape(len(texts), len(SCRIPTS))

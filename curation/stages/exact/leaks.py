@@ -360,7 +360,7 @@ def _points(text: str) -> np.ndarray:
 def _compared(points: np.ndarray, settings: ShingleSettings) -> np.ndarray:
     """How many characters, but white space, the compared text has for each character, without its Unicode form."""
     plan, unicode = plan_steps(settings.steps), tables_of(settings.steps)
-    flags = unicode.flags[_records(points, unicode)].astype(np.int64)
+    flags = unicode.flags[unicode.records_of(points)].astype(np.int64)
     counts = 1 + ((flags & tables.LOWER_SPECIAL != 0) & bool(plan[LOWERCASE])).astype(np.int64)
     blank = (flags & plan[FOLD] != 0) & (flags & tables.DIGIT == 0)
     counts[blank | (flags & (int(plan[DROP]) | tables.SPACE) != 0)] = 0
@@ -385,7 +385,7 @@ def _first_points(points: np.ndarray, steps: RewriteSteps) -> np.ndarray:
 
 def _begins(points: np.ndarray, unicode: tables.UnicodeTables, form: str) -> np.ndarray:
     """Whether characters have no other form, and join with none before them."""
-    records = _records(points, unicode)
+    records = unicode.records_of(points)
     return (unicode.flags[records] & FORM_FLAGS[form] == 0) & (unicode.combining[records] == 0)
 
 
@@ -394,12 +394,8 @@ def _changes(points: np.ndarray, firsts: np.ndarray, stops: np.ndarray, steps: R
     if steps.unicode == "keep":
         return np.zeros(len(firsts), bool)
     unicode = tables_of(steps)
-    flags = unicode.flags[_records(points[firsts], unicode)]
+    flags = unicode.flags[unicode.records_of(points[firsts])]
     return (stops > firsts + 1) | (flags & FORM_FLAGS[steps.unicode] != 0)
-
-
-def _records(points: np.ndarray, unicode: tables.UnicodeTables) -> np.ndarray:
-    return unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
 
 
 def in_context(text: str, places: Sequence[tuple[int, int]]) -> str:

@@ -44,7 +44,7 @@ def _patterns() -> tuple[str, re.Pattern[str]]:
     """RE2 for texts with an invisible character, and the pattern of these, in which `kept` are those that stay."""
     unicode = load_look_alikes()
     points = np.arange(0x110000)
-    records = unicode.records[unicode.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]
+    records = unicode.records_of(points)
     flags, scripts = unicode.flags[records], unicode.script[records]
     is_gone = (flags & tables.INVISIBLE != 0) & (flags & tables.CONTROL == 0) & ~np.isin(points, DRAWN)
     is_emoji = (flags & tables.SIGN != 0) & (points >= FIRST_SIGN) | np.isin(points, [*map(ord, EMOJI_MARKS)])
