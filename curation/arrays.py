@@ -313,6 +313,13 @@ def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterato
             yield number, table.slice(first, last - first)
 
 
+def text_bytes_of(table: pa.Table) -> int:
+    """Return the bytes of the texts of a table of documents."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)
+
+
 def seeded_hashes(numbers: np.ndarray, seed: int) -> np.ndarray:
     """Return a seeded hash of each number (at least 0): uint64. The numbers with the smallest are a sample."""
     with np.errstate(over="ignore"):

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_large_strings
+from curation.arrays import as_large_strings, text_bytes_of
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.packing.tokenization import Tokenizer
 from curation.parquet import write_table
@@ -61,11 +61,6 @@ class Chain(NamedTuple):
     stages: Sequence[Stage]
     segments: list[Segment]
     shares: dict[str, float]  # of the documents of each input that its limits leave
-
-
-def text_bytes_of(table: pa.Table) -> int:
-    """Return the bytes of the texts of a table."""
-    return int(pa.compute.sum(pa.compute.binary_length(table.column(TEXT))).as_py() or 0)
 
 
 def measure(chain: Chain, chunk: Chunk, like: Survey) -> Survey:

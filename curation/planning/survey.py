@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import cut_tables
+from curation.arrays import cut_tables, text_bytes_of
 from curation.contract import Engine
 from curation.packing.token_spans import parts_of
 from curation.packing.tokenization import Tokenizer
@@ -27,7 +27,7 @@ from curation.planning.limits import limited_shares
 from curation.planning.lost_groups import bounded_columns, warn_of_lost_groups, warn_of_strings
 from curation.planning.null_columns import null_columns, without_text
 from curation.planning.remote_copies import copied_bytes
-from curation.planning.sample_chunks import Chain, Chunk, measure, text_bytes_of
+from curation.planning.sample_chunks import Chain, Chunk, measure
 from curation.planning.segments import cut_segments
 from curation.planning.source_code import prose_stages, warn_of_code
 from curation.planning.survey_numbers import (

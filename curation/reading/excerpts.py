@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
+from curation.arrays import text_bytes_of
 from curation.contract import TEXT
 from curation.errors import InputError
 from curation.reading.documents import schema_of
@@ -220,11 +221,7 @@ def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterat
         whole = FileRange(file=head, start=0, stop=head.bytes if counts is None else len(counts))
         for documents in read_documents(Slice(index=0, ranges=[whole]), UNIT_BYTES):
             own = sum(not is_damage(entry.error) for entry in documents.rejected)
-            weight = (
-                own
-                + len(documents.table)
-                + (pa.compute.sum(pa.compute.binary_length(documents.table[TEXT])).as_py() or 0)
-            )
+            weight = own + len(documents.table) + text_bytes_of(documents.table)
             counted, rejected, size = counted + len(documents.table), rejected + own, size + weight
             if number % every == 0:
                 kept.append((number, documents.table, weight))
