@@ -8,6 +8,7 @@ slices were one, so a partition has one numbering, and the place of a row tells 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import BinaryIO
 
 import numpy as np
@@ -15,6 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.arrays import text_bytes_of
 from curation.contract import ROW, TEXT, Batch, Engine, Frame
 from curation.engine import load_engine
 from curation.packing.token_spans import parts_of
@@ -85,10 +87,10 @@ class SharedCounts:
         """Count the bytes of the texts of a frame before and after a stage of the segment."""
         if not (self.records and len(frame)):
             return
-        places = self._slices_of(engine.to_arrow(frame[[ROW]]).column(0).to_numpy())
-        for place in np.unique(places).tolist():
-            own = places == place
-            self.records[place].stages[stage].add_cuts(before[own], after[own])
+        places = self._slices_of(engine.to_arrow(frame[[ROW]]).column(0).to_numpy())  # they ascend, as rows do
+        firsts = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
+        for first, last in pairwise([*firsts, len(places)]):
+            self.records[places[first]].stages[stage].add_cuts(before[first:last], after[first:last])
 
     def add_documents(self, table: pa.Table) -> None:
         """Count the documents of a table of the partition."""
@@ -141,7 +143,7 @@ def read_together(
             count_batch(own, batch, passed)
             notes.locations += shifted(batch.locations, records, ranges)
             _count_texts(own, batch.frame, input_slice.columns)
-            record.bytes_read += int(pc.sum(pc.binary_length(batch.frame.column(TEXT))).as_py() or 0)
+            record.bytes_read += text_bytes_of(batch.frame)
             for entry in batch.rejected:
                 moved = entry._replace(row=entry.row + rows, file_index=entry.file_index + ranges)
                 rejected_file.write(orjson.dumps(moved._asdict()) + b"\n")
