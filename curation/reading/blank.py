@@ -45,8 +45,8 @@ def read_visible(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     for documents in read_documents(input_slice, batch_bytes):
         is_blank = blank_texts(documents.table.column(TEXT))
         rows = documents.table.column(ROW).filter(pa.array(is_blank))
-        rejected = blank.rejected(documents, rows)
-        yield documents._replace(table=documents.table.filter(pa.array(~is_blank)), rejected=rejected)
+        table = documents.table.filter(pa.array(~is_blank)) if len(rows) else documents.table
+        yield documents._replace(table=table, rejected=blank.rejected(documents, rows))
 
 
 class BlankRows:
