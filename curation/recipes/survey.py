@@ -39,7 +39,7 @@ from curation.recipes.unread_files import (
 log = logging.getLogger(__name__)
 
 MAX_FOLDERS = 8  # that become inputs of their own
-MIN_SHARE = 0.1  # of the bytes of a folder, for a format that the folder is said to have
+MIN_SHARE = 0.1  # of the bytes of a folder: formats with less do not tell folders apart
 UNKNOWN = "unknown format"
 HIDDEN_NAME = "its name or folder begins with _ or ."
 SAME = "other files of its suffix cannot be read"

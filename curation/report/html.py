@@ -134,13 +134,12 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
         first, last = read.get(name, 0), kept.get(name, 0)
         shares = percent(first, total), last, percent(last, left), f"{share(last, first):.1%}"
         rows.append((name, first, *shares, most_removed(most.get(name, {}))))
-    has_lengths, has_ratios = (values.get(name, {}).get("counts") for name in ("read_bytes", "tokens_per_byte"))
+    has_lengths = values.get("read_bytes", {}).get("counts") and "kept_bytes" in values
+    has_ratios = values.get("tokens_per_byte", {}).get("counts")
     return {
         "not_sampled": sum(source["not_sampled"] for source in sources),
         "skipped": sum(source.get("skipped", 0) for source in sources),
-        "lengths": pairs_of_bars(values["read_bytes"], values["kept_bytes"], "B")
-        if has_lengths and "kept_bytes" in values
-        else None,
+        "lengths": pairs_of_bars(values["read_bytes"], values["kept_bytes"], "B") if has_lengths else None,
         "ratios": single(values["tokens_per_byte"]) if has_ratios else None,
         "languages": rows,
         "kept_languages": ", ".join(f"{name} {count:,}" for name, count in ranked(kept)),
