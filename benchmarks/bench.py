@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus
-from curation.planning.memory import configure_allocators
+from curation.base.system.memory import configure_allocators
 
 PACKAGES = ("numpy", "numba", "pandas", "pyarrow", "dask", "orjson", "isal", "gigatoken", "tiktoken")
 GZIP_FILES = 4
@@ -84,18 +84,18 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     import numpy as np
     import pyarrow as pa
 
-    from curation.contract import TEXT
-    from curation.engine import load_engine
-    from curation.packing.tokenization import Tokenizer, TokenizerSpec
-    from curation.packing.vocabularies import load_vocabulary
-    from curation.parquet import TableWriter
+    from curation.base.contract import TEXT
+    from curation.base.engine import load_engine
+    from curation.base.parquet import TableWriter
     from curation.reading import probe
     from curation.reading.inputs import Input
     from curation.reading.paths import find_files
     from curation.reading.slices import plan_slices
-    from curation.run_folder.documents import DOCUMENT_SCHEMA, ROW_GROUP_DOCUMENTS, document_options
-    from curation.run_folder.partitions import with_ids
+    from curation.record.documents import DOCUMENT_SCHEMA, ROW_GROUP_DOCUMENTS, document_options
+    from curation.record.partitions import with_ids
     from curation.stages import ExactDedup, Filter, Rewrite
+    from curation.tokens.tokenization import Tokenizer, TokenizerSpec
+    from curation.tokens.vocabularies import load_vocabulary
 
     engine = load_engine("cpu")
     batch_bytes = engine.batch_bytes(workers)
@@ -170,8 +170,8 @@ def job_recipe(path: Path, near: bool) -> Any:
 
 def measure_job(path: Path, folder: Path, workers: int, near: bool) -> dict[str, Any]:
     """Run the whole job over `path`; return its seconds, counts and choice of memory."""
+    from curation.base.system.progress import Progress
     from curation.running.run import run
-    from curation.system.progress import Progress
 
     said: list[str] = []
 

@@ -21,17 +21,17 @@ from pathlib import Path
 import msgspec
 
 from curation import __version__
-from curation.phases.ledger import SliceRecord, SliceTotals, add_up
-from curation.phases.totals import TASK_SLICES
-from curation.planning.stored_plan import Plan, digest_of, load_plan, store_plan
+from curation.base.system.cluster import connect
+from curation.base.system.files import numbered_path
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.recipes.recipe import Recipe
-from curation.running.phases import SLICE_RECORDS
+from curation.record.ledger import SliceRecord, SliceTotals, add_up
+from curation.record.records import Counts, TaskRecords
+from curation.record.stored_plan import Plan, digest_of, load_plan, store_plan
+from curation.record.totals import TASK_SLICES
+from curation.running.phase_loop import SLICE_RECORDS
 from curation.stages.outcome import StageCount
-from curation.system.cluster import connect
-from curation.system.files import numbered_path
-from curation.tasks.records import Counts, TaskRecords
 
 SLICE_BYTES = 32 << 20
 

@@ -26,14 +26,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from curation.contract import TEXT
-from curation.engine import load_engine
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.base.system.files import numbered_path
 from curation.kernels.permutations import constants
-from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.record.partitions import Partitions, PartitionWriter
 from curation.stages import FuzzyDedup
 from curation.stages.invoke import decide
 from curation.stages.outcome import BYTES, Corpus, key_column
-from curation.system.files import numbered_path
 
 BATCH_DOCUMENTS = 10_000
 PIECE_DOCUMENTS = 100_000

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from curation.arrays import seeded_hashes
-from curation.engine import load_engine
+from curation.base.arrays import seeded_hashes
+from curation.base.engine import load_engine
 from curation.stages import FuzzyDedup
 from curation.stages.corpus.key_ranges import slice_group_count
 from curation.stages.invoke import run_phase_task, run_phases
@@ -91,7 +91,7 @@ def measure(rows: int, folder: Path, limit: int) -> None:
     near_groups.JOIN_PAIRS = limit
     stage, corpus = stage_of(), AllRows(MadeKeys(rows), np.zeros(0), 0, folder)
     keys, context = rows * BANDS, multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["curation.stages.near.fuzzy_dedup", "curation.engine"])
+    context.set_forkserver_preload(["curation.stages.near.fuzzy_dedup", "curation.base.engine"])
     total = peak = wall = temporary = 0.0
     print(f"{rows:,} documents, {keys:,} keys; at most {limit:,} pairs are joined by one task", flush=True)
 

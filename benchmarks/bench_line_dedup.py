@@ -25,9 +25,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.record.partitions import Partitions, PartitionWriter
 from curation.stages import LineDedup
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.exact.unit_keys import buffers_of

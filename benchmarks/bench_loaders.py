@@ -29,10 +29,10 @@ VOCABULARY, DOCUMENT_TOKENS = 50257, 700
 
 def write_forms(folder: Path, tokens: int, length: int) -> None:
     """Write the same random documents in all forms, as a run would leave them."""
-    from curation.packing.forms.writing import write_forms as write
-    from curation.packing.joining import join_parts
-    from curation.packing.tokenization import load_tokenizer
     from curation.recipes.recipe import Output
+    from curation.tokens.forms.writing import write_forms as write
+    from curation.tokens.joining import join_parts
+    from curation.tokens.tokenization import load_tokenizer
 
     rng = np.random.default_rng(1)
     lengths = np.full(tokens // DOCUMENT_TOKENS, DOCUMENT_TOKENS, "<i4")
@@ -48,7 +48,7 @@ def write_forms(folder: Path, tokens: int, length: int) -> None:
 
 
 def _lengths(length: int) -> dict[str, Any]:
-    from curation.packing.forms import Blocks, Packed
+    from curation.tokens.forms import Blocks, Packed
 
     return {"blocks": Blocks(length=length), "packed": Packed(length=length)}
 

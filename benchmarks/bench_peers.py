@@ -204,7 +204,7 @@ COMPARISONS = {
 
 
 def _frames(path: Path) -> Iterator[Any]:
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.reading import probe
     from curation.reading.inputs import Input
     from curation.reading.paths import find_files
@@ -226,9 +226,9 @@ def our_read_gzip(path: Path, folder: Path, place: Place) -> Facts:
 def our_pack(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     import awkward  # noqa: F401  # gigatoken gets batches where it is loaded, and from 64 MB on
 
-    from curation.engine import load_engine
-    from curation.packing.tokenization import Tokenizer, TokenizerSpec
-    from curation.packing.vocabularies import load_vocabulary
+    from curation.base.engine import load_engine
+    from curation.tokens.tokenization import Tokenizer, TokenizerSpec
+    from curation.tokens.vocabularies import load_vocabulary
 
     engine = load_engine("cpu")
     arrays = [engine.to_arrow(frame[["text"]]).column(0).combine_chunks() for frame in _frames(path)]
@@ -238,10 +238,10 @@ def our_pack(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def our_megatron(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
-    from curation.engine import load_engine
-    from curation.packing.megatron import PairWriter
-    from curation.packing.tokenization import Tokenizer, TokenizerSpec
-    from curation.packing.vocabularies import load_vocabulary
+    from curation.base.engine import load_engine
+    from curation.tokens.megatron import PairWriter
+    from curation.tokens.tokenization import Tokenizer, TokenizerSpec
+    from curation.tokens.vocabularies import load_vocabulary
 
     tokenizer = Tokenizer(TokenizerSpec(name="gpt2"), load_vocabulary("gpt2"))
     engine = load_engine("cpu")
@@ -255,7 +255,7 @@ def our_megatron(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def our_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.stages import Filter
 
     engine, gopher, frames = load_engine("cpu"), Filter(rules="gopher"), list(_frames(path))
@@ -265,7 +265,7 @@ def our_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ...]) -> Iterator[Facts]:
-    from curation.planning.memory import configure_allocators
+    from curation.base.system.memory import configure_allocators
 
     configure_allocators()  # as `curate` does
     from curation.reading.inputs import Input
@@ -306,7 +306,7 @@ def _text_column(path: Path) -> Any:
 
 
 def our_signatures(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.kernels.permutations import constants
 
     engine, text = load_engine("cpu"), _text_column(path)
@@ -315,7 +315,7 @@ def our_signatures(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def our_normalize(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.kernels.rewrite import RewriteSteps
 
     engine, text = load_engine("cpu"), _text_column(path)
@@ -370,7 +370,7 @@ def pandas_lines(path: Path, folder: Path, place: Place) -> Facts:
 
 
 def _tiktoken() -> Any:
-    from curation.packing.vocabularies import _gpt2_encoding
+    from curation.tokens.vocabularies import _gpt2_encoding
 
     return _gpt2_encoding("gpt2")  # a tiktoken.Encoding, without a download
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from curation.engine import load_engine
+from curation.base.engine import load_engine
 from curation.models.vectors import quantised, to_column, vector_hashes
 from curation.stages import SemanticDedup
 from curation.stages.invoke import decide

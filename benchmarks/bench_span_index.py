@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.bench_substring_dedup import read_texts, write_corpus
-from curation.engine import load_engine
+from curation.base.engine import load_engine
 from curation.stages import SubstringDedup
 from curation.stages.corpus.cutting import cuts_folder, load_cuts
 from curation.stages.invoke import decide, run_phase_task, run_phases

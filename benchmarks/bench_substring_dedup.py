@@ -23,10 +23,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from curation.arrays import batches_by_size
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.base.arrays import batches_by_size
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.record.partitions import Partitions, PartitionWriter
 from curation.stages import SubstringDedup
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.invoke import decide, run_phase_task

@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 
 import curation
-from curation.engine import load_engine
+from curation.base.engine import load_engine
 from curation.models.vectors import quantised, to_column, unit_vectors
 from curation.stages.vectors.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
 

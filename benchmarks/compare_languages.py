@@ -75,7 +75,7 @@ def ours(language: str, texts: Sequence[str], words: str) -> list[str]:
     """The reason for which each text is removed, "" for a kept one."""
     import pyarrow as pa
 
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.rules.decide import Rule
     from curation.stages import Filter
 

@@ -53,7 +53,7 @@ def ours(texts: list[str], stages: list[Any]) -> tuple[Edited, float]:
     """Texts after stages, and the CPU seconds of their work."""
     import pyarrow as pa
 
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.recipes.recipe import convert_recipe
     from curation.stages.invoke import apply_stage
 

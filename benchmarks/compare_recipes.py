@@ -48,7 +48,7 @@ def ours(texts: Sequence[str], stages: Sequence[Any]) -> tuple[Judged, float]:
     """Texts after stages with the reasons of removed ones, and the CPU seconds."""
     import pyarrow as pa
 
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.stages.invoke import apply_stage
 
     engine = load_engine("cpu")

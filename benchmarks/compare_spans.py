@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import peer_spans
 from benchmarks.bench_peers import DEFAULT_PEERS, install
 from benchmarks.bench_substring_dedup import read_texts, write_corpus
-from curation.engine import load_engine
+from curation.base.engine import load_engine
 from curation.stages import LineDedup, SubstringDedup
 from curation.stages.base import CorpusStage
 from curation.stages.corpus.cutting import cuts_folder, load_cuts

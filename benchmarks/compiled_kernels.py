@@ -78,7 +78,7 @@ def compile_all(capability: tuple[int, int] = CAPABILITY) -> Iterator[tuple[str,
 
 
 def save(path: Path, capability: tuple[int, int] = CAPABILITY) -> str:
-    from curation.planning.warm_up import GROUPS
+    from curation.stages.warm_up import GROUPS
     from tests.tools.wheel_kernels import compile_for_others
 
     host = compile_for_others(list(GROUPS))

@@ -58,7 +58,7 @@ def read_texts(source: Path | None) -> Iterator[str]:
         with open(source, "rb") as file:
             yield from (orjson.loads(line)["text"] for line in file)
         return
-    from curation.demo import collect_documents
+    from curation.tools.demo import collect_documents
 
     yield from (document["text"] for document in collect_documents(12_000_000, 40_000_000))
 

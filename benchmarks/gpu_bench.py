@@ -56,29 +56,29 @@ import pyarrow.parquet as pq
 from benchmarks import corpus, device_trace
 from benchmarks.device_trace import Trace
 from benchmarks.first_contact import write_whole
-from curation.arrays import batches_by_size
-from curation.contract import TEXT, Engine
-from curation.doctor import generate_documents
-from curation.engine import gpu_obstacle, load_engine
+from curation.base.arrays import batches_by_size
+from curation.base.contract import TEXT, Engine
+from curation.base.engine import gpu_obstacle, load_engine
+from curation.base.measures import Measure
+from curation.base.speeds import benchmark_file
+from curation.base.system.memory import read_processors
+from curation.base.system.progress import Lines
+from curation.base.system.steps import Count
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import CLOSER, new_memory
-from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
-from curation.packing.tokenization import load_tokenizer
-from curation.planning.memory import read_processors
 from curation.reading import probe
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run as run_recipe
-from curation.speeds import benchmark_file
 from curation.stages.exact.span_runs import PASS_RECORDS, PIECE_BYTES, pieces_at_once, text_buffers
 from curation.stages.exact.unit_keys import TextBuffers
-from curation.system.progress import Lines
-from curation.system.steps import Count
+from curation.tokens.tokenization import load_tokenizer
+from curation.tools.doctor import generate_documents
 
 GOPHER = ("words", "stop_words", "top_4gram_characters", "duplicate_10gram_characters", "duplicate_lines")
 STAGES = [

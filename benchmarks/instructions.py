@@ -73,11 +73,11 @@ def kernels() -> dict[str, Callable[[int], Any]]:
     from cpu_fallback.dedup import intersection_sizes
     from cpu_fallback.io import from_arrow
     from cpu_fallback.kernels import find_leaders
+    from curation.base.measures import Measure
     from curation.kernels import jsonl
     from curation.kernels.ngrams import FREE, pass_documents
     from curation.kernels.permutations import constants
     from curation.kernels.rewrite import RewriteSteps
-    from curation.measures import Measure
     from curation.rules.decide import expand_rules
 
     texts = made_texts(2 * DOCUMENTS)

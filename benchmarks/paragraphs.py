@@ -27,7 +27,7 @@ WORD = re.compile(r"\S+")
 
 def documents(seed: int) -> Iterator[tuple[str, str]]:
     """Yield (id, text) without end: the real documents, then documents of altered paragraphs."""
-    from curation.demo import collect_documents
+    from curation.tools.demo import collect_documents
 
     texts = []
     for document in collect_documents(REAL_BYTES, REAL_BYTES):

@@ -142,7 +142,7 @@ def memory_resource(_: Place) -> str:
     import cupy as cp
     import rmm
 
-    from curation.engine import device_memory
+    from curation.base.engine import device_memory
     from gpu_pipeline.device import memory
 
     memory()
@@ -190,8 +190,8 @@ def parquet_groups(_: Place) -> str:
 
 def parquet_file(_: Place) -> str:
     """A file of documents from the device, as pyarrow reads it."""
-    from curation.parquet import file_schema, in_file_types
-    from curation.run_folder.documents import DOCUMENT_SCHEMA, document_options
+    from curation.base.parquet import file_schema, in_file_types
+    from curation.record.documents import DOCUMENT_SCHEMA, document_options
     from gpu_pipeline import parquet_file
 
     long = ["x" * (40 << 20), None, ""]
@@ -272,7 +272,7 @@ def first_kernel(_: Place) -> list[bool]:
 
 def first_tokens(_: Place) -> str:
     """Tokens of a few texts; the engine itself compares them with tiktoken."""
-    from curation.packing.tokenization import load_tokenizer
+    from curation.tokens.tokenization import load_tokenizer
     from gpu_pipeline import from_arrow, tokenize
 
     texts = ["It's 2026.\n\n  Done!", "", "中文没有空格 " * 40, "x" * 600, "antidisestablishmentarianism" * 4]
@@ -304,7 +304,7 @@ def compile_kernels(_: Place) -> str:
 
 def compare_engines(count: int) -> Callable[[Place], str]:
     def run(place: Place) -> str:
-        from curation.doctor import self_check
+        from curation.tools.doctor import self_check
 
         check = self_check(["cpu"] if place.dry else ["cpu", "gpu"], count)
         for error in check.failed.values():
@@ -374,7 +374,7 @@ def test_parts(paths: list[str], seconds: float) -> list[Part]:
     return [Part(path, seconds, ("pytest",), True, tests_of(path)) for path in paths]
 
 
-NUMBA, CUDF, OURS = ("numba", "numba_cuda"), ("cupy", "cudf", "pylibcudf", "rmm"), ("curation.engine",)
+NUMBA, CUDF, OURS = ("numba", "numba_cuda"), ("cupy", "cudf", "pylibcudf", "rmm"), ("curation.base.engine",)
 ENGINE = (*NUMBA, *CUDF, *OURS)
 SECOND_CHECK = "2,500 documents on both engines"
 CHECKED = (FIRST_CHECK, SECOND_CHECK)

@@ -26,19 +26,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.phases import totals
-from curation.phases.row_sums import TASK_PARTITIONS, TASK_ROWS
-from curation.phases.totals import TASK_SLICES
+from curation.base.system.cluster import BATCH_SECONDS, MAX_MESSAGE, batch_of
+from curation.base.system.progress import Progress
+from curation.base.system.sessions import TaskSession
 from curation.recipes.recipe import load_recipe
+from curation.record import totals
+from curation.record.row_sums import TASK_PARTITIONS, TASK_ROWS
+from curation.record.totals import TASK_SLICES
 from curation.running.run import run
+from curation.running.tasks.deletion import MAX_TASK_FILES, MIN_TASK_FILES
+from curation.running.tasks.deletion import TASKS_PER_WORKER as DELETIONS_PER_WORKER
 from curation.stages import ExactDedup, FuzzyDedup
 from curation.stages.corpus.key_ranges import DIVISION, MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
 from curation.stages.near.near_groups import JOIN_PAIRS
-from curation.system.cluster import BATCH_SECONDS, MAX_MESSAGE, batch_of
-from curation.system.progress import Progress
-from curation.system.sessions import TaskSession
-from curation.tasks.deletion import MAX_TASK_FILES, MIN_TASK_FILES
-from curation.tasks.deletion import TASKS_PER_WORKER as DELETIONS_PER_WORKER
 
 JOINS = ("joined", "groups")  # one task, or rounds of tasks for many pairs
 ROUNDS_WORK = 6  # of joining by rounds, by `bench_keys` with 10^9 documents, to joining in one task

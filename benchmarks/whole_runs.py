@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of whole runs on GPUs, by the model of `curation.speeds`: the table in docs/gpu.md.
+"""Times of whole runs on GPUs, by the model of `curation.base.speeds`: the table in docs/gpu.md.
 
 Usage: python -m benchmarks.whole_runs [--record]
 
@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from curation.speeds import DOCUMENT_BYTES, Work, engine_times
+from curation.base.speeds import DOCUMENT_BYTES, Work, engine_times
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
 START, END = "<!-- whole-runs -->\n", "\n<!-- /whole-runs -->"

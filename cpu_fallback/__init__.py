@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for any machine: pandas frames, Arrow buffers, `nogil` loops. Implements `curation.contract.Engine`.
+"""The engine for any machine: pandas frames, Arrow buffers, `nogil` loops. Implements `curation.base.contract.Engine`.
 
 Frames and texts come in, integers and frames go out. Loops over documents are in `kernels`, what they do with one
 document in `vector_*` (vector instructions; `vectors` is about embeddings), `rewriting`, `rolling_shingles`, `fasttext`
@@ -33,7 +33,7 @@ from cpu_fallback.tokens import tokenize
 from cpu_fallback.units import join_units, split_units
 from cpu_fallback.vectors import close_vectors, fit_centroids, nearest_vectors
 from cpu_fallback.windows import anchor_records, judge_records, node_records, window_records
-from curation.library.engine_functions import FUNCTIONS, function_of, with_frames
+from curation.frames.engine_functions import FUNCTIONS, function_of, with_frames
 
 __all__ = [
     "anchor_records",

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curation.arrays import as_one_array
-from curation.errors import InputError
-from curation.library.engine_functions import check_text
+from curation.base.arrays import as_one_array
+from curation.base.errors import InputError
+from curation.frames.engine_functions import check_text
 
 STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # `str` of pandas 3
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from cpu_fallback.kernels import count_common, find_leaders, find_partitions, join_rows
-from curation.contract import position_type
+from curation.base.contract import position_type
 
 KEYS_PER_THREAD = 1 << 20  # the table of fewer keys fits the cache
 MAX_PARTITIONS = 1 << 8

@@ -8,9 +8,9 @@ import numpy as np
 
 from cpu_fallback.masks import AHEAD, NO_BITS, ONE, count_bits, first_bits, prefetch, text_masks
 from cpu_fallback.vector_scan import read_beyond_ascii
+from curation.base.measures import NUM_MEASURES
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import at
-from curation.measures import NUM_MEASURES
 
 NAMES = ("bytes", "characters", "words", "word_characters", "space_characters", "max_word_characters")
 SHORT_BYTES = 512  # the mean size below which the masks of the whole buffer are faster

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from curation.parquet import TableWriter
-from curation.system.files import begin_sync
+from curation.base.parquet import TableWriter
+from curation.base.system.files import begin_sync
 
 
 class ParquetFile(NamedTuple):

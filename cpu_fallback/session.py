@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from curation.system.cluster import connect, pool_of_processes, process_pool
-from curation.system.packages import package_version
-from curation.system.pools import threads_of_processes
-from curation.system.sessions import LocalExecutor, TaskSession
+from curation.base.system.cluster import connect, pool_of_processes, process_pool
+from curation.base.system.packages import package_version
+from curation.base.system.pools import threads_of_processes
+from curation.base.system.sessions import LocalExecutor, TaskSession
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
 BATCH_BYTES = 4 << 20  # larger batches need more memory and are not faster (benchmarks/LOG.md)

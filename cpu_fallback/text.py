@@ -14,6 +14,7 @@ from cpu_fallback.fasttext import allocate_known
 from cpu_fallback.repeated_strings import allocate_strings, repeat_long_rows, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
+from curation.base.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
 from curation.kernels import tables
 from curation.kernels.hashing import table_mask
 from curation.kernels.language_model import NUM_RESULTS
@@ -23,7 +24,6 @@ from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, pla
 from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE, allocate_run, split_rows
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
 from curation.models.fasttext import MODELS_KEPT, Classifier
 from curation.models.ngrams import LanguageModel
 

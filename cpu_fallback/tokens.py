@@ -9,7 +9,7 @@ import pandas as pd
 from cpu_fallback.buffers import string_array
 
 if TYPE_CHECKING:
-    from curation.packing.tokenization import Tokenizer
+    from curation.tokens.tokenization import Tokenizer
 
 
 def tokenize(text: pd.Series, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from cpu_fallback.buffers import buffers_of, series_of
 from cpu_fallback.unit_kernels import SLACK, copy_contents, copy_kept
-from curation.contract import TEXT, UnitFrame
+from curation.base.contract import TEXT, UnitFrame
 from curation.kernels.units import Units, find_units, stripped
 
 

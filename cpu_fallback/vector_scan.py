@@ -24,6 +24,7 @@ from cpu_fallback.masks import (
     text_masks,
 )
 from cpu_fallback.word_kinds import count_non_symbol_words, count_word_cases, count_word_lengths
+from curation.base.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS, PROSE_LETTERS
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, combine64, load64, load_tail
@@ -55,7 +56,6 @@ from curation.kernels.words import (
     LANE_UPPERCASE,
     finish_word,
 )
-from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS, PROSE_LETTERS
 
 at = np.uint64
 

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from curation.errors import InputError, installation
+from curation.base.errors import InputError, installation
 from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
 
 VECTORS_AT_ONCE = 1 << 10  # compared with as many: 8 MB of products and bounds

@@ -7,11 +7,11 @@ Cases are counted by masks of 64 bytes, as `vector_scan` counts words with a let
 import numpy as np
 
 from cpu_fallback.masks import NO_BITS, ONE, case_masks, count_bits, first_bits, lowest_bit
+from curation.base.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.measures import M
 from curation.kernels.tables import ALNUM, CASED, UPPER
-from curation.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS
 
 at = np.uint64
 

@@ -3,7 +3,7 @@
 
 import sys
 
-from curation.system import interrupts
+from curation.base.system import interrupts
 
 
 def command() -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for NVIDIA GPUs: cuDF frames and CUDA kernels. It satisfies `curation.contract.Engine`.
+"""The engine for NVIDIA GPUs: cuDF frames and CUDA kernels. It satisfies `curation.base.contract.Engine`.
 
 Frames and texts come in, integers and frames go out. CUDA kernels are in `kernels` and `*_kernels`, what they share in
 `items`, `spans`, `pretokens` and others, and in `curation.kernels`. The package decides nothing about documents,
@@ -10,9 +10,9 @@ and knows neither recipes, stages, runs nor the other engine. Functions are load
 
 from importlib import import_module
 
-from curation.contract import ENGINE_FUNCTIONS
-from curation.errors import EngineError, installation
-from curation.library.engine_functions import FUNCTIONS, function_of, with_frames
+from curation.base.contract import ENGINE_FUNCTIONS
+from curation.base.errors import EngineError, installation
+from curation.frames.engine_functions import FUNCTIONS, function_of, with_frames
 
 RAPIDS = ("cudf", "cuml", "cupy", "dask_cudf", "pylibcudf", "rmm")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 
-from curation.library.engine_functions import check_text
+from curation.frames.engine_functions import check_text
 
 LARGE_STRINGS = (1 << 31) - 1  # threshold of libcudf
 

@@ -4,8 +4,8 @@
 import cupy as cp
 import numpy as np
 
-from curation.contract import position_type
-from curation.engine import load_engine
+from curation.base.contract import position_type
+from curation.base.engine import load_engine
 from curation.kernels.hashing import FMIX_1
 from gpu_pipeline import kernels
 from gpu_pipeline.device import device_errors, memory, warn_of_short_memory

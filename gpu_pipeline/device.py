@@ -2,9 +2,9 @@
 """The device of this process: its memory, which threads reserve, the stream of a thread, and its errors as messages.
 
 Each thread works on CUDA's stream of its own, the per-thread default stream. cuDF and CuPy use it because
-`curation.engine` sets their variables before it imports them, and kernels by argument (`kernels.launch`). Where other
-code has imported cuDF first, cuDF works on the legacy default stream, which waits for all others: the same results,
-and less at the same time.
+`curation.base.engine` sets their variables before it imports them, and kernels by argument (`kernels.launch`). Where
+other code has imported cuDF first, cuDF works on the legacy default stream, which waits for all others: the same
+results, and less at the same time.
 
 RMM frees memory on the stream of the thread that frees it: CUDA's handle of the per-thread stream names no thread. Work
 of another thread on that memory must be complete by then. So a function ends when its stream has finished, after errors
@@ -25,8 +25,8 @@ import cupy as cp
 import rmm
 from rmm.allocators.cupy import rmm_cupy_allocator
 
-from curation.engine import device_memory
-from curation.errors import DeviceLostError, EngineError
+from curation.base.engine import device_memory
+from curation.base.errors import DeviceLostError, EngineError
 from gpu_pipeline.buffers import buffers_of, log
 
 A = ParamSpec("A")

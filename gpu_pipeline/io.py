@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_one_array
-from curation.contract import ID, ROW, TEXT, Batch
+from curation.base.arrays import as_one_array
+from curation.base.contract import ID, ROW, TEXT, Batch
 from curation.reading import lines, read_documents
 from curation.reading.documents import Documents
 from curation.reading.formats import format_of

@@ -8,7 +8,7 @@ import cudf
 import cupy as cp
 import numpy as np
 
-from curation.contract import ID, ROW, TEXT
+from curation.base.contract import ID, ROW, TEXT
 from curation.kernels import jsonl
 from curation.reading import lines
 from curation.reading.documents import Documents

@@ -3,9 +3,9 @@
 
 import numpy as np
 
+from curation.base.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1
-from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS
 
 
 def word_key(word: str) -> np.uint64:

@@ -14,6 +14,7 @@ pieces, rows   int64: first piece of each document, document of each piece
 
 import numpy as np
 
+from curation.base.measures import PROSE_LETTERS
 from curation.kernels.hashing import combine64, mix64
 from curation.kernels.measures import (
     BULLET_START,
@@ -40,7 +41,6 @@ from curation.kernels.words import (
     mark_spaces,
     word_state,
 )
-from curation.measures import PROSE_LETTERS
 from gpu_pipeline.items import at, bits_below, block_at
 from gpu_pipeline.listed_words import FUNCTION_WORD, NUM_STOP_WORDS, listed_bits
 from gpu_pipeline.spans import (

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from curation.kernels.tables import UnicodeTables
-from curation.measures import (
+from curation.base.measures import (
     NUM_MEASURES,
     OF_CLASSES,
     OF_MARKS,
@@ -21,6 +20,7 @@ from curation.measures import (
     Wanted,
     wanted,
 )
+from curation.kernels.tables import UnicodeTables
 from gpu_pipeline import kernels
 from gpu_pipeline import long_repetition_kernels as long_repetition
 from gpu_pipeline import measure_kernels as parts

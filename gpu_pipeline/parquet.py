@@ -15,8 +15,8 @@ import cudf
 import pyarrow as pa
 import pylibcudf as plc
 
-from curation.errors import EngineError
-from curation.parquet import check_strings, file_schema, without_nan
+from curation.base.errors import EngineError
+from curation.base.parquet import check_strings, file_schema, without_nan
 from gpu_pipeline.device import device_errors, finish, is_lost, reserved
 from gpu_pipeline.io import CUDF_ERRORS, from_arrow
 

@@ -19,9 +19,9 @@ import numba_cuda
 import pyarrow
 import rmm
 
-from curation.system.cluster import connect
-from curation.system.sessions import LocalExecutor, TaskSession
-from curation.toolchain import driver_release
+from curation.base.system.cluster import connect
+from curation.base.system.sessions import LocalExecutor, TaskSession
+from curation.base.system.toolchain import driver_release
 from gpu_pipeline.device import BATCH_SHARE, memory
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)

@@ -14,8 +14,8 @@ import cupy as cp
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Frame
-from curation.engine import load_engine
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.engine import load_engine
 from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.look_alikes import load_look_alikes
 from curation.kernels.minhash import EMPTY

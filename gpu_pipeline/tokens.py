@@ -13,7 +13,7 @@ import cupy as cp
 import numpy as np
 
 from curation.kernels.bpe import TokenTable
-from curation.packing.tokenization import sample_of
+from curation.tokens.tokenization import sample_of
 from gpu_pipeline import kernels, token_kernels
 from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, string_array
 from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
@@ -22,7 +22,7 @@ from gpu_pipeline.token_kernels import Pieces
 if TYPE_CHECKING:
     import cudf
 
-    from curation.packing.tokenization import Tokenizer
+    from curation.tokens.tokenization import Tokenizer
 
 # A batch takes 9 bytes of memory per byte of English, and 36 where every byte is a pre-token.
 BATCH_BYTES, MIN_BATCH_BYTES = 256 << 20, 4 << 20

@@ -11,7 +11,7 @@ import cudf
 import cupy as cp
 import numpy as np
 
-from curation.contract import TEXT, UnitFrame
+from curation.base.contract import TEXT, UnitFrame
 from curation.kernels.units import LINE, SENTENCE, find_units
 from gpu_pipeline import columns, kernels, measures, unit_kernels
 from gpu_pipeline import measure_kernels as parts

@@ -4,7 +4,7 @@
 import cupy as cp
 import numpy as np
 
-from curation.errors import InputError, installation
+from curation.base.errors import InputError, installation
 from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
 from gpu_pipeline.device import BATCH_SHARE, on_device
 

@@ -12,7 +12,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from curation.engine import load_engine
+from curation.base.engine import load_engine
 from curation.kernels.spans import CLOSER, KEPT, NODE, REPEATED, SLOTS
 from gpu_pipeline import kernels, window_kernels
 from gpu_pipeline.buffers import download, upload

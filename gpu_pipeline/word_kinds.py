@@ -5,7 +5,7 @@ of characters that repeat, for a batch of documents. A batch that asks for none 
 import cupy as cp
 import numpy as np
 
-from curation.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS, Measure
+from curation.base.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS, Measure
 from gpu_pipeline import kernels
 from gpu_pipeline import long_repetition_kernels as repetition
 from gpu_pipeline import word_kind_kernels as parts

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 
-from curation.contract import ID, ROW, TEXT, Frame
-from curation.engine import PACKAGES, gpu_obstacle, load_engine
-from curation.planning.memory import read_processors
-from curation.planning.warm_up import GROUPS, warm_up
-from curation.system import shared_files
-from curation.system.progress import Lines
+from curation.base.contract import ID, ROW, TEXT, Frame
+from curation.base.engine import PACKAGES, gpu_obstacle, load_engine
+from curation.base.system import shared_files
+from curation.base.system.memory import read_processors
+from curation.base.system.progress import Lines
+from curation.stages.warm_up import GROUPS, warm_up
 from tests.corpus import write_real_documents
 
 ENGINES = tuple(PACKAGES)

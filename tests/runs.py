@@ -12,7 +12,7 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import Recipe, convert_recipe, parse_recipe
 
 STAGES = [

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.arrays import as_one_array, batches_by_size, cut_tables, load_arrays, load_mapped
-from curation.contract import TEXT
-from curation.errors import IntegrityError
+from curation.base.arrays import as_one_array, batches_by_size, cut_tables, load_arrays, load_mapped
+from curation.base.contract import TEXT
+from curation.base.errors import IntegrityError
 
 SIZES = st.lists(st.integers(0, 9), max_size=40)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.demo import collect_documents, write_corpus
+from curation.tools.demo import collect_documents, write_corpus
 
 
 @pytest.fixture(scope="module")

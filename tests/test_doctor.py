@@ -6,11 +6,11 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from curation import doctor
-from curation.contract import ENGINE_FUNCTIONS
-from curation.engine import gpu_obstacle, load_engine
-from curation.errors import InputError
-from curation.toolchain import Toolchain
+from curation.base.contract import ENGINE_FUNCTIONS
+from curation.base.engine import gpu_obstacle, load_engine
+from curation.base.errors import InputError
+from curation.base.system.toolchain import Toolchain
+from curation.tools import doctor
 
 
 def test_documents_never_change():

@@ -13,10 +13,10 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
-from curation import engine
-from curation.engine import choose_engine, engine_of, gpu_obstacle, load_engine, suit_engine
-from curation.errors import EngineError
-from curation.speeds import Work
+from curation.base import engine
+from curation.base.engine import choose_engine, engine_of, gpu_obstacle, load_engine, suit_engine
+from curation.base.errors import EngineError
+from curation.base.speeds import Work
 
 GIB = 1 << 30
 PAGE = (Path(__file__).parents[1] / "docs/installing.md").read_text("utf-8")

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation import parquet
-from curation.errors import InputError
-from curation.parquet import file_options, file_schema, file_tables, in_file_types, write_table
-from curation.run_folder.tables import Part
+from curation.base import parquet
+from curation.base.errors import InputError
+from curation.base.parquet import file_options, file_schema, file_tables, in_file_types, write_table
+from curation.record.tables import Part
 
 TYPES = pa.schema(
     [

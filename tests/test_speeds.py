@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from benchmarks import whole_runs
-from curation import speeds
-from curation.engine import load_engine
-from curation.planning.arguments import work_of
-from curation.speeds import Work, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
+from curation.base import speeds
+from curation.base.engine import load_engine
+from curation.base.speeds import Work, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
+from curation.running.planning.arguments import work_of
 from curation.stages.exact.span_runs import PIECE_BYTES, pieces_at_once
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,7 +85,7 @@ def test_short_documents_make_small_batches():
 
 def test_limits_of_batches_are_those_of_the_code():
     from curation.reading.documents import LINES_AT_ONCE
-    from curation.run_folder.documents import ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
+    from curation.record.documents import ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
 
     session = (ROOT / "gpu_pipeline" / "session.py").read_text()  # needs CuPy
     assert f"MAX_BATCH_BYTES = 4 << 20, {speeds.BATCH_LIMITS[0] >> 20} << 20" in session
@@ -136,8 +136,8 @@ def test_text_of_stored_bytes():
 
 
 def test_work_of_a_recipe(tmp_path):
-    from curation.planning.plan import preflight
     from curation.recipes.recipe import convert_recipe
+    from curation.running.planning.plan import preflight
 
     (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n' * 10)
     recipe = {"input": [{"path": str(tmp_path / "a.jsonl")}], "stages": [{"kind": "exact_dedup"}]}
@@ -162,7 +162,7 @@ def test_work_of_a_recipe(tmp_path):
 
 @pytest.mark.parametrize(("scheduler", "asked"), [("threads", True), ("tcp://host:1", False)])
 def test_a_run_asks_for_its_work_and_reports_why(tmp_path, monkeypatch, scheduler, asked):
-    from curation.engine import Choice
+    from curation.base.engine import Choice
     from curation.recipes.recipe import convert_recipe
     from curation.running import run as runs
 

@@ -5,9 +5,9 @@ import importlib.metadata
 
 import pytest
 
-from curation import toolchain
-from curation.engine import Driver
-from curation.toolchain import Toolchain, find_toolchain, toolchain_fault, toolchain_line
+from curation.base.engine import Driver
+from curation.base.system import toolchain
+from curation.base.system.toolchain import Toolchain, find_toolchain, toolchain_fault, toolchain_line
 
 GOOD = Toolchain("13.0", "580.95.05", "13.5.0", "13.5.37", "13.5.37")
 

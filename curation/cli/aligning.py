@@ -7,10 +7,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curation.base.system import interrupts
 from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, READING, check_needs_model, share
 from curation.cli.parsing import Command, Parser, UsageError
-from curation.system import interrupts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +43,8 @@ def align(options: argparse.Namespace) -> int:
     check_needs_model(options, "windows")
     prepare_memory()
     import curation
-    from curation.engine import engine_of
-    from curation.errors import counted
+    from curation.base.engine import engine_of
+    from curation.base.errors import counted
 
     target = _output(options)
     column = options.column or COLUMN
@@ -61,8 +61,8 @@ def align(options: argparse.Namespace) -> int:
 
 
 def _output(options: argparse.Namespace) -> Path:
-    from curation.errors import OutputError
-    from curation.system.files import local_output, prepare_output
+    from curation.base.errors import OutputError
+    from curation.base.system.files import local_output, prepare_output
 
     target = local_output(options.output)
     if target.suffix not in SUFFIXES:
@@ -99,7 +99,7 @@ def _write(pairs: pa.Table, target: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from curation.system.files import commit
+    from curation.base.system.files import commit
 
     with commit(target) as temporary:
         if target.suffix == ".jsonl":

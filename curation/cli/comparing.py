@@ -8,15 +8,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curation.base.errors import counted
+from curation.base.system.files import commit, local_output, prepare_output
+from curation.base.system.terminal import print_line, printable_line
 from curation.cli.measuring import print_table
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, UsageError
-from curation.errors import counted
-from curation.system.files import commit, local_output, prepare_output
-from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
-    from curation.finished.comparison import Comparison
+    from curation.results.finished.comparison import Comparison
 
 CHARACTERS = 200  # of an example
 PAGE_EXAMPLES = 30  # per run
@@ -34,14 +34,14 @@ def _add_compare(parser: Parser) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    from curation.finished.comparison import EXAMPLES, compare_finished
-    from curation.finished.results import open_finished
+    from curation.results.finished.comparison import EXAMPLES, compare_finished
+    from curation.results.finished.results import open_finished
 
     page = _page_path(options.html) if options.html else None
     first, second = map(open_finished, options.folders)
     found = compare_finished((first, second), PAGE_EXAMPLES if page else EXAMPLES)
     if page:
-        from curation.finished.comparison_page import comparison_page
+        from curation.results.finished.comparison_page import comparison_page
 
         with commit(page) as temporary:
             temporary.write_text(comparison_page(found, first, second), encoding="utf-8", errors="backslashreplace")
@@ -61,7 +61,7 @@ def compare(options: argparse.Namespace) -> int:
 
 def _page_path(given: str) -> Path:
     """The path of the page. Another ending may be a file of a run in the wrong place of the command."""
-    from curation.finished.comparison_page import HEADING
+    from curation.results.finished.comparison_page import HEADING
 
     path = local_output(given)
     if path.suffix != ".html":
@@ -83,7 +83,7 @@ def _start(text: str | None) -> str:
 
 
 def _print(found: Comparison, folders: list[str]) -> None:
-    from curation.finished.comparison import EQUAL, shown_value
+    from curation.results.finished.comparison import EQUAL, shown_value
 
     for name, folder in zip("AB", folders, strict=True):
         print_line(printable_line(f"{name}: {folder}"))
@@ -112,8 +112,8 @@ def _print(found: Comparison, folders: list[str]) -> None:
 
 
 def _print_changed(found: Comparison) -> None:
-    from curation.errors import counted
-    from curation.finished.comparison import EXAMPLES
+    from curation.base.errors import counted
+    from curation.results.finished.comparison import EXAMPLES
 
     for name, other, number in (("A", "B", found.kept_by_a), ("B", "A", found.kept_by_b)):
         print_line(f"\n{counted(number, 'document')} kept by {name} and removed by {other}")

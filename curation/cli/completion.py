@@ -37,12 +37,12 @@ def completion_script(shell: str, groups: Sequence[Group]) -> str:
 
 def _names() -> dict[str, Callable[[], Iterable[str]]]:
     """Functions that list the values of arguments, by the destination of the argument."""
-    from curation.measures import Measure
-    from curation.packing.forms import OUTPUT_FORMATS
-    from curation.packing.tokenizer_training import KINDS
+    from curation.base.measures import Measure
     from curation.recipes.recipe import shipped_recipes
     from curation.rules.decide import SET_NAMES
     from curation.stages import STAGES
+    from curation.tokens.forms import OUTPUT_FORMATS
+    from curation.tokens.tokenizer_training import KINDS
 
     return {
         "recipe": shipped_recipes,

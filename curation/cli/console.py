@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from curation.system.terminal import as_json_line, log_as_json, print_error, print_line, printable_line, write_event
+from curation.base.system.terminal import (
+    as_json_line,
+    log_as_json,
+    print_error,
+    print_line,
+    printable_line,
+    write_event,
+)
 
 if TYPE_CHECKING:
-    from curation.system.progress import Progress
+    from curation.base.system.progress import Progress
 
 LOGS = ("text", "json")
 
@@ -27,7 +34,7 @@ class Console:
 
     def progress(self) -> Progress:
         """Return the progress display of a run."""
-        from curation.system.progress import Lines, choose_progress
+        from curation.base.system.progress import Lines, choose_progress
 
         return Lines() if self.lines else choose_progress()
 
@@ -62,7 +69,7 @@ class Quiet(Console):
     is_for_people = False
 
     def progress(self) -> Progress:
-        from curation.system.progress import Progress
+        from curation.base.system.progress import Progress
 
         return Progress()
 
@@ -79,7 +86,7 @@ class Json(Quiet):
         log_as_json()
 
     def progress(self) -> Progress:
-        from curation.system.progress import JsonLines
+        from curation.base.system.progress import JsonLines
 
         return super().progress() if self.quiet else JsonLines()
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from curation.base.errors import counted
+from curation.base.system.terminal import aligned, print_line, printable_line
 from curation.cli.execution import prepare_memory
 from curation.cli.options import share
 from curation.cli.parsing import Command, Parser, whole_number
-from curation.errors import counted
-from curation.system.terminal import aligned, print_line, printable_line
 
 if TYPE_CHECKING:
-    from curation.library.token_coverage import CoverageGroup, TokenCoverage
+    from curation.tools.token_coverage import CoverageGroup, TokenCoverage
 
 HEADS = ("texts", "documents", "MB", "tokens", "per byte", "per word", "per document", "unknown", "bytes")
 SHOWN_GROUPS = 40
@@ -32,7 +32,7 @@ def _add_tokens(parser: Parser) -> None:
 
 def tokens(options: argparse.Namespace) -> int:
     prepare_memory()
-    from curation.library.token_coverage import token_coverage
+    from curation.tools.token_coverage import token_coverage
 
     paths = options.paths[0] if len(options.paths) == 1 else options.paths
     for line in _lines(token_coverage(paths, options.tokenizer, by=options.by), options.top):

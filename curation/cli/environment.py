@@ -7,10 +7,10 @@ import argparse
 import json
 from itertools import takewhile
 
+from curation.base.errors import counted
+from curation.base.system.terminal import print_line
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, UsageError, add
-from curation.errors import counted
-from curation.system.terminal import print_line
 
 SHELLS = ("bash", "zsh", "fish")
 NAME_WIDTH = 20
@@ -20,7 +20,7 @@ def _add_nothing(parser: Parser) -> None: ...
 
 
 def doctor(options: argparse.Namespace) -> int:
-    from curation.doctor import diagnose
+    from curation.tools.doctor import diagnose
 
     lines, sound = diagnose()
     print_line("\n".join(lines))
@@ -42,7 +42,7 @@ def _add_recipes(parser: Parser) -> None:
 
 
 def recipes(options: argparse.Namespace) -> int:
-    from curation.errors import RecipeError, nearest
+    from curation.base.errors import RecipeError, nearest
     from curation.recipes.recipe import shipped_recipes
 
     if options.schema:
@@ -92,11 +92,11 @@ def _add_warmup(parser: Parser) -> None:
 
 def warmup(options: argparse.Namespace) -> int:
     """Compile the kernels that are missing, so that the first run begins at once."""
-    from curation.engine import choose_engine
+    from curation.base.engine import choose_engine
+    from curation.base.system.memory import count_compilers, read_limits, read_processors
     from curation.kernels.cache import FOLDER
-    from curation.planning.memory import count_compilers, read_limits, read_processors
-    from curation.planning.warm_up import GROUPS, missing_groups, recipe_groups, warm_up
     from curation.recipes.recipe import load_recipe
+    from curation.stages.warm_up import GROUPS, missing_groups, recipe_groups, warm_up
 
     engine = choose_engine(options.engine).name
     groups = list(GROUPS)

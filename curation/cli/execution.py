@@ -9,15 +9,15 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from curation.base.errors import counted
+from curation.base.system import interrupts
+from curation.base.system.terminal import fitted, printable_line
 from curation.cli.console import Console
 from curation.cli.options import NOTHING_KEPT
-from curation.errors import counted
-from curation.system import interrupts
-from curation.system.terminal import fitted, printable_line
 
 if TYPE_CHECKING:
-    from curation.finished.run_result import RunResult
     from curation.recipes.recipe import Recipe
+    from curation.results.finished.run_result import RunResult
 
 RUN_OPTIONS = ("engine", "workers", "scheduler", "force", "force_disk")
 RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
@@ -28,7 +28,7 @@ def prepare_memory() -> None:
 
     Raises OutOfMemoryError if memory is too small for the libraries.
     """
-    from curation.planning.memory import check_resources, configure_allocators, read_limits
+    from curation.base.system.memory import check_resources, configure_allocators, read_limits
 
     check_resources(read_limits(), loaded=False)
     configure_allocators()
@@ -58,7 +58,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
         own = f"curate show {shlex.quote(folder)}"
         report = report | {"warnings": [warning.replace("curate show DIR", own) for warning in report["warnings"]]}
     if console.is_for_people:
-        from curation.report.text import print_funnel
+        from curation.results.report.text import print_funnel
 
         print_funnel(report, options.verbose)
         if options.output:
@@ -74,7 +74,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
 
 def _end_lines(report: dict[str, Any], folder: str, verbose: bool) -> list[str]:
     """What a run wrote, and how to look at it."""
-    from curation.report.text import has_summary, saved_lines, totals
+    from curation.results.report.text import has_summary, saved_lines, totals
 
     written = [*dict.fromkeys(path.partition("/")[0] for path in report["outputs"]), "report.html"]
     looks = [f"{folder}/report.html in a browser"]

@@ -6,11 +6,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from curation.base.system import interrupts
+from curation.base.system.steps import shown_by
+from curation.base.system.terminal import aligned
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser
-from curation.system import interrupts
-from curation.system.steps import shown_by
-from curation.system.terminal import aligned
 
 
 def _add_generate(parser: Parser) -> None:
@@ -27,9 +27,9 @@ def generate(options: argparse.Namespace) -> int:
     from curation.cli.execution import prepare_memory
 
     prepare_memory()
-    from curation.errors import counted
-    from curation.synthesis.generate import generate
-    from curation.synthesis.work import MISSING
+    from curation.base.errors import counted
+    from curation.tools.synthesis.generate import generate
+    from curation.tools.synthesis.work import MISSING
 
     console = options.console
     interrupts.begin_writing()

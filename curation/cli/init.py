@@ -39,7 +39,7 @@ def share_output(parser: Parser, metavar: str) -> None:
 def path_of_output(options: argparse.Namespace) -> Path:
     """Return where a command writes its recipe. Raises UsageError for another suffix, OutputError for a file that is
     there."""
-    from curation.system.files import local_output, prepare_output
+    from curation.base.system.files import local_output, prepare_output
 
     path = local_output(options.output)
     if path.suffix.lower() not in SUFFIXES:
@@ -51,7 +51,7 @@ def path_of_output(options: argparse.Namespace) -> Path:
 
 def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxyType({})) -> None:
     """Write a recipe, after the `others` (path -> text) that it names."""
-    from curation.system.files import commit
+    from curation.base.system.files import commit
 
     for name, content in ({**others, str(path): text}).items():
         with commit(Path(name)) as temporary:
@@ -59,11 +59,11 @@ def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxy
 
 
 def init(options: argparse.Namespace) -> int:
-    from curation.errors import counted
+    from curation.base.errors import counted
+    from curation.base.system.files import check_new_or_same, sweep_dead
     from curation.reading.inputs import list_inputs
     from curation.recipes.starter import describe, is_all_code, left_out_lines, starting_recipe
     from curation.recipes.survey import HIDDEN_NAME, UNKNOWN, survey
-    from curation.system.files import check_new_or_same, sweep_dead
 
     path = path_of_output(options)
     surveyed = survey(list_inputs(inputs_in(options)), options.output)

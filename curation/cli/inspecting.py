@@ -7,10 +7,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from curation.base.errors import counted
+from curation.base.system.terminal import print_line, printable_line, stdout_is_lost
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, whole_number
-from curation.errors import counted
-from curation.system.terminal import print_line, printable_line, stdout_is_lost
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
@@ -27,10 +27,10 @@ def _add_inspect(parser: Parser) -> None:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    from curation.finished.decoding import open_tokens, texts_of
-    from curation.packing.indexed import check_ids
-    from curation.packing.repack import check_tokenizer
-    from curation.packing.tokenization import load_tokenizer
+    from curation.results.finished.decoding import open_tokens, texts_of
+    from curation.tokens.indexed import check_ids
+    from curation.tokens.repack import check_tokenizer
+    from curation.tokens.tokenization import load_tokenizer
 
     if options.path.endswith(".parquet"):
         for name, text in texts_of(options.path, options.documents):
@@ -62,13 +62,13 @@ def _add_verify(parser: Parser) -> None:
 
 
 def verify(options: argparse.Namespace) -> int:
-    from curation.finished.moved_paths import relocated_meta
-    from curation.finished.object_store import is_object_url
-    from curation.finished.verify import verify as find_problems
-    from curation.packing.blends import META
-    from curation.report.text import missing_documents
-    from curation.system.files import read_json
-    from curation.system.steps import shown_by
+    from curation.base.system.files import read_json
+    from curation.base.system.steps import shown_by
+    from curation.results.finished.moved_paths import relocated_meta
+    from curation.results.finished.object_store import is_object_url
+    from curation.results.finished.verify import verify as find_problems
+    from curation.results.report.text import missing_documents
+    from curation.tokens.blends import META
 
     console, folder, url = options.console, Path(options.folder), options.folder
     with shown_by(console.progress()):
@@ -98,7 +98,7 @@ def verify(options: argparse.Namespace) -> int:
 def _conclude_copy(url: str, console: Console) -> int:
     import orjson
 
-    from curation.finished.object_store import ObjectStore
+    from curation.results.finished.object_store import ObjectStore
 
     store = ObjectStore(url)
     content = orjson.loads(store.read("report.json") or b"{}")

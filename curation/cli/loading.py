@@ -21,8 +21,8 @@ def _add_check_loader(parser: Parser) -> None:
 
 
 def check_loader(options: argparse.Namespace) -> int:
-    from curation.errors import counted
-    from curation.finished import loader_check
+    from curation.base.errors import counted
+    from curation.results.finished import loader_check
 
     console = options.console
     given = {"batches": options.batches, "batch_size": options.batch_size, "length": options.length}

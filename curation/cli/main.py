@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from curation import __version__
+from curation.base.errors import CurationError, InputWarning
+from curation.base.system import interrupts
+from curation.base.system.os_errors import PASSING, explain
+from curation.base.system.terminal import print_line, protect_streams, warning_line
 from curation.cli.console import Console, choose_console
 from curation.cli.groups import GROUPS
 from curation.cli.options import NOTHING_KEPT
 from curation.cli.parsing import HELP, help_text, is_family, parse
-from curation.errors import CurationError, InputWarning
-from curation.system import interrupts
-from curation.system.os_errors import PASSING, explain
-from curation.system.terminal import print_line, protect_streams, warning_line
 
 DESCRIPTION = "Raw text to training data: curated, deduplicated, tokenised, packed."
 EXIT_CODES = (

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curation.base.errors import OutputError, counted
+from curation.base.system.system_folders import system_folder
+from curation.base.system.terminal import GAP, aligned, print_line, printable_line
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_in, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, UsageError
-from curation.errors import OutputError, counted
-from curation.system.system_folders import system_folder
-from curation.system.terminal import GAP, aligned, print_line, printable_line
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -84,8 +84,8 @@ def _measure_spans(folder: str, options: argparse.Namespace) -> int:
     """Run the stages of `--stages` and count the repeated spans of each length, in one run over the inputs."""
     import msgspec
 
-    from curation.errors import RecipeError
-    from curation.finished.results import open_finished
+    from curation.base.errors import RecipeError
+    from curation.results.finished.results import open_finished
     from curation.stages.exact.span_shares import SpanShares
 
     lengths = _lengths_of(options)
@@ -125,7 +125,7 @@ def print_spans(stages: Sequence[dict[str, Any]]) -> None:
 def _measure_in(folder: str, options: argparse.Namespace) -> int:
     if options.spans:
         return _measure_spans(folder, options)
-    from curation.finished.measured import RANKS, MeasuredDocuments, percentiles
+    from curation.results.finished.measured import RANKS, MeasuredDocuments, percentiles
     from curation.rules.effects import group_effects, rule_effects
 
     shown = split_names(options.names) if options.names else []
@@ -163,7 +163,7 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
     their rules. Stages `lines` before the first filter judge their units. RecipeError for a recipe without rules."""
     import msgspec
 
-    from curation.errors import RecipeError
+    from curation.base.errors import RecipeError
     from curation.recipes.recipe import Output, check_readable, load_recipe
     from curation.rules.decide import expand_rules
     from curation.rules.groups import groups_in
@@ -219,8 +219,8 @@ def _changes_text(stage: Stage) -> bool:
 
 def print_percentiles(documents: int, table: dict[str, list[float]]) -> None:
     """Print the percentiles of measures and ratios to standard output."""
-    from curation.errors import counted
-    from curation.finished.measured import RANKS
+    from curation.base.errors import counted
+    from curation.results.finished.measured import RANKS
 
     print_line(f"percentiles of {counted(documents, 'document')}")
     if table:
@@ -230,7 +230,7 @@ def print_percentiles(documents: int, table: dict[str, list[float]]) -> None:
 
 def print_effects(effects: Effects) -> None:
     """Print two tables to standard output, with a line per bound: what it removes, and percentiles."""
-    from curation.errors import counted
+    from curation.base.errors import counted
     from curation.rules.effects import MOVES, RANKS
 
     shown = effects.effects
@@ -274,7 +274,7 @@ def _shares(numbers: Iterable[int], documents: int) -> list[str]:
 
 def print_groups(groups: Sequence[GroupEffects]) -> None:
     """Print a table per group of documents with rules of its own to standard output, with a line per bound."""
-    from curation.errors import counted
+    from curation.base.errors import counted
 
     others: dict[str, list[int]] = {}
     for group in groups:
@@ -303,7 +303,7 @@ def _print_skipped(rules: Sequence[Rule]) -> None:
 
 def stages_of_units(folder: str | Path) -> list[dict[str, Any]]:
     """Return the entries in the report of a run of stages that judge lines, paragraphs or sentences by measures."""
-    from curation.finished.results import open_finished
+    from curation.results.finished.results import open_finished
 
     return [stage for stage in open_finished(folder).report["stages"] if stage.get("unit_rules")]
 

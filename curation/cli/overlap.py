@@ -6,17 +6,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from curation.base.system import interrupts
+from curation.base.system.steps import shown_by
+from curation.base.system.terminal import print_line, printable_line
 from curation.cli.execution import prepare_memory
 from curation.cli.measuring import print_table
 from curation.cli.options import LOGGING, READING, check_needs_model, share
 from curation.cli.parsing import Command, Parser, UsageError, whole_number
-from curation.system import interrupts
-from curation.system.steps import shown_by
-from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
-    from curation.library.overlap import Overlap
-    from curation.library.overlap_spans import SpanOverlap
+    from curation.tools.overlap import Overlap
+    from curation.tools.overlap_spans import SpanOverlap
 
 COMPARISONS = ("visible", "lowercase", "exact", "folded")
 WORDS = ("spaces", "scripts", "table")  # as in `curation.kernels.word_breaks`, which loads Numba
@@ -98,7 +98,7 @@ def check_overlap(options: argparse.Namespace) -> int:
     if options.spans and options.answer_column:
         raise UsageError("--answer-column is for --train; --spans compares bytes. Leave it out")
     prepare_memory()
-    from curation.library import overlap
+    from curation.tools import overlap
 
     if options.output:
         overlap.check_output(options.output, options.force)  # before the work
@@ -127,7 +127,7 @@ def check_overlap(options: argparse.Namespace) -> int:
 
 
 def _check_spans(options: argparse.Namespace) -> int:
-    from curation.library.overlap_spans import check_spans
+    from curation.tools.overlap_spans import check_spans
 
     console = options.console
     with shown_by(console.progress()):
@@ -151,13 +151,13 @@ def _tests(options: argparse.Namespace) -> list[dict[str, str]]:
 
 def _train(path: str, text_column: str) -> str | dict[str, str]:
     """Return an input with its text column; a run or a pair, which have none, as its path."""
-    from curation.library.overlap_corpus import is_documents
+    from curation.tools.overlap_corpus import is_documents
 
     return {"path": path, "text_column": text_column} if text_column and is_documents(path) else path
 
 
 def _print(found: Overlap) -> None:
-    from curation.errors import counted
+    from curation.base.errors import counted
 
     size = f"{found.bytes / 1e6:,.2f} MB"
     print_line(f"searched {counted(found.documents, 'document')}, {size}; n-grams of {found.ngram} words")
@@ -195,7 +195,7 @@ def _print(found: Overlap) -> None:
 def _print_spans(found: SpanOverlap) -> None:
     import pyarrow.compute as pc
 
-    from curation.errors import counted
+    from curation.base.errors import counted
 
     print_line(f"searched the index of {counted(found.documents, 'document')}; spans of {found.length:,} bytes or more")
     rows = [

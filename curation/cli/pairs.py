@@ -6,10 +6,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from curation.base.system import interrupts
+from curation.base.system.steps import shown_by
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, UsageError, whole_number
-from curation.system import interrupts
-from curation.system.steps import shown_by
 
 COUNTS = ("documents", "tokens", "bytes")
 
@@ -41,8 +41,8 @@ def _add_result(parser: Parser, is_split: bool) -> None:
 
 
 def repack(options: argparse.Namespace) -> int:
-    from curation.errors import counted
-    from curation.packing import repack
+    from curation.base.errors import counted
+    from curation.tokens import repack
 
     if options.max_bytes < 1:
         raise UsageError(f"--max-bytes must be above 0, not {options.max_bytes}")

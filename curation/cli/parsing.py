@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from curation.errors import CurationError, nearest
+from curation.base.errors import CurationError, nearest
 
 NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")  # a value, by the rule of argparse
 NAME_WIDTH = 18

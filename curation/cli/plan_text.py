@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from curation.errors import counted, shown_size
-from curation.planning.memory import document_remark
+from curation.base.errors import counted, shown_size
+from curation.base.system.memory import document_remark
 from curation.reading.source_files import RESERVED
 
 if TYPE_CHECKING:
-    from curation.planning.disk import DiskNeed
-    from curation.planning.estimate import Estimate, MemoryNeed, StageEstimate
-    from curation.planning.survey_numbers import FileKind
+    from curation.running.planning.disk import DiskNeed
+    from curation.running.planning.estimate import Estimate, MemoryNeed, StageEstimate
+    from curation.running.planning.survey_numbers import FileKind
 
 LINES, WIDTH, INDENT = 25, 118, " " * 7
 MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one

@@ -8,12 +8,12 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from curation.base.system.terminal import aligned
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, add
-from curation.system.terminal import aligned
 
 if TYPE_CHECKING:
-    from curation.finished.hub_push import Content
+    from curation.results.finished.hub_push import Content
 
 WHAT = ("documents", "tokens", "all")
 
@@ -34,8 +34,8 @@ def _add_push(parser: Parser) -> None:
 
 
 def push(options: argparse.Namespace) -> int:
-    from curation.finished import hub_push
-    from curation.system.steps import shown_by
+    from curation.base.system.steps import shown_by
+    from curation.results.finished import hub_push
 
     console, repo = options.console, options.repo
     hub_push.import_library()

@@ -43,7 +43,7 @@ def stages_of(options: argparse.Namespace) -> list[Any]:
 
     `--rules` sets the rules of the filter in `--stages`, or of a new filter before the other stages.
     """
-    from curation.errors import RecipeError
+    from curation.base.errors import RecipeError
     from curation.recipes.recipe import Recipe
     from curation.recipes.settings import FILTER, apply_settings, rules_setting, stages_setting
 
@@ -83,7 +83,7 @@ def _name_of(options: argparse.Namespace) -> str:
 
 
 def _inputs_of(options: argparse.Namespace) -> list[dict[str, str]]:
-    from curation.errors import RecipeError
+    from curation.base.errors import RecipeError
 
     for path in options.input:
         if path.lower().endswith((".yaml", ".yml")):
@@ -94,7 +94,7 @@ def _inputs_of(options: argparse.Namespace) -> list[dict[str, str]]:
 def _with_text_column(recipe: Recipe, name: str) -> Recipe:
     import msgspec
 
-    from curation.errors import RecipeError
+    from curation.base.errors import RecipeError
 
     try:
         return msgspec.structs.replace(

@@ -7,13 +7,13 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
+from curation.base.system import interrupts
+from curation.base.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
+from curation.base.system.terminal import aligned
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, number_of_seconds
-from curation.system import interrupts
-from curation.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
-from curation.system.terminal import aligned
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
@@ -65,7 +65,7 @@ def plan(options: argparse.Namespace) -> int:
     import msgspec
 
     from curation.cli.plan_text import plan_lines
-    from curation.planning.estimate import estimate
+    from curation.running.planning.estimate import estimate
 
     recipe, console = recipes.load(options), options.console
     if options.measures:
@@ -81,8 +81,8 @@ def plan(options: argparse.Namespace) -> int:
 
 def _plan_by_measures(recipe: Recipe, options: argparse.Namespace) -> int:
     """Print what each rule of a recipe would remove of the documents of a finished run."""
-    from curation.errors import counted
-    from curation.finished.measured_rules import plan_by_measures
+    from curation.base.errors import counted
+    from curation.results.finished.measured_rules import plan_by_measures
 
     effects, console = plan_by_measures(recipe, options.measures), options.console
     for effect in effects:
@@ -106,9 +106,9 @@ def _print_settings(recipe: Recipe, console: Console) -> int:
     """Print the recipe with all defaults as YAML, and the meaning of each stage as comments."""
     import yaml
 
-    from curation.errors import counted
-    from curation.planning.estimate import check_inputs, size_of
+    from curation.base.errors import counted
     from curation.recipes.recipe import as_builtins
+    from curation.running.planning.estimate import check_inputs, size_of
 
     files, _ = check_inputs(recipe)
     settings = str(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True))
@@ -126,10 +126,10 @@ def _add_demo(parser: Parser) -> None:
 
 def demo(options: argparse.Namespace) -> int:
     prepare_memory()
-    from curation.demo import CORPUS, prepare_corpus
+    from curation.base.system.files import local_output
     from curation.reading.inputs import Input
     from curation.recipes.recipe import DEFAULT_RECIPE, load_recipe
-    from curation.system.files import local_output
+    from curation.tools.demo import CORPUS, prepare_corpus
 
     folder = local_output(options.output)
     out = options.output = str(folder / "out")

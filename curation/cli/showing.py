@@ -13,10 +13,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from curation.cli.options import share
-from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
-from curation.errors import counted
-from curation.system.terminal import (
+from curation.base.errors import counted
+from curation.base.system.terminal import (
     as_json_line,
     fitted,
     print_escaped,
@@ -25,11 +23,13 @@ from curation.system.terminal import (
     printable_line,
     stdout_is_lost,
 )
+from curation.cli.options import share
+from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
 
 if TYPE_CHECKING:
-    from curation.finished.first_copies import FirstCopy
-    from curation.finished.results import FinishedRun
-    from curation.report.marks import Span
+    from curation.results.finished.first_copies import FirstCopy
+    from curation.results.finished.results import FinishedRun
+    from curation.results.report.marks import Span
 
 WHAT = ("removed", "kept", "rejected", "edited", "pairs")
 SIDES = {
@@ -65,9 +65,9 @@ def _add_show(parser: Parser) -> None:
 
 
 def show(options: argparse.Namespace) -> int:
-    from curation.errors import counted
-    from curation.finished.first_copies import first_copies
-    from curation.finished.results import open_finished, run_documents
+    from curation.base.errors import counted
+    from curation.results.finished.first_copies import first_copies
+    from curation.results.finished.results import open_finished, run_documents
 
     if options.characters < 1:
         raise UsageError(f"show --characters: must be at least 1, not {options.characters}")
@@ -119,7 +119,7 @@ def _page(lines: Iterator[str], end: str) -> None:
 
 
 def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
-    from curation.report.marks import removing_spans
+    from curation.results.report.marks import removing_spans
 
     if COPIES in row:
         return _characters(row["text"], row[COPIES])
@@ -153,7 +153,7 @@ def _copy_lines(row: dict[str, Any]) -> Iterator[str]:
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:
     """A document for programs: texts cut to `characters`, and the marks in the text."""
-    from curation.report.marks import excerpt
+    from curation.results.report.marks import excerpt
 
     content = dict(row)
     if COPIES in row:
@@ -212,7 +212,7 @@ def _subject(run: FinishedRun, row: dict[str, Any]) -> str:
 
 
 def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator[str]:
-    from curation.report.marks import excerpt, pieces
+    from curation.results.report.marks import excerpt, pieces
 
     text = row["text"] or ""
     shown, inside, first = excerpt(text, spans, characters)
@@ -228,7 +228,7 @@ def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator
 
 def _difference(before: str, after: str, characters: int) -> int:
     """Where excerpts of two texts begin: at the start, or with a word before a first difference that is far from it."""
-    from curation.report.marks import common_start
+    from curation.results.report.marks import common_start
 
     equal = common_start(before, after)
     start = equal - characters // 4 if equal >= max(characters // 2, 1) else 0
@@ -240,7 +240,7 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
 
     names   name and column of the left text, then of the right one
     """
-    from curation.report.marks import MAX_CHARACTERS, aligned_words
+    from curation.results.report.marks import MAX_CHARACTERS, aligned_words
 
     width = max((shutil.get_terminal_size((120, 24)).columns - len(GUTTER)) // 2, MIN_WIDTH)
     one, other = row[names[1]] or "", row[names[3]]

@@ -6,16 +6,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from curation.base.errors import counted
+from curation.base.system import interrupts
+from curation.base.system.steps import shown_by
 from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, READING, add_inputs, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, UsageError, whole_number
-from curation.errors import counted
-from curation.system import interrupts
-from curation.system.steps import shown_by
 
 if TYPE_CHECKING:
-    from curation.library.classifier_training import TrainedClassifier
-    from curation.library.lm_training import TrainedLM
+    from curation.tools.classifier_training import TrainedClassifier
+    from curation.tools.lm_training import TrainedLM
 
 
 def _add_train_tokenizer(parser: Parser) -> None:
@@ -44,9 +44,9 @@ def _add_train_tokenizer(parser: Parser) -> None:
 def train_tokenizer(options: argparse.Namespace) -> int:
     inputs, console = inputs_of(options), options.console
     prepare_memory()
-    from curation.errors import counted
-    from curation.packing import tokenizer_training
-    from curation.report.report import tokenizer_warning
+    from curation.base.errors import counted
+    from curation.results.report.report import tokenizer_warning
+    from curation.tokens import tokenizer_training
 
     interrupts.begin_writing()
     with shown_by(console.progress()):
@@ -107,8 +107,8 @@ def train_classifier(options: argparse.Namespace) -> int:
     labels = _labels_of(options)
     console = options.console
     prepare_memory()
-    from curation.errors import counted
-    from curation.library import classifier_training as training
+    from curation.base.errors import counted
+    from curation.tools import classifier_training as training
 
     given = {name: getattr(options, name) for name in ("word_ngrams", "dimensions", "epochs", "learning_rate")}
     settings = training.ClassifierSettings(**{name: value for name, value in given.items() if value is not None})
@@ -193,7 +193,7 @@ def whole_numbers(text: str) -> list[int]:
 def train_lm(options: argparse.Namespace) -> int:
     inputs, console = inputs_of(options), options.console
     prepare_memory()
-    from curation.library import lm_training
+    from curation.tools import lm_training
 
     interrupts.begin_writing()
     with shown_by(console.progress()):
@@ -211,7 +211,7 @@ def train_lm(options: argparse.Namespace) -> int:
 
 def _model_lines(trained: TrainedLM) -> list[str]:
     """Return the size of the texts, the n-grams and discounts per order, and the stage that uses the model."""
-    from curation.errors import counted
+    from curation.base.errors import counted
 
     words = f"{counted(trained.words, 'word')} in {counted(trained.sentences, 'line')}"
     lines = [f"{trained.path}: {words} of {counted(trained.documents, 'document')}"]

@@ -4,8 +4,8 @@
 Numba's own cache asks whether the file of the caller has another time or size. It misses after a copy, and it keeps
 outdated code after an edit in a callee. This cache is keyed by content instead:
 
-    KEY     a digest of the sources of `curation/kernels`, `cpu_fallback` and `curation/measures.py`, of the version of
-            Numba and of the minor version of Python
+    KEY     a digest of the sources of `curation/kernels`, `cpu_fallback` and `curation/base/measures.py`, of the
+            version of Numba and of the minor version of Python
     GPU_KEY the same of `gpu_pipeline`, so that an edit there compiles no kernel of the CPU engine again
     FOLDER  BASE/KEY-CPU, where CPU is a digest of the name and the features of the processor. BASE is the environment
             variable NUMBA_CACHE_DIR, or else $XDG_CACHE_HOME/gpu-pipeline/kernels (~/.cache by default)
@@ -40,7 +40,7 @@ from numba.core.compiler import CompileResult
 from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
-from curation.errors import EngineError
+from curation.base.errors import EngineError
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def is_installed() -> bool:
     return all(features.get(name) for name in WHEEL_FEATURES)
 
 
-KEY = _content_key("curation/kernels/*.py", "curation/measures.py", "cpu_fallback/*.py")
+KEY = _content_key("curation/kernels/*.py", "curation/base/measures.py", "cpu_fallback/*.py")
 GPU_KEY = _content_key("gpu_pipeline/*.py")
 FOLDER, SAVED = _cache_folders()
 numba.config.CACHE_DIR = str(FOLDER / GPU_KEY)  # for the cache of numba-cuda, which has GPU kernels

@@ -46,7 +46,7 @@ def _is_listed(code_point, firsts, lasts):
 def mark_texts(data, offsets, leads, prefixes, firsts, lasts, marked):
     """Set marked[k] for each text data[offsets[k]:offsets[k + 1]] with a character of the ranges firsts to lasts.
 
-    leads, prefixes   as `curation.packing.unicode_differences.Characters` has them
+    leads, prefixes   as `curation.tokens.unicode_differences.Characters` has them
     """
     i, end = offsets[0], offsets[-1]
     while i < end:

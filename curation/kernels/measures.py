@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the measures of one document, which `curation.measures` defines and the scans of the engines call.
+"""Parts of the measures of one document, which `curation.base.measures` defines and the scans of the engines call.
 
 Arrays; "int" is int64:
 
@@ -21,10 +21,10 @@ from collections import namedtuple
 
 import numpy as np
 
+from curation.base.measures import Measure
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.utf8 import byte_at
-from curation.measures import Measure
 
 # The positions of measures. Numba takes no members of an enumeration as positions.
 M = namedtuple("M", Measure.__members__)(*map(int, Measure))  # type: ignore[arg-type]

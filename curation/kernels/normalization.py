@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import unicodedata2
 
-from curation.errors import EngineError
+from curation.base.errors import EngineError
 from curation.kernels.tables import UNICODE_VERSION
 
 

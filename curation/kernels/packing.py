@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Best-fit bin packing, for `curation.packing.forms.packed`."""
+"""Best-fit bin packing, for `curation.tokens.forms.packed`."""
 
 import numpy as np
 

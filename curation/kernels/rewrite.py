@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.kernels import tables
 from curation.kernels.look_alikes import load_look_alikes
 

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.errors import InputError, counted
+from curation.base.errors import InputError, counted
+from curation.base.system.panics import without_panics
+from curation.base.system.steps import note_share
 from curation.models.encoder_files import MODELS_KEPT, CausalFiles, encoder_digests, open_causal
 from curation.models.encoders import (
     LENGTHS,
@@ -28,8 +30,6 @@ from curation.models.encoders import (
     torch_device,
 )
 from curation.models.networks import TOKENS, explained, load_network
-from curation.system.panics import without_panics
-from curation.system.steps import note_share
 
 MOST_CONTEXT = 1024  # tokens of a window, by default; fewer if the model has fewer positions
 MOST_TRUNCATED = 512  # the same, of the formula TRUNCATED

@@ -15,9 +15,9 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from curation.errors import InputError
-from curation.system.files import known_sha256
-from curation.system.os_errors import fault_of
+from curation.base.errors import InputError
+from curation.base.system.files import known_sha256
+from curation.base.system.os_errors import fault_of
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 SENTENCE, POOLING, MODULES = "sentence_bert_config.json", "1_Pooling/config.json", "modules.json"

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.errors import EngineError, InputError, installation
+from curation.base.errors import EngineError, InputError, installation
+from curation.base.system.interrupts import check as check_interrupts
+from curation.base.system.os_errors import is_of_system
+from curation.base.system.panics import without_panics
 from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, EncoderFiles, encoder_digests, open_encoder
 from curation.models.networks import SCORES, VECTORS, explained, load_network
 from curation.models.tokenizer_files import parse_tokenizer
 from curation.models.windows import Windows, cut_windows, special_ids
-from curation.system.interrupts import check as check_interrupts
-from curation.system.os_errors import is_of_system
-from curation.system.panics import without_panics
 
 if TYPE_CHECKING:
     import torch

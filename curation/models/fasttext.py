@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.errors import InputError, nearest
+from curation.base.errors import InputError, nearest
+from curation.base.system.files import file_sha256
+from curation.base.system.os_errors import fault_of
 from curation.kernels import fasttext as kernel
-from curation.system.files import file_sha256
-from curation.system.os_errors import fault_of
 
 MAGIC, NEWEST_VERSION = 793712314, 12
 SUPERVISED = 3

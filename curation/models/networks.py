@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.errors import InputError, nearest
+from curation.base.errors import InputError, nearest
+from curation.base.system.os_errors import is_of_system
 from curation.models.encoder_files import CONFIG, ModelFiles, decoded, weight_files
 from curation.models.tensors import read_tensors
-from curation.system.os_errors import is_of_system
 
 if TYPE_CHECKING:
     import torch

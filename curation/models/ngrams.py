@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from curation.errors import InputError, installation
+from curation.base.errors import InputError, installation
+from curation.base.system.files import known_sha256
+from curation.base.system.os_errors import fault_of, is_of_system
 from curation.kernels import language_model as kernel
-from curation.system.files import known_sha256
-from curation.system.os_errors import fault_of, is_of_system
 
 MODELS_KEPT = 2  # in memory
 MAX_ORDER = 20

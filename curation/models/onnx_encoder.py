@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 from llvmlite import binding
 
-from curation.errors import EngineError, InputError, installation
+from curation.base.errors import EngineError, InputError, installation
+from curation.base.system.interrupts import check as check_interrupts
+from curation.base.system.os_errors import is_of_system
 from curation.models.encoder_files import MODELS_KEPT
 from curation.models.encoders import largest_id, package_versions, tokenizer_of
 from curation.models.networks import line_of
 from curation.models.onnx_files import LOGITS, POOLED, OnnxFiles, onnx_digests, open_onnx
 from curation.models.windows import Windows, cut_windows, special_ids
-from curation.system.interrupts import check as check_interrupts
-from curation.system.os_errors import is_of_system
 
 FEATURES = ("avx2", "avx512f", "avx512vnni", "avxvnni", "amx-int8", "dotprod", "i8mm", "bf16", "sve")  # of processors
 ANY_TOKENS = 1 << 62

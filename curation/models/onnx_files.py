@@ -13,7 +13,8 @@ from typing import Annotated
 
 import msgspec
 
-from curation.errors import InputError
+from curation.base.errors import InputError
+from curation.base.system.files import known_sha256
 from curation.models.encoder_files import (
     CONFIG,
     MODELS_KEPT,
@@ -29,7 +30,6 @@ from curation.models.encoder_files import (
     tokens_of,
 )
 from curation.models.onnx_graph import OnnxGraph, Value, read_graph
-from curation.system.files import known_sha256
 
 SUFFIX, FOLDER, MODEL = ".onnx", "onnx", "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

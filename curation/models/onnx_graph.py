@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from curation.errors import InputError
-from curation.system.os_errors import fault_of
+from curation.base.errors import InputError
+from curation.base.system.os_errors import fault_of
 
 DTYPES = {1: "float32", 6: "int32", 7: "int64", 10: "float16", 11: "float64"}  # of TensorProto.DataType
 GRAPH, FUNCTIONS = 7, 25  # fields of ModelProto

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import PurePosixPath
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 
 MARK = "package:"
 TOKENIZER = "tokenizer.json"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.errors import InputError, nearest
+from curation.base.errors import InputError, nearest
 from curation.models.encoder_files import ModelFiles
 from curation.models.transformers import load_transformer, open_transformer
 from curation.models.windows import Windows, pool, results_of

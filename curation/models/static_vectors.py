@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from curation.errors import InputError
+from curation.base.errors import InputError
+from curation.base.system.interrupts import check as check_interrupts
 from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, WEIGHTS, check_folder, decoded, encoder_digests
 from curation.models.encoders import check_ids, package_versions, read_tokenizer
 from curation.models.tensors import read_header, read_tensors
 from curation.models.windows import Windows, cut_windows
-from curation.system.interrupts import check as check_interrupts
 
 TABLES, FACTORS, ROWS = ("embeddings", "embedding.weight"), "weights", "mapping"  # names of tensors
 WHOLE_TEXT = 1 << 40  # tokens of a window

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from curation.errors import InputError
-from curation.system.os_errors import fault_of
+from curation.base.errors import InputError
+from curation.base.system.os_errors import fault_of
 
 MAX_HEADER = 100_000_000  # bytes, as in the package safetensors
 MAX_AXES, MAX_AXIS = 8, 1 << 40  # a tensor of no values may have an axis of any size, which NumPy cannot hold

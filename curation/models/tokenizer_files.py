@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from curation.system.panics import without_panics
+from curation.base.system.panics import without_panics
 
 
 @without_panics()

@@ -25,7 +25,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.errors import InputError
+from curation.base.errors import InputError
+from curation.base.number_lists import is_list
 
 UNITS = 10_000  # of a cosine of 1
 LARGEST = 127
@@ -55,11 +56,6 @@ def arrow_type(name: str) -> pa.DataType:
     if isinstance(name, str) and (match := TYPE_NAME.fullmatch(name)):
         return pa.list_(pa.type_for_alias(match[1]), int(match[2]))
     return pa.type_for_alias(name)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of any form."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 # Integers
@@ -240,25 +236,6 @@ def _is_number(kind: pa.DataType) -> bool:
 def _shown(place: int, ids: Sequence[str | None] | None) -> str:
     """Return the name of a row for messages."""
     return f"document {ids[place]!r}" if ids is not None and ids[place] is not None else f"row {place:,} of a batch"
-
-
-def as_json(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return lists of numbers as JSON arrays in text, as an input carries them; nulls stay nulls. Numbers of 32 bits
-    have the digits of 32 bits."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    kind = column.type.value_type
-    narrow = pa.types.is_float32(kind) or pa.types.is_float16(kind)
-    texts: list[str | None] = []
-    for scalar in column:
-        if not scalar.is_valid:
-            texts.append(None)
-        elif narrow and not scalar.values.null_count:
-            numbers = scalar.values.cast(pa.float32()).to_numpy()
-            texts.append(orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY).decode())
-        else:
-            texts.append(orjson.dumps(scalar.as_py()).decode())
-    return pa.array(texts, pa.large_string())
 
 
 def in_order(blocks: Sequence[Pairs]) -> Pairs:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from curation.errors import InputError, counted
-from curation.system.panics import without_panics
-from curation.system.steps import note_share
+from curation.base.errors import InputError, counted
+from curation.base.system.panics import without_panics
+from curation.base.system.steps import note_share
 
 PIECE = 2048  # characters that are tokenised at once, if a cut is found in them
 LIMIT = 1 << 18  # characters that are tokenised at most at once

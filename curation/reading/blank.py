@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import ROW, TEXT, Batch, Engine, Frame, Rejected
+from curation.base.contract import ROW, TEXT, Batch, Engine, Frame, Rejected
 from curation.kernels.look_alikes import blank_characters, class_of
 from curation.reading.documents import Documents
 from curation.reading.locations import Location

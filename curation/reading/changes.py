@@ -17,7 +17,7 @@ import io
 import os
 from typing import Any, NoReturn
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.remote import MIXED
 from curation.reading.source_files import FileRange, Slice, SourceFile

@@ -11,10 +11,10 @@ import tempfile
 from threading import Lock
 from typing import Any
 
+from curation.base.system.interrupts import check
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import open_raw, read_chunks
 from curation.reading.urls import shown
-from curation.system.interrupts import check
 
 STEP = 16 << 20
 _COPYING = Lock()

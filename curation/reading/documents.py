@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import as_one_array, text_buffers
-from curation.contract import ID, ROW, TEXT, Rejected
+from curation.base.arrays import as_one_array, text_buffers
+from curation.base.contract import ID, ROW, TEXT, Rejected
+from curation.base.records import OtherRecord
 from curation.kernels import jsonl
 from curation.reading.locations import Location
-from curation.records import OtherRecord
 
 SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured

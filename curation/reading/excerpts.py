@@ -22,9 +22,9 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from curation.arrays import text_bytes_of
-from curation.contract import TEXT
-from curation.errors import InputError
+from curation.base.arrays import text_bytes_of
+from curation.base.contract import TEXT
+from curation.base.errors import InputError
 from curation.reading.documents import schema_of
 from curation.reading.formats import format_of, probe
 from curation.reading.slice_documents import read_documents

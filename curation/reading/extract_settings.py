@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from curation.errors import nearest
+from curation.base.errors import nearest
 
 RESILIPARSE, TRAFILATURA, JUSTEXT = EXTRACTORS = ("resiliparse", "trafilatura", "justext")
 KEEP, DROP = KEPT = ("keep", "drop")

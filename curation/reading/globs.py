@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from curation.errors import InputError, counted
+from curation.base.errors import InputError, counted
+from curation.base.system.os_errors import fault_of
 from curation.reading.answers import LIST_SECONDS, awaited
 from curation.reading.remote import cause_of, refuse_local, refuse_remote
 from curation.reading.urls import KEY_MARKS, LITERAL, check_url, is_http, path_of, scrubbed, shown
-from curation.system.os_errors import fault_of
 
 HIDDEN = ("_", ".")  # first characters of names that folders and globs leave out, as Spark, Dask and Arrow do
 NEVER_DATA = (".git", ".cache", ".ipynb_checkpoints", "_temporary")  # hidden folders of other programs

@@ -18,7 +18,7 @@ from fsspec.asyn import sync
 from fsspec.config import apply_config
 from fsspec.implementations.http import HTTPFileSystem
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading import answers
 from curation.reading.answers import (
     NUMBER,

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from curation.contract import ID, TEXT
-from curation.errors import CurationError, InputError, installation, is_shortage
+from curation.base.contract import ID, TEXT
+from curation.base.errors import CurationError, InputError, installation, is_shortage
+from curation.base.system.terminal import print_once
 from curation.reading.documents import as_strings, is_bytes, is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.hub_errors import OUTSIDE, is_broken_connection, local_fault, message_of, on_one_line, within
@@ -26,7 +27,6 @@ from curation.reading.hub_files import read_own_files
 from curation.reading.hub_requests import check_endpoint, check_environment, limited, usable_proxies
 from curation.reading.inputs import HUB_MARK, HubInput, hub_label
 from curation.reading.urls import REFERENCE, REFUSED, refuse_reference
-from curation.system.terminal import print_once
 
 BATCH_ROWS = 200  # per batch of the stream; a place is the end of a batch
 OLDEST = (4, 0)  # datasets 3 runs scripts that it was once allowed to run

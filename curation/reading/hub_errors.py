@@ -15,11 +15,11 @@ from typing import TypeVar
 
 import yaml
 
-from curation.errors import nearest
+from curation.base.errors import nearest
+from curation.base.system.os_errors import FILLING, explain
 from curation.reading.hub_requests import proxy_of_hub, shown_text
 from curation.reading.inputs import HubInput
 from curation.reading.urls import is_remote, scrubbed, shown
-from curation.system.os_errors import FILLING, explain
 
 HTTP_ERRORS = {
     "httpx": "HTTPError",

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from curation.contract import ROW
-from curation.errors import InputError
+from curation.base.contract import ROW
+from curation.base.errors import InputError
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.documents import REJECTED, Documents, schema_of
 from curation.reading.formats import FORMATS

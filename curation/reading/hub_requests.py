@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from curation.errors import InputError
+from curation.base.errors import InputError
+from curation.base.system.interrupts import check as check_interrupts
 from curation.reading import answers
 from curation.reading.urls import HTTP, scrubbed, shown
-from curation.system.interrupts import check as check_interrupts
 
 FILE_SECONDS = float(answers.SILENT_SECONDS)  # of requests without a byte of a file
 API_SECONDS = 120.0  # of other requests, in all

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import InputError
+from curation.base.errors import InputError
+from curation.base.records import LARGEST_STRING
 from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
 from curation.reading.source_files import QUOTE, Column, ReadOptions
 from curation.reading.split_settings import Split
 from curation.reading.urls import shown
-from curation.records import LARGEST_STRING
 
 AUTO = "auto"  # the format by suffix
 LIST_MARK = "@"

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from curation.errors import counted, shown_size
+from curation.base.errors import counted, shown_size
 from curation.reading.formats import FORMATS
 from curation.reading.globs import HIDDEN, NEVER_DATA
 

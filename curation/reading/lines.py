@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from curation.contract import ROW, Rejected
+from curation.base.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.changes import open_planned

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from curation.errors import counted
-from curation.records import NOT_PAGE, OF_FILE, UNKNOWN_TYPE, OtherRecord
+from curation.base.errors import counted
+from curation.base.records import NOT_PAGE, OF_FILE, UNKNOWN_TYPE, OtherRecord
 
 TYPES = ("warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation")
 MAX_CHARACTERS = 40  # of a type

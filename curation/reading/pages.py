@@ -20,7 +20,7 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from curation.errors import InputError, installation, near_or_nothing
+from curation.base.errors import InputError, installation, near_or_nothing
 from curation.reading.extract_settings import DROP, JUSTEXT, NO_LANGUAGE, RESILIPARSE, SHORT, TRAFILATURA, Extract
 from curation.reading.page_encodings import decode
 

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from curation.errors import InputError, IntegrityError, counted
+from curation.base.errors import InputError, IntegrityError, counted
+from curation.base.system.files import read_json
+from curation.base.system.os_errors import fault_of, is_of_system
+from curation.base.system.path_advice import advice, unreplaced
 from curation.reading.formats import FORMATS, STREAMED, by_suffix, is_copied
 from curation.reading.globs import HIDDEN, glob_paths, hidden_hint, remote_matches
 from curation.reading.inputs import (
@@ -31,9 +34,6 @@ from curation.reading.left_out import LeftOut, conversion, hidden_below
 from curation.reading.source_files import COMPRESSIONS, QUOTE, UTF8, ReadOptions, SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import is_remote, path_of, shown
-from curation.system.files import read_json
-from curation.system.os_errors import fault_of, is_of_system
-from curation.system.path_advice import advice, unreplaced
 
 log = logging.getLogger(__name__)
 

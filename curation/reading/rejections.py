@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from curation.contract import Batch
-from curation.errors import InputError, InputWarning, counted
+from curation.base.contract import Batch
+from curation.base.errors import InputError, InputWarning, counted
 from curation.reading.documents import Documents
 from curation.reading.other_records import OtherCounts, add_counts, add_records, not_pages, other_warnings
 from curation.reading.source_files import Slice

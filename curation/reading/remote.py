@@ -12,7 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
-from curation.errors import InputError, installation
+from curation.base.errors import InputError, installation
+from curation.base.system.os_errors import FILLING
+from curation.base.system.steps import note_read
 from curation.reading.answers import (
     OTHER_VERSION,
     UNKNOWN_SIZE,
@@ -24,8 +26,6 @@ from curation.reading.answers import (
     tries_again,
 )
 from curation.reading.urls import LITERAL, check_url, is_http, scrubbed, shown
-from curation.system.os_errors import FILLING
-from curation.system.steps import note_read
 
 TRIES = 5
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try

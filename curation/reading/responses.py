@@ -15,7 +15,7 @@ import zlib
 
 import pyarrow as pa
 
-from curation.errors import installation
+from curation.base.errors import installation
 from curation.reading.documents import too_large
 from curation.reading.page_encodings import MARKS
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.contract import ID, ROW, TEXT, Batch, Engine, Frame
+from curation.base.contract import ID, ROW, TEXT, Batch, Engine, Frame
+from curation.base.records import NOT_PAGE
 from curation.reading.blank import BlankRows
 from curation.reading.changes import check_unchanged
 from curation.reading.source_files import Slice
 from curation.reading.splitting import Parts
-from curation.records import NOT_PAGE
 
 GOLDEN = 0x9E3779B97F4A7C15
 

@@ -9,7 +9,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import ROW
+from curation.base.contract import ROW
 from curation.reading.documents import HELD_BYTES, Documents
 from curation.reading.formats import format_of
 from curation.reading.locations import Location, shifted

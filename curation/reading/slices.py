@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from curation.base.system.steps import each
 from curation.reading.changes import edges_of
 from curation.reading.formats import format_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import is_remote
-from curation.system.steps import each
 
 MAX_FILES_PER_SLICE = 1000
 

@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.rules.columns import pattern_problem
+from curation.base.patterns import pattern_problem
 
 SEPARATOR = "separator"
 PROBES = ("", "a", " a1_-.\n\nb c\r\n")  # an assertion, or a pattern of optional parts, matches empty in one of them

@@ -2,7 +2,7 @@
 """Documents of an input split into parts, which are documents from reading on.
 
 The part number k of the document `x` has the id `x#k`. A record without an id, or with an empty one, has parts `#k`
-until its `doc` is known (`curation.run_folder.partitions.with_ids`). The text between two parts is in neither: the
+until its `doc` is known (`curation.record.partitions.with_ids`). The text between two parts is in neither: the
 column `separator` of the first has it.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import as_one_array, batches_by_size, text_buffers
-from curation.contract import ID, ROW, TEXT, Batch, Engine
-from curation.errors import InputError, IntegrityError
+from curation.base.arrays import as_one_array, batches_by_size, text_buffers
+from curation.base.contract import ID, ROW, TEXT, Batch, Engine
+from curation.base.errors import InputError, IntegrityError
 from curation.reading.documents import HELD_BYTES
 from curation.reading.split_settings import MARKED, SEPARATOR, Split
 

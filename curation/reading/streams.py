@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from isal import igzip_lib
 
-from curation.errors import InputError
+from curation.base.errors import InputError
+from curation.base.system.os_errors import fault_of, is_of_system
+from curation.base.system.steps import note_read
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.remote import RemoteFile
 from curation.reading.urls import is_remote
-from curation.system.os_errors import fault_of, is_of_system
-from curation.system.steps import note_read
 
 COMPRESSED_STEP = 1 << 16  # bytes read from a compressed file per call
 ZSTD_WINDOW = "Frame requires too much memory for decoding"  # of libzstd, behind the words of Arrow

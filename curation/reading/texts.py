@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import TEXT
-from curation.errors import InputError
+from curation.base.contract import TEXT
+from curation.base.errors import InputError
+from curation.base.system.interrupts import check as check_interrupts
+from curation.base.system.steps import Count
 from curation.reading import rejections
 from curation.reading.changes import check_unchanged
 from curation.reading.formats import probe
@@ -18,8 +20,6 @@ from curation.reading.paths import find_files
 from curation.reading.slice_documents import read_documents
 from curation.reading.slices import plan_slices
 from curation.reading.urls import shown
-from curation.system.interrupts import check as check_interrupts
-from curation.system.steps import Count
 
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 

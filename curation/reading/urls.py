@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 
 CHAIN = re.compile(r"::(?![^\[]*\])")  # between URLs, but not in an IPv6 address
 AUTHORITY_END = re.compile(r"[/?#]")

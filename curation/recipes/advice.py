@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import RecipeError, nearest
-from curation.packing.forms import OUTPUT_FORMATS
+from curation.base.errors import RecipeError, nearest
 from curation.reading.inputs import FilesInput, HubInput, is_hub
 from curation.recipes.settings import structures_below
 from curation.rules.keywords import as_rule
 from curation.stages import STAGES, Filter
+from curation.tokens.forms import OUTPUT_FORMATS
 
 EXPECTED = re.compile(r"Expected `(?:object \| (?=array))?(\w+)(?: \| \w+)*`, got `(\w+)`(?: - at `\$(.*)`)?")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?")

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from curation.errors import nearest
+from curation.base.errors import nearest
 
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 PATTERN = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*\.)?(?:jsonl|csv|parquet)|"

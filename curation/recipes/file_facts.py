@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from charset_normalizer import from_bytes
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.archive_ends import fault_at_end
 from curation.reading.formats import contents, format_of
 from curation.reading.formats.base import TEXT_COLUMNS, start_of

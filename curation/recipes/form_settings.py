@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from curation.packing.forms import FORMS, MEGATRON, OUTPUT_FORMATS
+from curation.tokens.forms import FORMS, MEGATRON, OUTPUT_FORMATS
 
 
 def formats_of_settings() -> dict[str, list[str]]:

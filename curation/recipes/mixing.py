@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import AnyInput
 from curation.reading.urls import shown
 from curation.stages import Mix, Stage
+from curation.tokens.tokenization import TokenizerSpec
 
 
 def check_mix(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from curation.errors import nearest
+from curation.base.errors import nearest
 from curation.stages import STAGES
 from curation.stages.base import stage_names
 

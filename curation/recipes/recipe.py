@@ -16,17 +16,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from curation.contract import ID
-from curation.engine import PACKAGES
-from curation.errors import RecipeError, by_keyword, nearest
+from curation.base.contract import ID
+from curation.base.engine import PACKAGES
+from curation.base.errors import RecipeError, by_keyword, nearest
+from curation.base.system.html_table import html_table
+from curation.base.system.os_errors import explain
+from curation.base.system.path_advice import advice
 from curation.kernels.word_breaks import SPACES
-from curation.packing.blends import Blend, Megatron
-from curation.packing.forms import Forms, Mds
-from curation.packing.forms.shards import SPLIT as SHARD_SPLIT
-from curation.packing.joining import DEFAULT_MAX_BYTES
-from curation.packing.ordering import SPLIT, check_shares
-from curation.packing.samples import Sample
-from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import AnyInput, Budget, entries_by_name, list_inputs, with_kinds
 from curation.reading.paths import split_suffix
 from curation.reading.source_files import Column
@@ -45,9 +41,13 @@ from curation.stages.base import added_columns, stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
 from curation.stages.rows.token_counts import with_tokenizer
 from curation.stages.words import check_words, with_words
-from curation.system.html_table import html_table
-from curation.system.os_errors import explain
-from curation.system.path_advice import advice
+from curation.tokens.blends import Blend, Megatron
+from curation.tokens.forms import Forms, Mds
+from curation.tokens.forms.shards import SPLIT as SHARD_SPLIT
+from curation.tokens.joining import DEFAULT_MAX_BYTES
+from curation.tokens.ordering import SPLIT, check_shares
+from curation.tokens.samples import Sample
+from curation.tokens.tokenization import TokenizerSpec
 
 if TYPE_CHECKING:
     Stages = list[Stage]

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import near_or_nothing, nearest
-from curation.measures import is_measure, near_measure
+from curation.base.errors import near_or_nothing, nearest
+from curation.base.measures import is_measure, near_measure
 from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, numbers_by_key, reasons_of, rules_of_entry
 from curation.rules.grammar import OTHER
 from curation.rules.groups import GroupedRule, groups_in, of_different_groups

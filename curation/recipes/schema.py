@@ -15,10 +15,8 @@ from typing import Any
 
 import msgspec
 
+from curation.base.measures import TOKENS, Measure
 from curation.kernels.units import UNITS
-from curation.measures import TOKENS, Measure
-from curation.packing.blends import NAMES, WAYS
-from curation.packing.forms import OUTPUT_FORMATS
 from curation.reading.extract_settings import EXTRACTORS, KEPT
 from curation.reading.formats import FORMATS
 from curation.reading.inputs import AUTO
@@ -36,6 +34,8 @@ from curation.stages.exact import line_dedup as lines
 from curation.stages.exact import span_cuts, unit_keys
 from curation.stages.near import fuzzy_dedup as fuzzy
 from curation.stages.rows import redact, rewrite
+from curation.tokens.blends import NAMES, WAYS
+from curation.tokens.forms import OUTPUT_FORMATS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = "#/$defs/{name}"

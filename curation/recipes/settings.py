@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import RecipeError, near_or_nothing, nearest
+from curation.base.errors import RecipeError, near_or_nothing, nearest
 from curation.kernels.word_breaks import WORDS
 from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.rule_settings import put_rule, subject_of

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from curation.errors import counted, shown_size
+from curation.base.errors import counted, shown_size
+from curation.base.system.terminal import printable_line
 from curation.reading.formats import FORMATS
 from curation.reading.formats.base import Format
 from curation.reading.source_files import RESERVED
@@ -23,7 +24,6 @@ from curation.recipes.survey import SuggestedInput, Survey
 from curation.recipes.text_kinds import CODE_SUFFIXES
 from curation.recipes.yaml_text import flow
 from curation.stages import FuzzyDedup
-from curation.system.terminal import printable_line
 
 EXAMPLE = "data/*.jsonl.gz"
 HTML = [  # patterns of a stage before `rewrite`

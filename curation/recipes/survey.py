@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.globs import glob_paths
 from curation.reading.inputs import AUTO, LIST_MARK, AnyInput, FilesInput, default_name
 from curation.reading.left_out import LeftOut

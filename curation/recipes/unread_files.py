@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.formats import FORMATS
 from curation.reading.formats.base import PROBED_BYTES
 from curation.reading.globs import HIDDEN, glob_paths

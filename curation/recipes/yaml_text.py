@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 
 MAX_BYTES = 4_000_000  # per recipe; PyYAML reads 0.2 to 0.6 MB per second
 MAX_VALUES = 1_000_000  # per recipe, aliases expanded

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 EXPECTED = {"text": "strings", "number": "numbers", "truth": "columns of true and false"}
-NO_LOOKAROUND = "; RE2 has no lookaround and no backreferences"
 NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
 MARK = r"\0!"  # replacement of a match: itself and one byte
 
@@ -94,23 +93,6 @@ def count_matches(column: pa.ChunkedArray, pattern: str) -> np.ndarray:
         marked = pc.replace_substring_regex(matching, pattern=pattern, replacement=MARK)
         counts[rows] = pc.subtract(pc.binary_length(marked), pc.binary_length(matching)).to_numpy()
     return counts
-
-
-def pattern_problem(pattern: object) -> str:
-    """Return the reason that RE2 rejects a pattern; "" for a valid one."""
-    if not isinstance(pattern, str):
-        return "must be a string"
-    if not pattern:
-        return "is empty, and matches every text"
-    try:
-        pc.match_substring_regex(pa.array([""], pa.large_string()), pattern=pattern)
-    except pa.ArrowInvalid as error:
-        cause = str(error).removeprefix("Invalid regular expression: ")
-        hint = NO_LOOKAROUND if "perl operator" in cause or "escape sequence" in cause else ""
-        return f"is not a regular expression of RE2: {cause}{hint}"
-    except UnicodeEncodeError:
-        return "must be text that UTF-8 can hold"
-    return ""
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

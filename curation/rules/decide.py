@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import counted, nearest
+from curation.base.errors import counted, nearest
+from curation.base.system.html_table import html_table
+from curation.base.system.terminal import printable_line
 from curation.rules.grammar import OFF, Bounds, Rule
 from curation.rules.groups import (
     GroupedRule,
@@ -26,8 +28,6 @@ from curation.rules.groups import (
     of_different_groups,
     with_groups,
 )
-from curation.system.html_table import html_table
-from curation.system.terminal import printable_line
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
 GROUPS_KEPT = 64  # entries of rules with groups, in memory
@@ -168,7 +168,7 @@ def _per(pattern: str, measure: str, reason: str, min: float = -math.inf, max: f
 
 
 # Rae et al. 2021 (Gopher), appendix A1.1. As in datatrove, the symbol rule is split in two. Words and lines
-# are those of `curation.measures`.
+# are those of `curation.base.measures`.
 GOPHER_QUALITY = (
     _bound("words", "too_few_words", min=50),
     _bound("words", "too_many_words", max=100_000),

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import counted
+from curation.base.errors import counted
+from curation.base.system.html_table import html_table
+from curation.base.system.svg import svg_histogram
 from curation.rules.grammar import Rule
 from curation.rules.group_tallies import SHOWN_GROUPS, is_measured, rule_of
 from curation.rules.groups import groups_in
 from curation.rules.tallies import Tally, bins_of, start_of
-from curation.system.html_table import html_table
-from curation.system.svg import svg_histogram
 
 RANKS = (1, 5, 25, 50, 75, 95, 99, 99.9)  # in percent
 MOVES = (-0.25, -0.10, 0.0, 0.10, 0.25)  # relative changes of a bound
@@ -53,7 +53,7 @@ class Histogram(NamedTuple):
         return html_table(repr(self)[1:-1], ("from", "to", "documents"), rows, charts=self.svg())
 
     def svg(self, bound: float = math.nan, side: str = "", label: str = "histogram") -> str:
-        """Return the histogram as SVG; see `curation.system.svg.svg_histogram`."""
+        """Return the histogram as SVG; see `curation.base.system.svg.svg_histogram`."""
         return svg_histogram(self.edges.tolist(), self.counts.tolist(), bound, side, label)
 
 

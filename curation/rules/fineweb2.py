@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import structs
 
-from curation.measures import OF_NON_SYMBOLS
+from curation.base.measures import OF_NON_SYMBOLS
 from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups

@@ -17,10 +17,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
+from curation.base.measures import highest_ratio, name_of
+from curation.base.patterns import pattern_problem
+from curation.base.records import TEXT
 from curation.kernels.word_breaks import SCRIPTS, TABLE
-from curation.measures import highest_ratio, name_of
-from curation.records import TEXT
 from curation.rules.columns import (
     EXPECTED,
     count_matches,
@@ -28,7 +29,6 @@ from curation.rules.columns import (
     is_among,
     kind_of,
     numbers_of,
-    pattern_problem,
     written_numbers,
 )
 from curation.rules.listed import OF_WORDS, STOP_WORD, Listed, check_listed, count_listed, count_stop_words

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.errors import RecipeError, counted, near_or_nothing
-from curation.records import TEXT
+from curation.base.errors import RecipeError, counted, near_or_nothing
+from curation.base.records import TEXT
 from curation.rules.columns import has_kind
 from curation.rules.grammar import DIVIDED, KEEP, NORMALIZED, OTHER, REMOVE, Rule, divided_text
 from curation.rules.languages import near_language, parse_label, same_language

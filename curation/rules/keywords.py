@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from curation.measures import similar_measures
+from curation.base.measures import similar_measures
 
 BOUND_FIRST = re.compile(r"(min|max)(?:imum)?_(.+)")
 BOUND_LAST = re.compile(r"(.+)_(min|max)(?:imum)?")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from curation.errors import near_or_nothing
+from curation.base.errors import near_or_nothing
 from curation.rules.fineweb2_file import languages
 
 PREFIX = "__label__"  # of labels of fastText

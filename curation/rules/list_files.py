@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.errors import InputError, near_or_nothing
+from curation.base.errors import InputError, near_or_nothing
+from curation.base.system.os_errors import fault_of
 from curation.rules.hosts import host_of
-from curation.system.os_errors import fault_of
 
 BATCH_BYTES = 1 << 19
 MAX_LINE_BYTES = 1 << 20

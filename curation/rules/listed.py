@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import text_buffers
-from curation.errors import InputError, RecipeError, counted, near_or_nothing
+from curation.base.arrays import text_buffers
+from curation.base.errors import InputError, RecipeError, counted, near_or_nothing
+from curation.base.system.files import commit, known_sha256
 from curation.kernels.word_breaks import SPACES, TABLE
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
 from curation.rules.list_files import MAX_SHOWN, Batch, read_entries, shown_line
-from curation.system.files import commit, known_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from curation.errors import counted
+from curation.base.errors import counted
 from curation.rules.grammar import Rule
 from curation.rules.list_files import MAX_SHOWN
 from curation.rules.listed import Listed, digest_of, entries_of, notes_of, store

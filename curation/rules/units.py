@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.base.measures import near_measure
+from curation.base.patterns import pattern_problem
+from curation.base.records import TEXT
 from curation.kernels.fasttext import SCORE_UNITS
-from curation.measures import near_measure
-from curation.records import TEXT
-from curation.rules.columns import pattern_problem
 from curation.rules.decide import BLOCK_ROWS, expand_rules, rules_of_entry
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule

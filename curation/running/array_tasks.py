@@ -28,13 +28,16 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from curation import errors
-from curation.contract import Session
-from curation.errors import CurationError, EngineError, OutputError, counted
-from curation.planning.arguments import Call, find_resources
-from curation.planning.plan import make_plan
-from curation.planning.stored_plan import Plan
-from curation.run_folder.folder import (
+from curation.base import errors
+from curation.base.contract import Session
+from curation.base.errors import CurationError, EngineError, OutputError, counted
+from curation.base.system.damage import reading
+from curation.base.system.files import remove
+from curation.base.system.interrupts import check as check_interrupts
+from curation.base.system.leases import ARRAY, EXPIRE_SECONDS, Lease, Leases, guarded_by, lease_path
+from curation.base.system.sealed import read_sealed, write_sealed
+from curation.base.system.shared_files import exists, fresh, read_whole, stale
+from curation.record.folder import (
     REPORT,
     WORK,
     check_empty,
@@ -46,13 +49,10 @@ from curation.run_folder.folder import (
     mark_work,
     plan_path,
 )
-from curation.system.damage import reading
-from curation.system.files import remove
-from curation.system.interrupts import check as check_interrupts
-from curation.system.leases import ARRAY, EXPIRE_SECONDS, Lease, Leases, guarded_by, lease_path
-from curation.system.sealed import read_sealed, write_sealed
-from curation.system.shared_files import exists, fresh, read_whole, stale
-from curation.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
+from curation.record.stored_plan import Plan
+from curation.running.planning.arguments import Call, find_resources
+from curation.running.planning.plan import make_plan
+from curation.running.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0

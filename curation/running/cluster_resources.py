@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from curation.planning.arguments import MAX_SLICE_BYTES, Call
-from curation.planning.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
-from curation.planning.warm_up import recipe_groups, warm_up_groups
-from curation.run_folder.folder import WORK, mark_work
-from curation.system.cluster_workers import Cluster, Worker, open_cluster
+from curation.base.system.cluster_workers import Cluster, Worker, open_cluster
+from curation.base.system.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
+from curation.record.folder import WORK, mark_work
+from curation.running.planning.arguments import MAX_SLICE_BYTES, Call
+from curation.stages.warm_up import recipe_groups, warm_up_groups
 
 TOO_LITTLE = "that may be too little: start its worker with fewer --nthreads, or with more --memory-limit"
 

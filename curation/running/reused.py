@@ -12,20 +12,20 @@ from typing import Any
 
 import orjson
 
-from curation.errors import InputError, IntegrityError, counted
+from curation.base.errors import InputError, IntegrityError, counted
+from curation.base.system.damage import damaged, reading
+from curation.base.system.files import file_sha256, numbered_folders
+from curation.base.system.locks import locked
+from curation.base.system.progress import Progress
+from curation.base.system.sealed import read_sealed, write_sealed
+from curation.base.system.steps import each
 from curation.recipes.changes import changed_keys
 from curation.recipes.recipe import Recipe
-from curation.run_folder.finished_report import read_report
-from curation.run_folder.folder import REPORT, WORK, plan_path
-from curation.run_folder.scores import FACTS, FOLDER, StoredScores, facts_of, open_scores, schema_of, suffix_of
+from curation.record.context import Reused
+from curation.record.finished_report import read_report
+from curation.record.folder import REPORT, WORK, plan_path
+from curation.record.scores import FACTS, FOLDER, StoredScores, facts_of, open_scores, schema_of, suffix_of
 from curation.stages.base import ScoringStage
-from curation.system.damage import damaged, reading
-from curation.system.files import file_sha256, numbered_folders
-from curation.system.locks import locked
-from curation.system.progress import Progress
-from curation.system.sealed import read_sealed, write_sealed
-from curation.system.steps import each
-from curation.tasks.context import Reused
 
 WHICH = "embed, classify or perplexity with a transformer, or embed with static embeddings"
 REUSED_FROM = "reused-from.json"

@@ -15,38 +15,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation.engine import choose_engine, suit_engine
-from curation.errors import counted
-from curation.finished.moved_paths import rewrite_moved_paths
-from curation.finished.object_copy import RUN, ObjectCopy, prepare_copy
-from curation.finished.run_result import RunResult
-from curation.packing.tokenization import Tokenizer
-from curation.planning.arguments import (
-    LOCAL,
-    Call,
-    check_alone,
-    check_session,
-    document_bytes,
-    find_resources,
-    work_of,
-)
-from curation.planning.disk import check_disk
-from curation.planning.frame_inputs import frames_as_files, recipe_of
-from curation.planning.identity import check_same, identity_in
-from curation.planning.limits import limit_slices
-from curation.planning.memory import Resources, document_remark, explain_memory_errors, read_processors
-from curation.planning.plan import make_plan, preflight
-from curation.planning.remote_copies import copy_inputs
-from curation.planning.stored_plan import Plan, Stored
-from curation.planning.stream_inputs import collect
-from curation.planning.warm_up import warm_up_recipe
+from curation.base.engine import choose_engine, suit_engine
+from curation.base.errors import counted
+from curation.base.system.cluster import begun_by
+from curation.base.system.files import local_output
+from curation.base.system.interrupts import begin_writing
+from curation.base.system.leases import EXPIRE_SECONDS
+from curation.base.system.memory import Resources, document_remark, explain_memory_errors, read_processors
+from curation.base.system.progress import Progress, choose_progress
+from curation.base.system.sealed import read_sealed, write_sealed
+from curation.base.system.steps import each, shown_by
 from curation.reading import probe
 from curation.reading.formats import is_copied
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
-from curation.report.report import output_notes, tokenizer_notes, write_report
-from curation.run_folder.folder import (
+from curation.record.context import Reused, RunContext
+from curation.record.folder import (
     WORK,
     check_empty,
     check_entries,
@@ -59,20 +44,35 @@ from curation.run_folder.folder import (
     remove_work,
     sweep,
 )
+from curation.record.identity import check_same, identity_in
+from curation.record.limits import limit_slices
+from curation.record.stored_plan import Plan, Stored
+from curation.results.finished.moved_paths import rewrite_moved_paths
+from curation.results.finished.object_copy import RUN, ObjectCopy, prepare_copy
+from curation.results.finished.run_result import RunResult
+from curation.results.report.report import output_notes, tokenizer_notes, write_report
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
-from curation.running.phases import run_phases
+from curation.running.phase_loop import run_phases
+from curation.running.planning.arguments import (
+    LOCAL,
+    Call,
+    check_alone,
+    check_session,
+    document_bytes,
+    find_resources,
+    work_of,
+)
+from curation.running.planning.disk import check_disk
+from curation.running.planning.frame_inputs import frames_as_files, recipe_of
+from curation.running.planning.plan import make_plan, preflight
+from curation.running.planning.remote_copies import copy_inputs
+from curation.running.planning.stream_inputs import collect
 from curation.running.reused import note_reused, open_reused
+from curation.running.tasks.deletion import delete_work, stored_report
 from curation.stages.cells import refuse_cells, sender
-from curation.system.cluster import begun_by
-from curation.system.files import local_output
-from curation.system.interrupts import begin_writing
-from curation.system.leases import EXPIRE_SECONDS
-from curation.system.progress import Progress, choose_progress
-from curation.system.sealed import read_sealed, write_sealed
-from curation.system.steps import each, shown_by
-from curation.tasks.context import Reused, RunContext
-from curation.tasks.deletion import delete_work, stored_report
+from curation.stages.warm_up import warm_up_recipe
+from curation.tokens.tokenization import Tokenizer
 
 MIN_SLICE_BYTES = 4 << 20
 
@@ -107,13 +107,13 @@ def run(
     engine       "auto" (default), "cpu" or "gpu"
     force        False (default): return the report of a finished run of the same recipe and inputs, or resume an
                  unfinished one. True: delete the outputs of earlier runs in `output` first
-    force_disk   False (default): refuse a run that needs more disk than is free (`curation.planning.disk`)
+    force_disk   False (default): refuse a run that needs more disk than is free (`curation.running.planning.disk`)
     workers      tasks at once; 0 (default) uses every processor of this process, or fewer if memory is short
     scheduler    "auto" (default): threads, and from 16 workers on processes of up to 8 threads; "threads"; "processes"
                  of one thread; or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
     progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
-                 nothing. Or a display of `curation.system.progress`
+                 nothing. Or a display of `curation.base.system.progress`
     array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
     lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
     work         with a URL: the local folder of the run. Default: a folder in the current one, named by the URL
@@ -131,10 +131,10 @@ def run(
         >>> curation.run(recipe, "unique", input=frame, progress=False).kept()["text"].tolist()
         ['one two three', 'four']
 
-    Raises the errors of `curation.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong arguments;
-    OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an input
-    changes during the run; StageError for a stage that breaks its contract; OutOfMemoryError; IntegrityError if a file
-    of a stage, tokenizer or the run changes during the run, or if the counts do not add up.
+    Raises the errors of `curation.base.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong
+    arguments; OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an
+    input changes during the run; StageError for a stage that breaks its contract; OutOfMemoryError; IntegrityError if a
+    file of a stage, tokenizer or the run changes during the run, or if the counts do not add up.
     """
     recipe, frames = recipe_of(recipe, input)
     if array_task or scheduler not in LOCAL:

@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import Engine, Frame
-from curation.errors import counted
+from curation.base.contract import Engine, Frame
+from curation.base.errors import counted
 from curation.rules.grammar import Rule
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
@@ -102,7 +102,7 @@ class Stage(
         return {}
 
     def files(self) -> dict[str, str]:
-        """Return the files that the stage reads: path -> SHA-256 (`curation.system.files.known_sha256`).
+        """Return the files that the stage reads: path -> SHA-256 (`curation.base.system.files.known_sha256`).
 
         They are part of the identity of the run: a rerun with changed content is refused. Default: none. InputError
         for a missing file."""
@@ -116,7 +116,7 @@ class Stage(
 
     def kernels(self) -> tuple[str, ...]:
         """Return the groups of kernels that the stage calls on the CPU engine, such as `measures` for `engine.measure`;
-        `curation.planning.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
+        `curation.stages.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
         other kernel is compiled when it is first called. Default: none."""
         return ()
 
@@ -222,8 +222,8 @@ class Phase(NamedTuple):
     name     name of its folder, `corpus.scratch / name`: letters, digits and `_`, different for each phase
     tasks    function that returns the number of tasks, the same before and after a kill
     run      function that runs the task of a number, from 0, and writes its results to the folder
-    durable  true if `run` syncs its files (`curation.system.files.commit`); else the runner syncs the folder after each
-             task
+    durable  true if `run` syncs its files (`curation.base.system.files.commit`); else the runner syncs the folder after
+             each task
 
     The tasks of a phase run at once, in threads, processes or on the workers of a cluster. They share only files.
     Results must not depend on the order of the tasks, nor on files that a killed task has left.

@@ -18,7 +18,7 @@ from functools import partial
 from types import CodeType
 from typing import Any
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.stages.base import Stage
 
 MAIN = "__main__"

@@ -16,9 +16,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from curation.arrays import as_one_array, batches_of
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import CurationError, RecipeError, StageError, is_shortage
+from curation.base.arrays import as_one_array, batches_of
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import CurationError, RecipeError, StageError, is_shortage
 from curation.models.vectors import arrow_type
 from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import StageError
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import StageError
+from curation.base.system.files import commit, make_folder, sync_files
+from curation.base.system.steps import each
 from curation.stages.base import CorpusStage, Phase, RowStage, Stage
 from curation.stages.checks import checked_decision, checked_keys, checked_outcome, stage_errors
 from curation.stages.outcome import Corpus, Decision, Outcome
 from curation.stages.text_sizes import without_large_texts
-from curation.system.files import commit, make_folder, sync_files
-from curation.system.steps import each
 
 
 def apply_stage(

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from curation.arrays import batches_of, load_mapped, load_writable, positions_of
-from curation.contract import TEXT, Text, position_type
-from curation.errors import StageError
+from curation.base.arrays import batches_of, load_mapped, load_writable, positions_of
+from curation.base.contract import TEXT, Text, position_type
+from curation.base.errors import StageError
+from curation.base.system.files import commit
+from curation.base.system.steps import each
 from curation.rules.decide import Verdict
 from curation.rules.group_tallies import GroupCounts
 from curation.rules.tallies import Tally
-from curation.system.files import commit
-from curation.system.steps import each
 
 if TYPE_CHECKING:
     import pyarrow as pa

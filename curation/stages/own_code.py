@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import RecipeError, nearest
+from curation.base.errors import RecipeError, nearest
+from curation.base.system.files import known_sha256
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.cells import CURE, MAIN, check_cell, is_of_cell, source_sha256
-from curation.system.files import known_sha256
 
 OWN_PACKAGE = "curation"
 _SEARCHING = RLock()  # one thread at a time changes where Python looks for modules

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import as_one_array
-from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import RecipeError, StageError
+from curation.base.arrays import as_one_array
+from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.errors import RecipeError, StageError
 from curation.rules.decide import Verdict
 from curation.stages import STAGES, RowStage
 from curation.stages.checks import TAKEN, UNREADABLE

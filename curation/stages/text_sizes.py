@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import Engine, Frame
+from curation.base.contract import Engine, Frame
 from curation.rules.decide import Verdict
 from curation.stages.outcome import Outcome
 

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Text
-from curation.errors import nearest
+from curation.base.contract import TEXT, Engine, Text
+from curation.base.errors import nearest
 from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, WORD_SPACE, WORDS, ZERO_WIDTH_SPACE
 from curation.stages.base import Stage
 

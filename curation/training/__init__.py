@@ -10,7 +10,7 @@ The global order of samples depends only on the seed and the epoch, not on the n
 the order: together they read every sample once.
 """
 
-from curation.errors import installation
+from curation.base.errors import installation
 
 try:
     import torch  # noqa: F401

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from curation.packing.forms.shards import open_rows
-from curation.packing.forms.stored import open_form
-from curation.packing.ordering import seeded_order
-from curation.system.html_table import Shown
+from curation.base.system.html_table import Shown
+from curation.tokens.forms.shards import open_rows
+from curation.tokens.forms.stored import open_form
+from curation.tokens.ordering import seeded_order
 from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
 
 BATCH_ROWS = 64  # rows of one copy from a shard

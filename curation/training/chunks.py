@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from curation.errors import InputError
-from curation.packing.forms.chunks import StoredChunks, pad
-from curation.packing.forms.stored import open_form
-from curation.system.html_table import Shown
+from curation.base.errors import InputError
+from curation.base.system.html_table import Shown
+from curation.tokens.forms.chunks import StoredChunks, pad
+from curation.tokens.forms.stored import open_form
 from curation.training.positions import fingerprint
 
 

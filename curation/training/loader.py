@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from curation.errors import InputError
-from curation.packing.ordering import seeded_order
-from curation.system.files import commit
-from curation.system.html_table import Shown
-from curation.system.packages import check_torch
+from curation.base.errors import InputError
+from curation.base.system.files import commit
+from curation.base.system.html_table import Shown
+from curation.base.system.packages import check_torch
+from curation.tokens.ordering import seeded_order
 from curation.training.blocks import BlockDataset
 from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from curation.errors import InputError
-from curation.packing.indexed import IndexedReader
-from curation.system.damage import reading
-from curation.system.files import read_json
-from curation.system.html_table import Shown
+from curation.base.errors import InputError
+from curation.base.system.damage import reading
+from curation.base.system.files import read_json
+from curation.base.system.html_table import Shown
+from curation.tokens.indexed import IndexedReader
 from curation.training.positions import check_at_least, fingerprint
 
 EDGE_BYTES = 1 << 20  # bytes at the start and at the end of each pair in the fingerprint

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from curation.packing.forms.chunks import IGNORED_LABEL
-from curation.packing.forms.packed import read_segments
-from curation.packing.forms.shards import open_rows
-from curation.packing.forms.stored import open_form
-from curation.system.html_table import Shown
+from curation.base.system.html_table import Shown
+from curation.tokens.forms.chunks import IGNORED_LABEL
+from curation.tokens.forms.packed import read_segments
+from curation.tokens.forms.shards import open_rows
+from curation.tokens.forms.stored import open_form
 from curation.training.positions import fingerprint
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 
 BATCH_POSITIONS = 1 << 16
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from curation.errors import InputError
-from curation.packing.forms.shards import open_ids
-from curation.packing.forms.stored import open_form
-from curation.system.html_table import Shown
+from curation.base.errors import InputError
+from curation.base.system.html_table import Shown
+from curation.tokens.forms.shards import open_ids
+from curation.tokens.forms.stored import open_form
 from curation.training.positions import check_at_least, fingerprint
 
 

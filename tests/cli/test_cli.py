@@ -18,9 +18,9 @@ import yaml
 from curation.cli import main
 from curation.cli.main import _resume_advice
 from curation.cli.runs import RUN
-from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe, shipped_recipes
 from curation.rules.effects import RANKS
+from curation.tokens.tokenization import load_tokenizer
 from tests.running.test_run_folder import write_tokenizer
 from tests.runs import files_below, made_texts, records_of, report_of
 
@@ -29,7 +29,7 @@ CURATE = [sys.executable, "-m", "curation"]
 INTERRUPTED = """
 import os, signal, sys, threading
 from curation.cli import main
-from curation.system.progress import Lines
+from curation.base.system.progress import Lines
 
 def log_once(self, line, log=Lines.log):
     log(self, line)
@@ -109,7 +109,7 @@ def test_wrong_use_of_run(corpus: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def test_an_engine_that_is_not_there(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.engine.gpu_obstacle", lambda: "no NVIDIA driver was found")
+    monkeypatch.setattr("curation.base.engine.gpu_obstacle", lambda: "no NVIDIA driver was found")
     message = failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--engine", "gpu")
     assert message == "curate: engine gpu was requested, but no NVIDIA driver was found\n"
 
@@ -120,7 +120,7 @@ def test_a_run_that_fails_exits_with_1(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/documents/part-00000.parquet")
 
-    monkeypatch.setattr("curation.running.phases.write_output_parts", full)
+    monkeypatch.setattr("curation.running.phase_loop.write_output_parts", full)
     code, out, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
     assert (code, out) == (1, "")
     last = err.splitlines()[-1]
@@ -134,12 +134,12 @@ def test_a_run_that_fails_exits_with_1(
 def test_a_run_whose_ledger_does_not_add_up_exits_with_1(
     corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from curation.phases import ledger
+    from curation.record import ledger
 
     def miscount(documents: dict[str, int], stages: list[ledger.StageCount]) -> None:
         ledger.check_ledger(documents | {"kept": documents["kept"] + 1}, stages)
 
-    monkeypatch.setattr("curation.running.phases.check_ledger", miscount)
+    monkeypatch.setattr("curation.running.phase_loop.check_ledger", miscount)
     code, _, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
     assert code == 1 and "the ledger does not add up: read + copies = 80" in err
     assert not Path("out/report.json").exists()

@@ -271,7 +271,7 @@ def test_quiet_prints_errors_and_warnings(corpus: Path, capsys: pytest.CaptureFi
 
 
 def test_plain_lines_have_no_bars(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.system.progress.choose_progress", lambda: pytest.fail("bars may be drawn"))
+    monkeypatch.setattr("curation.base.system.progress.choose_progress", lambda: pytest.fail("bars may be drawn"))
     code, out, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--log", "text")
     assert code == 0 and "kept" in out and "read + filter: 1 task" in err
 
@@ -378,7 +378,7 @@ def test_verify_names_problems_in_each_way(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     problem = "x has changed"
-    monkeypatch.setattr("curation.finished.verify.verify", lambda folder: [problem])
+    monkeypatch.setattr("curation.results.finished.verify.verify", lambda folder: [problem])
     assert curate(capsys, "verify", finished / "out") == (1, f"problem: {problem}\n", "")
     assert curate(capsys, "verify", finished / "out", "--quiet") == (1, "", f"warning: {problem}\n")
     code, out, err = curate(capsys, "verify", finished / "out", "--log", "json")

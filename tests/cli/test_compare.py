@@ -11,12 +11,12 @@ from unittest.mock import patch
 import pytest
 
 import curation
+from curation.base.errors import OutputError
 from curation.cli.main import main
-from curation.errors import OutputError
-from curation.finished import results
-from curation.finished.comparison import EQUAL
-from curation.finished.comparison_page import comparison_page
-from curation.finished.results import open_finished
+from curation.results.finished import results
+from curation.results.finished.comparison import EQUAL
+from curation.results.finished.comparison_page import comparison_page
+from curation.results.finished.results import open_finished
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of, removed_rows
 

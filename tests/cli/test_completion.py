@@ -11,8 +11,8 @@ import pytest
 from curation.cli.completion import completion_script
 from curation.cli.groups import GROUPS
 from curation.cli.parsing import Parser
-from curation.packing.forms import OUTPUT_FORMATS
 from curation.recipes.recipe import shipped_recipes
+from curation.tokens.forms import OUTPUT_FORMATS
 
 COMMANDS = [command for group in GROUPS for command in group.commands]
 FIRST = list(dict.fromkeys(command.name.split()[0] for command in COMMANDS))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from curation.cli.main import main
-from curation.library import frames
+from curation.frames import frames
 from tests.runs import digests
 from tests.synthesis.endpoint import serving
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import pytest
 
 import curation
+from curation.base.errors import CurationError
+from curation.base.measures import Measure, highest_ratio, similar_measures
+from curation.base.system.os_errors import PASSING, SENTENCES
 from curation.cli import main
-from curation.errors import CurationError
-from curation.measures import Measure, highest_ratio, similar_measures
-from curation.system.os_errors import PASSING, SENTENCES
 from tests.cli.test_cli import curate
 from tests.runs import files_below, made_texts
 
@@ -307,7 +307,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with made.jsonl and, as a link, the finished run done/."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("curation.engine.gpu_obstacle", lambda: "no NVIDIA driver was found. Use --engine cpu")
+    monkeypatch.setattr("curation.base.engine.gpu_obstacle", lambda: "no NVIDIA driver was found. Use --engine cpu")
     (tmp_path / "made.jsonl").write_bytes(RECORD * 3)
     (tmp_path / "done").symlink_to(finished / "done")
     return tmp_path
@@ -423,7 +423,7 @@ def test_a_run_that_the_system_stops_exits_with_1(
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number), "out/documents/part-00000.parquet")
 
-    monkeypatch.setattr("curation.running.phases.write_output_parts", fail)
+    monkeypatch.setattr("curation.running.phase_loop.write_output_parts", fail)
     code, out, err = curate(capsys, *shlex.split(RUN), "out")
     message = err.splitlines()[-1]
     assert (code, out) == (1, "") and f"out/documents/part-00000.parquet: {FAILING[number]}" in message
@@ -476,7 +476,7 @@ def test_no_ratio_exceeds_its_bound():
     """The bound of the most frequent n-gram, on texts whose n-grams overlap most."""
     import numpy as np
 
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from tests.conftest import frame_of
 
     engine = load_engine("cpu")

@@ -273,7 +273,7 @@ def test_an_input_without_documents_has_a_plan(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_plan_says_that_a_run_would_be_refused(corpus: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr("curation.planning.disk.free_bytes", lambda folder: 1000)
+    monkeypatch.setattr("curation.running.planning.disk.free_bytes", lambda folder: 1000)
     code, out, _ = curate(capsys, "plan", "-i", "in")
     assert code == 0 and "; a run is refused without --force-disk; 1.0 kB are free in " in out
     assert "1,000 bytes" in failed(capsys, "run", "-i", "in", "-o", "out", "--quiet")

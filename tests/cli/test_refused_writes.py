@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from curation.errors import InputError, TokenizerError
-from curation.packing import tokenizer_training
+from curation.base.errors import InputError, TokenizerError
+from curation.base.system import os_errors
+from curation.base.system.os_errors import explain
 from curation.running.array_tasks import ArrayTask, Member
-from curation.system import os_errors
-from curation.system.os_errors import explain
+from curation.tokens import tokenizer_training
 
 # A library that refuses writes below a folder: disk quotas need another machine.
 QUOTA = """

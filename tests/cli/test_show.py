@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
+from curation.base.errors import InputWarning, OutputError, RecipeError
+from curation.base.system.files import as_json
 from curation.cli.main import main
-from curation.errors import InputWarning, OutputError, RecipeError
-from curation.report.marks import broken_spans, excerpt
-from curation.report.report import digest
+from curation.results.report.marks import broken_spans, excerpt
+from curation.results.report.report import digest
 from curation.rules.decide import GOPHER_REPETITION, Rule
 from curation.running.run import run
-from curation.system.files import as_json
 from tests.runs import recipe_of
 
 STAGES: list[Any] = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.demo import collect_documents
+from curation.tools.demo import collect_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

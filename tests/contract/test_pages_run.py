@@ -27,10 +27,10 @@ import pytest
 import yaml
 
 import curation
+from curation.base.contract import Engine
 from curation.cli import main
 from curation.cli.groups import GROUPS
 from curation.cli.parsing import parse
-from curation.contract import Engine
 from curation.recipes.recipe import parse_recipe
 from curation.stages import CorpusStage, RowStage
 from curation.stages.outcome import Corpus

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 
 import curation
-import curation.library.functions
+import curation.frames.functions
 from curation.reading.source_files import Column
 from curation.stages import STAGES
 from curation.stages.base import PATH, Function
@@ -105,7 +105,7 @@ def undecorated(kind: str) -> Callable[..., Any]:
 
 def test_read_has_the_settings_of_an_input():
     fields = {field.name: field for field in msgspec.structs.fields(curation.FilesInput)}
-    names = [name for name in fields if name in curation.library.functions.READ_SETTINGS]
+    names = [name for name in fields if name in curation.frames.functions.READ_SETTINGS]
     found = settings_of(curation.read)
     assert list(found) == ["engine", "slice_bytes", "errors", *names]
     assert {name: found[name] for name in names} == {
@@ -277,7 +277,7 @@ SEEN = {
     6: 'Unexpected keyword argument "unicod" for "rewrite"',
     7: 'No overload variant of "fuzzy_dedup" matches argument types "DataFrame", "str"',
     8: 'No overload variant of "exact_dedup" matches argument type "str"',
-    11: 'Revealed type is "tuple[Any, Any, Any, fallback=curation.library.duplicates.Duplicates]"',
+    11: 'Revealed type is "tuple[Any, Any, Any, fallback=curation.frames.duplicates.Duplicates]"',
     10: 'Module has no attribute "reed"',
     17: 'Revealed type is "curation.stages.base.RowStage"',
     18: 'Argument "least" to "__call__" of "StageMaker" has incompatible type "str"; expected "int"',

@@ -25,7 +25,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from curation.demo import _documented
+from curation.tools.demo import _documented
 from tests.oracle.minhash import jaccard, ngrams
 
 LANGUAGES = (

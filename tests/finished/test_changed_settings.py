@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from curation.finished.changed_settings import changed_settings, other_differences
-from curation.finished.results import FinishedRun
 from curation.recipes.recipe import as_builtins, parse_recipe
+from curation.results.finished.changed_settings import changed_settings, other_differences
+from curation.results.finished.results import FinishedRun
 
 RECIPE = """
 input:

@@ -22,15 +22,15 @@ import orjson
 import pytest
 import yaml
 
+from curation.base.system.files import as_json
+from curation.base.system.sealed import sealed, unsealed
 from curation.cli.groups import GROUPS
 from curation.cli.main import main
-from curation.packing.samples import SAMPLE_FILES
 from curation.recipes.recipe import as_builtins
-from curation.run_folder.finished_report import digest
-from curation.run_folder.report_schema import OUTPUT_NAMES
+from curation.record.finished_report import digest
+from curation.record.report_schema import OUTPUT_NAMES
 from curation.running.run import run
-from curation.system.files import as_json
-from curation.system.sealed import sealed, unsealed
+from curation.tokens.samples import SAMPLE_FILES
 from tests.models.tiny_files import WORDS, write_static
 from tests.runs import STAGES, files_below, made_texts, recipe_of, records_of
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
+from curation.base.errors import OutputError
+from curation.base.system.files import as_json
 from curation.cli.main import main
-from curation.errors import OutputError
-from curation.finished import edited
-from curation.report.report import digest
+from curation.results.finished import edited
+from curation.results.report.report import digest
 from curation.running.run import run
-from curation.system.files import as_json
 from tests.runs import recipe_of, records_of
 
 STAGES: list[Any] = [

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.errors import OutputError
-from curation.report.text import shown_rows
+from curation.base.errors import OutputError
+from curation.results.report.text import shown_rows
 from tests.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
 
 

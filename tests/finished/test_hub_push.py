@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from curation.base.errors import OutputError, installation
 from curation.cli import main
-from curation.errors import OutputError, installation
-from curation.finished import hub_client, hub_push, request_limits
-from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
-from curation.report.card import PUSHED_BEGINS
+from curation.results.finished import hub_client, hub_push, request_limits
+from curation.results.finished.verify import verify
+from curation.results.report.card import PUSHED_BEGINS
 from curation.running.run import run
 from tests.finished import stalling_server
 from tests.finished.stalling_server import STALLS

@@ -15,12 +15,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import curation
+from curation.base.errors import IntegrityError, OutputError
+from curation.base.system.progress import Progress
 from curation.cli import main
-from curation.errors import IntegrityError, OutputError
-from curation.finished import object_store
-from curation.report.report import digest
+from curation.results.finished import object_store
+from curation.results.report.report import digest
 from curation.running.run import run
-from curation.system.progress import Progress
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of, records_of
 
@@ -97,7 +97,7 @@ def test_an_interrupted_copy_resumes_and_writes_no_object_twice(
     store: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as cut:
-        monkeypatch.setattr("curation.finished.object_copy.FILES_AT_ONCE", 1)
+        monkeypatch.setattr("curation.results.finished.object_copy.FILES_AT_ONCE", 1)
         fail(cut, "put_file", lambda path, number: KeyboardInterrupt() if number >= 4 else None)
         with pytest.raises(KeyboardInterrupt):
             run_to()
@@ -356,7 +356,7 @@ def test_the_same_run_continues_the_copy_of_work_folders_that_are_lost(
     store: MemoryFileSystem, after: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """Each attempt is killed at an object that no earlier one has reached, and its work folder is deleted."""
-    monkeypatch.setattr("curation.finished.object_copy.FILES_AT_ONCE", 1)
+    monkeypatch.setattr("curation.results.finished.object_copy.FILES_AT_ONCE", 1)
     original, reached, attempts, killed = MemoryFileSystem.put_file, list[str](), 0, False
 
     def put(self: MemoryFileSystem, local: str, path: str, **more: Any) -> None:

@@ -13,11 +13,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import curation
+from curation.base.errors import CurationError, OutputError
 from curation.cli import main
-from curation.errors import CurationError, OutputError
-from curation.finished import object_store
-from curation.finished.object_copy import ObjectCopy, work_folder
-from curation.finished.object_store import ObjectStore
+from curation.results.finished import object_store
+from curation.results.finished.object_copy import ObjectCopy, work_folder
+from curation.results.finished.object_store import ObjectStore
 from curation.running.run import run
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of, records_of

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 import curation
+from curation.base.errors import OutputError
 from curation.cli import main
-from curation.errors import OutputError
-from curation.finished import object_copy, object_store
-from curation.finished.object_store import PROBE
+from curation.results.finished import object_copy, object_store
+from curation.results.finished.object_store import PROBE
 from curation.running.run import run
 from tests.finished.test_object_places import NAMES
 from tests.needs import needs

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from curation.errors import OutputError
-from curation.finished import object_store, request_limits
-from curation.finished.object_store import ObjectStore
+from curation.base.errors import OutputError
+from curation.results.finished import object_store, request_limits
+from curation.results.finished.object_store import ObjectStore
 from tests.finished.stalling_server import STALLS, Raw, serve
 from tests.needs import needs
 

@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from curation.base.errors import IntegrityError, OutputError
+from curation.base.system.files import file_sha256, write_json
 from curation.cli import main
-from curation.errors import IntegrityError, OutputError
-from curation.finished.moved_paths import rewrite_moved_paths
-from curation.finished.verify import verify
-from curation.planning.identity import check_same, identity_in
-from curation.report import report
-from curation.run_folder.folder import find_finished
-from curation.run_folder.tables import part_paths
+from curation.record.folder import find_finished
+from curation.record.identity import check_same, identity_in
+from curation.record.tables import part_paths
+from curation.results.finished.moved_paths import rewrite_moved_paths
+from curation.results.finished.verify import verify
+from curation.results.report import report
 from curation.running.run import run
-from curation.system.files import file_sha256, write_json
 from tests.runs import files_below, made_texts, recipe_of, records_of
 
 KINDS = ("documents/part-00001.parquet", "removed/part-00000.parquet", "rejected.jsonl", "report.json", "report.html")
@@ -178,7 +178,9 @@ def test_a_link_is_named_and_not_followed(
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(target.format(finished=finished))
     opened: list[Path] = []
-    monkeypatch.setattr("curation.finished.verify.file_sha256", lambda path: opened.append(path) or file_sha256(path))
+    monkeypatch.setattr(
+        "curation.results.finished.verify.file_sha256", lambda path: opened.append(path) or file_sha256(path)
+    )
     assert verify(copy) == [f"{name} {LINKED}"]
     assert not [path for path in opened if path.resolve() != path]
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
+from curation.base.errors import OutputError
 from curation.cli.main import main
-from curation.errors import OutputError
-from curation.report.report import digest
+from curation.results.report.report import digest
 from tests.runs import removed_rows
 
 RUNS = Path(__file__).parents[1] / "data" / "version_0_3.tar.gz"

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.contract import ID, ROW, TEXT
-from curation.errors import CurationError
+from curation.base.contract import ID, ROW, TEXT
+from curation.base.errors import CurationError
+from curation.base.records import NOT_PAGE
 from curation.reading import probe, read_documents
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
-from curation.records import NOT_PAGE
 from tests.needs import needs
 
 MUTATIONS = int(os.environ.get("TORTURE", "250"))

@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 
 import curation
-from curation.arrays import load_mapped
-from curation.errors import CurationError
+from curation.base.arrays import load_mapped
+from curation.base.errors import CurationError
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import TINY, load_language_model
 from curation.models.onnx_graph import read_graph
 from curation.models.static_vectors import load_static
 from curation.models.tensors import read_tensors
-from curation.packing.indexed import check_pair
-from curation.packing.vocabularies import load_vocabulary
 from curation.stages.exact.exact_index import open_exact_index
 from curation.stages.vectors.vector_clusters import Clusters
+from curation.tokens.indexed import check_pair
+from curation.tokens.vocabularies import load_vocabulary
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.packing.test_megatron import write_pair

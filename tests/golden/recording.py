@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation import doctor
-from curation.engine import load_engine
-from curation.measures import Measure
-from curation.system.files import commit, read_json, write_json
+from curation.base.engine import load_engine
+from curation.base.measures import Measure
+from curation.base.system.files import commit, read_json, write_json
+from curation.tools import doctor
 
 NUM_GOLDEN_DOCUMENTS = 200  # their results are stored whole, to locate a difference
 GOLDEN_ARRAYS = ("byte_lengths", "measure", "hash_text", "band_keys", "rewrite all steps")

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curation import doctor
-from curation.engine import load_engine
-from curation.measures import Measure
+from curation.base.engine import load_engine
+from curation.base.measures import Measure
+from curation.tools import doctor
 from tests.golden import recording
 
 CHANGED = ("split_words",)  # words by scripts and by the table end elsewhere (decision 0127)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from curation import engine
+from curation.base import engine
 from tests.gpu.stand_ins import install_engine
 
 monkeypatch = pytest.MonkeyPatch()

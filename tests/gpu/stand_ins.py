@@ -24,8 +24,8 @@ from numba.np.numpy_support import from_dtype
 import cpu_fallback
 import cpu_fallback.buffers
 import gpu_pipeline
-from curation.contract import ENGINE_FUNCTIONS
-from curation.engine import PACKAGES, STREAM_PER_THREAD
+from curation.base.contract import ENGINE_FUNCTIONS
+from curation.base.engine import PACKAGES, STREAM_PER_THREAD
 from tests.gpu import interface
 from tests.gpu.interface import guarded
 

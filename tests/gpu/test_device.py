@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from curation.errors import DeviceLostError, EngineError
+from curation.base.errors import DeviceLostError, EngineError
 from tests.gpu import stand_ins
 
 WAIT = 20  # seconds until a test fails; none waits that long

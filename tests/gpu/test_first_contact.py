@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks import device_trace, first_contact, gpu_bench, probe
 from benchmarks.first_contact import Results
-from curation.engine import gpu_obstacle
+from curation.base.engine import gpu_obstacle
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "benchmarks" / "first_contact.py"

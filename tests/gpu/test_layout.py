@@ -15,10 +15,10 @@ import pytest
 
 import cpu_fallback
 import cpu_fallback.text
-from curation.errors import EngineError, InputError
+from curation.base.errors import EngineError, InputError
+from curation.base.measures import REPEATED_SIZES, Measure
 from curation.kernels.hashing import table_mask
 from curation.kernels.rewrite import RewriteSteps
-from curation.measures import REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import load_language_model
 from tests.corpus import NASTY

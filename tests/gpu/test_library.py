@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import curation
-from curation import engine as selector
+from curation.base import engine as selector
 from curation.running.run import run
 from tests.gpu import stand_ins
 from tests.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
@@ -59,7 +59,7 @@ def chain(frame):
 
 
 @pytest.mark.slow("functions of the GPU engine over NumPy give the CPU engine's frames, lazily and at once")
-@pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # the corpus has a bad line
+@pytest.mark.filterwarnings("ignore::curation.base.errors.InputWarning")  # the corpus has a bad line
 def test_lazily_and_at_once_as_on_the_cpu(gpu, corpus, monkeypatch):
     expected = chain(curation.read(corpus, engine="cpu").compute()).reset_index(drop=True)
     monkeypatch.setitem(selector.FRAME_LIBRARIES, "tests", "gpu")  # of `stand_ins.DataFrame`

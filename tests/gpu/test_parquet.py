@@ -10,13 +10,13 @@ import pytest
 
 import cpu_fallback
 from cpu_fallback.parquet import parquet_file as host_file
-from curation import engine as selector
-from curation.errors import EngineError, InputError, RecipeError
-from curation.finished.verify import verify
+from curation.base import engine as selector
+from curation.base.errors import EngineError, InputError, RecipeError
 from curation.recipes import recipe as recipes
 from curation.recipes.recipe import convert_recipe
-from curation.report.report import output_notes
-from curation.run_folder.documents import document_options
+from curation.record.documents import document_options
+from curation.results.finished.verify import verify
+from curation.results.report.report import output_notes
 from curation.running.run import run
 from tests.gpu import stand_ins
 from tests.runs import data_digests, recipe_of, records_of
@@ -126,7 +126,7 @@ def test_no_nan_goes_to_the_device(gpu, tmp_path: Path, monkeypatch):
 
 @pytest.mark.parametrize("writer", ["host", "device"])
 def test_a_text_of_2_gib_is_one_message(gpu, tmp_path: Path, monkeypatch, writer: str):
-    monkeypatch.setattr("curation.parquet.LARGEST_STRING", 40)
+    monkeypatch.setattr("curation.base.parquet.LARGEST_STRING", 40)
     open_file = host_file if writer == "host" else gpu.parquet_file
     message = r"column 'text' of document 'a' has a value of 50 bytes, .* at most 40\. Set max_document_bytes"
     with pytest.raises(InputError, match=message), open_file(tmp_path / "a", TYPES, document_options(TYPES)) as file:

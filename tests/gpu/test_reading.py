@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cpu_fallback
-from curation.contract import ROW
+from curation.base.contract import ROW
 from curation.reading import probe
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files

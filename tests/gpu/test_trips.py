@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import cpu_fallback
-from curation import engine as selector
-from curation.errors import DeviceLostError
+from curation.base import engine as selector
+from curation.base.errors import DeviceLostError
 from curation.reading import lines
 from curation.running.run import run
 from tests.gpu import stand_ins
@@ -79,7 +79,7 @@ def recipe(tmp_path):
     [0, pytest.param(1, marks=pytest.mark.slow("removed texts that a report shows cross from the device once"))],
 )
 def test_text_crosses_once_up_and_once_down_if_kept(bus, recipe, tmp_path, monkeypatch, samples):
-    monkeypatch.setattr("curation.phases.candidates.GROUP_SAMPLES", 0)  # removed texts for warnings: 200 per reason
+    monkeypatch.setattr("curation.record.candidates.GROUP_SAMPLES", 0)  # removed texts for warnings: 200 per reason
     report = run(recipe(samples), tmp_path / "out", engine="gpu", workers=1).report
     size, removed = sum(map(len, TEXTS)), sum(map(len, REMOVED))
     assert (report["documents"]["kept"], report["batch_bytes"]) == (len(TEXTS) - len(REMOVED), BATCH)

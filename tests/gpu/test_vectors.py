@@ -13,8 +13,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from curation import engine as selector
-from curation.errors import InputError
+from curation.base import engine as selector
+from curation.base.errors import InputError
 from curation.models.vectors import from_column, quantised, to_column
 from curation.running.run import run
 from tests.gpu import stand_ins

@@ -110,7 +110,7 @@ def test_a_damaged_file_counts_as_missing(copy: Path):
 @pytest.mark.slow("kernels compiled into a wheel are used if processor and versions match")
 def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
     """What `make wheel` puts into a wheel, with the kernels of one group."""
-    code = "import runpy, curation.planning.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
+    code = "import runpy, curation.stages.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
     code += "runpy.run_module('tests.tools.wheel_kernels', run_name='__main__')"
     subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment_of(copy), check=True)
     installed = copy / "curation" / "kernels" / "compiled"
@@ -178,10 +178,15 @@ print(KEY, GPU_KEY, KernelCache(block_at.py_func).name.endswith(GPU_KEY))
 
 @pytest.mark.slow("the key of compiled kernels covers every source that is compiled in")
 def test_every_source_that_is_compiled_in_is_part_of_the_key(copy: Path):
-    """The kernels take the numbers of measures and the listed words from `curation.measures`."""
+    """The kernels take the numbers of measures and the listed words from `curation.base.measures`."""
 
     keys = [output_of(KEYS, copy)]
-    for name in ("curation/measures.py", "curation/kernels/words.py", "cpu_fallback/dedup.py", "gpu_pipeline/items.py"):
+    for name in (
+        "curation/base/measures.py",
+        "curation/kernels/words.py",
+        "cpu_fallback/dedup.py",
+        "gpu_pipeline/items.py",
+    ):
         with open(copy / name, "a") as file:
             file.write("\n# edited\n")
         keys.append(output_of(KEYS, copy))

@@ -8,8 +8,8 @@ import pytest
 
 from cpu_fallback import flat_counts
 from cpu_fallback.text import measure
-from curation.contract import TEXT
-from curation.engine import load_engine
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
 from tests.conftest import frame_of
 from tests.corpus import NASTY
 from tests.oracle.measures import measure_document

@@ -10,7 +10,7 @@ import pytest
 
 import cpu_fallback
 from cpu_fallback import anchor_records, judge_records
-from curation.contract import Engine
+from curation.base.contract import Engine
 from curation.kernels.spans import CLOSER, KEPT, REPEATED, fill_spans, new_memory, spans_of_mask
 from tests.oracle.substring_dedup import repeated_bytes
 

@@ -19,10 +19,10 @@ from llvmlite import binding
 
 from cpu_fallback import vector_scan
 from cpu_fallback.buffers import buffers_of
+from curation.base.measures import NUM_MEASURES, Measure, WantedScan
 from curation.kernels import tables
 from curation.kernels.cache import WHEEL_CPU, WHEEL_FEATURES
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, Measure, WantedScan
 from tests.corpus import NASTY, document_lists
 from tests.oracle.measures import are_prose, measure_text, paragraphs_of
 

@@ -6,9 +6,9 @@ import random
 import numpy as np
 
 from cpu_fallback import vector_tables
+from curation.base.measures import NUM_MEASURES, Measure
 from curation.kernels.hashing import table_mask
 from curation.kernels.measures import IS_PROSE
-from curation.measures import NUM_MEASURES, Measure
 from tests.oracle.measures import measure_repetition
 
 

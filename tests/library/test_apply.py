@@ -14,8 +14,8 @@ import pytest
 
 import curation
 from curation import StageError
-from curation.contract import TEXT
-from curation.errors import InputError, RecipeError
+from curation.base.contract import TEXT
+from curation.base.errors import InputError, RecipeError
 from curation.models.ngrams import TINY
 from curation.rules.decide import Verdict
 from curation.stages import CorpusStage, Phase, RowStage
@@ -278,7 +278,7 @@ def test_messages_name_the_column_of_the_frame():
 
 
 def test_sources_are_looked_at_when_a_stage_asks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.library.frames._runs", lambda _: pytest.fail("looked at"))
+    monkeypatch.setattr("curation.frames.frames._runs", lambda _: pytest.fail("looked at"))
     for frame in (frame_of(TEXTS), dd.from_pandas(frame_of(TEXTS), npartitions=2)):
         assert len(curation.fuzzy_dedup(frame, text_column="body")) > 0
         with pytest.raises(pytest.fail.Exception, match="looked at"):

@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.errors import InputError, OutputError, RecipeError
-from curation.library import classifier_training as training
-from curation.library.scoring_metrics import calibration, label_metrics, roc_auc
+from curation.base.errors import InputError, OutputError, RecipeError
+from curation.tools import classifier_training as training
+from curation.tools.scoring_metrics import calibration, label_metrics, roc_auc
 from tests.oracle import fasttext_reference as reference
 from tests.runs import records_of
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import CurationError
-from curation.library import close_vectors
+from curation.base.errors import CurationError
+from curation.frames import close_vectors
 from curation.stages.vectors.vector_clusters import Clusters
 
 

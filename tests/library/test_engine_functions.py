@@ -17,13 +17,13 @@ import pytest
 import cpu_fallback
 import curation
 import gpu_pipeline
-from curation.contract import TEXT
-from curation.engine import FRAME_LIBRARIES
-from curation.errors import InputError, OutputError, RecipeError
+from curation.base.contract import TEXT
+from curation.base.engine import FRAME_LIBRARIES
+from curation.base.errors import InputError, OutputError, RecipeError
+from curation.frames.engine_functions import FUNCTIONS
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
-from curation.library.engine_functions import FUNCTIONS
-from curation.packing.indexed import check_pair
+from curation.tokens.indexed import check_pair
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of, records_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import curation
-from curation.synthesis import asking
+from curation.tools.synthesis import asking
 from tests.models.tiny_files import write_static
 from tests.runs import records_of
 from tests.synthesis.model import Models

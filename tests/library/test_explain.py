@@ -14,9 +14,9 @@ import pytest
 
 import cpu_fallback
 import curation
-from curation.errors import InputError, RecipeError
+from curation.base.errors import InputError, RecipeError
+from curation.base.system.progress import NotebookLine
 from curation.rules.decide import RULE_SETS
-from curation.system.progress import NotebookLine
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of
 
@@ -258,6 +258,6 @@ def test_immediate_calls_show_progress_in_notebooks(frame: pd.DataFrame, monkeyp
     line.every = line.loop_delay = 0.001
     measure = cpu_fallback.measure
     monkeypatch.setattr(cpu_fallback, "measure", lambda text, names: shown.wait(60) and measure(text, names))
-    monkeypatch.setattr("curation.library.frames.notebook_progress", lambda: line)
+    monkeypatch.setattr("curation.frames.frames.notebook_progress", lambda: line)
     curation.measure(frame, "words")
     assert lines[0] == "measure" and lines[-1].startswith("done in ")

@@ -17,10 +17,10 @@ import pytest
 
 import cpu_fallback.session
 import curation
-import curation.library.functions
-from curation import errors
-from curation.errors import EngineError, InputError, RecipeError
-from curation.measures import Measure
+import curation.frames.functions
+from curation.base import errors
+from curation.base.errors import EngineError, InputError, RecipeError
+from curation.base.measures import Measure
 from curation.running.run import run
 from tests.runs import kept_rows, made_texts, recipe_of, records_of
 
@@ -31,7 +31,7 @@ STAGES = [
 ]
 RULES = STAGES[1]["rules"]
 COLUMNS = ["doc", "id", "source", "text"]
-pytestmark = pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # each file has a bad line
+pytestmark = pytest.mark.filterwarnings("ignore::curation.base.errors.InputWarning")  # each file has a bad line
 
 
 @pytest.fixture(scope="module")
@@ -240,13 +240,13 @@ def test_measures_are_integer_columns():
 
 def test_nothing_is_read_before_it_is_asked_for(corpus: Path, monkeypatch: pytest.MonkeyPatch):
     reads = []
-    real = curation.library.functions.read_visible
+    real = curation.frames.functions.read_visible
 
     def counted(*arguments: Any) -> Any:
         reads.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr("curation.library.functions.read_visible", counted)
+    monkeypatch.setattr("curation.frames.functions.read_visible", counted)
     frame = curation.read(str(corpus), engine="cpu", slice_bytes=5000)
     frame = curation.measure(curation.filter(curation.rewrite(frame, unicode="nfc"), "gopher"), ["words"])
     assert reads == []

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import CurationError
-from curation.library import graphs
-from curation.planning.memory import Limit
+from curation.base.errors import CurationError
+from curation.base.system.memory import Limit
+from curation.tools import graphs
 from tests.needs import needs
 
 Links = list[tuple[str, str, float]]

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.library import external_sort, lm_training
 from curation.reading import texts as reading_texts
+from curation.tools import external_sort, lm_training
 from tests.cli.test_cli import curate
 from tests.corpus import real_documents
 from tests.needs import needs

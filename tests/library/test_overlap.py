@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.library import overlap, overlap_corpus
 from curation.running.run import run
+from curation.tools import overlap, overlap_corpus
 from tests.cli.test_cli import curate
 from tests.runs import recipe_of, records_of
 

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.errors import InputError, IntegrityError, RecipeError
-from curation.library import overlap_spans
+from curation.base.errors import InputError, IntegrityError, RecipeError
 from curation.running.run import run
+from curation.tools import overlap_spans
 from tests.cli.test_cli import curate, failed
 from tests.runs import recipe_of, records_of
 

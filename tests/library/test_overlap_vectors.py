@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.finished.results import open_finished
-from curation.library import overlap_corpus, overlap_vectors
 from curation.models.embeddings import embed_texts
 from curation.models.vectors import cosines, dots, squared_norms
+from curation.results.finished.results import open_finished
 from curation.running.run import run
+from curation.tools import overlap_corpus, overlap_vectors
 from tests.cli.test_cli import curate
 from tests.models.tiny_files import write_safetensors
 from tests.runs import recipe_of, records_of

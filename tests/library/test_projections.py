@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import CurationError
+from curation.base.errors import CurationError
 
 RNG = np.random.default_rng(2)
 ANGLES = RNG.random(60) * 2 * np.pi

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.finished.comparison import Removal
-from curation.finished.run_result import RunResult
-from curation.library.scoring_metrics import LabelMetrics
-from curation.system.html_table import MAX_ROWS, html_table
-from curation.system.svg import KEPT, REMOVED
-from curation.system.terminal import printable_line
+from curation.base.system.html_table import MAX_ROWS, html_table
+from curation.base.system.svg import KEPT, REMOVED
+from curation.base.system.terminal import printable_line
+from curation.results.finished.comparison import Removal
+from curation.results.finished.run_result import RunResult
+from curation.tools.scoring_metrics import LabelMetrics
 from tests.needs import needs
 from tests.runs import records_of
 
@@ -232,7 +232,7 @@ def test_a_rule_set_is_still_a_tuple_of_rules():
 def test_every_measure_has_a_definition_and_a_unit():
     units = {measure.unit for measure in curation.Measure}
     assert units == {"bytes", "characters", "words", "lines", "paragraphs", "sentences", "occurrences"}, (
-        "a unit to add to OTHER_UNITS of curation/measures.py"
+        "a unit to add to OTHER_UNITS of curation/base/measures.py"
     )
     assert all(measure.definition and measure.definition in measure.__doc__ for measure in curation.Measure)
     used = {name for rules in ("gopher", "fineweb") for rule in curation.RULE_SETS[rules] for name in rule.measures[:1]}

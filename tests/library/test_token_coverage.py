@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer
 
 import curation
+from curation.base.errors import CurationError
 from curation.cli import main
-from curation.errors import CurationError
-from curation.packing.tokenizer_training import SPECIAL
+from curation.tokens.tokenizer_training import SPECIAL
 from tests.runs import made_texts, records_of
 
 TEXTS = {"a": made_texts(60, 1), "b": ["Ωμέγα 🎉 done", "plain words", ""]}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.models import encoder_files, encoders, windows
 from curation.models.tensors import read_tensors
 from curation.models.windows import Windows, pool

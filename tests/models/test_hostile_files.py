@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 import curation
-from curation.arrays import load_arrays, load_mapped, load_writable
+from curation.base.arrays import load_arrays, load_mapped, load_writable
 from curation.cli import main
-from curation.finished.results import open_finished
 from curation.models.ngrams import TINY, load_language_model
 from curation.models.static_vectors import load_static
 from curation.models.tensors import read_tensors
-from curation.packing.vocabularies import load_vocabulary
+from curation.results.finished.results import open_finished
 from curation.stages.exact.exact_index import open_exact_index
 from curation.stages.vectors.vector_clusters import Clusters
+from curation.tokens.vocabularies import load_vocabulary
 from tests.models.test_tensors import entry, raw
 from tests.models.tiny_files import write_static
 from tests.runs import records_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.models.tensors import read_tensors
 from tests.models.tiny_files import write_safetensors
 

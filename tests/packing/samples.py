@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from curation.packing.forms.documents import Documents
+from curation.tokens.forms.documents import Documents
 
 
 def make_documents(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:

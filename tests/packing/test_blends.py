@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from curation.packing.blends import Blend, Megatron, meta_files, weigh
-from curation.packing.megatron import PairInfo, TrainingPair
+from curation.tokens.blends import Blend, Megatron, meta_files, weigh
+from curation.tokens.megatron import PairInfo, TrainingPair
 
 WEIGHTS = {"web": 0.7, "books": 0.3}
 # Of 3,000,000 tokens in two pairs, and 1,000,000 in one; the weights are those of the three pairs.

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.errors import CurationError, TokenizerError
-from curation.packing.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
+from curation.base.errors import CurationError, TokenizerError
+from curation.tokens.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
 from tests.packing.drawn_tokenizers import Drawn, draw, hard_texts
 
 TEXTS, DRAWN, QUICKLY_DRAWN = 400, range(300), range(160, 200)

@@ -14,15 +14,9 @@ import tiktoken
 from curation.kernels import case_classes as cases
 from curation.kernels.bpe import MAX_IDS
 from curation.kernels.expressions import BLANK, BREAK, CL100K, LETTER, LLAMA3, NUMBER, O200K, OTHER, QUOTE, SPACE
-from curation.packing.byte_pairs import huggingface_pairs, tiktoken_pairs
-from curation.packing.flat_tables import (
-    character_classes,
-    classes_of,
-    flat_obstacle,
-    make_flat_tables,
-    make_pages,
-)
-from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+from curation.tokens.byte_pairs import huggingface_pairs, tiktoken_pairs
+from curation.tokens.flat_tables import character_classes, classes_of, flat_obstacle, make_flat_tables, make_pages
+from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from tests.corpus import NASTY, real_documents
 from tests.packing.byte_pairs import (
     EXPRESSIONS,

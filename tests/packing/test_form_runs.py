@@ -14,19 +14,19 @@ import pytest
 import yaml
 
 from curation import cli
-from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerError
-from curation.finished.split_checks import split_leaks
-from curation.finished.verify import verify
-from curation.packing import tokenization
-from curation.packing.forms.stored import open_form, problems
-from curation.packing.indexed import IndexedReader
-from curation.packing.ordering import assign_splits
-from curation.packing.samples import SAMPLE_FILES, Sample, unwritten_sample
-from curation.packing.tokenization import load_tokenizer
-from curation.phases.exports import WRITERS
+from curation.base.errors import IntegrityError, OutputError, RecipeError, TokenizerError
 from curation.recipes.exports import EXPORT_FORMATS
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe
+from curation.results.finished.split_checks import split_leaks
+from curation.results.finished.verify import verify
+from curation.running.phases.exports import WRITERS
 from curation.running.run import run
+from curation.tokens import tokenization
+from curation.tokens.forms.stored import open_form, problems
+from curation.tokens.indexed import IndexedReader
+from curation.tokens.ordering import assign_splits
+from curation.tokens.samples import SAMPLE_FILES, Sample, unwritten_sample
+from curation.tokens.tokenization import load_tokenizer
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 from tests.runs import table_rows
 

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 import curation
+from curation.base.errors import IntegrityError, OutputError, RecipeError, TokenizerError
+from curation.base.system.terminal import printable
 from curation.cli import main
-from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerError
-from curation.finished.decoding import open_tokens
-from curation.packing.forms import (
+from curation.recipes.recipe import Output, convert_recipe
+from curation.results.finished.decoding import open_tokens
+from curation.tokens.forms import (
     FORMS,
     Blocks,
     Chunks,
@@ -32,15 +34,13 @@ from curation.packing.forms import (
     rows,
     token_shards,
 )
-from curation.packing.forms import documents as documents_module
-from curation.packing.forms import shards as shards_module
-from curation.packing.forms.documents import Documents, TokenStream
-from curation.packing.forms.stored import open_form
-from curation.packing.forms.writing import shards, summaries, write_forms
-from curation.packing.ordering import seeded_order
-from curation.packing.tokenization import load_tokenizer
-from curation.recipes.recipe import Output, convert_recipe
-from curation.system.terminal import printable
+from curation.tokens.forms import documents as documents_module
+from curation.tokens.forms import shards as shards_module
+from curation.tokens.forms.documents import Documents, TokenStream
+from curation.tokens.forms.stored import open_form
+from curation.tokens.forms.writing import shards, summaries, write_forms
+from curation.tokens.ordering import seeded_order
+from curation.tokens.tokenization import load_tokenizer
 from tests.needs import needs
 from tests.packing.samples import flat, make_documents, opened, write_parts
 

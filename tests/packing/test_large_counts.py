@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.errors import IntegrityError
-from curation.packing.forms.chunks import cut_lengths
-from curation.packing.forms.packed import pack
-from curation.packing.megatron import PairWriter, byte_pointers, write_index
-from curation.packing.token_files import SHARES, count_shares
+from curation.base.errors import IntegrityError
+from curation.tokens.forms.chunks import cut_lengths
+from curation.tokens.forms.packed import pack
+from curation.tokens.megatron import PairWriter, byte_pointers, write_index
+from curation.tokens.token_files import SHARES, count_shares
 
 MOST = 2**31 - 1
 LENGTHS = np.array([MOST, 1, 2**30, MOST], np.int32)

@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from tests.needs import REMEDIES
 from tests.packing.samples import make_texts, write_jsonl

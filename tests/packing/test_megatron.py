@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from curation.base.errors import InputError, IntegrityError, OutputError
 from curation.cli import main
-from curation.errors import InputError, IntegrityError, OutputError
-from curation.packing import joining, megatron
-from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.joining import join_parts
-from curation.packing.megatron import PairCounts, PairWriter, choose_dtype
+from curation.tokens import joining, megatron
+from curation.tokens.indexed import IndexedReader, check_pair
+from curation.tokens.joining import join_parts
+from curation.tokens.megatron import PairCounts, PairWriter, choose_dtype
 from tests.needs import needs
 
 DOCUMENTS = [[1, 2, 3, 9], [7, 9], [9], [65499, 0, 5, 6, 9]]

@@ -13,10 +13,10 @@ import pytest
 import tiktoken
 import tokenizers
 
-from curation.errors import TokenizerError
-from curation.packing import rank_files
-from curation.packing.byte_pairs import bytes_of_tokens
-from curation.packing.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
+from curation.base.errors import TokenizerError
+from curation.tokens import rank_files
+from curation.tokens.byte_pairs import bytes_of_tokens
+from curation.tokens.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
 from tests.needs import needs
 from tests.packing.drawn_tokenizers import SENTENCES, TEXTS
 from tests.packing.samples import train_tokenizer

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from curation import cli
-from curation.errors import InputError, IntegrityError, OutputError
-from curation.packing.indexed import IndexedReader
-from curation.packing.megatron import PairWriter, write_index
-from curation.packing.pair_sets import unpublished
-from curation.packing.repack import repack
-from curation.system.files import write_json
+from curation.base.errors import InputError, IntegrityError, OutputError
+from curation.base.system.files import write_json
+from curation.tokens.indexed import IndexedReader
+from curation.tokens.megatron import PairWriter, write_index
+from curation.tokens.pair_sets import unpublished
+from curation.tokens.repack import repack
 from tests.packing.samples import flat, make_documents
 
 

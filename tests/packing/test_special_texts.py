@@ -12,12 +12,12 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
-from curation.errors import TokenizerError
-from curation.finished.verify import verify
+from curation.base.errors import TokenizerError
 from curation.kernels.expressions import LLAMA3, O200K
-from curation.packing import added_tokens, probes, vocabularies
-from curation.packing.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
+from curation.results.finished.verify import verify
 from curation.running.run import run
+from curation.tokens import added_tokens, probes, vocabularies
+from curation.tokens.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
 from tests.packing.byte_pairs import EXPRESSIONS
 from tests.packing.samples import train_tokenizer, write_jsonl
 from tests.runs import recipe_of

@@ -10,9 +10,9 @@ import pytest
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from curation.packing import text_places, tokenization
-from curation.packing.text_places import EXPRESSIONS, LETTERS, SIGNS
-from curation.packing.tokenization import load_tokenizer
+from curation.tokens import text_places, tokenization
+from curation.tokens.text_places import EXPRESSIONS, LETTERS, SIGNS
+from curation.tokens.tokenization import load_tokenizer
 
 SPACES = normalizers.Replace(" ", "▁")
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 import cpu_fallback
-from curation.errors import InputError, IntegrityError, OutputError
-from curation.packing.token_files import check_tokens, token_files, token_paths
-from curation.packing.tokenization import load_tokenizer
-from curation.phases import write_phase
-from curation.planning.stored_plan import Plan
+from curation.base.errors import InputError, IntegrityError, OutputError
 from curation.recipes.recipe import convert_recipe
-from curation.run_folder.folder import sweep
-from curation.running import phases
+from curation.record.folder import sweep
+from curation.record.records import Counts
+from curation.record.stored_plan import Plan
+from curation.running import phase_loop
 from curation.running import run as runner
-from curation.tasks.records import Counts
+from curation.running.phases import write_phase
+from curation.tokens.token_files import check_tokens, token_files, token_paths
+from curation.tokens.tokenization import load_tokenizer
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 
 RECIPE = convert_recipe({"input": [{"path": "x.jsonl"}]})
@@ -85,7 +85,7 @@ def stopped(tmp_path, monkeypatch):
 
     monkeypatch.setattr(write_phase, "SHARED_DOCUMENTS", 1)  # a task per part
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "write_output_parts", fail)
+        patch.setattr(phase_loop, "write_output_parts", fail)
         with pytest.raises(KeyError):
             runner.run(recipe, tmp_path / "out", workers=1)
     return recipe

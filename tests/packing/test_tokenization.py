@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
-from curation.packing import encoder_pool, tokenization, vocabularies
-from curation.packing.tokenization import TokenizerSpec, load_tokenizer
-from curation.system import terminal
+from curation.base.errors import InputError, IntegrityError, RecipeError, TokenizerError
+from curation.base.system import terminal
+from curation.tokens import encoder_pool, tokenization, vocabularies
+from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from tests.corpus import real_documents
 from tests.packing.byte_pairs import gpt2_files, tokenizer_json
 from tests.packing.samples import train_tokenizer
@@ -698,7 +698,7 @@ def test_a_rewritten_file_is_another_tokenizer(tmp_path):
 
 
 def test_import_is_light():
-    code = "import sys, curation.packing.tokenization; print([m for m in sys.argv[1:] if m in sys.modules])"
+    code = "import sys, curation.tokens.tokenization; print([m for m in sys.argv[1:] if m in sys.modules])"
     heavy = ["tiktoken", "tokenizers", "gigatoken", "awkward", "sentencepiece", "pyarrow", "numba", "pandas"]
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

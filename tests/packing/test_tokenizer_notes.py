@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from curation.packing.tokenization import TokenizerSpec, load_tokenizer
-from curation.packing.tokenizer_notes import Losses, losses_of, special_tokens_line
-from curation.planning.estimate import estimate
+from curation.running.planning.estimate import estimate
 from curation.running.run import run
+from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
+from curation.tokens.tokenizer_notes import Losses, losses_of, special_tokens_line
 from tests.packing.samples import write_jsonl
 from tests.runs import recipe_of
 

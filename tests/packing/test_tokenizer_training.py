@@ -14,19 +14,19 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import CurationError, InputError, OutputError, TokenizerError
-from curation.packing.indexed import IndexedReader
-from curation.packing.sentencepiece_training import MODEL_KINDS
-from curation.packing.tokenization import PROBES, Tokenizer
-from curation.packing.tokenizer_training import KINDS, MAX_VOCABULARY, SPECIAL, Trained, train_tokenizer
+from curation.base.errors import CurationError, InputError, OutputError, TokenizerError
 from curation.reading import texts as reading_texts
 from curation.running.run import run
+from curation.tokens.indexed import IndexedReader
+from curation.tokens.sentencepiece_training import MODEL_KINDS
+from curation.tokens.tokenization import PROBES, Tokenizer
+from curation.tokens.tokenizer_training import KINDS, MAX_VOCABULARY, SPECIAL, Trained, train_tokenizer
 from tests.corpus import NASTY
 from tests.runs import files_below, kept_rows, made_texts, recipe_of, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = made_texts(300)
-pytestmark = pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # inputs have a bad line
+pytestmark = pytest.mark.filterwarnings("ignore::curation.base.errors.InputWarning")  # inputs have a bad line
 BACK = [text for text in (*NASTY, *PROBES, *TEXTS) if len(text) < 20_000]
 
 

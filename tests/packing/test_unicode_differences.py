@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 import sentencepiece
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.kernels.expressions import CL100K, GPT2, O200K
-from curation.packing import tokenization, unicode_differences, unicode_sweep, vocabularies
-from curation.packing.flat_tables import character_classes, make_flat_tables
-from curation.packing.tokenization import TokenizerSpec, load_tokenizer
-from curation.packing.unicode_differences import Entry, characters_of, documents_with, ranges_of, split_of
-from curation.packing.unicode_sweep import CODE_POINTS, CONTEXTS, cutting_tokens, differences, tiktoken_with
+from curation.tokens import tokenization, unicode_differences, unicode_sweep, vocabularies
+from curation.tokens.flat_tables import character_classes, make_flat_tables
+from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
+from curation.tokens.unicode_differences import Entry, characters_of, documents_with, ranges_of, split_of
+from curation.tokens.unicode_sweep import CODE_POINTS, CONTEXTS, cutting_tokens, differences, tiktoken_with
 from tests.packing.byte_pairs import EXPRESSIONS, NAMES
 from tests.packing.token_loops import encoded
 
@@ -129,7 +129,7 @@ def test_other_versions_leave_all_to_the_reference(monkeypatch):
     assert "gigatoken" not in tokenizer.versions
     assert tokenizer.note.endswith(
         "were never compared on all characters with this split, so only tiktoken encodes. Install compared versions "
-        "(a 1 with b 2), or compare yours once: python -m curation.packing.unicode_sweep gpt2"
+        "(a 1 with b 2), or compare yours once: python -m curation.tokens.unicode_sweep gpt2"
     )
     assert tokenizer.encode(strings(["Hello world"]))[0].tolist() == [15496, 995]
 

@@ -15,7 +15,7 @@ import numpy as np
 from curation.kernels.bpe import MISSING, find_token, merge_pairs
 from curation.kernels.cache import kernel
 from curation.kernels.expressions import GPT2, LLAMA3, O200K
-from curation.packing.flat_tables import FlatTables
+from curation.tokens.flat_tables import FlatTables
 from gpu_pipeline.case_pretokens import case_word, o200k_starts
 from gpu_pipeline.pretokens import Runs, bits_between, cl100k_starts, class_bits, count_runs, gpt2_starts
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, document_lists, real_documents
 from tests.oracle.hashing import murmur3_x64_128

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.contract import TEXT
-from curation.errors import InputError
+from curation.base.contract import TEXT
+from curation.base.errors import InputError
 from curation.models.fasttext import Classifier, load_classifier
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, document_lists, real_documents, real_records

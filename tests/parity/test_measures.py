@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from curation.contract import ROW, TEXT
-from curation.measures import Measure
+from curation.base.contract import ROW, TEXT
+from curation.base.measures import Measure
 from tests.conftest import frame_of, hidden_nulls, table_of
 from tests.corpus import NASTY, assigned_characters, document_lists, real_documents
 from tests.oracle.measures import measure_document

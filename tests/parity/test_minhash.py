@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.kernels.ngram_table import table_of
 from curation.kernels.permutations import constants
 from tests.conftest import frame_of, hidden_nulls

@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
-from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY
 from tests.packing.byte_pairs import adversarial_texts, encoding_of, long_texts, tokenizer_of

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.engine import PACKAGES
+from curation.base.engine import PACKAGES
 from curation.running.run import run
 from tests.runs import data_digests, made_texts, recipe_of, records_of, rejected_rows, report_of
 

@@ -6,9 +6,9 @@ import random
 import pytest
 from hypothesis import given
 
-from curation.contract import TEXT
+from curation.base.contract import TEXT
+from curation.base.measures import Measure
 from curation.kernels.word_breaks import MAX_RUN, PIECES, WORDS
-from curation.measures import Measure
 from curation.stages.words import measure_words, split_words
 from tests.conftest import frame_of
 from tests.corpus import NASTY, document_lists, real_documents

@@ -13,9 +13,9 @@ from typing import Any
 import tiktoken
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from curation.packing import vocabularies
-from curation.packing.tokenization import Tokenizer as Loaded
-from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+from curation.tokens import vocabularies
+from curation.tokens.tokenization import Tokenizer as Loaded
+from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from tests.packing.byte_pairs import EXPRESSIONS, NAMES, gpt2_ranks, tokenizer_of
 
 END = "<|endoftext|>"

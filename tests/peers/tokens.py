@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import curation
 from curation import CurationError
-from curation.packing.repack import repack
+from curation.tokens.repack import repack
 from tests.oracle import fasttext_reference
 from tests.packing.byte_pairs import adversarial_texts
 from tests.peers.adapters import REFUSED, Settings, adapter, frame_of

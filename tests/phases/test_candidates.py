@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.engine import load_engine
-from curation.phases import candidates
-from curation.phases.candidates import Candidates, sample_of, text_hashes
-from curation.report.samples import MAX_REASONS, SHOWN_CHARACTERS
+from curation.base.engine import load_engine
+from curation.record import candidates
+from curation.record.candidates import Candidates, sample_of, text_hashes
+from curation.results.report.samples import MAX_REASONS, SHOWN_CHARACTERS
 from curation.rules.decide import Verdict
 from curation.running.run import run
 from tests.runs import recipe_of, records_of, report_of

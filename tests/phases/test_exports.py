@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.arrays import cut_counts, cut_spans
-from curation.engine import load_engine
-from curation.errors import InputError, IntegrityError
-from curation.phases import exports
-from curation.phases.exports import RawFiles, write_raw
-from curation.planning.stored_plan import digest_of, load_plan
+from curation.base.arrays import cut_counts, cut_spans
+from curation.base.engine import load_engine
+from curation.base.errors import InputError, IntegrityError
 from curation.recipes.recipe import Recipe
-from curation.run_folder import documents as documents_schema
-from curation.running import phases
+from curation.record import documents as documents_schema
+from curation.record.stored_plan import digest_of, load_plan
+from curation.running import phase_loop
+from curation.running.phases import exports
+from curation.running.phases.exports import RawFiles, write_raw
 from curation.running.run import run
 from tests.runs import digests, made_texts, recipe_of, records_of
 
@@ -171,8 +171,8 @@ def test_a_run_stopped_at_any_raw_file_ends_in_the_same_bytes_and_repeats_no_tas
 
 
 def change_before_the_end(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
-    real = phases._plan_removed
-    monkeypatch.setattr(phases, "_plan_removed", lambda *given: (change(), real(*given))[1])
+    real = phase_loop._plan_removed
+    monkeypatch.setattr(phase_loop, "_plan_removed", lambda *given: (change(), real(*given))[1])
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["first slice", "last slice"])

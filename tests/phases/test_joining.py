@@ -5,8 +5,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from curation.phases.joining import Joiner
-from curation.run_folder.documents import document_schema
+from curation.record.documents import document_schema
+from curation.running.phases.joining import Joiner
 
 # x twice, as two records of one id; the second copy of the input; an id of an input that is not split
 ROWS = [

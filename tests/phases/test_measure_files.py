@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from curation.base.errors import IntegrityError, OutputError, RecipeError
 from curation.cli.main import main
-from curation.errors import IntegrityError, OutputError, RecipeError
-from curation.finished.measured_rules import _count, plan_by_measures
-from curation.finished.verify import verify
+from curation.results.finished.measured_rules import _count, plan_by_measures
+from curation.results.finished.verify import verify
 from curation.rules.decide import RULE_SETS, Rule, decide
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of, report_of, table_rows

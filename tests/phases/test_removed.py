@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.errors import IntegrityError
-from curation.phases import kept_ids, removed
-from curation.phases.kept_ids import ids_of, store_ids
-from curation.phases.ledger import SliceRecord, SliceTotals, add_up
-from curation.phases.locations import LocationTable
+from curation.base.errors import IntegrityError
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
-from curation.run_folder import partitions as intermediate
-from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, TableFile
+from curation.record import kept_ids, removed
+from curation.record import partitions as intermediate
+from curation.record.kept_ids import ids_of, store_ids
+from curation.record.ledger import SliceRecord, SliceTotals, add_up
+from curation.record.locations import LocationTable
+from curation.record.partitions import REMOVED_SCHEMA, Numbering, Partitions, TableFile
 from tests.runs import removed_rows
 
 IN_SLICE = 5

@@ -9,11 +9,11 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import RecipeError
-from curation.finished.verify import verify
-from curation.phases import removed_texts
+from curation.base.errors import RecipeError
 from curation.reading.source_files import RESERVED
 from curation.recipes.doubts import recipe_warnings
+from curation.record import removed_texts
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of, removed_rows, report_of, table_rows
 
@@ -110,7 +110,7 @@ def test_files_are_cut_by_bytes_of_text_wherever_the_slices_end(
     corpus: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(removed_texts, "FILE_BYTES", 2_000)
-    monkeypatch.setattr("curation.phases.removed.FILE_BYTES", 2_000)
+    monkeypatch.setattr("curation.record.removed.FILE_BYTES", 2_000)
     monkeypatch.setattr(removed_texts, "ROW_GROUP_BYTES", 500)
     for name, size in (("small", 9_000), ("large", 1_000_000)):
         run(recipe_of(input_of(corpus), stages=STAGES), tmp_path / name, engine="cpu", slice_bytes=size)
@@ -132,8 +132,8 @@ def test_verify_finds_texts_that_are_missing(finished: Path, tmp_path: Path):
     import json
     import shutil
 
-    from curation.report.report import digest
-    from curation.system.files import as_json, file_sha256
+    from curation.base.system.files import as_json, file_sha256
+    from curation.results.report.report import digest
 
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     part = copy / "removed/part-00000.parquet"

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from curation.phases.repeated_ids import MODULUS, MOST, IdSample
+from curation.record.repeated_ids import MODULUS, MOST, IdSample
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.arrays import cut_spans, save_array
-from curation.phases import row_sums
-from curation.phases.row_sums import RowSums, SumsJob, cut_pieces, divide_partitions, run_sums
-from curation.run_folder import masks
-from curation.run_folder.partitions import Partitions, PartitionWriter
-from curation.system.files import make_folder
-from curation.tasks.jobs import store_job
+from curation.base.arrays import cut_spans, save_array
+from curation.base.system.files import make_folder
+from curation.record import masks, row_sums
+from curation.record.jobs import store_job
+from curation.record.partitions import Partitions, PartitionWriter
+from curation.record.row_sums import RowSums, SumsJob, cut_pieces, divide_partitions, run_sums
 
 COUNTS = (5, 0, 7, 1, 12, 3)
 SOURCES = [("a", 0, 12), ("b", 12, 28)]

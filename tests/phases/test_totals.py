@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from curation.finished.verify import verify
-from curation.phases import row_sums, totals
-from curation.phases.finish_phase import finish
+from curation.record import row_sums, totals
+from curation.results.finished.verify import verify
+from curation.running.phases.finish_phase import finish
 from curation.running.run import run
 from tests.runs import digests, made_texts, recipe_of, records_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from curation.planning.estimate import estimate
 from curation.recipes.recipe import load_recipe
+from curation.running.planning.estimate import estimate
 from curation.running.run import run
 from tests.corpus import DATA
 from tests.rules.test_unknown_language import ANY, MENU, PROSE

@@ -17,10 +17,10 @@ import yaml
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from curation.cli.main import main
-from curation.finished.verify import verify
-from curation.packing.forms.chunks import StoredChunks
-from curation.packing.forms.stored import open_form
 from curation.recipes.recipe import shipped_recipes
+from curation.results.finished.verify import verify
+from curation.tokens.forms.chunks import StoredChunks
+from curation.tokens.forms.stored import open_form
 from tests.needs import needs
 from tests.oracle.pipelines import chunks_of
 from tests.pipelines.made import GERMAN, WORDS, as_jsonl, made_texts

@@ -18,16 +18,16 @@ import pyarrow.json as paj
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import InputError, OutputError, RecipeError
-from curation.finished.verify import verify
-from curation.planning import stream_inputs
+from curation.base.errors import InputError, OutputError, RecipeError
 from curation.reading import hub
 from curation.reading.documents import REJECTED
 from curation.reading.inputs import Input
 from curation.recipes.recipe import convert_recipe
-from curation.report.html import as_html
-from curation.report.page.rendering import MAX_CHARACTERS
-from curation.report.text import print_funnel
+from curation.results.finished.verify import verify
+from curation.results.report.html import as_html
+from curation.results.report.page.rendering import MAX_CHARACTERS
+from curation.results.report.text import print_funnel
+from curation.running.planning import stream_inputs
 from curation.running.run import run
 from tests.needs import needs
 from tests.reading.test_formats import read as read_files

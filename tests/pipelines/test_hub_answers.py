@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from curation.finished.verify import verify
+from curation.results.finished.verify import verify
 from tests.needs import needs
 from tests.pipelines.fake_hub import Hub, serve
 from tests.runs import data_digests, kept_rows, report_of

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import curation
-from curation.library import classifier_training as training
 from curation.running.run import run
+from curation.tools import classifier_training as training
 from tests.runs import recipe_of, records_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "classifiers.md"

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.errors import InputWarning, IntegrityError, OutputError, RecipeError
-from curation.finished.verify import verify
+from curation.base.errors import InputWarning, IntegrityError, OutputError, RecipeError
 from curation.models.fasttext import LANGUAGE_SHA256, load_classifier
 from curation.recipes.recipe import Recipe, convert_recipe
-from curation.report.html import as_html
-from curation.report.text import print_funnel
-from curation.running import phases
+from curation.results.finished.verify import verify
+from curation.results.report.html import as_html
+from curation.results.report.text import print_funnel
+from curation.running import phase_loop
 from curation.running import run as runner
 from curation.running.run import run
 from curation.stages.invoke import apply_stage
@@ -114,7 +114,7 @@ def test_a_run_that_was_stopped_has_them_too(tmp_path: Path, corpus: Path, monke
 
     for place in ("run_corpus_stages", "_write_documents", "_finish"):
         with monkeypatch.context() as stopped:
-            stopped.setattr(phases, place, stop)
+            stopped.setattr(phase_loop, place, stop)
             with pytest.raises(KeyboardInterrupt):
                 go(tmp_path / "out", chosen, slice_bytes=3000)
     go(tmp_path / "out", chosen)
@@ -274,7 +274,7 @@ def test_another_model_under_the_same_path_is_refused(
     chosen = recipe(corpus, {"kind": "language", "name": "quality", "keep": ["good"], "model": str(model)})
     with monkeypatch.context() as stopped:
         if not finished:
-            stopped.setattr(phases, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            stopped.setattr(phase_loop, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 go(tmp_path / "out", chosen)
         else:

@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from curation.base.errors import InputError, IntegrityError, RecipeError
 from curation.cli import main
-from curation.errors import InputError, IntegrityError, RecipeError
-from curation.finished.verify import verify
-from curation.packing.indexed import IndexedReader
-from curation.phases.ledger import check_ledger
 from curation.recipes.recipe import convert_recipe
-from curation.report.html import as_html
-from curation.report.text import funnel, print_funnel
+from curation.record.ledger import check_ledger
+from curation.results.finished.verify import verify
+from curation.results.report.html import as_html
+from curation.results.report.text import funnel, print_funnel
 from curation.running.run import run
+from curation.tokens.indexed import IndexedReader
 from tests.runs import data_digests, kept_rows, made_texts, recipe_of, records_of, rejected_rows, report_of
 
 STAGES = [{"kind": "filter", "rules": [{"measure": "words", "min": 5, "reason": "short"}]}, {"kind": "exact_dedup"}]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.errors import InputError, RecipeError
+from curation.base.errors import InputError, RecipeError
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from tests.corpus import real_documents

@@ -22,16 +22,16 @@ import pytest
 import tiktoken
 import yaml
 
-from curation.errors import InputError
-from curation.finished.verify import verify
+from curation.base.errors import InputError
+from curation.base.system.terminal import short_number
 from curation.models.ngrams import TINY
-from curation.packing import vocabularies
-from curation.packing.indexed import IndexedReader
 from curation.reading.inputs import Input
 from curation.recipes.recipe import load_recipe, shipped_recipes
-from curation.report.text import print_funnel
+from curation.results.finished.verify import verify
+from curation.results.report.text import print_funnel
 from curation.running.run import run
-from curation.system.terminal import short_number
+from curation.tokens import vocabularies
+from curation.tokens.indexed import IndexedReader
 from tests.needs import needs
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome

@@ -4,7 +4,7 @@
 import pandas as pd
 
 import curation
-from curation.library import frames
+from curation.frames import frames
 
 FRAME = pd.DataFrame({"text": ["Some words of a text, café 漢字."] * 2 + ["Other words"]})
 for stage in (

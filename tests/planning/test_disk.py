@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import curation
-from curation.errors import OutputError
-from curation.planning.disk import free_bytes, most_needed
+from curation.base.errors import OutputError
 from curation.reading.paths import find_files
-from curation.run_folder.folder import bytes_of_run
+from curation.record.folder import bytes_of_run
+from curation.running.planning.disk import free_bytes, most_needed
 from curation.running.run import run
 from tests.cli.test_cli import curate, failed
 from tests.runs import digests, files_below, recipe_of, records_of
@@ -189,7 +189,7 @@ def test_inputs_are_sampled_only_if_the_disk_may_be_too_small(
 ):
     recipe = recipe_of(corpus, stages=[], output={"formats": []})
     with_free(monkeypatch, int(most_needed(recipe, find_files(recipe.input))) + 1)
-    monkeypatch.setattr("curation.planning.disk.survey_inputs", lambda *arguments: pytest.fail("sampled"))
+    monkeypatch.setattr("curation.running.planning.disk.survey_inputs", lambda *arguments: pytest.fail("sampled"))
     run(recipe, tmp_path / "out", engine="cpu")
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.run_folder.folder import FRAMES
+from curation.record.folder import FRAMES
 from tests.runs import digests
 
 FRAME = pd.DataFrame({"body": ["one two", "one two", "three ö"], "n": [1, 2, 3]})

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from curation.planning.intervals import Units, interval_of, quantile, spread_of
+from curation.running.planning.intervals import Units, interval_of, quantile, spread_of
 
 
 def test_the_quantile_is_that_of_students_t():

@@ -9,11 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from curation.cli.plan_text import _memory_line
-from curation.errors import InputError, OutOfMemoryError
-from curation.planning.arguments import document_bytes
-from curation.planning.estimate import MemoryNeed
-from curation.planning.memory import (
+from curation.base.errors import InputError, OutOfMemoryError
+from curation.base.system.memory import (
     DEVICE_BATCHES,
     FILE_BYTES,
     MIB,
@@ -33,8 +30,11 @@ from curation.planning.memory import (
     read_limits,
     read_processors,
 )
+from curation.cli.plan_text import _memory_line
 from curation.reading.inputs import Input
 from curation.reading.source_files import SourceFile
+from curation.running.planning.arguments import document_bytes
+from curation.running.planning.estimate import MemoryNeed
 from curation.running.run import _slice_planner
 
 BATCH, SLICE = 4 * MIB, 64 * MIB

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from curation.cli import main
-from curation.running import phases
+from curation.running import phase_loop
 from curation.running import run as runner
 from tests.runs import data_digests, files_below, made_texts, records_of
 
@@ -94,7 +94,7 @@ def test_running_out_of_memory_is_one_message_and_the_run_goes_on(
         raise pa.lib.ArrowMemoryError("malloc of size 4096 failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "plan_removed", exhausted)
+        patch.setattr(phase_loop, "plan_removed", exhausted)
         assert main([*command, "out"]) == 1
     out, err = capsys.readouterr()
     assert out == ""

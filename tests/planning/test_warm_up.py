@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curation.errors import EngineError
+from curation.base.errors import EngineError
+from curation.base.system.progress import Progress
 from curation.models.ngrams import TINY
-from curation.planning import warm_up
-from curation.planning.warm_up import GROUPS, missing_groups, recipe_groups
 from curation.recipes.recipe import convert_recipe, load_recipe
-from curation.stages import STAGES
+from curation.stages import STAGES, warm_up
 from curation.stages.vectors.vector_clusters import Clusters
-from curation.system.progress import Progress
+from curation.stages.warm_up import GROUPS, missing_groups, recipe_groups
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
@@ -140,7 +139,7 @@ def test_a_first_run_says_that_it_compiles(tmp_path: Path):
 
 @pytest.mark.slow("two first runs at once compile each kernel once")
 def test_two_first_runs_at_once_compile_a_group_once(tmp_path: Path):
-    code = COMPILED.replace("curation.__main__ import command", "curation.planning.warm_up import serve").replace(
+    code = COMPILED.replace("curation.__main__ import command", "curation.stages.warm_up import serve").replace(
         "command", "serve"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

@@ -33,15 +33,15 @@ import pyarrow as pa
 import pytest
 from numba import types
 
-from curation.contract import TEXT
+from curation.base.contract import TEXT
+from curation.base.measures import Measure
 from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.permutations import constants
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
 from curation.kernels.word_breaks import PIECES, SCRIPTS, TABLE
-from curation.measures import Measure
 from curation.models.fasttext import load_classifier
-from curation.packing.tokenization import Tokenizer, TokenizerSpec
+from curation.tokens.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
 from tests.packing.byte_pairs import tokenizer_of

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from curation import engine
+from curation.base import engine
 from tests.ptx.engine import install_engine
 
 monkeypatch = pytest.MonkeyPatch()

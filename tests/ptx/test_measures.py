@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import cpu_fallback
-from curation.contract import TEXT
-from curation.measures import Measure
+from curation.base.contract import TEXT
+from curation.base.measures import Measure
 from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels, word_kernels
 from tests.conftest import frame_of
 from tests.ptx.engine import install_engine, kernels

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import cpu_fallback
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import load_language_model
 from gpu_pipeline import model_kernels

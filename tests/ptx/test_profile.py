@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from curation.speeds import BATCH_MILLISECONDS, DEVICE_RATES
+from curation.base.speeds import BATCH_MILLISECONDS, DEVICE_RATES
 from tests.ptx import profile, workload
 from tests.ptx.build import CAPABILITY, other_toolchain, toolchain
 from tests.ptx.engine import Device
@@ -101,7 +101,7 @@ STEP_CALLS = {
 
 
 def test_the_choice_of_an_engine_uses_this_model():
-    """The rates of `curation.speeds` are those of the page's table of functions, lower end."""
+    """The rates of `curation.base.speeds` are those of the page's table of functions, lower end."""
     found = RECORDED["inputs"][profile.ON_PAGE]
     speeds = profile.speeds_of(found, RECORDED)
     assert set(DEVICE_RATES) - {"encode"} == set(BATCH_MILLISECONDS) == set(STEP_CALLS)

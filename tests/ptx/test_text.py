@@ -10,7 +10,7 @@ import pytest
 
 import cpu_fallback
 from cpu_fallback.rewriting import needs_normalising
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.kernels import tables
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps
 from curation.kernels.units import UNITS

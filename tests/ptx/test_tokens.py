@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import cpu_fallback
-from curation.contract import TEXT
-from curation.errors import EngineError, IntegrityError
+from curation.base.contract import TEXT
+from curation.base.errors import EngineError, IntegrityError
 from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
-from curation.packing.tokenization import Tokenizer
+from curation.tokens.tokenization import Tokenizer
 from tests.conftest import frame_of
 from tests.packing.byte_pairs import CASE_RUNS, adversarial_texts, long_texts, tokenizer_of
 from tests.ptx.engine import install_engine

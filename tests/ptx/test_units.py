@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import cpu_fallback
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.kernels.units import UNITS
 from tests.kernels.test_units import TEXTS
 from tests.ptx import workload

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import cpu_fallback
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.kernels.word_breaks import MAX_RUN, MAX_TAIL, PIECES, WORDS
 from tests.gpu.stand_ins import all_kernels
 from tests.parity.test_words import SAMPLES

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import cpu_fallback
-from curation import engine as selector
-from curation.contract import TEXT
+from curation.base import engine as selector
+from curation.base.contract import TEXT
+from curation.base.measures import OF_NON_SYMBOLS, OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.kernels import jsonl
 from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.ngram_table import table_of as ngram_table_of
@@ -26,7 +27,6 @@ from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
 from curation.kernels.word_breaks import MAX_BLANKS, MAX_RUN, PIECES, SCRIPTS, TABLE
-from curation.measures import OF_NON_SYMBOLS, OF_WORD_CASES, OF_WORD_LENGTHS, REPEATED_SIZES, Measure
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
 from curation.reading import probe

@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.engine import PACKAGES
-from curation.errors import InputWarning
+from curation.base.engine import PACKAGES
+from curation.base.errors import InputWarning
+from curation.base.records import UNKNOWN_TYPE
 from curation.reading import probe, read_documents
 from curation.reading.inputs import Input
 from curation.reading.other_records import MAX_CHARACTERS, MAX_TYPES, TYPES, add_types, types_warning
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
-from curation.records import UNKNOWN_TYPE
 from curation.running.run import run
 from tests.needs import needs
 from tests.runs import data_digests, kept_rows, recipe_of, rejected_rows, report_of

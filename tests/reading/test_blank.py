@@ -14,12 +14,12 @@ import pytest
 import regex
 
 import curation
-from curation.finished.verify import verify
 from curation.kernels.look_alikes import DRAWN, blank_characters
-from curation.planning.estimate import estimate
 from curation.reading.blank import BLANK, blank_texts
 from curation.recipes.changes import completed
 from curation.recipes.recipe import Recipe
+from curation.results.finished.verify import verify
+from curation.running.planning.estimate import estimate
 from curation.running.run import run
 from tests.runs import recipe_of, records_of, table_rows
 

@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from curation.phases import map_phase
+from curation.base.system import interrupts
+from curation.base.system.files import TEMPORARY
 from curation.reading import pages, probe, read_documents, responses
 from curation.reading.documents import Documents
 from curation.reading.extract_settings import Extract
@@ -26,9 +27,8 @@ from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import DamageError, open_stream, read_chunks
+from curation.running.phases import map_phase
 from curation.running.run import run
-from curation.system import interrupts
-from curation.system.files import TEMPORARY
 from tests.needs import needs
 from tests.runs import files_below, recipe_of
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading import probe, read_documents
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.formats import tabular
 from tests.reading.test_formats import read
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.inputs import Input
 from curation.recipes.survey import survey
 from tests.reading.test_formats import read

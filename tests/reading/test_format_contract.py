@@ -16,11 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
+from curation.base.contract import Rejected
+from curation.base.errors import InputError
 from curation.cli import main
-from curation.contract import Rejected
-from curation.errors import InputError
-from curation.planning.disk import most_needed
-from curation.planning.survey import kind_of
 from curation.reading import probe, read_documents
 from curation.reading.changes import open_planned
 from curation.reading.documents import Documents, schema_of
@@ -32,7 +30,9 @@ from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import FileRange, SourceFile
 from curation.recipes.recipe import load_recipe
-from curation.report.text import funnel_line
+from curation.results.report.text import funnel_line
+from curation.running.planning.disk import most_needed
+from curation.running.planning.survey import kind_of
 from tests.needs import needs
 from tests.runs import kept_rows, recipe_of, rejected_rows
 
@@ -357,7 +357,7 @@ def is_format(node: ast.AST) -> bool:
 
 
 MAY_ASK = re.compile(rb"\bformat\b|\"(%b)\"" % "|".join(FORMATS).encode())  # parsing all files takes two seconds
-OUTPUTS = {"recipes/exports.py", "phases/exports.py", "report/card.py"}  # formats of files that a run writes
+OUTPUTS = {"recipes/exports.py", "running/phases/exports.py", "results/report/card.py"}  # formats of files that a run writes
 
 
 @pytest.mark.slow("only one module knows the names of formats")

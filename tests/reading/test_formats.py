@@ -27,8 +27,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curation.contract import Rejected
-from curation.errors import InputError
+from curation.base.contract import Rejected
+from curation.base.errors import InputError
+from curation.base.records import NOT_PAGE
 from curation.reading import answers, probe, read_documents, schema_of, shown
 from curation.reading.documents import too_large
 from curation.reading.formats import csv_rows as delimited
@@ -40,7 +41,6 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import DECOMPRESSORS, Chunk, DamageError, open_stream, read_chunks
 from curation.reading.wet import Record, read_records
-from curation.records import NOT_PAGE
 from tests.corpus import real_documents
 from tests.needs import needs
 from tests.oracle.delimited import LARGE, LARGE_OR_UNCLOSED, read_rows

@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading import probe, read_documents
 from curation.reading.globs import remote_matches
 from curation.reading.inputs import Input

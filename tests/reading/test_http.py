@@ -19,10 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import InputError, OutputError
-from curation.planning import disk
-from curation.planning.disk import most_needed
-from curation.planning.remote_copies import copied_bytes
+from curation.base.errors import InputError, OutputError
 from curation.reading import answers, copies, paths, probe, read_documents, remote
 from curation.reading.answers import AnswerError
 from curation.reading.formats import tabular
@@ -30,7 +27,10 @@ from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import open_raw
-from curation.report.report import write_report
+from curation.results.report.report import write_report
+from curation.running.planning import disk
+from curation.running.planning.disk import most_needed
+from curation.running.planning.remote_copies import copied_bytes
 from curation.running.run import run
 from tests.needs import needs
 from tests.reading.http_files import Answer, Files, Request, served

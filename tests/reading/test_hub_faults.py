@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.hub import HubSource
 from curation.reading.inputs import Input
 from tests.needs import needs

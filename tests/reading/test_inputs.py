@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
 from curation.reading.formats.tabular import row_groups

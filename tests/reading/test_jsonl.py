@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.contract import ID, ROW, TEXT
-from curation.errors import InputError
+from curation.base.contract import ID, ROW, TEXT
+from curation.base.errors import InputError
 from curation.kernels import jsonl
 from curation.reading import probe, read_documents
 from curation.reading.lines import BYTE_ORDER_MARK, parse_record

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 import curation
+from curation.base.errors import CurationError, InputError, OutputError, RecipeError
 from curation.cli import main
-from curation.errors import CurationError, InputError, OutputError, RecipeError
-from curation.planning.identity import check_computed_with, facts_of_files
 from curation.reading import links, pages
 from curation.reading.extract_settings import Extract
 from curation.reading.inputs import Input
@@ -25,6 +24,7 @@ from curation.reading.links import links_of
 from curation.reading.page_encodings import charset_of, decode
 from curation.reading.paths import find_files
 from curation.recipes.recipe import parse_recipe
+from curation.record.identity import check_computed_with, facts_of_files
 from tests.needs import needs
 from tests.runs import kept_rows, recipe_of
 

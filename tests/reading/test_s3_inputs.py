@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading import answers, probe, read_documents, remote
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.engine import load_engine
-from curation.errors import InputError
+from curation.base.engine import load_engine
+from curation.base.errors import InputError
 from curation.reading import probe
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files

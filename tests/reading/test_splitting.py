@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from curation import load_tokenizer
-from curation.contract import Batch, Rejected
-from curation.errors import InputError, RecipeError
-from curation.packing.token_spans import token_sizes
+from curation.base.contract import Batch, Rejected
+from curation.base.errors import InputError, RecipeError
 from curation.reading.documents import schema_of
 from curation.reading.inputs import Input, refuse_streamed
 from curation.reading.split_settings import SEPARATOR, Split
 from curation.reading.splitting import Parts, find_spans
 from curation.recipes.recipe import convert_recipe
+from curation.tokens.token_spans import token_sizes
 from tests.corpus import NASTY
 from tests.oracle.splitting import parts_of
 

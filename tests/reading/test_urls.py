@@ -3,7 +3,7 @@
 
 import pytest
 
-from curation.errors import InputError, RecipeError
+from curation.base.errors import InputError, RecipeError
 from curation.reading.inputs import Input, input_names
 from curation.reading.paths import find_files
 from curation.reading.urls import scrubbed, shown

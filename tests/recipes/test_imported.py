@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from curation import Filter
+from curation.base.errors import RecipeError
 from curation.cli import main
-from curation.errors import RecipeError
 from curation.recipes.imported import curator, datajuicer, datatrove, dolma
 from curation.recipes.imported.config import MAX_BYTES, Imported, _as_stages, _translated, import_config
 from curation.recipes.imported.entries import Entry, Made, NotTranslated, Part, Settings, Unread

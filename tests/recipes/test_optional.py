@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import as_builtins, convert_recipe, parse_recipe
 
 TEXT = """

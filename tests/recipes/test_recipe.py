@@ -10,7 +10,7 @@ import orjson
 import pytest
 import yaml
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.reading.inputs import Input
 from curation.recipes import renamed, yaml_text
 from curation.recipes.changes import changed_keys
@@ -30,7 +30,7 @@ from curation.recipes.renamed import Key, renamed_keys, with_new_names
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import Rule
 from curation.stages import ExactDedup, Filter, Rewrite
-from curation.synthesis.task import load_task
+from curation.tools.synthesis.task import load_task
 
 WHOLE = """
 name: news

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe, shipped_recipes
 from curation.recipes.schema import DIALECT, field_texts, recipe_schema
 from curation.stages import STAGES

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from curation.errors import RecipeError
-from curation.measures import Measure
+from curation.base.errors import RecipeError
+from curation.base.measures import Measure
 from curation.reading.inputs import Input
 from curation.recipes.recipe import Recipe, as_builtins, convert_recipe, load_recipe, parse_recipe
 from curation.recipes.settings import apply_settings, expand_shorthands, rules_setting, stages_setting

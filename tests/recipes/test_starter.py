@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from curation.base.errors import InputError
 from curation.cli import main
-from curation.errors import InputError
-from curation.library.frames import apply
+from curation.frames.frames import apply
 from curation.reading.archive_ends import fault_at_end
 from curation.reading.formats import base
 from curation.reading.inputs import Input

@@ -10,10 +10,10 @@ import yaml
 from cmarkgfm import github_flavored_markdown_to_html
 from cmarkgfm.cmark import Options
 
-from curation.finished.verify import verify
-from curation.report.card import as_card
+from curation.base.system.terminal import printable_line
+from curation.results.finished.verify import verify
+from curation.results.report.card import as_card
 from curation.running.run import run
-from curation.system.terminal import printable_line
 from tests.runs import made_texts, recipe_of, records_of, report_of
 
 SPLITS = {"train": 0.5, "valid": 0.3, "test": 0.2}

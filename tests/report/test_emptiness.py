@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.cli import main
-from curation.finished.verify import verify
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from tests.runs import files_below, recipe_of, records_of, report_of
 

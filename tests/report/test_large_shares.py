@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curation.phases.segment_state import SegmentState
-from curation.planning.estimate import estimate
-from curation.planning.large_shares import JOIN, warn_of_cuts
 from curation.recipes.recipe import convert_recipe
-from curation.report import lost_by_input
-from curation.report.lost_by_input import LostByInput
-from curation.run_folder.partitions import Partitions
+from curation.record.large_shares import JOIN, warn_of_cuts
+from curation.record.partitions import Partitions
+from curation.record.segment_state import SegmentState
+from curation.results.report import lost_by_input
+from curation.results.report.lost_by_input import LostByInput
+from curation.running.planning.estimate import estimate
 from curation.running.run import run
 from curation.stages.corpus.cutting import StoredCuts
 from tests.runs import recipe_of, records_of

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import curation
+from curation.base.engine import load_engine
 from curation.cli import main
-from curation.engine import load_engine
-from curation.report.similarity import Link, find_links
+from curation.stages.corpus.links import Link, find_links
 from tests.runs import recipe_of, records_of, report_of
 
 STAGE = {"kind": "fuzzy_dedup", "ngram": 1, "threshold": 0.8}

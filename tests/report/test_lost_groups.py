@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from curation.cli import main
-from curation.planning.estimate import estimate
-from curation.planning.lost_groups import SampledDocument, warn_of_lost_groups
 from curation.recipes.recipe import as_builtins
+from curation.record.lost_groups import SampledDocument, warn_of_lost_groups
+from curation.running.planning.estimate import estimate
 from curation.running.run import run
 from curation.stages import Stage
 from tests.runs import recipe_of, records_of

@@ -14,13 +14,13 @@ import orjson
 import pytest
 
 from curation.cli.main import main
-from curation.finished.measured_rules import plan_by_measures
-from curation.phases.measured_rows import drawn_positions
 from curation.recipes.recipe import load_recipe
-from curation.report import measured_sample
-from curation.report.html import as_html
-from curation.report.measured_sample import packed
-from curation.run_folder.report_schema import wrong_in_report
+from curation.record.measured_rows import drawn_positions
+from curation.record.report_schema import wrong_in_report
+from curation.results.finished.measured_rules import plan_by_measures
+from curation.results.report import measured_sample
+from curation.results.report.html import as_html
+from curation.results.report.measured_sample import packed
 from curation.running.run import run
 from tests.corpus import real_records
 from tests.report.pages import CHROMIUM, NODE, in_browser, in_node

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from curation.packing import tokenization
-from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.report.report import tokenizer_notes
-from curation.report.text import print_funnel
+from curation.results.report.report import tokenizer_notes
+from curation.results.report.text import print_funnel
 from curation.running.run import run
+from curation.tokens import tokenization
+from curation.tokens.tokenization import Tokenizer, load_tokenizer
 from tests.running.test_run_folder import Said
 from tests.runs import recipe_of, records_of, report_of
 

@@ -16,11 +16,11 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from curation.engine import load_engine
-from curation.finished.verify import verify
-from curation.report import clusters as report_clusters
-from curation.report.clusters import cluster_map
-from curation.report.html import as_html
+from curation.base.engine import load_engine
+from curation.results.finished.verify import verify
+from curation.results.report import clusters as report_clusters
+from curation.results.report.clusters import cluster_map
+from curation.results.report.html import as_html
 from curation.running.run import run
 from curation.stages.base import Clustered
 from curation.stages.vectors.vector_clusters import Clusters
@@ -110,7 +110,7 @@ def test_the_map_holds_the_starts_of_long_texts_alone(folder: Path, monkeypatch:
 
 def test_no_samples_and_few_vectors_give_no_map(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert reported(folder, tmp_path / "none", samples=0)["texts"]["clusters"] == []
-    monkeypatch.setattr("curation.report.samples.POINTS", 2)
+    monkeypatch.setattr("curation.results.report.samples.POINTS", 2)
     assert reported(folder, tmp_path / "few")["texts"]["clusters"] == []
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curation.report import measured_sample
-from curation.report.html import MAX_BYTES, as_html
-from curation.report.measured_sample import packed
-from curation.report.page import rendering
-from curation.report.page.live import SCRIPT
+from curation.base.system.terminal import UNSAFE
+from curation.results.report import measured_sample
+from curation.results.report.html import MAX_BYTES, as_html
+from curation.results.report.measured_sample import packed
+from curation.results.report.page import rendering
+from curation.results.report.page.live import SCRIPT
 from curation.running.run import run
-from curation.system.terminal import UNSAFE
 from tests.report.pages import CHROMIUM, chromium, without_scripts
 from tests.runs import made_texts, recipe_of, records_of, report_of
 

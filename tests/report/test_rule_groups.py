@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from curation.report.html import MAX_BYTES, as_html
-from curation.run_folder.report_schema import wrong_in_report
+from curation.record.report_schema import wrong_in_report
+from curation.results.report.html import MAX_BYTES, as_html
 from curation.running.run import run
 from tests.report.pages import without_scripts
 from tests.runs import made_texts, recipe_of, report_of

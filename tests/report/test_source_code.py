@@ -3,9 +3,9 @@
 
 import pytest
 
-from curation.planning.lost_groups import SampledDocument
-from curation.planning.source_code import is_code, prose_stages, warn_of_code
 from curation.recipes.recipe import convert_recipe, load_recipe
+from curation.record.lost_groups import SampledDocument
+from curation.record.source_code import is_code, prose_stages, warn_of_code
 
 CODE = {
     "python": '"""Words of a docstring.\n\nMore words.\n"""\n\nimport os\nfrom a.b import c\n\ndef f(x):\n    return x',

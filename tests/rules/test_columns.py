@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules.decide import RULE_SETS, Bounds, Rule, decide, expand_rules
 from curation.running.run import run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import curation
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.rules.decide import RULE_SETS, Rule, decide
 from curation.rules.effects import BINS, MOVES, RANKS, rule_effects
 

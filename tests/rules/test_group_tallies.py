@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.rules.decide import Rule, decide, expand_rules
 from curation.rules.effects import group_effects, rule_effects

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe, parse_recipe
 from curation.rules.decide import Rule, expand_rules
 from curation.running.run import run
@@ -84,7 +84,7 @@ def test_a_group_removes_what_its_rules_remove_alone(engine: ModuleType, rules: 
     ],
 )
 def test_the_column_may_hold_other_types(values: pa.Array, rules: dict[str, Any]):
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
 
     found = verdict_of(load_engine("cpu"), [{"per": "language", "rules": {**rules, "other": "keep"}}], values)
     assert found[:2] == [None, ("words", 2.0, 3.0)]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.models.fasttext import label_names
 from curation.recipes.recipe import convert_recipe, parse_recipe
 from curation.rules.fineweb2_file import languages
@@ -104,7 +104,7 @@ def test_labels_of_glotlid(engine: ModuleType, tmp_path: Path):
 
 
 def reasons(rules: Any, values: list[Any], column: str = "language") -> list[Any]:
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
 
     engine = load_engine("cpu")
     frame = engine.from_arrow(

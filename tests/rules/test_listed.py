@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.engine import load_engine
-from curation.errors import InputError, RecipeError
+from curation.base.engine import load_engine
+from curation.base.errors import InputError, RecipeError
 from curation.rules.decide import Rule, decide, expand_rules
 from curation.rules.listed import Listed, count_listed, entries_of, notes_of, store
 from tests.corpus import NASTY, real_documents

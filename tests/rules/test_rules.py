@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from curation.measures import Measure, is_part
+from curation.base.measures import Measure, is_part
 from curation.rules.decide import RULE_SETS, Rule, Verdict, decide, expand_rules
 from tests.conftest import frame_of
 from tests.corpus import NASTY, assigned_characters, document_lists, real_documents

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.measures import Measure, is_measure
+from curation.base.measures import Measure, is_measure
 from curation.recipes.recipe import load_recipe, parse_recipe
 from curation.rules.decide import RULE_SETS, Rule
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.rules.decide import expand_rules
 from curation.rules.groups import GroupedStopWords

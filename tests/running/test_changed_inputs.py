@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.errors import InputError, IntegrityError
-from curation.planning.plan import make_plan
+from curation.base.errors import InputError, IntegrityError
 from curation.running import run as runner
+from curation.running.planning.plan import make_plan
 from curation.running.run import run
 from tests.runs import data_digests, recipe_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from curation.finished.verify import verify
+from curation.results.finished.verify import verify
 from tests.needs import needs
 from tests.runs import STAGES, made_texts, records_of
 

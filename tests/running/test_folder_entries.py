@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from curation.base.errors import OutputError
 from curation.cli import main
-from curation.errors import OutputError
-from curation.finished.verify import verify
-from curation.run_folder import folder as run_folder
+from curation.record import folder as run_folder
+from curation.results.finished.verify import verify
 from curation.running import run as runner
 from curation.running.run import run
 from tests.runs import digests, made_texts, recipe_of, records_of

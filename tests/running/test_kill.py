@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
-from curation.finished.verify import verify
-from curation.phases import corpus_phase, write_phase
+from curation.base.system.progress import Lines
 from curation.recipes.recipe import load_recipe
+from curation.results.finished.verify import verify
+from curation.running.phases import corpus_phase, write_phase
 from curation.running.run import run
 from curation.stages import FuzzyDedup, Mix
-from curation.system.progress import Lines
 from tests.runs import digests, made_texts, recipe_of, records_of, table_rows
 
 MOMENTS = 200 if "TORTURE" in os.environ else 12

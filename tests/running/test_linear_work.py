@@ -16,12 +16,8 @@ import pyarrow.parquet
 import pytest
 
 import curation
-from curation.contract import ROW
-from curation.phases import measured_rows
-from curation.phases.ledger import SliceRecord, _add
-from curation.phases.measured_rows import OTHERS, STAGE, VALUES, ReachedRows, WantedRows, read_rows
-from curation.planning import null_columns, survey
-from curation.planning.plan import _check_columns
+from curation.base.contract import ROW
+from curation.base.system.files import make_folder, numbered_path
 from curation.reading import lines
 from curation.reading.formats.base import _check_names
 from curation.reading.formats.delimited import _Batch
@@ -29,12 +25,16 @@ from curation.reading.formats.tabular import _as_documents
 from curation.reading.source_files import SourceFile
 from curation.recipes.exports import check_columns
 from curation.recipes.rule_settings import bound_paths
+from curation.record import measured_rows, null_columns
+from curation.record.documents import in_schema
+from curation.record.ledger import SliceRecord, _add
+from curation.record.measured_rows import OTHERS, STAGE, VALUES, ReachedRows, WantedRows, read_rows
+from curation.record.partitions import TableFile
 from curation.rules.decide import expand_rules
-from curation.run_folder.documents import in_schema
-from curation.run_folder.partitions import TableFile
+from curation.running.planning import survey
+from curation.running.planning.plan import _check_columns
 from curation.stages.base import stage_names
 from curation.stages.rows.lines import Judged, Lines
-from curation.system.files import make_folder, numbered_path
 
 LONGEST = 2.3  # work for twice as many; the square has 4
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import curation
-from curation.arrays import save_array, write_array
+from curation.base.arrays import save_array, write_array
+from curation.base.errors import InputError, OutputError
 from curation.cli import main
-from curation.errors import InputError, OutputError
-from curation.packing.repack import repack
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.running.run import run
+from curation.tokens.repack import repack
 from tests.runs import recipe_of
 
 URLS = ("gs://bucket/run1", "https://host/out", "hf://datasets/x", "s3:/bucket/run1")

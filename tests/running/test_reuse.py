@@ -16,20 +16,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.errors import InputError, IntegrityError
-from curation.phases import scores as slice_scores
-from curation.phases.scores import ScoresFiles
-from curation.planning.disk import bytes_per_document
+from curation.base.errors import InputError, IntegrityError
+from curation.base.system.files import numbered_path
+from curation.base.system.progress import Progress
 from curation.recipes.recipe import Recipe
-from curation.run_folder import scores
-from curation.run_folder.partitions import TableFile
-from curation.run_folder.scores import StoredScores, keys_of, open_scores, sorted_rows, suffix_of
-from curation.running import phases
+from curation.record import scores
+from curation.record.partitions import TableFile
+from curation.record.scores import StoredScores, keys_of, open_scores, sorted_rows, suffix_of
+from curation.running import phase_loop
+from curation.running.phases import scores as slice_scores
+from curation.running.phases.scores import ScoresFiles
+from curation.running.planning.disk import bytes_per_document
 from curation.running.reused import open_reused
 from curation.running.run import run
 from curation.stages.rows import embed
-from curation.system.files import numbered_path
-from curation.system.progress import Progress
 from tests.models.tiny_files import WORDS, write_static
 from tests.runs import recipe_of, records_of
 
@@ -122,7 +122,7 @@ def test_a_stopped_run_is_reused_and_ends_in_the_same_bytes(place: Place, monkey
 
     read = only_new_texts(monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "run_corpus_stages", stop)
+        patch.setattr(phase_loop, "run_corpus_stages", stop)
         with pytest.raises(KeyboardInterrupt):
             place.run("stopped", slice_bytes=1500, reuse=place.old)
     with open_reused(place.folder / "stopped", place.recipe(bound=1), place.folder / "x", Progress()) as reused:

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.errors import EngineError, InputError, IntegrityError, OutputError, RecipeError
-from curation.finished.run_result import RunResult
-from curation.finished.verify import verify
-from curation.packing.indexed import IndexedReader
-from curation.packing.tokenization import load_tokenizer
-from curation.phases import write_phase
+from curation.base.errors import EngineError, InputError, IntegrityError, OutputError, RecipeError
+from curation.base.system import files
 from curation.recipes.recipe import as_builtins, load_recipe
-from curation.report.text import print_funnel
-from curation.run_folder import folder as run_folder
+from curation.record import folder as run_folder
+from curation.results.finished.run_result import RunResult
+from curation.results.finished.verify import verify
+from curation.results.report.text import print_funnel
+from curation.running.phases import write_phase
 from curation.running.run import run
-from curation.system import files
+from curation.tokens.indexed import IndexedReader
+from curation.tokens.tokenization import load_tokenizer
 from tests.runs import (
     data_digests,
     digests,
@@ -215,8 +215,8 @@ def test_one_result_for_all_slices_workers_and_compressions(tmp_path: Path, corp
 @pytest.mark.slow("row groups of Parquet files do not depend on the slices")
 def test_row_groups_do_not_show_the_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path):
     for name, value in (("ROW_GROUP_DOCUMENTS", 7), ("ROW_GROUP_BYTES", 1200)):
-        monkeypatch.setattr(f"curation.run_folder.documents.{name}", value)
-    monkeypatch.setattr("curation.phases.removed.MAX_REMOVED_ROWS", 5)
+        monkeypatch.setattr(f"curation.record.documents.{name}", value)
+    monkeypatch.setattr("curation.record.removed.MAX_REMOVED_ROWS", 5)
     for slice_bytes in (6000, 10**6):
         cpu(recipe_of(corpus), tmp_path / str(slice_bytes), slice_bytes=slice_bytes)
     assert digests(tmp_path / "6000") == digests(tmp_path / "1000000")
@@ -308,7 +308,7 @@ def fail(*_: Any) -> None:
 
 
 def interrupt_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curation.running.phases.write_output_parts", fail)
+    monkeypatch.setattr("curation.running.phase_loop.write_output_parts", fail)
 
 
 @pytest.mark.parametrize("stages", [None, [], [{"kind": "exact_dedup"}, {"kind": "filter", "rules": "nemo"}]])
@@ -501,7 +501,7 @@ def test_a_run_goes_on_with_other_workers_and_slices(tmp_path: Path, corpus: Pat
     stale.write_bytes(b"half")
     (tmp_path / "out" / "documents").mkdir(exist_ok=True)
     (tmp_path / "out" / "documents" / "part-00000.parquet.host-9-9.tmp").write_bytes(b"half")
-    monkeypatch.setattr("curation.running.phases.run_slice", fail)  # all slices are done
+    monkeypatch.setattr("curation.running.phase_loop.run_slice", fail)  # all slices are done
     cpu(recipe_of(corpus), tmp_path / "out", slice_bytes=50_000, workers=1)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
@@ -544,10 +544,7 @@ def test_force_that_is_killed_leaves_no_run_that_looks_whole(
         assert verify(tmp_path / "out") == []
 
 
-HOLD = (
-    "import sys, time, pathlib\nfrom curation.run_folder.folder import locked\n"
-    "with locked(pathlib.Path(sys.argv[1])):\n"
-)
+HOLD = "import sys, time, pathlib\nfrom curation.record.folder import locked\nwith locked(pathlib.Path(sys.argv[1])):\n"
 
 
 def test_a_second_run_in_one_folder_is_refused(tmp_path: Path, corpus: Path):

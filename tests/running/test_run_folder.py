@@ -12,12 +12,12 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
+from curation.base.errors import CurationError, InputError, OutputError
+from curation.base.system.progress import Progress
 from curation.cli import main
-from curation.errors import CurationError, InputError, OutputError
-from curation.finished.verify import verify
-from curation.run_folder.folder import locked
+from curation.record.folder import locked
+from curation.results.finished.verify import verify
 from curation.running.run import run
-from curation.system.progress import Progress
 from tests.runs import data_digests, digests, made_texts, recipe_of, records_of, report_of
 
 
@@ -79,7 +79,7 @@ def test_force_without_the_memory_for_a_run_deletes_nothing(
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("too little")
 
-    monkeypatch.setattr("curation.planning.arguments.choose", refuse)
+    monkeypatch.setattr("curation.running.planning.arguments.choose", refuse)
     with pytest.raises(MemoryError):
         run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True)
     assert digests(tmp_path / "out") == before
@@ -153,7 +153,7 @@ def test_a_tokenizer_that_changes_is_another_run(tmp_path: Path, corpus: Path, m
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.running.phases.plan_tokens", fail)
+        patch.setattr("curation.running.phase_loop.plan_tokens", fail)
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, tmp_path / "out", engine="cpu")
     kept = path.read_bytes()
@@ -226,7 +226,7 @@ def test_a_moved_run_gets_the_paths_of_today(
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.finished.moved_paths.write_report", fail)
+        patch.setattr("curation.results.finished.moved_paths.write_report", fail)
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, out, engine="cpu")
     finished = run(recipe, out, engine="cpu", progress=said)

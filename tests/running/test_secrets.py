@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from curation.errors import OutputError
-from curation.planning.stored_plan import load_plan
-from curation.running import array_tasks, phases
+from curation.base.errors import OutputError
+from curation.base.system.progress import Progress
+from curation.record.stored_plan import load_plan
+from curation.running import array_tasks, phase_loop
 from curation.running.run import run
-from curation.system.progress import Progress
-from curation.tasks.boards import decode_phase
+from curation.running.tasks.boards import decode_phase
 from tests.needs import needs
 from tests.reading.http_files import served
 from tests.runs import data_digests, made_texts, recipe_of, records_of
@@ -54,7 +54,7 @@ def test_secrets_are_in_no_file_of_a_run(server: str, scheduler: str, tmp_path: 
     paths = [f"http://ALICE:S3CRET@{server}/made.jsonl?part={part}&sig=S3CRET" for part in (1, 2)]
     recipe = recipe_of(*paths, output=output)
     with monkeypatch.context() as stopped:
-        stopped.setattr(phases, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped.setattr(phase_loop, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(recipe, folder, engine="cpu", workers=1, scheduler=scheduler, slice_bytes=5000, progress=progress)
     assert files_with(folder, SECRETS) == []

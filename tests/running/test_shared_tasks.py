@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from curation.finished.verify import verify
-from curation.planning import survey
+from curation.base.system.sessions import TaskSession
 from curation.reading import slices
 from curation.reading.inputs import input_names, list_inputs
 from curation.recipes.recipe import Recipe
+from curation.results.finished.verify import verify
+from curation.running.planning import survey
 from curation.running.run import run
-from curation.system.sessions import TaskSession
 from tests.runs import digests, made_texts, recipe_of, records_of, rejected_rows
 
 FEW, MANY = 8, 24
@@ -102,7 +102,7 @@ def test_pairs_of_small_inputs_share_tasks(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_estimate_measures_the_largest_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The others are estimated by them; each input has its own share of the documents."""
-    from curation.engine import load_engine
+    from curation.base.engine import load_engine
     from curation.reading.formats import probe
     from curation.reading.paths import find_files
 

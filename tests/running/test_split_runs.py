@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation import estimate, run
-from curation.engine import load_engine
-from curation.errors import InputError
-from curation.finished.results import run_documents
+from curation.base.engine import load_engine
+from curation.base.errors import InputError
 from curation.reading.sampling import chosen
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.results import run_documents
 from tests.runs import kept_rows, made_texts, rejected_rows, removed_rows
 
 TEXTS = made_texts(120, seed=3)

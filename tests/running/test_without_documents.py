@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 import curation
+from curation.base.errors import OutputError, RecipeError
+from curation.base.system.files import as_json
 from curation.cli.main import main
-from curation.errors import OutputError, RecipeError
-from curation.finished.verify import verify
 from curation.recipes.recipe import load_recipe
-from curation.report.report import digest
+from curation.results.finished.verify import verify
+from curation.results.report.report import digest
 from curation.running.run import run
-from curation.system.files import as_json
 from tests.runs import recipe_of, records_of, report_of
 
 SPLITS = {"train": 0.5, "valid": 0.5}

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.arrays import save_array
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.base.arrays import save_array
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.record.partitions import Partitions, PartitionWriter
 from curation.stages import CorpusStage
 from curation.stages.corpus import key_ranges
 from curation.stages.corpus.key_ranges import Division

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 import curation
-from curation.errors import RecipeError
-from curation.finished.verify import verify
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages.shares.mix import apportion
 from curation.stages.vectors import assign_clusters

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.stages import cells
 from curation.stages.own_code import convert_stage, files_of
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run
 from curation.stages import Classify, invoke

@@ -17,12 +17,12 @@ import pytest
 
 import curation
 from curation import Cuts, Decision, Drops, Phase
-from curation.arrays import save_array
+from curation.base.arrays import save_array
+from curation.base.contract import TEXT
+from curation.base.errors import IntegrityError, StageError
 from curation.cli import main
-from curation.contract import TEXT
-from curation.errors import IntegrityError, StageError
-from curation.planning import disk
 from curation.recipes.recipe import Output, Recipe
+from curation.running.planning import disk
 from curation.running.run import run
 from curation.stages import ExactDedup
 from curation.stages.corpus import key_ranges

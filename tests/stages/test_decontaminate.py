@@ -13,17 +13,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import curation
-from curation.engine import load_engine
-from curation.errors import InputError, IntegrityError, OutputError, RecipeError
-from curation.planning.stored_plan import Plan
+from curation.base.engine import load_engine
+from curation.base.errors import InputError, IntegrityError, OutputError, RecipeError
+from curation.base.system.sessions import TaskSession
 from curation.reading.inputs import Input
 from curation.recipes.recipe import Recipe
+from curation.record.stored_plan import Plan
 from curation.running import run as runner
 from curation.running.run import run
 from curation.stages import Decontaminate
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings
 from curation.stages.exact import evaluation_items, leaks
-from curation.system.sessions import TaskSession
 from tests.conftest import frame_of
 from tests.corpus import real_documents
 from tests.oracle.leaks import leaks_in

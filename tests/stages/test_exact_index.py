@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import curation
-from curation.errors import IntegrityError, OutputError, RecipeError
-from curation.finished.verify import verify
+from curation.base.errors import IntegrityError, OutputError, RecipeError
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages.exact.exact_index import _places
 from tests.runs import files_below, kept_rows, made_texts, recipe_of, removed_rows, report_of

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.engine import PACKAGES, load_engine
-from curation.errors import InputError, RecipeError
-from curation.finished.verify import verify
+from curation.base.engine import PACKAGES, load_engine
+from curation.base.errors import InputError, RecipeError
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages.corpus.keep_orders import SIGN, orders_of_dates, orders_of_numbers
 from curation.stages.exact.canonical_urls import TRACKING, canonical_url, canonical_urls

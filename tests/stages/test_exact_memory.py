@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.arrays import save_array
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.phases import corpus_phase
-from curation.phases.write_phase import cut_output_parts
-from curation.planning.segments import Segment
+from curation.base.arrays import save_array
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.base.system.progress import Progress
 from curation.recipes.recipe import Recipe
-from curation.run_folder import masks
-from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.record import masks
+from curation.record.partitions import Partitions, PartitionWriter
+from curation.record.segments import Segment
+from curation.running.phases import corpus_phase
+from curation.running.phases.write_phase import cut_output_parts
 from curation.stages import ExactDedup, invoke
 from curation.stages.corpus import key_ranges
 from curation.stages.outcome import BYTES, Decision, StageCount, key_column
-from curation.system.progress import Progress
 
 CPU = load_engine("cpu")
 SERIAL = SimpleNamespace(run=lambda function, items, *done: [function(item) for item in items])

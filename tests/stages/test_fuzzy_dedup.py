@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curation.contract import ID, ROW, TEXT
-from curation.engine import load_engine
-from curation.errors import IntegrityError, RecipeError
+from curation.base.contract import ID, ROW, TEXT
+from curation.base.engine import load_engine
+from curation.base.errors import IntegrityError, RecipeError
+from curation.base.system.files import remove
 from curation.recipes.recipe import convert_recipe
-from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.record.partitions import Partitions, PartitionWriter
 from curation.running.run import run
 from curation.stages import FuzzyDedup, invoke
 from curation.stages.corpus import similarity
 from curation.stages.near.bands import s_curve, share_probability
 from curation.stages.outcome import BYTES, Corpus, key_column
 from curation.stages.own_code import convert_stage
-from curation.system.files import remove
 from tests.corpus import corpora
 from tests.oracle import minhash
 

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation import arrays
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.base import arrays
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.base.system.files import remove
+from curation.record.partitions import Partitions, PartitionWriter
 from curation.stages import FuzzyDedup
 from curation.stages.corpus import key_ranges, similarity
 from curation.stages.invoke import decide
 from curation.stages.near import near_pairs
 from curation.stages.outcome import BYTES, key_column
-from curation.system.files import remove
 
 CPU = load_engine("cpu")
 SIZES = 10_000, 40_000

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.finished.verify import verify
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages import CorpusStage, ExactDedup, FuzzyDedup
 from curation.stages.corpus import key_ranges, saved_index

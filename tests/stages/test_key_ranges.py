@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curation.errors import IntegrityError
+from curation.base.errors import IntegrityError
 from curation.stages import ExactDedup
 from curation.stages.corpus import key_ranges
 from curation.stages.corpus.key_ranges import divide, read_cell, write_cells

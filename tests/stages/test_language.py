@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from curation.contract import ID
-from curation.errors import RecipeError
+from curation.base.contract import ID
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run
 from curation.stages import Language, invoke

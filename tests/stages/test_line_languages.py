@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import curation
+from curation.base.errors import RecipeError
 from curation.cli.main import main
-from curation.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.recipes.schema import recipe_schema
 from curation.rules.languages import matching

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 import curation
+from curation.base.contract import TEXT
+from curation.base.errors import RecipeError
 from curation.cli.main import main
-from curation.contract import TEXT
-from curation.errors import RecipeError
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.running.run import run
 from curation.stages import Lines

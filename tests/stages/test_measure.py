@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.contract import ID
-from curation.errors import RecipeError
-from curation.finished.measured import RANKS, MeasuredDocuments, percentiles
-from curation.measures import Measure
+from curation.base.contract import ID
+from curation.base.errors import RecipeError
+from curation.base.measures import Measure
 from curation.recipes.recipe import parse_recipe
-from curation.running import phases
+from curation.results.finished.measured import RANKS, MeasuredDocuments, percentiles
+from curation.running import phase_loop
 from curation.running.run import run
 from curation.stages import MeasureStage
 from curation.stages.invoke import apply_stage
@@ -111,7 +111,7 @@ def test_a_run_that_was_stopped(tmp_path: Path, corpus: Path, monkeypatch: pytes
 
     for place in ("run_corpus_stages", "_write_documents"):
         with monkeypatch.context() as stopped:
-            stopped.setattr(phases, place, stop)
+            stopped.setattr(phase_loop, place, stop)
             with pytest.raises(KeyboardInterrupt):
                 run(recipe, tmp_path / "out", engine="cpu", workers=1, slice_bytes=4000)
     run(recipe, tmp_path / "out", engine="cpu", workers=1)

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import CurationError, RecipeError
-from curation.finished.verify import verify
-from curation.packing.temperature import UNITS, tempered
-from curation.report.text import print_funnel
+from curation.base.errors import CurationError, RecipeError
+from curation.results.finished.verify import verify
+from curation.results.report.text import print_funnel
 from curation.running.run import run
 from curation.stages.corpus import key_ranges
 from curation.stages.outcome import StageCount
 from curation.stages.shares import mix
+from curation.tokens.temperature import UNITS, tempered
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows
 
 WEIGHTS = {"web": 0.5, "wiki": 0.3, "books": 0.2}
@@ -53,7 +53,7 @@ def quotas_of(weights: dict[str, float], total: int) -> dict[str, int]:
 
 def drawn_by_hand(texts: list[str], kinds: list[str], sizes: list[int], total: int, seed: int) -> list[int]:
     """How often each document is drawn: `sizes` are 1, or the tokens of the documents."""
-    engine = curation.engine.load_engine("cpu")
+    engine = curation.base.engine.load_engine("cpu")
     frame = pd.DataFrame({"text": pd.Series(texts, dtype="string[pyarrow]")})
     hashes = mix.seeded(engine.hash_text(frame["text"])[:, 0], seed).tolist()
     copies = [0] * len(texts)

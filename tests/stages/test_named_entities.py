@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import CurationError, RecipeError
-from curation.finished.verify import verify
+from curation.base.errors import CurationError, RecipeError
+from curation.results.finished.verify import verify
 from curation.stages.rows import named_entities
 from curation.stages.rows import redact as redact_stage
 from tests.runs import data_digests, kept_rows, records_of

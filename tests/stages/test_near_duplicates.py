@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curation.errors import OutputError
+from curation.base.errors import OutputError
 from curation.running.run import run
 from curation.stages import FuzzyDedup
 from curation.stages.near import near_groups, near_pairs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import cpu_fallback.session
 import curation
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.running.run import run
 from curation.stages import NgramDedup
 from curation.stages.corpus import key_ranges

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import curation
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.recipes.recipe import load_recipe, shipped_recipes
 from curation.rules.languages import scripts_of
 from curation.stages import Language

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.errors import RecipeError, StageError
+from curation.base.errors import RecipeError, StageError
 from curation.running.run import run
 from curation.stages.invoke import apply_stage
 from curation.stages.own_code import stage_for_job, stage_from_job

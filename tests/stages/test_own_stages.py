@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
+from curation.base.errors import OutputError, RecipeError, StageError
 from curation.cli import main
-from curation.errors import OutputError, RecipeError, StageError
 from curation.recipes.recipe import Recipe, convert_recipe
+from curation.record.context import RunContext
 from curation.running.run import run
 from curation.stages.invoke import apply_stage
-from curation.tasks.context import RunContext
 from tests.runs import digests, made_texts, recipe_of, records_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text("utf-8")
@@ -366,7 +366,7 @@ TOLD = {
 
 @pytest.mark.parametrize("case", RETURNED)
 def test_an_outcome_that_is_not_what_was_announced(case: str, tmp_path: Path):
-    engine = curation.engine.load_engine("cpu")
+    engine = curation.base.engine.load_engine("cpu")
     frame = engine.from_arrow(pa.table({"text": pa.array(["a", "b", "c"], pa.large_string())}))
     with pytest.raises(StageError, match=f"the stage tests.stages.test_own_stages:Wrong .*{TOLD[case]}"):
         apply_stage(engine, frame, Wrong(case=case))
@@ -501,7 +501,7 @@ def test_a_kill_while_what_phases_left_is_deleted(tmp_path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("curation.phases.corpus_phase.delete_scratch", stop)
+        patched.setattr("curation.running.phases.corpus_phase.delete_scratch", stop)
         with pytest.raises(KeyboardInterrupt):
             run(recipe, tmp_path / "out", engine="cpu")
     run(recipe, tmp_path / "out", engine="cpu")

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 from curation.models.ngrams import TINY, LanguageModel, load_language_model
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run

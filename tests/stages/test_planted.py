@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import curation
-from curation.engine import PACKAGES
+from curation.base.engine import PACKAGES
 from curation.stages.corpus.similarity import COMPARISONS
 from tests.conftest import frame_of
 from tests.oracle.minhash import ngrams

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.errors import RecipeError
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import load_recipe, parse_recipe
 from curation.stages import Redact
 from tests.oracle.redaction import redact_published

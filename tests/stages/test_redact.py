@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import curation
-from curation.contract import ID, ROW, TEXT
-from curation.errors import RecipeError
-from curation.finished.verify import verify
+from curation.base.contract import ID, ROW, TEXT
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import parse_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages import Redact, invoke
 from curation.stages.rows.personal_data import FINDERS

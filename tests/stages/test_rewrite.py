@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cpu_fallback.buffers import STRING, buffers_of
 from cpu_fallback.rewriting import needs_normalising
 from cpu_fallback.text import rewrite
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.kernels import tables, utf8
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import CHOICES, FORM_FLAGS, VISIBLE, RewriteSteps, output_bound, plan_steps

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from curation.base.errors import InputError, IntegrityError, OutputError, RecipeError
 from curation.cli import main
-from curation.errors import InputError, IntegrityError, OutputError, RecipeError
-from curation.finished.verify import verify
 from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages import ExactDedup, FuzzyDedup
 from curation.stages.corpus import saved_index

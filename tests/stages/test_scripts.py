@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.kernels.scripts import CODES, JOINED
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run

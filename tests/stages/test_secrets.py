@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import curation
-from curation.contract import TEXT
-from curation.errors import RecipeError
+from curation.base.contract import TEXT
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run
 from curation.stages import MeasureStage, Redact, invoke

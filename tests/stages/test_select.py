@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.engine import load_engine
-from curation.errors import CurationError, InputError, RecipeError
+from curation.base.engine import load_engine
+from curation.base.errors import CurationError, InputError, RecipeError
 from curation.rules.hosts import host_of
 from curation.running.run import run
 from curation.stages import Select

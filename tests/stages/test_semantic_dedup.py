@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.engine import load_engine
-from curation.errors import CurationError, InputError, RecipeError
+from curation.base.engine import load_engine
+from curation.base.errors import CurationError, InputError, RecipeError
 from curation.models.vectors import from_column, units_of
 from curation.running.run import run
 from curation.stages import SemanticDedup
@@ -49,7 +49,7 @@ def made_vectors(count: int, seed: int = 1) -> list[list[float] | None]:
 def by_all_pairs(vectors: list[Any], threshold: float, keep: Any) -> dict[int, tuple[int, float]]:
     """Removed position -> (kept position, cosine), by comparing all pairs of stored vectors. `keep` ranks positions."""
     stored, present = from_column(
-        curation.engine.load_engine("cpu").to_arrow(pd.DataFrame({"v": vectors})).column(0), "v"
+        curation.base.engine.load_engine("cpu").to_arrow(pd.DataFrame({"v": vectors})).column(0), "v"
     )
     wide = stored.astype(np.int64)
     dots = wide @ wide.T

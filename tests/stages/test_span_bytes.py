@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.contract import TEXT
-from curation.errors import RecipeError
+from curation.base.contract import TEXT
+from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.stages import SubstringDedup
 from curation.stages.exact import span_bytes, span_index, span_runs

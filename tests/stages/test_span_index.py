@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.arrays import map_file
-from curation.contract import TEXT
-from curation.errors import IntegrityError, RecipeError
-from curation.finished.verify import verify
+from curation.base.arrays import map_file
+from curation.base.contract import TEXT
+from curation.base.errors import IntegrityError, RecipeError
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages import SubstringDedup
 from curation.stages.corpus import key_ranges

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages.exact import span_runs
 from tests.needs import needs

@@ -18,10 +18,10 @@ import pytest
 
 import curation
 from curation import Cuts, Decision, Drops, Outcome, Phase, Verdict
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.errors import CurationError, RecipeError, StageError
-from curation.parquet import in_file_types
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.base.errors import CurationError, RecipeError, StageError
+from curation.base.parquet import in_file_types
 from curation.recipes.recipe import Output, Recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage

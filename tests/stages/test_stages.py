@@ -15,7 +15,7 @@ import pytest
 from dask.delayed import delayed
 
 import curation
-from curation.errors import OutputError, RecipeError
+from curation.base.errors import OutputError, RecipeError
 from curation.models.ngrams import TINY
 from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curation.base.system.files import make_folder
+from curation.base.system.sealed import write_sealed
 from curation.stages import FuzzyDedup
 from curation.stages.corpus.key_ranges import Division, write_cells
 from curation.stages.near import near_groups, star_rounds
 from curation.stages.near.star_rounds import Rounds
-from curation.system.files import make_folder
-from curation.system.sealed import write_sealed
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
 
 Pairs = Sequence[tuple[int, int]]

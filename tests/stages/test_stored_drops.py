@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from curation import arrays
+from curation.base import arrays
 from curation.stages.corpus.kept_rows import group_sizes
 from curation.stages.corpus.stored_drops import count_below, distinct_file, runs_of, stored_drops
 from curation.stages.outcome import BYTES, Corpus

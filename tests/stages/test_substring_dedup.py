@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
+from curation.base.contract import TEXT
+from curation.base.errors import RecipeError
 from curation.cli import main
-from curation.contract import TEXT
-from curation.errors import RecipeError
-from curation.finished.first_copies import first_copies
-from curation.finished.results import open_finished, run_documents
-from curation.finished.verify import verify
 from curation.kernels.hashing import FMIX_1, FMIX_2
 from curation.kernels.spans import BASE
-from curation.planning.disk import CANDIDATES
 from curation.recipes.recipe import convert_recipe
+from curation.results.finished.first_copies import first_copies
+from curation.results.finished.results import open_finished, run_documents
+from curation.results.finished.verify import verify
+from curation.running.planning.disk import CANDIDATES
 from curation.running.run import run
 from curation.stages import SubstringDedup
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts

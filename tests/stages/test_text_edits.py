@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import curation
-from curation.contract import TEXT
-from curation.engine import load_engine
-from curation.errors import RecipeError
-from curation.finished.verify import verify
+from curation.base.contract import TEXT
+from curation.base.engine import load_engine
+from curation.base.errors import RecipeError
+from curation.results.finished.verify import verify
 from curation.rules.columns import count_matches
 from curation.running.run import run
 from curation.stages import Rewrite, invoke

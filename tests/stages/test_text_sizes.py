@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from curation.contract import TEXT, Engine
+from curation.base.contract import TEXT, Engine
 from curation.rules.decide import Verdict
 from curation.running.run import run
 from curation.stages import RowStage, text_sizes

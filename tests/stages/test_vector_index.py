@@ -16,9 +16,10 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.errors import CurationError, InputError, IntegrityError, OutputError, RecipeError
-from curation.finished.verify import verify
+from curation.base.engine import load_engine
+from curation.base.errors import CurationError, InputError, IntegrityError, OutputError, RecipeError
 from curation.models.vectors import from_column, units_of
+from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages.corpus import key_ranges
 from curation.stages.vectors import vector_clusters, vector_index
@@ -55,7 +56,7 @@ def units_between(left: list[Any], right: list[Any]) -> np.ndarray:
     """The cosines of stored vectors in ten-thousandths; ABSENT where one side has none."""
     sides = []
     for vectors in (left, right):
-        column = curation.engine.load_engine("cpu").to_arrow(pd.DataFrame({"v": vectors})).column(0)
+        column = load_engine("cpu").to_arrow(pd.DataFrame({"v": vectors})).column(0)
         stored, present = from_column(column, "v")
         sides.append((stored.astype(np.int64), present))
     norms = [np.maximum(np.square(stored).sum(axis=1), 1).astype(float) for stored, _ in sides]
@@ -146,7 +147,7 @@ def test_the_recall_is_that_of_the_clusters_that_are_visited(first: Path, tmp_pa
     path, seen = write_input(tmp_path / "new.jsonl", NEW), []
     index = VectorIndex(str(first / "old" / "index"))
     kept = [int(row[1].partition("-")[2]) for row in kept_rows(first / "old")]
-    stored, present = from_column(curation.engine.load_engine("cpu").to_arrow(pd.DataFrame({"v": NEW})).column(0), "v")
+    stored, present = from_column(load_engine("cpu").to_arrow(pd.DataFrame({"v": NEW})).column(0), "v")
     units = units_between(NEW, [OLD[number] for number in kept]) >= units_of(THRESHOLD)
     home = np.full(index.documents, -1)
     for place, _, _, documents in index.between(0, index.count):
@@ -156,7 +157,7 @@ def test_the_recall_is_that_of_the_clusters_that_are_visited(first: Path, tmp_pa
     for probe in (0, 29):
         finish(tmp_path / str(probe), path, index=first / "old" / "index", probe=probe, clusters=1)
         details = report_of(tmp_path / str(probe))["stages"][0]["details"]["index"]
-        nearest = index.clusters.nearest(curation.engine.load_engine("cpu"), stored[chosen], 1 + probe)
+        nearest = index.clusters.nearest(load_engine("cpu"), stored[chosen], 1 + probe)
         visited = (nearest[:, :, None] == home).any(axis=1)
         expected = {"documents": len(chosen), "pairs": int(units[chosen].sum())}
         assert details["recall"] == expected | {"found": int((units[chosen] & visited).sum())}
@@ -167,12 +168,12 @@ def test_the_recall_is_that_of_the_clusters_that_are_visited(first: Path, tmp_pa
 def test_the_index_has_each_kept_vector_once_in_its_cluster(first: Path):
     index = VectorIndex(str(first / "old" / "index"))
     kept = [OLD[int(row[1].partition("-")[2])] for row in kept_rows(first / "old")]
-    stored, present = from_column(curation.engine.load_engine("cpu").to_arrow(pd.DataFrame({"v": kept})).column(0), "v")
+    stored, present = from_column(load_engine("cpu").to_arrow(pd.DataFrame({"v": kept})).column(0), "v")
     _, vectors, norms, documents = next(index.between(0, index.count))
     assert sorted(documents.tolist()) == np.flatnonzero(present).tolist()
     assert (vectors == stored[documents]).all()
     assert (norms == np.square(vectors.astype(np.int64)).sum(axis=1)).all()
-    home = index.clusters.nearest(curation.engine.load_engine("cpu"), vectors, 1)[:, 0]
+    home = index.clusters.nearest(load_engine("cpu"), vectors, 1)[:, 0]
     assert (home == index.clusters_at(np.arange(index.count))).all()
     order = np.lexsort((documents, home))
     assert (order == np.arange(index.count)).all() and len({*home.tolist()}) > 5

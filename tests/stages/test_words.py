@@ -11,7 +11,7 @@ import pytest
 import curation
 from curation.kernels.word_lists import LIST_PATH, load_word_lists
 from curation.recipes.recipe import convert_recipe, load_recipe
-from curation.report.marks import broken_spans, removing_spans
+from curation.results.report.marks import broken_spans, removing_spans
 from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
 from curation.running.run import run

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import curation
-from curation.arrays import save_array
-from curation.errors import IntegrityError, StageError
-from curation.planning.segments import cut_segments
+from curation.base.arrays import save_array
+from curation.base.errors import IntegrityError, StageError
+from curation.record.segments import cut_segments
 from curation.stages.corpus.written_columns import WrittenColumns
 
 

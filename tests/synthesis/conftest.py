@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from curation.synthesis import asking
+from curation.tools.synthesis import asking
 from tests.synthesis.model import Model, Models
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from curation.synthesis.answers import Answer
-from curation.synthesis.endpoint import Pace
-from curation.synthesis.task import AnyTask, Request
+from curation.tools.synthesis.answers import Answer
+from curation.tools.synthesis.endpoint import Pace
+from curation.tools.synthesis.task import AnyTask, Request
 
 TASK = {
     "kind": "template",

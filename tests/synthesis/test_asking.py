@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import curation
-from curation.synthesis import asking, endpoint
-from curation.synthesis.endpoint import Pace
-from curation.synthesis.task import load_task
-from curation.system.interrupts import check as check_interrupts
+from curation.base.system.interrupts import check as check_interrupts
+from curation.tools.synthesis import asking, endpoint
+from curation.tools.synthesis.endpoint import Pace
+from curation.tools.synthesis.task import load_task
 from tests.needs import needs
 from tests.synthesis.endpoint import Reply, serving
 from tests.synthesis.model import TASK

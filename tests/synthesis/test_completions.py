@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from curation.synthesis.completions import NoCompletionError, StatusError, completion_of, error_text
-from curation.synthesis.connection import MAX_WAIT_SECONDS, seconds_in
+from curation.tools.synthesis.completions import NoCompletionError, StatusError, completion_of, error_text
+from curation.tools.synthesis.connection import MAX_WAIT_SECONDS, seconds_in
 
 TEXT = {"message": {"content": "text"}, "finish_reason": "stop"}
 PARTS = [{"type": "text", "text": "te"}, {"type": "image_url"}, {"type": "thinking", "thinking": []}, "xt"]

@@ -19,10 +19,10 @@ import pytest
 
 import curation
 from curation.cli import main
-from curation.synthesis import answers, connection
-from curation.synthesis.connection import proxy_for
-from curation.synthesis.endpoint import Endpoint, FailedError, Pace
-from curation.synthesis.task import load_task
+from curation.tools.synthesis import answers, connection
+from curation.tools.synthesis.connection import proxy_for
+from curation.tools.synthesis.endpoint import Endpoint, FailedError, Pace
+from curation.tools.synthesis.task import load_task
 from tests.needs import needs
 from tests.synthesis.endpoint import Local, Reply, completion, serving, trickling
 from tests.synthesis.model import MESSAGES

@@ -74,7 +74,7 @@ def test_attempts_end_in_the_search_for_a_name(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_end_of_a_call_ends_attempts_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.synthesis.asking.END_SECONDS", 0.0)
+    monkeypatch.setattr("curation.tools.synthesis.asking.END_SECONDS", 0.0)
     answers = ANSWERS | {"wrong": (b"HTTP/1.1 401 X\r\nContent-Length: 3\r\n\r\nkey", b"")}
     with (
         trickling(by_prompt(answers)) as address,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import curation
-from curation.synthesis import connection, endpoint
+from curation.tools.synthesis import connection, endpoint
 from tests.needs import needs
 from tests.synthesis.endpoint import Body, Local, Reply, completion, serving
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import curation
+from curation.base.errors import OutputError
+from curation.base.system.interrupts import check as check_interrupts
 from curation.cli import main
-from curation.errors import OutputError
 from curation.reading import texts
-from curation.synthesis import answers
-from curation.synthesis.endpoint import FailedError
-from curation.synthesis.task import load_task, shipped_tasks
-from curation.system.interrupts import check as check_interrupts
+from curation.tools.synthesis import answers
+from curation.tools.synthesis.endpoint import FailedError
+from curation.tools.synthesis.task import load_task, shipped_tasks
 from tests.runs import records_of
 from tests.synthesis.model import TASK, documents_in, files_of
 

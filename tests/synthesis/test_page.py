@@ -82,7 +82,7 @@ def test_every_key_of_the_report_is_on_the_page(here: Path):
 
 
 def test_every_setting_is_on_the_page():
-    from curation.synthesis.task import KINDS
+    from curation.tools.synthesis.task import KINDS
 
     section = PAGE.partition("## Settings")[2].partition("## Report")[0]
     names = {name for kind in KINDS.values() for name in kind.__struct_fields__}

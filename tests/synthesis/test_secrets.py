@@ -14,8 +14,8 @@ import pytest
 
 import curation
 from curation.cli import main
-from curation.synthesis.credentials import MIN_CHARACTERS, Credentials
-from curation.synthesis.task import load_task
+from curation.tools.synthesis.credentials import MIN_CHARACTERS, Credentials
+from curation.tools.synthesis.task import load_task
 from tests.needs import needs
 from tests.runs import records_of
 from tests.synthesis.endpoint import Local, Reply, completion, serving

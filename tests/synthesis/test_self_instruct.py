@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import curation
-from curation.synthesis.self_instruct import LABEL_FIRST, _instances, _listed
-from curation.synthesis.task import Request
+from curation.tools.synthesis.self_instruct import LABEL_FIRST, _instances, _listed
+from curation.tools.synthesis.task import Request
 from tests.needs import needs
 from tests.synthesis.model import TASK, documents_in, files_of, stored
 

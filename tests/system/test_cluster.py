@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from curation.system.cluster import connect
-from curation.system.interrupts import check
+from curation.base.system.cluster import connect
+from curation.base.system.interrupts import check
 from tests.needs import needs
 
 distributed = needs("distributed")

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from curation.errors import EngineError, OutOfMemoryError, OutputError
-from curation.planning.memory import LOADED, Limit, choose
-from curation.planning.stored_plan import Stored
+from curation.base.errors import EngineError, OutOfMemoryError, OutputError
+from curation.base.system import cluster_workers
+from curation.base.system.cluster_workers import Cluster, Worker
+from curation.base.system.memory import LOADED, Limit, choose
+from curation.record.jobs import load_job
+from curation.record.stored_plan import Stored
 from curation.running import cluster_resources
 from curation.running.cluster_resources import worker_limits
-from curation.system import cluster_workers
-from curation.system.cluster_workers import Cluster, Worker
-from curation.tasks.jobs import load_job
 
 OWN = dict.fromkeys(cluster_workers.COMPARED, "1.0") | {"python": "3.11.7.final.0"}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from curation.errors import OutputError
-from curation.run_folder import folder as run_folder
+from curation.base.errors import OutputError
+from curation.base.system import files
+from curation.record import folder as run_folder
 from curation.running.run import run
-from curation.system import files
 from tests.runs import made_texts, recipe_of, records_of
 
 

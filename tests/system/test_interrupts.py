@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from curation.base.system import interrupts
+from curation.base.system.files import TEMPORARY
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
-from curation.system import interrupts
-from curation.system.files import TEMPORARY
 from tests.runs import data_digests, files_below, made_texts, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SIGNALLED = """
 import os, sys
 from curation.__main__ import command
-from curation.system.progress import Lines
+from curation.base.system.progress import Lines
 
 number, wanted = int(sys.argv.pop(1)), sys.argv.pop(1)
 
@@ -111,7 +111,7 @@ def test_a_signal_ends_a_run_that_can_go_on(
 
 DROPPED = """
 import os, signal, sys
-from curation.system import interrupts
+from curation.base.system import interrupts
 from curation.cli import runs
 from curation.__main__ import command
 
@@ -144,7 +144,7 @@ def test_the_line_of_the_end_is_printed_once(monkeypatch: pytest.MonkeyPatch):
 
 FORKED = """
 import os, signal
-from curation.system import interrupts
+from curation.base.system import interrupts
 
 interrupts.install()
 interrupts.begin_writing()
@@ -165,7 +165,7 @@ def test_a_signal_of_a_forked_child_is_none_of_its_parent(tmp_path: Path):
 TWICE = """
 import os, signal, sys, threading, time
 from curation.__main__ import command
-from curation.system.progress import Lines
+from curation.base.system.progress import Lines
 
 def log(self, line, log=Lines.log):
     log(self, line)
@@ -216,11 +216,11 @@ if __name__ == "__main__":
     sys.exit(command())
 """
 PLACES = {
-    "while kernels compile": ("curation.phases.map_phase:apply_stage", "threads"),
-    "while workers compile": ("curation.phases.map_phase:apply_stage", "processes"),
+    "while kernels compile": ("curation.running.phases.map_phase:apply_stage", "threads"),
+    "while workers compile": ("curation.running.phases.map_phase:apply_stage", "processes"),
     "while a file is read": ("curation.reading.lines:read_after", "threads"),
-    "in a corpus stage": ("curation.phases.corpus_phase:decide", "threads"),
-    "while documents are written": ("curation.phases.write_phase:_digest_documents", "threads"),
+    "in a corpus stage": ("curation.running.phases.corpus_phase:decide", "threads"),
+    "while documents are written": ("curation.running.phases.write_phase:_digest_documents", "threads"),
 }
 ANSWER, RESUME = (
     "curate: stopping; press again to stop at once",
@@ -318,7 +318,7 @@ def test_a_second_ctrl_c_ends_a_stuck_run_at_once(corpus: Path, tmp_path: Path):
 
 READY = """
 import os, sys
-from curation.system import interrupts
+from curation.base.system import interrupts
 
 if __name__ == "__main__":
     interrupts.install()
@@ -398,7 +398,7 @@ def test_a_signal_is_not_lost_where_other_code_drops_its_exception(begin: str, c
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path):
     """As `nohup` has it."""
-    script = "import os, signal; from curation.system import interrupts; interrupts.install(); os.kill(os.getpid(), 1)"
+    script = "import os; from curation.base.system import interrupts; interrupts.install(); os.kill(os.getpid(), 1)"
     ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {script}; print('went on')"
     done = subprocess.run([sys.executable, "-c", ignoring], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "went on\n")
@@ -408,7 +408,7 @@ WORKER = """
 import os, sys, time
 from functools import partial
 from pathlib import Path
-from curation.system.cluster import process_pool
+from curation.base.system.cluster import process_pool
 
 def work(folder, number):
     (Path(folder) / str(os.getpid())).touch()
@@ -424,8 +424,8 @@ if __name__ == "__main__":
 STARTING = """
 import os, signal, time
 from multiprocessing import util
-from curation.system import interrupts
-from curation.system.cluster import process_pool
+from curation.base.system import interrupts
+from curation.base.system.cluster import process_pool
 
 def spawn(path, arguments, passed, spawn=util.spawnv_passfds):
     process = spawn(path, arguments, passed)

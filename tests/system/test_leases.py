@@ -10,8 +10,8 @@ from threading import Barrier
 
 import pytest
 
-from curation.system.files import remove
-from curation.system.leases import LeaseLostError, Leases, guarded_by, lease_path
+from curation.base.system.files import remove
+from curation.base.system.leases import LeaseLostError, Leases, guarded_by, lease_path
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from curation.packing.pair_sets import unpublished
-from curation.run_folder.folder import locked as run_lock
-from curation.system import locks
-from curation.system.locks import locked
+from curation.base.system import locks
+from curation.base.system.locks import locked
+from curation.record.folder import locked as run_lock
+from curation.tokens.pair_sets import unpublished
 
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
@@ -65,7 +65,7 @@ def test_a_child_that_leaves_the_context_releases_nothing(tmp_path: Path) -> Non
 KILLED = """
 import fcntl, os, signal, sys
 from pathlib import Path
-from curation.system.locks import locked
+from curation.base.system.locks import locked
 with locked(Path(sys.argv[1]), fcntl.LOCK_EX):
     if not os.fork():
         print(os.getpid(), flush=True)

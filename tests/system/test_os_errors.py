@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from curation.errors import OutputError
-from curation.system.addresses import address_fault
-from curation.system.files import local_output
-from curation.system.os_errors import SENTENCES, explain
-from curation.system.path_advice import advice
+from curation.base.errors import OutputError
+from curation.base.system.addresses import address_fault
+from curation.base.system.files import local_output
+from curation.base.system.os_errors import SENTENCES, explain
+from curation.base.system.path_advice import advice
 
 
 @pytest.mark.parametrize("number", sorted(SENTENCES))

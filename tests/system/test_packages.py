@@ -5,9 +5,9 @@ from importlib import metadata
 
 import pytest
 
-from curation.errors import EngineError
-from curation.system import packages
-from curation.system.packages import check_torch, package_version
+from curation.base.errors import EngineError
+from curation.base.system import packages
+from curation.base.system.packages import check_torch, package_version
 
 
 @pytest.mark.parametrize("name", ["pandas", "pyarrow", "numba", "dask", "tiktoken", "gigatoken", "tokenizers"])

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from curation.base.errors import InputError, TokenizerError
+from curation.base.system.panics import PanicError, without_panics
 from curation.cli import main
-from curation.errors import InputError, TokenizerError
 from curation.models.encoders import read_tokenizer
-from curation.packing.tokenization import TokenizerSpec, load_tokenizer
-from curation.system.panics import PanicError, without_panics
+from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from tests.runs import records_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,8 +97,8 @@ def test_what_others_write_meanwhile_is_printed(capfd: pytest.CaptureFixture[str
 def test_commands_print_at_once():
     program = """
 import os, sys
-from curation.system.panics import without_panics
-from curation.system.terminal import print_error, protect_streams
+from curation.base.system.panics import without_panics
+from curation.base.system.terminal import print_error, protect_streams
 
 protect_streams()
 with without_panics():

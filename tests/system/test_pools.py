@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from curation.engine import load_engine
-from curation.planning import arguments, memory
-from curation.planning.memory import Limit, choose, needs, needs_in_processes
-from curation.system import pools
-from curation.system.cluster import pool_of_processes, process_pool
-from curation.system.pools import threads_of_processes
+from curation.base.engine import load_engine
+from curation.base.system import memory, pools
+from curation.base.system.cluster import pool_of_processes, process_pool
+from curation.base.system.memory import Limit, choose, needs, needs_in_processes
+from curation.base.system.pools import threads_of_processes
+from curation.running.planning import arguments
 
 GIB = 1 << 30
 

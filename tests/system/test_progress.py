@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 
 import curation
+from curation.base.errors import IntegrityError
+from curation.base.system import interrupts, progress
+from curation.base.system.files import numbered_path
+from curation.base.system.progress import Bars, JsonLines, Lines, Progress, choose_progress, span
+from curation.base.system.sealed import write_sealed
+from curation.base.system.steps import Count, bytes_read, each, note_share, shown_by
+from curation.base.system.terminal import EVENTS
 from curation.cli import main
-from curation.errors import IntegrityError
+from curation.record import records as task_records
+from curation.record.records import Counts, Decoder, RunningNote, TaskRecords
 from curation.running.run import run
-from curation.system import interrupts, progress
-from curation.system.files import numbered_path
-from curation.system.progress import Bars, JsonLines, Lines, Progress, choose_progress, span
-from curation.system.sealed import write_sealed
-from curation.system.steps import Count, bytes_read, each, note_share, shown_by
-from curation.system.terminal import EVENTS
-from curation.tasks import records as task_records
-from curation.tasks.records import Counts, Decoder, RunningNote, TaskRecords
 from tests.runs import made_texts, recipe_of, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -338,8 +338,8 @@ def in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, str],
 
 TERMINAL = """
 import sys, time
-from curation.system import progress
-from curation.system.steps import Count
+from curation.base.system import progress
+from curation.base.system.steps import Count
 
 progress.SHORT_LOOP_SECONDS = progress.Bars.loop_delay = 0.3
 shown = progress.choose_progress()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from curation.system import sessions
-from curation.system.cluster import BATCH_SECONDS, batch_of
-from curation.system.sessions import Counted, LocalExecutor, TaskSession
+from curation.base.system import sessions
+from curation.base.system.cluster import BATCH_SECONDS, batch_of
+from curation.base.system.sessions import Counted, LocalExecutor, TaskSession
 
 
 class Backwards:

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from curation.errors import IntegrityError
-from curation.planning.stored_plan import Stored, load_shared
+from curation.base.errors import IntegrityError
+from curation.base.system import shared_files
+from curation.base.system.files import read_json, write_json
+from curation.base.system.leases import Leases
+from curation.base.system.shared_files import exists, fresh
+from curation.record.stored_plan import Stored, load_shared
 from curation.running.run import run
-from curation.system import shared_files
-from curation.system.files import read_json, write_json
-from curation.system.leases import Leases
-from curation.system.shared_files import exists, fresh
 from tests.runs import digests, made_texts, recipe_of, records_of
 
 CALLS = ("stat", "open", "scandir", "listdir", "utime", "replace", "rename", "unlink", "mkdir", "link", "rmdir")

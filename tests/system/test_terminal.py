@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from curation.base.system.cluster import process_pool
+from curation.base.system.terminal import UNSAFE, fitted, printable, printable_line
 from curation.cli import main
 from curation.cli.console import Console
 from curation.cli.main import _show_warning
-from curation.system.cluster import process_pool
-from curation.system.terminal import UNSAFE, fitted, printable, printable_line
 from tests.runs import records_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ WRITTEN = "می\u200cخواهم क्\u200dष 👩\u200d💻 ភាសា\u200
 # What Python and libraries print: a traceback, one of a thread, a warning, a log message, and text.
 OTHERS = """
 import logging, sys, threading, warnings
-from curation.system.terminal import protect_streams
+from curation.base.system.terminal import protect_streams
 
 name = sys.argv[1]
 protect_streams()

@@ -21,23 +21,23 @@ import pytest
 import yaml
 
 from curation import __version__
-from curation.errors import EngineError, InputError, IntegrityError, OutOfMemoryError, OutputError
-from curation.finished.verify import verify
-from curation.phases import map_phase
-from curation.phases.write_phase import OutputJob, OutputPart, write_output_parts
-from curation.planning.stored_plan import Stored
-from curation.report.report import write_report
-from curation.running import phases
+from curation.base.errors import EngineError, InputError, IntegrityError, OutOfMemoryError, OutputError
+from curation.base.system.files import remove
+from curation.base.system.leases import GIVEN_BACK, Leases
+from curation.base.system.progress import Progress
+from curation.base.system.sealed import sealed, unsealed
+from curation.record import jobs
+from curation.record.stored_plan import Stored
+from curation.results.finished.verify import verify
+from curation.results.report.report import write_report
+from curation.running import phase_loop
 from curation.running.array_tasks import parse_array_task
+from curation.running.phases import map_phase
+from curation.running.phases.write_phase import OutputJob, OutputPart, write_output_parts
 from curation.running.run import RunResult, run
-from curation.system.files import remove
-from curation.system.leases import GIVEN_BACK, Leases
-from curation.system.progress import Progress
-from curation.system.sealed import sealed, unsealed
-from curation.tasks import boards as pieces
-from curation.tasks import jobs
-from curation.tasks.boards import decode_phase, published
-from curation.tasks.deletion import delete_share
+from curation.running.tasks import boards as pieces
+from curation.running.tasks.boards import decode_phase, published
+from curation.running.tasks.deletion import delete_share
 from tests.runs import STAGES, data_digests, digests, made_texts, recipe_of, records_of
 
 CHAIN = [*STAGES, {"kind": "fuzzy_dedup"}]
@@ -244,7 +244,7 @@ def test_the_error_of_one_ends_all_and_the_next_attempt_resumes(
         return real(plan, job, number, urls)
 
     with monkeypatch.context() as patch:
-        for module in (map_phase, phases):
+        for module in (map_phase, phase_loop):
             patch.setattr(module, "run_slice", fail)
         with ThreadPoolExecutor(3) as pool:
             tasks = [place.begin(pool, "failed", f"{number}/3") for number in (1, 2, 3)]
@@ -299,7 +299,7 @@ def test_another_recipe_or_version_in_the_folder_of_an_array(place: Place, monke
         with pytest.raises(OutputError, match="another run is writing to"):
             place.run("other")
         with monkeypatch.context() as patch:
-            patch.setattr("curation.planning.stored_plan.__version__", "9.9")
+            patch.setattr("curation.record.stored_plan.__version__", "9.9")
             with pytest.raises(OutputError, match=rf"was started by version {re.escape(__version__)}, this is 9.9"):
                 place.run("other", array_task="2/2")
         pause.resumed.set()

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 import yaml
 
-from curation.errors import EngineError, OutOfMemoryError
-from curation.finished.verify import verify
+from curation.base.errors import EngineError, OutOfMemoryError
+from curation.base.system import cluster as cluster_module
 from curation.recipes.recipe import Recipe, load_recipe
+from curation.results.finished.verify import verify
 from curation.running.run import run
-from curation.system import cluster as cluster_module
 from tests.models.tiny_files import write_static
 from tests.needs import needs
 from tests.runs import data_digests, digests, made_texts, recipe_of, records_of
@@ -168,8 +168,8 @@ ALL_PHASES: list[tuple[str, str, int]] = [  # small tasks, so that each phase ha
     ("curation.stages.near.near_groups", "JOIN_PAIRS", 1), ("curation.stages.corpus.key_ranges", "MIN_GROUP_ROWS", 40),
     ("curation.stages.corpus.key_ranges", "RANGE_KEYS", 90),
     ("curation.stages.vectors.vector_clusters", "OWNER_VECTORS", 60),
-    ("curation.phases.totals", "TASK_SLICES", 3), ("curation.phases.row_sums", "TASK_PARTITIONS", 3),
-    ("curation.phases.exports", "MANY_SLICES", 5), ("curation.phases.finish_phase", "SIZED_SLICES", 3),
+    ("curation.record.totals", "TASK_SLICES", 3), ("curation.record.row_sums", "TASK_PARTITIONS", 3),
+    ("curation.running.phases.exports", "MANY_SLICES", 5), ("curation.running.phases.finish_phase", "SIZED_SLICES", 3),
 ]  # fmt: skip
 
 PHASES = {

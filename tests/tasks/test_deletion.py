@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from curation.finished.verify import verify
-from curation.running import phases
+from curation.results.finished.verify import verify
+from curation.running import phase_loop
 from curation.running.run import run
-from curation.tasks import deletion
-from curation.tasks.deletion import delete_share
+from curation.running.tasks import deletion
+from curation.running.tasks.deletion import delete_share
 from tests.runs import digests, made_texts, recipe_of, records_of
 
 STAGES = [{"kind": "exact_dedup"}, {"kind": "fuzzy_dedup", "threshold": 0.5}]
@@ -86,15 +86,15 @@ def test_runs_stopped_while_files_are_deleted(
         monkeypatch.setattr(deletion, "os", os)
         finished = [] if (output / "_work" / "report.json").exists() else ["again"]
         ran: list[str] = []
-        real = phases.run_corpus_stages
+        real = phase_loop.run_corpus_stages
 
         def counted(*given: Any, ran: list[str] = ran, real: Any = real) -> Any:
             ran.append("again")
             return real(*given)
 
-        monkeypatch.setattr(phases, "run_corpus_stages", counted)
+        monkeypatch.setattr(phase_loop, "run_corpus_stages", counted)
         run(recipe, output, **options | {"scheduler": scheduler})
-        monkeypatch.setattr(phases, "run_corpus_stages", real)
+        monkeypatch.setattr(phase_loop, "run_corpus_stages", real)
         assert ran == finished
         assert digests(output) == expected and verify(output) == []
         assert not (output / "_work").exists()

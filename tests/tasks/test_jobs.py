@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 
 from curation import __version__
-from curation.engine import load_engine
-from curation.errors import IntegrityError, OutputError
-from curation.planning.stored_plan import Plan, as_plan, digest_of, keep_plan, load_plan, read_stored_plan, store_plan
+from curation.base.engine import load_engine
+from curation.base.errors import IntegrityError, OutputError
+from curation.base.system.sealed import sealed, unsealed
+from curation.base.system.sessions import TaskSession
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slice_table import Columns, SliceTable
 from curation.reading.slices import cut_slices
 from curation.recipes.recipe import Recipe
-from curation.run_folder.partitions import Partitions
+from curation.record import jobs
+from curation.record.jobs import load_job, run_stored, store_job
+from curation.record.partitions import Partitions
+from curation.record.stored_plan import Plan, as_plan, digest_of, keep_plan, load_plan, read_stored_plan, store_plan
 from curation.running.run import run
-from curation.system.sealed import sealed, unsealed
-from curation.system.sessions import TaskSession
-from curation.tasks import jobs
-from curation.tasks.jobs import load_job, run_stored, store_job
 from tests.runs import data_digests, made_texts, recipe_of, records_of
 
 

@@ -24,7 +24,7 @@ from curation.stages import STAGES, CorpusStage, Stage
 from curation.stages.base import Function
 
 PACKAGE = Path(__file__).resolve().parents[2] / "curation"
-FUNCTIONS, NAMES, STUB = "library/stage_functions.py", "__init__.py", "__init__.pyi"
+FUNCTIONS, NAMES, STUB = "frames/stage_functions.py", "__init__.py", "__init__.pyi"
 HEADER = "# SPDX-License-Identifier: Apache-2.0\n# Written by `make functions`. Do not edit.\n"
 AS_IT_IS = "# fmt: off\n# ruff: noqa: B006, E501\n"
 WIDTH = 120
@@ -37,10 +37,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
-from curation.library.duplicates import Duplicates, find_duplicates
-from curation.library.frames import AnyFrame, apply
-from curation.library.keywords import stage_of, takes
-from curation.measures import Measure
+from curation.frames.duplicates import Duplicates, find_duplicates
+from curation.frames.frames import AnyFrame, apply
+from curation.recipes.keywords import stage_of, takes
+from curation.base.measures import Measure
 from curation.reading.inputs import FilesInput
 from curation.rules.decide import Rule
 """
@@ -61,7 +61,7 @@ def functions_text(stages: Mapping[str, type[Stage]] = STAGES) -> str:
 def names_text(text: str, stages: Mapping[str, type[Stage]] = STAGES) -> str:
     """Return the text of `curation/__init__.py` with the names of stages and of their functions."""
     for home, names in (
-        ("curation.library.stage_functions", sorted(stages)),
+        ("curation.frames.stage_functions", sorted(stages)),
         ("curation.stages", sorted(stage.__name__ for stage in stages.values())),
     ):
         entry = f'    "{home}": (\n' + _listed(map(json.dumps, names), 8) + "    ),\n"

@@ -17,7 +17,7 @@ from typing import Any
 import nbclient
 import nbformat
 
-from curation.system.progress import NOTEBOOK_MARK
+from curation.base.system.progress import NOTEBOOK_MARK
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"

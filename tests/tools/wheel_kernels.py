@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from curation.base.system.memory import read_processors
+from curation.base.system.progress import Lines
+from curation.base.system.terminal import print_line
 from curation.kernels.cache import INSTALLED, INSTALLED_KEY, KEY, WHEEL_CPU, WHEEL_FEATURES
-from curation.planning.memory import read_processors
-from curation.planning.warm_up import GROUPS, warm_up
-from curation.system.progress import Lines
-from curation.system.terminal import print_line
+from curation.stages.warm_up import GROUPS, warm_up
 
 MODULE = "tests.tools.wheel_kernels"  # `__name__` is `__main__` if Python runs it
 

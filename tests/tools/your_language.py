@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from curation.engine import load_engine
+from curation.base.engine import load_engine
 from curation.recipes.recipe import load_recipe
 from curation.rules.languages import parse_label
 from curation.stages import RowStage

@@ -17,10 +17,10 @@ torch = needs("torch")
 
 from torch.utils.data import DataLoader
 
-from curation.errors import InputError
-from curation.packing.indexed import IndexedReader
+from curation.base.errors import InputError
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
+from curation.tokens.indexed import IndexedReader
 from curation.training import (
     BlockDataset,
     ChunkDataset,

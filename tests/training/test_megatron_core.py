@@ -16,8 +16,8 @@ from tests.needs import needs
 needs("torch")
 needs("megatron.core")
 
-from curation.packing.blends import documents_per_split
-from curation.packing.indexed import IndexedReader
+from curation.tokens.blends import documents_per_split
+from curation.tokens.indexed import IndexedReader
 
 LENGTH = 64
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]

@@ -14,10 +14,10 @@ from tests.needs import needs
 
 torch = needs("torch")
 
-from curation.demo import collect_documents
-from curation.packing.indexed import IndexedReader
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
+from curation.tokens.indexed import IndexedReader
+from curation.tools.demo import collect_documents
 from curation.training import BlockDataset, ChunkDataset, Loader, MegatronDataset, PackedDataset, TokenDataset
 from tests.packing.samples import train_tokenizer, write_jsonl
 from tests.training.tiny_gpt import TinyGPT, train, unigram_entropy

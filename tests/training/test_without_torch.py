@@ -8,7 +8,7 @@ import pytest
 
 
 def test_a_run_with_forms_loads_no_torch():
-    modules = "curation.running.run, curation.packing.forms.writing, curation.cli"
+    modules = "curation.running.run, curation.tokens.forms.writing, curation.cli"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout == "False\n"

@@ -4,7 +4,7 @@ the name of a format. A format knows planned files, but neither inputs, recipes 
 
 from __future__ import annotations
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.formats import contents
 from curation.reading.formats.archives import Warc, Wet
 from curation.reading.formats.base import SET, TEXT_COLUMNS, Format

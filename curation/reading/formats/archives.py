@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from curation.contract import Rejected
+from curation.base.contract import Rejected
+from curation.base.records import NOT_PAGE, OF_FILE, OTHER_TYPE, UNKNOWN_TYPE, OtherRecord
+from curation.base.system.interrupts import check as check_interrupts
 from curation.reading import page_encodings, pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
@@ -27,8 +29,6 @@ from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunks
 from curation.reading.urls import shown
 from curation.reading.wet import Record, read_records
-from curation.records import NOT_PAGE, OF_FILE, OTHER_TYPE, UNKNOWN_TYPE, OtherRecord
-from curation.system.interrupts import check as check_interrupts
 
 
 class Entry(NamedTuple):

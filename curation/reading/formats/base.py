@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from curation.errors import InputError, near_or_nothing
+from curation.base.errors import InputError, near_or_nothing
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.documents import Documents, shown_names
 from curation.reading.source_files import FileRange, SourceFile

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
-from curation.errors import InputError
+from curation.base.errors import InputError
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.formats.base import PROBED_BYTES, Format, start_of
 from curation.reading.source_files import COMPRESSIONS, MARKS, UTF8, SourceFile

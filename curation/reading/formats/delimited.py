@@ -13,8 +13,9 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from curation.contract import Rejected
-from curation.errors import InputError
+from curation.base.contract import Rejected
+from curation.base.errors import InputError
+from curation.base.system.os_errors import is_of_system
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, too_large, type_problem
 from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, head, start_of, with_some_column
@@ -30,7 +31,6 @@ from curation.reading.formats.csv_rows import REPEATED, Row, Rows
 from curation.reading.source_files import MARK_BYTES, QUOTE, FileRange, SourceFile, encoding_by_mark
 from curation.reading.streams import DamageError
 from curation.reading.urls import shown
-from curation.system.os_errors import is_of_system
 
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 

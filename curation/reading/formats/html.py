@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from curation.contract import Rejected
+from curation.base.contract import Rejected
+from curation.base.system.interrupts import check as check_interrupts
 from curation.reading import pages
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.changes import open_planned
@@ -17,7 +18,6 @@ from curation.reading.formats.base import Format
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunk
 from curation.reading.urls import shown
-from curation.system.interrupts import check as check_interrupts
 
 
 def _as_documents(file: SourceFile, text: str, error: str, repaired: bool) -> Documents:

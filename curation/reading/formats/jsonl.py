@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from curation.errors import InputError, counted, near_or_nothing
+from curation.base.errors import InputError, counted, near_or_nothing
 from curation.reading import lines
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.documents import Documents, shown_names

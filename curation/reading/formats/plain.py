@@ -14,7 +14,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from curation.contract import Rejected
+from curation.base.contract import Rejected
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
 from curation.reading.formats.base import Format, start_of

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array, batch_end_at
-from curation.contract import ID, TEXT, Rejected
-from curation.errors import InputError
-from curation.models.vectors import as_json, is_list
+from curation.base.arrays import as_one_array, batch_end_at
+from curation.base.contract import ID, TEXT, Rejected
+from curation.base.errors import InputError
+from curation.base.number_lists import as_json, is_list
+from curation.base.system.os_errors import is_of_system
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.copies import local_path
 from curation.reading.documents import (
@@ -37,7 +38,6 @@ from curation.reading.remote import refuse_local
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import DamageError, open_raw, open_stream
 from curation.reading.urls import is_remote, shown
-from curation.system.os_errors import is_of_system
 
 log = logging.getLogger(__name__)
 FOOTER_END = 4 + len(FILE_MAGIC)  # bytes after the footer: its length and the magic

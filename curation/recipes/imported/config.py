@@ -9,16 +9,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
+from curation.base.system.os_errors import explain
+from curation.base.system.path_advice import advice
+from curation.base.system.terminal import printable_line
 from curation.reading.inputs import is_hub
 from curation.recipes.imported import curator, datajuicer, datatrove, dolma
 from curation.recipes.imported.entries import WHEN, Entry, NotTranslated, Part, Settings, Translator
 from curation.recipes.imported.scripts import pipelines_of
 from curation.recipes.recipe import convert_recipe, parse_recipe
 from curation.recipes.yaml_text import flow, parse_yaml
-from curation.system.os_errors import explain
-from curation.system.path_advice import advice
-from curation.system.terminal import printable_line
 
 MAX_BYTES = 4_000_000
 SCRIPT, STRUCTURED = ".py", (".yaml", ".yml", ".json")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from curation.measures import Measure
+from curation.base.measures import Measure
 from curation.recipes.imported.entries import (
     WHEN,
     Entry,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from curation.measures import highest_ratio
+from curation.base.measures import highest_ratio
 from curation.reading.urls import shown as without_secrets
 from curation.recipes.recipe import shipped_recipes
 from curation.rules.decide import RULE_SETS

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from curation.errors import RecipeError
+from curation.base.errors import RecipeError
 from curation.recipes.imported.entries import Entry, Made, Unread
 
 PIPELINE = "pipeline"

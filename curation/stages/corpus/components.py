@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation.arrays import batches_of
-from curation.contract import position_type
+from curation.base.arrays import batches_of
+from curation.base.contract import position_type
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
 
 
 class Components:

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import batches_of, load_mapped, save_array, text_buffers
-from curation.contract import position_type
-from curation.errors import IntegrityError, StageError
+from curation.base.arrays import batches_of, load_mapped, save_array, text_buffers
+from curation.base.contract import position_type
+from curation.base.errors import IntegrityError, StageError
+from curation.base.system.files import commit, numbered_path
 from curation.stages.outcome import Corpus, Cuts
-from curation.system.files import commit, numbered_path
 
 CONTINUES = 0b1000_0000  # UTF-8: bits of a byte inside a code point, under FIRST_BITS
 FIRST_BITS = 0b1100_0000

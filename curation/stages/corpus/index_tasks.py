@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from curation.arrays import write_array
+from curation.base.arrays import write_array
+from curation.base.system.files import commit_all, commit_folder, file_sha256
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
     division_of,
@@ -27,11 +29,9 @@ from curation.stages.corpus.key_ranges import (
     slice_group_count,
     write_cells,
 )
-from curation.system.files import commit_all, commit_folder, file_sha256
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:  # the stages import this module
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 SORTED, JOINED = "sorted", "joined"  # phases

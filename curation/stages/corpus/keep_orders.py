@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import batches_of
-from curation.contract import ID, TEXT
-from curation.errors import InputError, counted
+from curation.base.arrays import batches_of
+from curation.base.contract import ID, TEXT
+from curation.base.errors import InputError, counted
 from curation.reading.split_settings import SEPARATOR, ids_of_records
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 
 if TYPE_CHECKING:
-    from curation.contract import Engine, Frame
+    from curation.base.contract import Engine, Frame
     from curation.stages.outcome import Corpus
 
 FIRST, ORDER = "first", "order"  # setting; key

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.arrays import batches_of
-from curation.errors import RecipeError, nearest
+from curation.base.arrays import batches_of
+from curation.base.errors import RecipeError, nearest
 from curation.stages.corpus.keep_orders import Keep, check_policy, order_weight
 from curation.stages.corpus.stored_drops import runs_of, sorted_file
 

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from curation.arrays import batches_of, write_array
-from curation.contract import position_type
-from curation.errors import IntegrityError
+from curation.base.arrays import batches_of, write_array
+from curation.base.contract import position_type
+from curation.base.errors import IntegrityError
+from curation.base.system.files import commit
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.hashing import GOLDEN
 from curation.stages.base import Phase
-from curation.system.files import commit
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 DIVISION, RUNS = "division", "runs"  # phases

@@ -33,14 +33,14 @@ import orjson
 import pyarrow as pa
 
 from curation import __version__
-from curation.arrays import batches_by_size, batches_of, load_arrays, map_file, positions_of
-from curation.contract import ID, position_type
-from curation.errors import IntegrityError, RecipeError
+from curation.base.arrays import batches_by_size, batches_of, load_arrays, map_file, positions_of
+from curation.base.contract import ID, position_type
+from curation.base.errors import IntegrityError, RecipeError
+from curation.base.system.damage import damaged, reading
+from curation.base.system.files import commit, make_folder, remove, sync_folder, write_json
+from curation.base.system.steps import each
 from curation.stages.corpus.index_tasks import Band, files_folder, index_files, noted_files
 from curation.stages.corpus.similarity import ExactJaccard, Similarity
-from curation.system.damage import damaged, reading
-from curation.system.files import commit, make_folder, remove, sync_folder, write_json
-from curation.system.steps import each
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus

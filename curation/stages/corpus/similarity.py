@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, write_array
-from curation.contract import TEXT, Engine, Result, Text
+from curation.base.arrays import batches_by_size, batches_of, map_file, write_array
+from curation.base.contract import TEXT, Engine, Result, Text
+from curation.base.system.damage import damaged
 from curation.kernels.rewrite import VISIBLE, RewriteSteps
 from curation.kernels.word_breaks import PIECES
 from curation.stages.words import divides, kernels_of, split_words, with_parts
-from curation.system.damage import damaged
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -152,6 +152,8 @@ class ExactJaccard:
 
     def _read(self, numbers: np.ndarray, out: np.ndarray) -> None:
         """Read the hashes of documents (ascending) to `out`, one after the other."""
+        from curation.kernels.files import read_pieces  # loads Numba
+
         starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
         read_pieces(self.hashes, starts, lengths, out.view(np.uint8))
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation.arrays import batches_of, map_file, write_array
+from curation.base.arrays import batches_of, map_file, write_array
+from curation.base.system.files import commit, commit_all
 from curation.stages.corpus.key_ranges import row_type
 from curation.stages.outcome import Drops
-from curation.system.files import commit, commit_all
 
 if TYPE_CHECKING:
     from curation.stages.corpus.saved_index import Matches

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from curation.base.system.damage import reading
+from curation.base.system.files import commit, numbered_path
 from curation.models.vectors import arrow_type
 from curation.stages.outcome import Corpus
-from curation.system.damage import reading
-from curation.system.files import commit, numbered_path
 
 SUFFIX = ".arrow"
 

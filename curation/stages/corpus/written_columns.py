@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import load_mapped, save_array
-from curation.errors import IntegrityError
+from curation.base.arrays import load_mapped, save_array
+from curation.base.errors import IntegrityError
+from curation.base.system.files import commit, numbered_path
 from curation.stages.outcome import Corpus
-from curation.system.files import commit, numbered_path
 
 
 class WrittenColumns(NamedTuple):

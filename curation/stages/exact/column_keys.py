@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import TEXT
+from curation.base.contract import TEXT
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
 
 Compare = Callable[[pa.Array], pa.Array]  # strings -> the strings that are compared
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.arrays import load_mapped, map_file, save_array, write_array
-from curation.system.files import commit_all
+from curation.base.arrays import load_mapped, map_file, save_array, write_array
+from curation.base.system.files import commit_all
 
 COUNTED_AT_ONCE = 1 << 22  # texts, when the files of tasks are merged
 SUFFIXES = (".ngrams", ".texts", ".found")

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from curation.contract import Engine
-from curation.engine import load_engine
-from curation.errors import InputError, counted, nearest
+from curation.base.contract import Engine
+from curation.base.engine import load_engine
+from curation.base.errors import InputError, counted, nearest
+from curation.base.system.files import known_sha256
 from curation.kernels.ngram_table import TABLES_AT_ONCE
 from curation.reading import shown
 from curation.reading.inputs import READING, AnyInput, FilesInput, Input, is_hub
@@ -35,7 +36,6 @@ from curation.stages.exact.leak_stage import LeakStage
 from curation.stages.exact.leaks import Rule
 from curation.stages.outcome import StageCount
 from curation.stages.words import check_words, kernels_of
-from curation.system.files import known_sha256
 
 REMOVES = ("document", "span")
 MAX_DOCUMENTS = 1000  # the phases hold so many texts per n-gram

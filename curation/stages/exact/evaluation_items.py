@@ -13,9 +13,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import load_arrays
-from curation.contract import ROW, TEXT, Engine
-from curation.errors import InputError, counted
+from curation.base.arrays import load_arrays
+from curation.base.contract import ROW, TEXT, Engine
+from curation.base.errors import InputError, counted
+from curation.base.system.files import commit
+from curation.base.system.steps import each
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable, table_of
 from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
@@ -23,8 +25,6 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.stages.corpus.keep_orders import as_strings
 from curation.stages.corpus.similarity import ShingleSettings, compared_text
-from curation.system.files import commit
-from curation.system.steps import each
 
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 KEY_WORDS = 4  # consecutive words of a short question by which it is found

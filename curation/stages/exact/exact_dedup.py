@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import positions_of
-from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import counted
+from curation.base.arrays import positions_of
+from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.errors import counted
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.rewrite import VISIBLE, VISIBLE_VERSION, RewriteSteps
 from curation.reading.source_files import RESERVED
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
@@ -57,7 +58,6 @@ from curation.stages.exact.column_keys import hash_keys, key_texts
 from curation.stages.exact.exact_index import FOLDER as EXACT
 from curation.stages.exact.exact_index import HASHES, find_equal, open_exact_index
 from curation.stages.outcome import Corpus, Decision, StageCount
-from curation.system.sealed import read_sealed, write_sealed
 
 COMPARISONS = {
     "exact": RewriteSteps(),

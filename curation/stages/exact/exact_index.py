@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from curation.arrays import batches_of, map_file, positions_of
-from curation.contract import position_type
-from curation.errors import RecipeError
+from curation.base.arrays import batches_of, map_file, positions_of
+from curation.base.contract import position_type
+from curation.base.errors import RecipeError
 from curation.stages.corpus.index_tasks import Band
 from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
 from curation.stages.outcome import Corpus

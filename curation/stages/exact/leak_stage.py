@@ -17,8 +17,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import load_mapped, save_array
-from curation.contract import TEXT, Engine, Frame
+from curation.base.arrays import load_mapped, save_array
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.system.files import commit
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.stages.base import CorpusStage, Phase
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import (
@@ -44,8 +46,6 @@ from curation.stages.exact.leaks import (
     with_whole_items,
 )
 from curation.stages.outcome import Corpus, Cuts, Decision
-from curation.system.files import commit
-from curation.system.sealed import read_sealed, write_sealed
 
 REASON = "contaminated"
 HITS, COMMON, JUDGED = "hits", "common", "judged"  # phases

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from curation.contract import Engine
+from curation.base.contract import Engine
 from curation.kernels import tables
 from curation.kernels.hashing import mix64, unmix64
 from curation.kernels.minhash import BASE

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.contract import Engine, Frame
-from curation.errors import counted, near_or_nothing
+from curation.base.contract import Engine, Frame
+from curation.base.errors import counted, near_or_nothing
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.units import UNITS
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
@@ -36,7 +37,6 @@ from curation.stages.exact.unit_runs import (
     run_phases,
 )
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa

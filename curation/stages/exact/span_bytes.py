@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from curation.arrays import batches_by_size, read_pieces, seeded_hashes
-from curation.contract import Engine
+from curation.base.arrays import batches_by_size, seeded_hashes
+from curation.base.contract import Engine
 
 BYTES_AT_ONCE = 1 << 21  # that are compared: 70 MB
 
@@ -74,6 +74,8 @@ def _are_equal(
 
 def _bytes_of(files: Files, file: np.ndarray, low: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Return bytes of the texts of files: from `low` on, for each element of `starts` but the last."""
+    from curation.kernels.files import read_pieces  # loads Numba
+
     out, order = np.empty(starts[-1], np.uint8), np.lexsort((low, file))
     size = np.diff(starts)
     for own in _groups(file[order]):

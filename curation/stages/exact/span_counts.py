@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
     division_of,
@@ -24,10 +25,9 @@ from curation.stages.corpus.key_ranges import (
     slice_group_count,
     write_cells,
 )
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus, Cuts
 
 FREQUENT = "frequent"  # phase

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from curation.arrays import sorted_unique
+from curation.base.arrays import sorted_unique
 from curation.kernels.span_keys import span_keys
 from curation.kernels.spans import spans_of_mask
 from curation.stages.corpus.cutting import CONTINUES, FIRST_BITS

@@ -24,10 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.arrays import map_file, sorted_unique, write_array
-from curation.contract import Engine
-from curation.engine import load_engine
-from curation.errors import IntegrityError, RecipeError
+from curation.base.arrays import map_file, sorted_unique, write_array
+from curation.base.contract import Engine
+from curation.base.engine import load_engine
+from curation.base.errors import IntegrityError, RecipeError
+from curation.base.system.damage import damaged
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.span_matches import matching_spans
 from curation.kernels.spans import KEPT, REPEATED, fill_spans, spans_of_mask
@@ -52,7 +53,6 @@ from curation.stages.exact.span_runs import (
     write_verdicts,
 )
 from curation.stages.outcome import Corpus
-from curation.system.damage import damaged
 
 FOLDER = "spans"
 TEXTS, OFFSETS = "texts.bin", "offsets.bin"

@@ -30,9 +30,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import batches_by_size, sorted_unique, write_array
-from curation.contract import Engine
-from curation.errors import StageError
+from curation.base.arrays import batches_by_size, sorted_unique, write_array
+from curation.base.contract import Engine
+from curation.base.errors import StageError
+from curation.base.system.files import commit
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.spans import CLOSER, REPEATED, fill_spans, new_memory
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
@@ -52,8 +54,6 @@ from curation.stages.corpus.key_ranges import (
 )
 from curation.stages.exact.span_bytes import verified
 from curation.stages.exact.unit_keys import TextBuffers, buffers_of
-from curation.system.files import commit
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.arrays import load_mapped, save_array
-from curation.contract import Engine, Frame
-from curation.errors import counted, nearest
+from curation.base.arrays import load_mapped, save_array
+from curation.base.contract import Engine, Frame
+from curation.base.errors import counted, nearest
+from curation.base.system.files import commit
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.stages.base import PATH, SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
@@ -31,8 +33,6 @@ from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTI
 from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
 from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
-from curation.system.files import commit
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa

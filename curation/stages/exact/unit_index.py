@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from curation.arrays import map_file, write_array
-from curation.contract import Engine
-from curation.errors import RecipeError
+from curation.base.arrays import map_file, write_array
+from curation.base.contract import Engine
+from curation.base.errors import RecipeError
 from curation.stages.base import Phase
 from curation.stages.corpus.index_tasks import JOINED, index_files
 from curation.stages.corpus.key_ranges import division_of, once

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import text_buffers
-from curation.contract import TEXT
+from curation.base.arrays import text_buffers
+from curation.base.contract import TEXT
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.units import Units, find_units, stripped
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
 
 FOLDED = RewriteSteps(lowercase=True, characters="folded", whitespace="collapse")
 COMPARISONS = ("exact", "folded")

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from curation.arrays import batches_of, sorted_unique
-from curation.contract import Engine
+from curation.base.arrays import batches_of, sorted_unique
+from curation.base.contract import Engine
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
     RUNS,
@@ -38,7 +39,6 @@ from curation.stages.corpus.key_ranges import (
 )
 from curation.stages.corpus.similarity import for_texts
 from curation.stages.exact.unit_keys import Compared, unit_keys
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus

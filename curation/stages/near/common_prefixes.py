@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import map_file, text_buffers
-from curation.contract import TEXT, Engine
+from curation.base.arrays import map_file, text_buffers
+from curation.base.contract import TEXT, Engine
+from curation.base.system.files import commit
 from curation.kernels.hashing import GOLDEN
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
@@ -42,10 +43,9 @@ from curation.stages.corpus.key_ranges import (
 )
 from curation.stages.corpus.similarity import for_texts
 from curation.stages.outcome import Corpus
-from curation.system.files import commit
 
 if TYPE_CHECKING:
-    from curation.contract import Text
+    from curation.base.contract import Text
 
 NONE, COMMON = "none", "common"
 PREFIXES = (NONE, COMMON)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.stages.corpus.keep_orders import Keep
 from curation.stages.corpus.kept_rows import rank_by, weight_of
 from curation.stages.corpus.key_ranges import slice_group_count
 from curation.stages.near import near_groups
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 COMPARED = 16

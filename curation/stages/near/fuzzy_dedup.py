@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.contract import TEXT, Engine, Frame, Text
-from curation.errors import as_share, counted
+from curation.base.contract import TEXT, Engine, Frame, Text
+from curation.base.errors import as_share, counted
+from curation.base.system.files import commit_folder, make_folder, temporary_folder
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import VISIBLE_VERSION
 from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
@@ -70,7 +71,6 @@ from curation.stages.near.common_prefixes import (
 from curation.stages.near.contained import COMPARED, choose_containing, uncompared_count
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.words import WORDS_VERSION, check_words, divides
-from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

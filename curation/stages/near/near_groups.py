@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation.arrays import batches_of, map_file, positions_of, sorted_unique, write_file
+from curation.base.arrays import batches_of, map_file, positions_of, sorted_unique, write_file
 from curation.stages.corpus.components import Components
 from curation.stages.corpus.key_ranges import (
     cell_size,
@@ -31,7 +31,7 @@ from curation.stages.near.near_pairs import OTHERS, STARS, has_others, pairs_of,
 from curation.stages.near.star_rounds import Rounds
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 SIMILARITY, FIRST_CHECK, JOINED = "similarity", "first_check", "joined"  # phases

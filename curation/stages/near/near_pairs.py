@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from curation.arrays import positions_of, sorted_unique
+from curation.base.arrays import positions_of, sorted_unique
 from curation.stages.corpus.key_ranges import (
     division_of,
     read_cell,
@@ -34,7 +34,7 @@ from curation.stages.corpus.key_ranges import (
 )
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 SMALL = 16

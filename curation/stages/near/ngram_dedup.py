@@ -11,8 +11,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import RecipeError, as_share, nearest
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import RecipeError, as_share, nearest
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.stages.base import CorpusStage, Function, Phase
 from curation.stages.corpus.key_ranges import divide, once, row_type
@@ -20,7 +21,6 @@ from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, for_
 from curation.stages.corpus.stored_drops import read_drops, write_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.words import check_words
-from curation.system.sealed import read_sealed, write_sealed
 
 COMPARED, REASON = "compared", "seen_ngrams"  # phase; in `removed/`
 SLOT_BYTES = 12  # a 64-bit hash and the row of the first document with it

@@ -24,7 +24,7 @@ from curation.stages.corpus.key_ranges import read_cell, row_type, slice_group_c
 from curation.stages.near.near_pairs import unique_pairs
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 ROUNDS = 32  # paths of 2^32 rows; after them, one task joins what is left

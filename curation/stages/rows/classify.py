@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_one_array
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import counted, nearest
+from curation.base.arrays import as_one_array
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models import scores
 from curation.models.encoder_files import is_encoder_path

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from curation.contract import Engine, Frame
-from curation.errors import counted
+from curation.base.contract import Engine, Frame
+from curation.base.errors import counted
 from curation.models.embeddings import digest_of_model, dimensions_of, embed_texts, facts_of, is_static, load_model
 from curation.models.packages import model_folder, named_in
 from curation.models.transformers import transformer_digests

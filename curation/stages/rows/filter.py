@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import RecipeError, nearest
-from curation.measures import Measure
+from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.errors import RecipeError, nearest
+from curation.base.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.rules.grammar import DIVIDED, NORMALIZED
 from curation.rules.groups import GroupedRule, groups_in

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import TEXT, Engine, Frame, Text
-from curation.errors import counted, nearest
+from curation.base.contract import TEXT, Engine, Frame, Text
+from curation.base.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.reading.source_files import RESERVED

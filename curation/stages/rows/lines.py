@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import TEXT, Engine, Frame, UnitFrame
+from curation.base.contract import TEXT, Engine, Frame, UnitFrame
 from curation.kernels.units import UNITS, count_repeats
 from curation.models.fasttext import describe_model, load_classifier
 from curation.rules.decide import Verdict

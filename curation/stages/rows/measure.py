@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import counted
-from curation.measures import Measure, name_of
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import counted
+from curation.base.measures import Measure, name_of
 from curation.stages.base import Function, RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.redact import Redact

@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.errors import RecipeError, installation
-from curation.rules.columns import pattern_problem
+from curation.base.errors import RecipeError, installation
+from curation.base.patterns import pattern_problem
 from curation.stages.rows.text_edits import BLANK, edit_each, edit_where
 
 NOT_ASCII = r"[^\x00-\x7f]"  # ftfy never changes ASCII

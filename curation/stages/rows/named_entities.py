@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from curation.errors import InputError, RecipeError, installation, near_or_nothing
-from curation.system.files import known_sha256, read_json
-from curation.system.packages import check_torch
+from curation.base.errors import InputError, RecipeError, installation, near_or_nothing
+from curation.base.system.files import known_sha256, read_json
+from curation.base.system.packages import check_torch
 
 CONFIG, META, FINDER = "config.cfg", "meta.json", "ner"
 UNUSED = ("tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer", "textcat")

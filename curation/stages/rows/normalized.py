@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import TEXT, Engine, Text
+from curation.base.contract import TEXT, Engine, Text
 from curation.kernels.rewrite import RewriteSteps
 from curation.rules.languages import VOWEL_MARKS
 

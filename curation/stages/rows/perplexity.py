@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import counted, nearest
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import counted, nearest
+from curation.base.system.files import known_sha256
 from curation.kernels.language_model import LINES, TOTAL, UNITS, UNKNOWN_WORDS, WORDS
 from curation.models import causal
 from curation.models.encoder_files import encoder_digests, is_encoder_path, open_causal
@@ -21,7 +22,6 @@ from curation.stages.base import PATH, Function, ScoringStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.rows.windows import sums_of, texts_of
-from curation.system.files import known_sha256
 
 UNITS_OF = ("token", "word", "byte")
 DECIMALS = 4  # of a perplexity

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import counted, nearest
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import counted, nearest
 from curation.stages.base import PATH, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.named_entities import check_entities, check_model, facts, find_entities, model_files

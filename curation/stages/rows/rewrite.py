@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import TEXT, Engine, Frame
+from curation.base.contract import TEXT, Engine, Frame
 from curation.kernels.rewrite import CHOICES as KERNEL_CHOICES
 from curation.kernels.rewrite import RewriteSteps
 from curation.rules.grammar import shortened

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import text_buffers
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import nearest
+from curation.base.arrays import text_buffers
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import nearest
 from curation.kernels.scripts import (
     CODES,
     JOINED,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.rules.columns import pattern_problem
+from curation.base.patterns import pattern_problem
 from curation.rules.grammar import shortened
 from curation.stages.text_sizes import exceed, too_large
 

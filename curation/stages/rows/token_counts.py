@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import numpy as np
 
-from curation.contract import Engine, Text
-from curation.errors import RecipeError
-from curation.measures import TOKENS
+from curation.base.contract import Engine, Text
+from curation.base.errors import RecipeError
+from curation.base.measures import TOKENS
+from curation.base.system.files import known_sha256
 from curation.stages.base import Stage
 from curation.stages.words import Split, measure_words
-from curation.system.files import known_sha256
 
 if TYPE_CHECKING:
-    from curation.packing.tokenization import Tokenizer
+    from curation.tokens.tokenization import Tokenizer
 
 AnyStage = TypeVar("AnyStage", bound=Stage)
 
@@ -35,7 +35,7 @@ def measured(
 
 def _loaded(name: str) -> Tokenizer:
     """Return a tokenizer that adds no special tokens. RecipeError if none is named."""
-    from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+    from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 
     if not name:
         raise RecipeError(
@@ -59,7 +59,7 @@ def check_use(names: Iterable[str], tokenizer: str) -> None:
 
 def tokenizer_files(names: Iterable[str], tokenizer: str) -> dict[str, str]:
     """Return the files of the tokenizer that counts `tokens`, with their SHA-256; none if nothing counts them."""
-    from curation.packing.vocabularies import vocabulary_files
+    from curation.tokens.vocabularies import vocabulary_files
 
     if TOKENS not in names or not tokenizer:
         return {}

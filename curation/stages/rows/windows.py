@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_one_array
-from curation.contract import TEXT, Engine, Frame
-from curation.errors import counted
+from curation.base.arrays import as_one_array
+from curation.base.contract import TEXT, Engine, Frame
+from curation.base.errors import counted
 from curation.models.windows import Windows
 from curation.stages.outcome import StageCount
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Text
-from curation.engine import load_engine
-from curation.errors import InputError
+from curation.base.contract import TEXT, Engine, Text
+from curation.base.engine import load_engine
+from curation.base.errors import InputError
+from curation.base.system.files import known_sha256
 from curation.kernels.ngram_table import NgramTable, table_of
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.words import split_words
-from curation.system.files import known_sha256
 
 COLUMN = "listed_words"
 LISTS_KEPT = 4  # in memory

@@ -13,21 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import save_array
-from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import InputError, RecipeError, nearest
-from curation.packing.temperature import check_temperature, tempered
+from curation.base.arrays import save_array
+from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.errors import InputError, RecipeError, nearest
+from curation.base.system.files import commit
+from curation.base.system.terminal import aligned
 from curation.stages.base import CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.keep_orders import as_strings
 from curation.stages.corpus.key_ranges import read_cell, slice_group, slice_group_count, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import Bounds, bounds_of, lowest, phases
 from curation.stages.shares.select import NO_GROUP, SOURCE, seeded, source_numbers
-from curation.system.files import commit
-from curation.system.terminal import aligned
+from curation.tokens.temperature import check_temperature, tempered
 
 if TYPE_CHECKING:
-    from curation.packing.tokenization import Tokenizer
+    from curation.tokens.tokenization import Tokenizer
 
 ORDER, GROUP, TOKENS = "order", "group", "tokens"  # keys
 COPIES = "copies"  # phase
@@ -164,8 +164,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def files(self) -> dict[str, str]:
         if not self.tokens:
             return {}
-        from curation.packing.vocabularies import vocabulary_files
-        from curation.system.files import known_sha256
+        from curation.base.system.files import known_sha256
+        from curation.tokens.vocabularies import vocabulary_files
 
         return {str(path): known_sha256(str(path)) for path in vocabulary_files(self.tokenizer) if path.is_file()}
 
@@ -187,7 +187,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
                 raise RecipeError(f"mix: weights has {name!r}, but no {self.by} has that name{nearest(name, values)}")
 
     def _load_tokenizer(self) -> Tokenizer:
-        from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+        from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 
         return load_tokenizer(TokenizerSpec(name=self.tokenizer, append_eod=self.append_eod))
 

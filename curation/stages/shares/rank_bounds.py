@@ -33,7 +33,7 @@ from curation.stages.corpus.key_ranges import (
 )
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 DIGIT_BITS, DIGITS = 16, 4

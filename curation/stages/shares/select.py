@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import InputError, as_share, counted
+from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.errors import InputError, as_share, counted
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 from curation.rules.hosts import domains_of
 from curation.stages.base import CorpusStage, Function, Phase

@@ -10,14 +10,14 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import InputError, RecipeError, counted
+from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.errors import InputError, RecipeError, counted
+from curation.base.system.files import known_sha256
 from curation.stages.base import PATH, Clustered, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.vectors.vector_clusters import Clusters
 from curation.stages.vectors.vector_store import vectors_of
-from curation.system.files import known_sha256
 
 AT_ONCE = 1 << 12  # vectors compared at once
 

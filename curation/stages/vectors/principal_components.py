@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.arrays import given_arrays, seeded_hashes
-from curation.errors import InputError
+from curation.base.arrays import given_arrays, seeded_hashes
+from curation.base.errors import InputError
+from curation.base.system.files import commit
 from curation.models.vectors import ROWS_AT_ONCE, squared_norms, vector_hashes
-from curation.system.files import commit
 
 MAX_SAMPLE = 1 << 16  # vectors whose covariances are computed: times this, sums of products of 2^30 are in int64
 UNIT, FINE = 1 << 15, 1 << 20  # steps of 1, in vectors and in components

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.arrays import sorted_unique
-from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import InputError, as_share, counted, installation
+from curation.base.arrays import sorted_unique
+from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.errors import InputError, as_share, counted, installation
+from curation.base.system.files import known_sha256
 from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
 from curation.stages.base import PATH, Clustered, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.components import Components
@@ -47,7 +48,6 @@ from curation.stages.vectors import vector_clusters, vector_index, vector_store
 from curation.stages.vectors.vector_clusters import Clusters
 from curation.stages.vectors.vector_index import VectorIndex
 from curation.stages.vectors.vector_store import VectorStore
-from curation.system.files import known_sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa

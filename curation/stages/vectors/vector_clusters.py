@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from curation.arrays import given_arrays, seeded_hashes, sorted_unique
-from curation.contract import position_type
-from curation.errors import InputError, counted
+from curation.base.arrays import given_arrays, seeded_hashes, sorted_unique
+from curation.base.contract import position_type
+from curation.base.errors import InputError, counted
+from curation.base.system.files import commit
+from curation.base.system.sealed import read_sealed, write_sealed
+from curation.base.system.steps import each
 from curation.models.vectors import dots, quantised, squared_norms, unit_vectors
 from curation.stages.corpus.components import Components
 from curation.stages.corpus.key_ranges import read_cell, row_type, slice_group_count, write_cells
 from curation.stages.vectors.vector_groups import Stars
 from curation.stages.vectors.vector_store import VectorStore, save, vector_path
-from curation.system.files import commit
-from curation.system.sealed import read_sealed, write_sealed
-from curation.system.steps import each
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 REMEDY = "Give centroids/stage-N.npz of an earlier run"

@@ -21,7 +21,7 @@ import numpy as np
 from curation.models.vectors import UNITS, dots
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.vectors.vector_store import VectorStore
 
 LARGE_CLUSTER = 1 << 11  # vectors of a cluster in which stars are searched

@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.arrays import load_arrays, map_file, seeded_hashes, write_array, write_file
-from curation.contract import position_type
-from curation.errors import InputError, IntegrityError, RecipeError
+from curation.base.arrays import load_arrays, map_file, seeded_hashes, write_array, write_file
+from curation.base.contract import position_type
+from curation.base.errors import InputError, IntegrityError, RecipeError
+from curation.base.system.files import commit, known_sha256, temporary_folder
+from curation.base.system.sealed import read_sealed, write_sealed
+from curation.base.system.steps import each
 from curation.models.vectors import UNITS, from_column, squared_norms
 from curation.stages.corpus.index_tasks import index_files
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count, slice_group_starts
 from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
 from curation.stages.vectors.vector_clusters import AT_ONCE, RECALL_DOCUMENTS, Clusters, centroids_path
 from curation.stages.vectors.vector_store import COLUMNS, check_dimensions, close_pairs, save
-from curation.system.files import commit, known_sha256, temporary_folder
-from curation.system.sealed import read_sealed, write_sealed
-from curation.system.steps import each
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
 FOLDER = "semantic"

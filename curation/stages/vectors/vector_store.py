@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation.arrays import map_file, positions_of, write_array, write_file
-from curation.contract import ID
-from curation.errors import InputError, counted
+from curation.base.arrays import map_file, positions_of, write_array, write_file
+from curation.base.contract import ID
+from curation.base.errors import InputError, counted
+from curation.base.system.files import commit
+from curation.base.system.sealed import read_sealed, write_sealed
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms
 from curation.stages.corpus.key_ranges import (
     read_cell,
@@ -29,11 +31,9 @@ from curation.stages.corpus.key_ranges import (
     slice_group_starts,
     write_cells,
 )
-from curation.system.files import commit
-from curation.system.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
-    from curation.contract import Engine, Frame
+    from curation.base.contract import Engine, Frame
     from curation.stages.outcome import Corpus
 
 COLUMNS = ("high", "low")  # keys: the hash of the vector; 0 for a document without one

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in HTML for notebooks. Every value is escaped: names, reasons and texts may come from hostile data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import islice
+
+from curation.base.errors import counted
+from curation.base.system.terminal import printable_line
+
+MAX_ROWS = 100
+MAX_CHARACTERS = 200  # of a value
+CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
+
+
+def html_table(
+    title: str, header: Sequence[str], rows: Iterable[Sequence[object]], note: str = "", charts: str = ""
+) -> str:
+    """Return a table in HTML with at most 100 rows, then the number of the others. Numbers are aligned to the right.
+
+    title   line above the table
+    header  names of the columns
+    rows    one value per column each
+    note    line below the table; "" for none
+    charts  HTML between title and table, which is not escaped; "" for none
+    """
+    rows = iter(rows)
+    shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(rows, MAX_ROWS))
+    left_out = sum(1 for _ in rows)
+    names = "".join(f"<th>{_text(name)}</th>" for name in header)
+    more = f"<p>and {counted(left_out, 'more row')}</p>" if left_out else ""
+    head = f"<thead><tr>{names}</tr></thead>" if header else ""
+    return (
+        f'<div class="{CLASSES}"><p>{_text(title)}</p>{charts}<table>{head}<tbody>{shown}</tbody></table>{more}'
+        f"{f'<p>{_text(note)}</p>' if note else ''}</div>"
+    )
+
+
+class Shown:
+    """Base of classes with facts: a repr of one line, and a table in notebooks."""
+
+    def _facts(self) -> Mapping[str, object]:
+        """Return name -> value, in the order to show."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        facts = (f"{name} {_number(value)}" for name, value in self._facts().items())
+        return printable_line(f"<{type(self).__name__}: {', '.join(facts)}>")
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, (), self._facts().items())
+
+
+def _number(value: object) -> str:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if is_count else str(value)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f'<td style="text-align: left">{_text(value)}</td>'
+    return f'<td style="text-align: right">{_number(value) if isinstance(value, int) else f"{value:g}"}</td>'
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    text = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+    return escape(printable_line(text))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histograms as SVG inside HTML for notebooks, without scripts and requests, in the form of those in `report.html`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+WIDTH, TOP, BASE, HEIGHT = 320, 16, 98, 118  # pixels, as in `curation.results.report.page.charts`
+KEPT, REMOVED = "#3a7cc4", "#d9621f"  # on light and on dark ground
+CLIPPED = 1.0  # height of a bin with few documents
+GAP = 0.6  # between two bars
+
+
+def svg_histogram(
+    edges: Sequence[float], counts: Sequence[int], bound: float = math.nan, side: str = "", label: str = ""
+) -> str:
+    """Return a histogram as `<svg>`, with bars of equal width, whose heights are logarithms of counts.
+
+    edges    one more than bins, ascending
+    counts   documents per bin
+    bound    drawn as a line; bars beyond it have another colour. NaN (default): none
+    side     "min" or "max": the side of the bound on which documents are kept begins or ends there
+    label    text for readers of the screen
+    """
+    step, top = WIDTH / max(len(counts), 1), math.log1p(max(counts, default=0)) or 1.0
+    place = _place(bound, edges, step)
+    parts = []
+    for number, count in enumerate(counts):
+        if count:
+            height = max((BASE - TOP) * math.log1p(count) / top, CLIPPED)
+            title = f"<title>{edges[number]:g} to {edges[number + 1]:g}: {count:,} documents</title>"
+            for left, right, color in _pieces(number * step, (number + 1) * step - GAP, place, side):
+                parts.append(
+                    f'<rect x="{left:.1f}" y="{BASE - height:.1f}" width="{right - left:.1f}" height="{height:.1f}" '
+                    f'fill="{color}">{title}</rect>'
+                )
+    if not math.isnan(bound):
+        parts.append(f'<path d="M{place:.1f} {TOP - 2}V{BASE}" stroke="currentColor" stroke-dasharray="4 2"/>')
+        parts.append(_text(place, TOP - 5, bound))
+    parts.append(f'<path d="M0 {BASE + 0.5}H{WIDTH}" stroke="currentColor" stroke-width="0.8"/>')
+    ends = sorted({0, len(edges) // 2, len(edges) - 1}) if len(edges) else []
+    parts += [_text(number * step, HEIGHT - 6, edges[number]) for number in ends]
+    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+    font = 'font-family="sans-serif" font-size="11" fill="currentColor"'
+    return f'<svg {size} role="img" aria-label="{escape(label)}" {font}>{"".join(parts)}</svg>'
+
+
+def _place(value: float, edges: Sequence[float], step: float) -> float:
+    """The x of a value, clipped to the drawing; 0 for NaN."""
+    for number in range(len(edges) - 1):
+        if value < edges[number + 1]:
+            width = edges[number + 1] - edges[number]
+            return step * (number + max((value - edges[number]) / width if width > 0 else 0.0, 0.0))
+    return 0.0 if math.isnan(value) else step * (len(edges) - 1)
+
+
+def _pieces(left: float, right: float, place: float, side: str) -> list[tuple[float, float, str]]:
+    """A bar from `left` to `right`, divided where the bound cuts it: (left, right, colour)."""
+    colors = {"min": (REMOVED, KEPT), "max": (KEPT, REMOVED)}.get(side, (KEPT, KEPT))
+    middle = min(max(place, left), right)
+    pieces = [(left, middle, colors[0]), (middle, right, colors[1])]
+    return [piece for piece in pieces if piece[1] - piece[0] > 0.01]
+
+
+def _text(x: float, y: float, value: float) -> str:
+    anchor = "start" if x < WIDTH / 8 else "end" if x > WIDTH * 7 / 8 else "middle"
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{value:.3g}</text>'

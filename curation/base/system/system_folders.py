@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders among the temporary files of the system. Errors name their place and TMPDIR, which chooses it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from curation.base.errors import OutputError
+from curation.base.system.os_errors import FILLING
+
+PREFIX = "gpu-pipeline-"
+
+
+@contextmanager
+def system_folder(prefix: str = PREFIX) -> Iterator[Path]:
+    """Yield an empty folder among the temporary files of the system, and remove it at the end. Errors as in
+    `naming_system_folder`."""
+    with naming_system_folder(prefix), tempfile.TemporaryDirectory(prefix=prefix) as name:
+        yield Path(name)
+
+
+@contextmanager
+def naming_system_folder(prefix: str = PREFIX) -> Iterator[None]:
+    """Give an error of a refused write in a temporary folder the name of the place of such folders, which users know.
+
+    OutputError if there is no place that can be written.
+    """
+    try:
+        place = f"{tempfile.gettempdir()} (TMPDIR)"
+    except FileNotFoundError as error:
+        raise OutputError(f"no folder for temporary files can be written: {error.strerror}. Set TMPDIR") from None
+    try:
+        yield
+    except OSError as error:
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        if path.startswith(os.path.join(tempfile.gettempdir(), prefix)) or (not path and error.errno in FILLING):
+            raise OSError(error.errno, error.strerror, place) from None
+        raise

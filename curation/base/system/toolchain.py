@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts that turn a CUDA kernel into machine code: driver, toolkit, NVVM, linker, and whether they go together.
+
+Numba writes PTX with NVVM, and nvJitLink links it to machine code, which the driver loads. Each part reads what parts
+of its own CUDA version or an older one wrote. A driver loads machine code of its major version.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from curation.base.engine import find_driver
+
+# Packages of pip and their names for CUDA 12; conda's have no metadata
+DISTRIBUTIONS = {
+    "toolkit": ("cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
+    "NVVM": ("nvidia-nvvm", "nvidia-cuda-nvcc-cu12"),
+    "linker": ("nvidia-nvjitlink", "nvidia-nvjitlink-cu12"),
+}
+Version = tuple[int, int]
+
+
+class Toolchain(NamedTuple):
+    """Versions as text; "" where a part is missing or does not tell. `driver` is the CUDA version that it supports, and
+    `driver_release` its own."""
+
+    driver: str = ""
+    driver_release: str = ""
+    toolkit: str = ""
+    nvvm: str = ""
+    linker: str = ""
+
+
+def installed(part: str) -> str:
+    for name in DISTRIBUTIONS[part]:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def driver_release() -> str:
+    """Return the version of the driver itself; CUDA's interface reports only the CUDA version that it supports."""
+    try:
+        match = re.search(r"(\d+\.\d+[.\d]*)", Path("/proc/driver/nvidia/version").read_text())
+    except OSError:  # WSL has no such file
+        match = None
+    return match[1] if match else ""
+
+
+def find_toolchain() -> Toolchain:
+    """Return the parts of this machine and environment."""
+    driver = find_driver()
+    shown = driver.shown if driver.version else ""
+    return Toolchain(shown, driver_release() if shown else "", *map(installed, DISTRIBUTIONS))
+
+
+def _version(text: str) -> Version:
+    numbers = re.findall(r"\d+", text)
+    return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
+
+
+def toolchain_fault(found: Toolchain) -> str:
+    """Return why the parts do not go together, and what to do; "" if they do, as far as they are known."""
+    nvvm, linker, driver = found.nvvm, found.linker, found.driver
+    if nvvm and linker and _version(nvvm) > _version(linker):
+        return (
+            f"NVVM {nvvm} writes PTX that the linker {linker} does not read; expected a linker of the same or a later "
+            f"version. Install nvidia-nvjitlink>={'.'.join(map(str, _version(nvvm)))}"
+        )
+    if linker and driver and _version(linker)[0] > _version(driver)[0]:
+        return (
+            f"the linker {linker} makes machine code for CUDA {_version(linker)[0]}, and the driver runs CUDA "
+            f"{driver}. Update the driver, or install packages of CUDA {_version(driver)[0]}"
+        )
+    if nvvm and driver and not linker and _version(nvvm) > _version(driver):
+        return (
+            f"without a linker the driver compiles PTX itself, and it reads that of CUDA {driver}; NVVM {nvvm} writes "
+            "a later one. Install nvidia-nvjitlink"
+        )
+    return ""
+
+
+def toolchain_line(found: Toolchain) -> str:
+    """Return the line of `curate doctor`."""
+    if not any(found):
+        return "CUDA toolchain: none"
+    driver = f"{found.driver_release or 'of unknown release'} for CUDA {found.driver}" if found.driver else "none"
+    parts = {"toolkit": found.toolkit, "NVVM": found.nvvm, "linker": found.linker}
+    shown = ", ".join([f"driver {driver}", *(f"{name} {text or 'unknown'}" for name, text in parts.items())])
+    if fault := toolchain_fault(found):
+        return f"CUDA toolchain: {shown}: they do not go together: {fault}"
+    known = all((found.driver, found.nvvm, found.linker))
+    return f"CUDA toolchain: {shown}{': they go together' if known else ''}"

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about columns without values: carried ones, and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from curation.base.errors import counted, near_or_nothing
+from curation.reading.formats import format_of
+from curation.reading.source_files import SourceFile
+
+MIN_BLANK_SHARE = 0.01
+SHOWN_COLUMNS = 20  # of an input; each is compared with the names of all fields
+
+
+def null_columns(name: str, columns: Sequence[str], file: SourceFile, of: str) -> Iterator[str]:
+    """Yield a warning about each carried column of an input that every `of` ("document", "sampled document") lacks, at
+    most SHOWN_COLUMNS and one about the others.
+
+    `file` is one of the input's; its first records show which field was meant.
+    """
+    known, fields = format_of(file).record_fields(file) if columns else [], file.carried
+    for column in columns[:SHOWN_COLUMNS]:
+        field = fields[column]
+        from_field = f", from the field {field!r}," if field != column else ""
+        hint = near_or_nothing(field, known) if field not in known else ""
+        yield f"input {name!r}: column {column!r}{from_field} is null in every {of}{hint}"
+    if others := columns[SHOWN_COLUMNS:]:
+        yield f"input {name!r}: {counted(len(others), 'more column')} are null in every {of}, such as {others[0]!r}"
+
+
+def without_text(name: str, blank: int, documents: int, of: str) -> Iterator[str]:
+    """Yield the warning about an input with `blank` texts without a visible character, of MIN_BLANK_SHARE or more."""
+    if blank and blank >= documents * MIN_BLANK_SHARE:
+        yield (
+            f"input {name!r}: {blank:,} of {documents:,} {of}s have no visible character ({blank / documents:.0%}) and "
+            "are rejected. If another column has the text, set text_column of the input. To keep them, set keep_blank: "
+            "true"
+        )

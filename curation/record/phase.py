@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phases of independent tasks, each with a done-record, such as map, write, look-ups and finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from curation.base.system.files import make_folder
+from curation.base.system.interrupts import check as check_interrupts
+from curation.base.system.sessions import Counted
+from curation.record.jobs import run_stored, store_job
+from curation.record.records import Counts, Decoder, Record, TaskRecords
+
+if TYPE_CHECKING:
+    from curation.record.context import RunContext
+
+
+MAX_UNEVEN = 4  # size of the largest task, in mean sizes
+
+
+def run_tasks(
+    context: RunContext, label: str, function: Callable[..., Counts | None], job: Any, folder: Path,
+    sizes: Sequence[int] | np.ndarray, decoder: Decoder[Record],
+    arguments: Callable[[int], tuple[Any, ...]] = lambda number: (),
+) -> Iterator[Record]:  # fmt: skip
+    """Run `function(plan, job, number, *arguments(number))` for each task without a done-record.
+
+    Return the records of all tasks. They are read while they are iterated over: there may be a million.
+
+    sizes  size of each task (stored bytes, or another measure)
+    """
+    make_folder(folder)
+    records = TaskRecords(folder, sizes, decoder)
+    run = partial(run_stored, function, type(job), context.stored_plan, store_job(job, folder))
+    check_interrupts()
+
+    pending = records.pending().tolist()
+
+    def items() -> Iterator[tuple[Any, ...]]:
+        for number in pending:
+            records.begin(number)
+            yield number, *arguments(number)
+
+    with context.progress.watch(label, len(sizes), records.count):
+        tasks = Counted(items(), len(pending)) if _are_even(records.sizes[pending]) else items()
+        context.session.run(run, tasks, lambda _, item, counts: records.end(item[0], counts))
+    return records.each()
+
+
+def _are_even(sizes: np.ndarray) -> bool:
+    """Whether a cluster may get several tasks at a time: two large ones must not be in one batch."""
+    return len(sizes) > 0 and int(sizes.max()) * len(sizes) <= MAX_UNEVEN * int(sizes.sum())

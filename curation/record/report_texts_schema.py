@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema of the parts of `report.json` that only the page shows: values, samples, pairs and groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from curation.rules.tallies import SIZE
+from curation.tokens.forms.base import Count
+
+Bin = Annotated[int, msgspec.Meta(ge=0, lt=SIZE)]
+
+
+class Values(msgspec.Struct, frozen=True):
+    """A tally of documents by value."""
+
+    share: bool
+    below: Count
+    above: Count
+    bins: list[Bin]
+    counts: list[Count]
+
+    def __post_init__(self) -> None:
+        if len(self.bins) != len(self.counts) or self.bins != sorted({*self.bins}):
+            raise ValueError(f"{len(self.counts)} counts need as many bins, ascending")
+
+
+class RuleValues(Values, frozen=True, kw_only=True):
+    """A rule on measures, and the values of its documents."""
+
+    reason: str
+    measure: str
+    min: float | msgspec.UnsetType = msgspec.UNSET
+    max: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class GroupValues(msgspec.Struct, frozen=True):
+    """A group of documents that rules distinguish; those with the most documents have `rules`."""
+
+    group: str
+    documents: Count
+    reasons: dict[str, Count]
+    rules: list[RuleValues] = []
+
+
+class ColumnGroups(msgspec.Struct, frozen=True):
+    """The groups of documents by a column."""
+
+    column: str
+    groups: list[GroupValues]
+
+
+class MostRemoved(msgspec.Struct, frozen=True):
+    """The reason that removes most documents of an input or a language."""
+
+    stage: str
+    reason: str
+    documents: Count
+
+
+class AllValues(msgspec.Struct, frozen=True):
+    """Values of the documents of a run."""
+
+    read_bytes: Values | msgspec.UnsetType = msgspec.UNSET
+    kept_bytes: Values | msgspec.UnsetType = msgspec.UNSET
+    tokens_per_byte: Values | msgspec.UnsetType = msgspec.UNSET
+    languages: dict[str, dict[str, Count]] = {}
+    most_removed: dict[str, MostRemoved] = {}  # by language
+
+    def __post_init__(self) -> None:
+        if self.languages and {*self.languages} != {"read", "kept"}:
+            raise ValueError("languages needs read and kept")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A document."""
+
+    id: str
+    source: str
+    file: str
+    text: str
+    marks: list[tuple[Count, Count]]
+    start: Count
+    characters: Count
+    line: Count | None = None
+    value: float | None = None
+    bound: float | None = None
+    kept: str | None = None
+    doc: Count = 0  # reports up to 0.3 lack it
+
+
+class Link(msgspec.Struct, frozen=True):
+    """The document of a chain through which a removed one is joined with the kept one, and their similarity."""
+
+    id: str
+    jaccard: float
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A removed document, and the one kept in its place."""
+
+    id: str
+    kept: str
+    jaccard: float | None
+    runs: list[tuple[str, str, bool]]
+    cut: bool
+    cosine: float | None = None
+    link: Link | None = None
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """The samples of a reason."""
+
+    stage: str
+    reason: str
+    documents: Count
+    samples: list[Sample]
+
+
+class Pairs(msgspec.Struct, frozen=True):
+    """The pairs of a reason."""
+
+    stage: str
+    reason: str
+    documents: Count
+    pairs: list[Pair]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The groups of duplicates of a stage."""
+
+    stage: str
+    groups: Count
+    sizes: list[tuple[Annotated[int, msgspec.Meta(ge=1, le=64)], Count]]
+    largest: Count
+    document: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.document.get("id"), str):
+            raise ValueError("the document of a group has no id")
+        if "text" in self.document:
+            msgspec.convert(self.document, Sample)
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """A cluster on the map: its name, its documents there, and the words that they use more than others."""
+
+    name: str
+    documents: Count
+    words: list[str]
+
+
+class ClusterMap(msgspec.Struct, frozen=True):
+    """Documents on two principal components: x, y, place of the cluster in `clusters` or -1, id, start of the text.
+
+    `count` is the number of clusters with a document on the map, `shares` the shares of the variance."""
+
+    stage: str
+    clusters: list[Cluster]
+    count: Count
+    shares: tuple[float, float]
+    points: list[tuple[float, float, int, str, str]]
+
+
+class MeasuredRule(msgspec.Struct, frozen=True):
+    """A rule on measures: places in `measures`, its bounds, the highest value that there is, its path in settings, and
+    the places of its column and group in `groups`."""
+
+    reason: str
+    measures: list[Count]
+    path: str
+    min: float | msgspec.UnsetType = msgspec.UNSET
+    max: float | msgspec.UnsetType = msgspec.UNSET
+    highest: float | msgspec.UnsetType = msgspec.UNSET
+    column: Count | msgspec.UnsetType = msgspec.UNSET
+    group: Count | msgspec.UnsetType = msgspec.UNSET
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The measures of a sample of the documents that reached a filter."""
+
+    stage: str
+    documents: Count
+    drawn: Count
+    shown: list[str]
+    measures: list[str]
+    groups: list[list[str]]
+    rules: list[MeasuredRule]
+    data: str
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            if not 1 <= len(rule.measures) <= 2 or max(rule.measures) >= len(self.measures):
+                raise ValueError(f"the rule {rule.reason} needs one or two of {len(self.measures)} measures")
+            if (rule.column is msgspec.UNSET) != (rule.group is msgspec.UNSET):
+                raise ValueError(f"the rule {rule.reason} needs column and group, or neither")
+            if isinstance(rule.column, int) and isinstance(rule.group, int):
+                columns = self.groups[rule.column : rule.column + 1]
+                if not columns or rule.group >= len(columns[0]):
+                    raise ValueError(f"the rule {rule.reason} is of a group that is not in groups")
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """Samples, pairs, groups, and maps of clusters."""
+
+    kept: list[Sample] = []
+    removed: list[Removed] = []
+    pairs: list[Pairs] = []
+    groups: list[Group] = []
+    clusters: list[ClusterMap] = []

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures that a finished run wrote to `documents/`, loaded column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from curation.record.tables import Part, read_tables
+from curation.results.finished.results import open_finished
+
+RANKS = (1, 25, 50, 75, 99)
+COLUMNS_AT_ONCE = 2  # kept in memory: rules in a row often share a denominator
+
+
+class MeasuredDocuments(Mapping[str, np.ndarray]):
+    """The integer columns of `documents/`: name -> int64, one per document, in the order of the documents.
+
+    Each access reads the column, unless it is one of the last two that were read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the folder of the run."""
+        self.files = open_finished(folder).parts("documents")
+        self.rows = sum(Part(path).rows for path in self.files)
+        self._loaded = lru_cache(COLUMNS_AT_ONCE)(self._load)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._loaded(name)
+
+    def _load(self, name: str) -> np.ndarray:
+        tables = read_tables(self.files, [name], {name: pa.int64()})
+        return np.concatenate([np.zeros(0, np.int64), *(table.column(name).to_numpy() for table in tables)])
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a column of other values."""
+        return pa.concat_tables(read_tables(self.files, [name])).column(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(Part(self.files[0]).schema.names if self.files else ())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def percentiles(measures: MeasuredDocuments, names: Iterable[str]) -> dict[str, list[float]]:
+    """Return name -> percentiles (RANKS) of measures and ratios, `a/b`; empty if there are no documents.
+
+    A percentile is the smallest value that at least that percentage of the documents does not exceed.
+    """
+    if not measures.rows:
+        return {}
+    return {name: np.percentile(_values(measures, name), RANKS, method="inverted_cdf").tolist() for name in names}
+
+
+def _values(measures: MeasuredDocuments, name: str) -> np.ndarray:
+    above, _, below = name.partition("/")
+    return measures[above] / np.maximum(measures[below], 1) if below else measures[above]

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The effect of rules on the stored measures of a finished run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.base.errors import OutputError, RecipeError, nearest
+from curation.recipes.recipe import Recipe
+from curation.record.measure_files import FOLDER
+from curation.record.tables import Part, read_tables
+from curation.results.finished.results import FinishedRun, open_finished
+from curation.rules.decide import BLOCK_ROWS
+from curation.rules.grammar import Rule
+from curation.rules.groups import GroupedRule, Groups, groups_in
+from curation.stages import RowStage
+from curation.stages.measured_rules import measured_rules, names_of
+
+MARGIN = 1e-9  # of a bound
+
+
+class StageEffect(NamedTuple):
+    """What the rules of a filter would remove.
+
+    name     the filter in the recipe
+    of       the filter of the finished run whose measures were used
+    reached  documents that reached that filter
+    reasons  reason -> documents that this rule would remove by itself, whatever rules come before it
+    first    reason -> documents for which it is the first broken rule
+    removed  documents that break at least one rule
+    before   documents that the filter of the finished run removed
+    seconds  time after loading
+    """
+
+    name: str
+    of: str
+    reached: int
+    reasons: dict[str, int]
+    first: dict[str, int]
+    removed: int
+    before: int
+    seconds: float
+
+
+def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
+    """Return what each filter of a recipe would remove of the documents of a finished run, without reading text.
+
+    The first filter of the recipe is judged by the measures of the run's first filter, and so on.
+
+    Raises OutputError for a folder without a finished run that kept its measures; RecipeError for a recipe without a
+    filter, with more filters than the run had, or with a rule on a measure that was not kept.
+    """
+    run = open_finished(folder)
+    files = run.parts(FOLDER)
+    if not files:
+        raise OutputError(f"{folder} has no measures/. Run its recipe again with output: {{measures: true}}")
+    filters = [
+        (name, stage)
+        for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)
+        if isinstance(stage, RowStage) and measured_rules(stage)
+    ]
+    measured = {entry["name"]: measured_rules(run.judging_stage(entry["name"])) for entry in run.report["stages"]}
+    kept = {name: names_of(rules) for name, rules in measured.items() if rules}
+    if not filters:
+        raise RecipeError("the recipe has no filter with rules on measures; --measures has nothing to judge")
+    if len(filters) > len(kept):
+        raise RecipeError(
+            f"the recipe has {len(filters)} filters, but the run in {folder} kept measures of {len(kept)}: "
+            f"{', '.join(kept) or 'none'}"
+        )
+    return [_effect(run, files, *found, *of) for found, of in zip(filters, kept.items(), strict=False)]
+
+
+def _effect(
+    run: FinishedRun, files: Sequence[Path], name: str, stage: RowStage, of: str, kept: Sequence[str]
+) -> StageEffect:
+    rules = measured_rules(stage)
+    measures, columns = load_measures(run, files, rules, of, kept)
+    started = time.perf_counter()
+    numbers = {groups: groups.numbers_of(columns[groups.column]) for groups in groups_in(rules)}
+    beyond, first, removed = _count(rules, measures, numbers)
+    return StageEffect(
+        name=name,
+        of=of,
+        reached=len(next(iter(measures.values()))),
+        reasons=beyond,
+        first=first,
+        removed=removed,
+        before=sum(next(entry["reasons"] for entry in run.report["stages"] if entry["name"] == of).values()),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _count(
+    rules: Sequence[Rule], measures: Mapping[str, np.ndarray], groups: Mapping[Groups, np.ndarray]
+) -> tuple[dict[str, int], dict[str, int], int]:
+    """Return the documents that break each rule, those of which it is the first broken rule, and those that break any.
+    `groups` has the group of each document.
+
+    Blocks of rows fit the cache of the processor.
+    """
+    beyond, first = (dict.fromkeys((rule.name for rule in rules), 0) for _ in range(2))
+    rows = len(next(iter(measures.values())))
+    removed = 0
+    for start in range(0, rows, BLOCK_ROWS):
+        numbers = _Block(measures, groups, slice(start, start + BLOCK_ROWS))
+        kept = np.ones(min(BLOCK_ROWS, rows - start), bool)
+        for rule in rules:
+            broken = _broken(rule, numbers)
+            beyond[rule.name] += len(broken)
+            first[rule.name] += int(np.count_nonzero(kept[broken]))
+            kept[broken] = False
+        removed += len(kept) - int(np.count_nonzero(kept))
+    return beyond, first, removed
+
+
+class _Block:
+    """A block of measures, float64, and of the groups of its documents."""
+
+    def __init__(self, measures: Mapping[str, np.ndarray], groups: Mapping[Groups, np.ndarray], block: slice) -> None:
+        self.measures, self.groups, self.block = measures, groups, block
+        self.denominators: dict[str, np.ndarray] = {}
+
+    def value(self, name: str) -> np.ndarray:
+        return self.measures[name][self.block]
+
+    def denominator(self, name: str) -> np.ndarray:
+        """A measure that counts as at least 1."""
+        if name not in self.denominators:
+            self.denominators[name] = np.maximum(self.value(name), 1.0)
+        return self.denominators[name]
+
+
+def _broken(rule: Rule, numbers: _Block) -> np.ndarray:
+    """Return the positions of the documents that break a rule, as `Rule.judge`.
+
+    A product tells which ratios may be beyond a bound, with a margin for rounding. Only these are divided: a division
+    takes as long as five products.
+    """
+    if isinstance(rule, GroupedRule):
+        return _broken_in_group(rule, numbers)
+    values, (low, high) = numbers.value(rule.measures[0]), rule.bounds
+    if not rule.ratio:
+        return np.flatnonzero((values < low) | (values > high))
+    below = numbers.denominator(rule.ratio[1])
+    near = np.zeros(0, bool)
+    if high < math.inf:
+        near = values > below * (high * (1 - MARGIN))
+    if low > -math.inf:
+        near = (values < below * (low * (1 + MARGIN))) | (near if len(near) else False)
+    at = np.flatnonzero(near)
+    ratio = values[at] / below[at]
+    return at[(ratio < low) | (ratio > high)]
+
+
+def _broken_in_group(rule: GroupedRule, numbers: _Block) -> np.ndarray:
+    """The same for a rule whose bounds depend on the group."""
+    groups = numbers.groups[rule.groups][numbers.block]
+    values = numbers.value(rule.measures[0])
+    if rule.ratio:
+        values = values / numbers.denominator(rule.ratio[1])
+    return np.flatnonzero(((values < rule.low[groups]) | (values > rule.high[groups])) & rule.member[groups])
+
+
+def load_measures(
+    run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule], stage: str, kept: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, pa.ChunkedArray]]:
+    """Return what rules need of the documents that reached a filter: measures, name -> float64; and the columns by
+    which the rules distinguish groups. `kept` has the measures of the rules that the run had there."""
+    names, groups = names_of(rules), list(dict.fromkeys(each.column for each in groups_in(rules)))
+    stored = Part(files[0]).schema.names
+    computed = [name for name in kept if name in stored]
+    for rule in rules:
+        for name in rule.measures:
+            if name not in computed:
+                raise RecipeError(
+                    f"rule {rule.name} needs the measure {name!r}, which stage {stage} of the run in {run.folder} did "
+                    f"not keep{nearest(name, computed)}. Keep it: add a rule on it to that recipe"
+                )
+    for column in groups:
+        if column not in stored:
+            raise RecipeError(
+                f"rules per {column} need the column {column}, which the run in {run.folder} did not keep. Run "
+                f"its recipe again with rules per {column} and a new --output"
+            )
+    columns = {name: [np.zeros(0)] for name in names}
+    chunks: dict[str, list[pa.Array]] = {column: [] for column in groups}
+    types = dict.fromkeys(groups, pa.string()) | dict.fromkeys(names, pa.int64())
+    for table in read_tables(files, list(dict.fromkeys(["stage", *groups, *names])), types):
+        if len(run.report["stages"]) > 1:
+            table = table.filter(pc.equal(table.column("stage"), stage))
+        for name in names:
+            columns[name].append(table.column(name).to_numpy().astype(np.float64, copy=False))
+        for column in groups:
+            chunks[column] += table.column(column).chunks
+    measures = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return measures, {column: pa.chunked_array(parts, pa.string()) for column, parts in chunks.items()}

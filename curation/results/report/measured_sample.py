@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measures of a sample of the documents that reached each filter, for the sliders of the page.
+
+The sample has all documents of a small run. Of a larger one it has MAX_ROWS: one of each of as many equal ranges of
+positions, so it does not depend on slices and workers. The rows of documents whose texts the report shows come first,
+and do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from curation.base.measures import highest_ratio
+from curation.recipes.recipe import Recipe
+from curation.recipes.rule_settings import bound_paths
+from curation.record.measured_rows import OTHERS, ReachedRows, WantedRows, drawn_positions, group_column, read_rows
+from curation.rules.decide import Rule
+from curation.rules.group_tallies import tallies_of_groups
+from curation.rules.groups import GroupedRule, Groups, bounds_measures, groups_in
+from curation.stages import RowStage, Stage
+from curation.stages.measured_rules import measured_rules, names_of, rules_of
+from curation.stages.outcome import StageCount
+
+MAX_ROWS = 10_000  # of a filter: a share is then within 1 percentage point of the share of all documents
+MAX_NUMBERS = 220_000  # of all filters: at most 1.5 MB in the page, about 0.4 MB for the measures of real text
+NO_GROUP = 255  # place of a group that the report does not show
+
+
+def sample_measures(
+    recipe: Recipe,
+    filters: Sequence[ReachedRows],
+    counts: Sequence[StageCount],
+    texts: Mapping[str, Any],
+    offsets: np.ndarray,
+) -> list[dict[str, Any]]:
+    """Return the sample of each filter, as `measured` in `report.json`.
+
+    filters  the rows of all filters
+    counts   of all stages
+    texts    `texts` of the report: their documents
+    offsets  int64: first document of each slice
+    """
+    numbers = sum(len(names_of(measured_rules(recipe.stages[reached.stage]))) for reached in filters)
+    limit = min(MAX_ROWS, MAX_NUMBERS // max(numbers, 1))
+    names, filters = recipe.stage_names, [reached for reached in filters if reached.counts.any()]
+    stages = [reached.stage for reached in filters]
+    shown = [_shown(texts, names[stage], offsets) for stage in stages]
+    wanted = [
+        WantedRows(reached, [*places.values()], drawn_positions(int(reached.counts.sum()), limit))
+        for reached, places in zip(filters, shown, strict=True)
+    ]
+    return [
+        _sampled(names[k], recipe.stages[k], counts[k], places, each, rows)
+        for k, places, each, rows in zip(stages, shown, wanted, read_rows(wanted), strict=True)
+    ]
+
+
+def _shown(texts: Mapping[str, Any], stage: str, offsets: np.ndarray) -> dict[str, tuple[int, int]]:
+    """The documents with texts in the report that may have reached a filter: name on the page -> (slice, row)."""
+    named = [(f"k{place}", sample["doc"]) for place, sample in enumerate(texts["kept"])]
+    for number, entry in enumerate(texts["removed"]):
+        if entry["stage"] == stage:
+            named += [(f"r{number}.{place}", sample["doc"]) for place, sample in enumerate(entry["samples"])]
+    docs = np.array([doc for _, doc in named], np.int64)
+    slices = np.searchsorted(offsets, docs, side="right") - 1
+    rows = docs - offsets[slices]
+    places = zip(slices.tolist(), rows.tolist(), strict=True)
+    return {name: place for (name, _), place in zip(named, places, strict=True)}
+
+
+def _sampled(
+    name: str, stage: Stage, count: StageCount, shown: Iterable[str], wanted: WantedRows,
+    read: tuple[np.ndarray, pa.Table],
+) -> dict[str, Any]:  # fmt: skip
+    found, table = read
+    assert isinstance(stage, RowStage)
+    every = rules_of(stage)
+    rules = [*filter(bounds_measures, every)]
+    names, columns = names_of(rules), groups_in(every)
+    own = {column: table.column(column).to_numpy() for column in table.column_names}
+    measures = {measure: own[measure].astype(np.int64) for measure in names}
+    fixed = own[OTHERS].astype(bool)
+    largest = _largest(every, count)
+    places = []
+    for number, groups in enumerate(columns):
+        members = own[group_column(number)].astype(np.int64)
+        place = np.full(len(members), NO_GROUP, np.int64)
+        for index, group in enumerate(largest[groups]):
+            place[members == group] = index
+        grouped = [rule for rule in rules if isinstance(rule, GroupedRule) and rule.groups is groups]
+        fixed |= (place == NO_GROUP) & _beyond(grouped, measures, members)
+        places.append(place)
+    return {
+        "stage": name,
+        "documents": int(wanted.reached.counts.sum()),
+        "drawn": len(wanted.positions),
+        "shown": [key for key, is_there in zip(shown, found.tolist(), strict=True) if is_there],
+        "measures": names,
+        "groups": [[groups.name(group) for group in largest[groups]] for groups in columns],
+        "rules": [*_entries(name, stage, rules, names, largest)],
+        "data": packed([*measures.values(), *places, fixed]),
+    }
+
+
+def _largest(rules: Sequence[Rule], count: StageCount) -> dict[Groups, list[int]]:
+    """The groups of each column that the report shows."""
+    tallies = tallies_of_groups(rules)
+    return {each.groups: each.largest(counts) for each, counts in zip(tallies, count.groups, strict=True)}
+
+
+def _beyond(rules: Sequence[GroupedRule], measures: Mapping[str, np.ndarray], groups: np.ndarray) -> np.ndarray:
+    """Whether documents break one of some rules, with the bounds of their groups."""
+    broken = np.zeros(len(groups), bool)
+    for rule in rules:
+        values = rule.template.values(measures)
+        broken |= rule.member[groups] & ((values < rule.low[groups]) | (values > rule.high[groups]))
+    return broken
+
+
+def _entries(
+    name: str, stage: RowStage, rules: Sequence[Rule], names: Sequence[str], largest: Mapping[Groups, Sequence[int]]
+) -> Iterator[dict[str, Any]]:
+    """Each rule of all documents, then the rules of each group that the report shows."""
+    shared = [rule for rule in rules if not isinstance(rule, GroupedRule)]
+    for rule, path in zip(shared, bound_paths(name, stage, shared), strict=True):
+        yield _entry(rule, names) | {"path": path}
+    for column, (groups, shown) in enumerate(largest.items()):
+        grouped = [rule for rule in rules if isinstance(rule, GroupedRule) and rule.groups is groups]
+        for place, group in enumerate(shown):
+            own = [found for rule in grouped if (found := rule.of_group(group)) is not None]
+            for rule, path in zip(own, bound_paths(name, stage, own, groups.value(group)), strict=True):
+                yield _entry(rule, names) | {"path": path, "column": column, "group": place}
+
+
+def _entry(rule: Rule, names: Sequence[str]) -> dict[str, Any]:
+    low, high = rule.bounds
+    highest = highest_ratio(*rule.ratio) if rule.ratio else math.inf
+    sides = {"min": low, "max": high, "highest": highest}
+    finite = {side: bound for side, bound in sides.items() if math.isfinite(bound)}
+    return {"reason": rule.name, "measures": [names.index(measure) for measure in rule.measures], **finite}
+
+
+def packed(columns: Sequence[np.ndarray]) -> str:
+    """Return columns of integers from 0 to 2**35 - 1 one after another as base64 of LEB128: 7 bits per byte, the
+    lowest first, and a further bit for more bytes."""
+    values = np.concatenate([np.zeros(0, np.int64), *columns])
+    sizes = np.searchsorted(1 << 7 * np.arange(1, 5), values, side="right") + 1
+    starts = np.cumsum(sizes) - sizes
+    found = np.zeros(int(sizes.sum()), np.uint8)
+    for number in range(5):
+        at = np.flatnonzero(sizes > number)
+        found[starts[at] + number] = values[at] >> 7 * number & 127 | (sizes[at] > number + 1) << 7
+    return b64encode(found.tobytes()).decode()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders the templates of this folder. All text from outside is escaped, cut and free of control characters.
+
+`{{ }}` does so with every string, and writes whole numbers with commas. Only what a template writes is HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curation.base.errors import counted
+from curation.base.system.memory import shown_bytes
+from curation.base.system.terminal import printable, printable_line
+from curation.results.report.marks import Span, pieces
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MAX_CHARACTERS = 300  # of a name, reason, path or line
+
+
+def rendered(template: str, content: Mapping[str, Any]) -> str:
+    """Return a template of this folder with its content."""
+    return _environment().get_template(template).render(content)
+
+
+@lru_cache(1)
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, auto_reload=False,
+        finalize=_shown, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {"block": _block, "format": format}
+    made.filters |= {function.__name__: function for function in (counted, number, ranked, size)}
+    made.globals |= {function.__name__: function for function in (fit, percent, share)}
+    return made
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        line = printable_line(value)
+        return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _block(text: str, marks: Iterable[Span] = ()) -> str:
+    """Text of several lines with its marked parts."""
+    from markupsafe import Markup, escape
+
+    parts = ((escape(printable(part)), marked) for part, marked in pieces(text, list(marks)))
+    return Markup("").join(Markup("<mark>{}</mark>").format(part) if marked else part for part, marked in parts)
+
+
+def fit(
+    shown: Callable[[Any], str], entries: Sequence[Any], max_bytes: int, most: int | None = None
+) -> tuple[str, int]:
+    """Return as many entries as `max_bytes` hold, `most` at most, and the number of the others.
+
+    shown   macro that renders an entry
+    """
+    from markupsafe import Markup
+
+    taken: list[str] = []
+    used = 0
+    for text in map(shown, islice(entries, most)):
+        used += len(text.encode())
+        if used > max_bytes:
+            break
+        taken.append(text)
+    return Markup("").join(taken), len(entries) - len(taken)
+
+
+def ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the names with their counts above 0, the largest first."""
+    return sorted(filter(itemgetter(1), counts.items()), key=lambda pair: (-pair[1], pair[0]))
+
+
+def size(bytes_: float) -> str:
+    """Return a number of bytes for people."""
+    return f"{bytes_ / 1e6:,.1f} MB" if 1e6 <= bytes_ < 1e7 else shown_bytes(bytes_)
+
+
+def number(value: float) -> str:
+    """Return a value of a measure for people."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:.3g}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Return a share in percent, with digits for small ones."""
+    share = 100 * part / whole if whole else 0.0
+    return f"{share:.1f} %" if share >= 1 or share == 0 else f"{share:.2g} %"
+
+
+def share(part: float, whole: float) -> float:
+    """Return a share of at most 1; 0 of nothing."""
+    return min(part / whole, 1.0) if whole else 0.0

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The corpus phase: corpus stages choose the kept rows of a segment and the spans to cut. It saves the index too."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import numpy as np
+
+from curation.base.arrays import load_mapped, save_array, write_array
+from curation.base.engine import load_engine
+from curation.base.errors import counted
+from curation.base.system.files import commit, file_sha256, make_folder, make_folders, remove, sync_folder
+from curation.base.system.interrupts import check as check_interrupts
+from curation.base.system.sealed import read_sealed, write_sealed
+from curation.base.system.steps import Count
+from curation.reading.slice_table import SliceTable
+from curation.recipes.recipe import saves_index
+from curation.record.context import RunContext
+from curation.record.folder import CENTROIDS
+from curation.record.identity import check_stage_files
+from curation.record.jobs import load_job, store_job
+from curation.record.kept_ids import ids_of
+from curation.record.ledger import SliceTotals
+from curation.record.masks import row_batches, write_mask
+from curation.record.partitions import Numbering, Partitions
+from curation.record.removed import RemovedRows
+from curation.record.row_sums import RowSums, SumsJob, divide_partitions, sum_rows
+from curation.record.segment_state import SegmentState
+from curation.record.segments import Segment
+from curation.record.stored_plan import Stored
+from curation.running.tasks.deletion import delete_scratch
+from curation.stages import CorpusStage, Stage
+from curation.stages.corpus.cutting import StoredCuts, cuts_folder
+from curation.stages.corpus.saved_index import DESCRIPTION, FOLDER, index_digests
+from curation.stages.corpus.written_columns import WrittenColumns, columns_folder
+from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
+from curation.stages.outcome import Corpus, Decision, StageCount
+from curation.stages.own_code import stage_for_job, stage_from_job
+
+SAVED = -2  # key of the tasks that delete what stage 0 wrote to save its index; the next stage has the one below
+ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
+
+
+class StoredDecision(NamedTuple):
+    """The decision of a corpus stage, read from its file."""
+
+    removed: list[RemovedRows]
+    seconds: float
+    details: dict[str, Any]
+    copies: Path | None
+
+
+def save_decision(path: Path, decision: Decision, seconds: float) -> None:
+    """Write a decision and its time in seconds: an array of rows per file, then `path` (JSON) with the rest."""
+    facts = {
+        "seconds": seconds,
+        "details": dict(decision.details),
+        "drops": [{"reason": drops.reason, "index": drops.index_folder} for drops in decision.drops],
+    }
+    for number, drops in enumerate(decision.drops):
+        for name in ROWS:
+            with commit(_rows_path(path, name, number)) as temporary:
+                save_array(temporary, np.asarray(getattr(drops, name)))
+    write_sealed(path, facts)
+
+
+def copies_path(path: Path) -> Path:
+    """Return the file of the copies of a decision: uint16, one per row of the segment."""
+    return path.with_suffix(".copies.npy")
+
+
+def _save_copies(path: Path, corpus: Corpus, copies: np.ndarray) -> None:
+    """Write the copies of the rows of a corpus; 0 for all other rows of the segment."""
+    total = int(corpus.storage.starts[-1])
+    with commit(copies_path(path)) as temporary, open(temporary, "wb") as file:
+        header = np.lib.format.header_data_from_array_1_0(np.zeros(0, np.uint16)) | {"shape": (total,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for low, high in row_batches(0, total):
+            first, last = np.searchsorted(corpus.rows, np.array([low, high], corpus.rows.dtype)).tolist()
+            batch = np.zeros(high - low, np.uint16)
+            batch[corpus.rows[first:last].astype(np.int64) - low] = copies[first:last]
+            write_array(file, batch)
+
+
+def _rows_path(path: Path, name: str, number: int) -> Path:
+    return path.with_suffix(f".{name}-{number}.npy")
+
+
+def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
+    """Return the decision of the stage number `stage` about the rows of `partitions`. Its rows are in memory maps."""
+    facts, removed = read_sealed(path), []
+    for number, drops in enumerate(facts["drops"]):
+        row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
+        removed.append(RemovedRows(partitions, stage, drops["reason"], row, kept_row, value, drops["index"]))
+    copies = copies_path(path)
+    return StoredDecision(removed, facts["seconds"], facts["details"], copies if copies.exists() else None)
+
+
+def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
+    """Return the removed rows of a decision."""
+    return load_decision(path, partitions, stage).removed
+
+
+def save_index(
+    context: RunContext, compared: Mapping[int, Partitions], removed: Sequence[RemovedRows], numbering: Numbering
+) -> dict[str, str]:
+    """Write `index/`: the last stage with each `index_folder` saves an index; return path -> SHA-256.
+
+    An index has the documents that its segment kept up to the last stage that saves one, or those that reached its own
+    stage (`indexes_removed`). An index that exists is kept.
+    `compared` has the rows of each corpus stage, by its number, `removed` the removed rows of all.
+    """
+    stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
+    numbers = {cast(CorpusStage, stage).index_folder: k for k, stage in enumerate(stages) if saves_index(stage)}
+    if not index_folder.exists():
+        work = context.work / FOLDER
+        for below, number in sorted(numbers.items()):  # "" first
+            if (work / below / DESCRIPTION).exists():
+                continue
+            partitions = compared[number]
+            stage = cast(CorpusStage, stages[number])
+            last = number - 1 if stage.indexes_removed else max(numbers.values())
+            lost = [rows.row for rows in removed if rows.partitions is partitions and rows.stage <= last]
+            mask = context.work / f"{FOLDER}-{number}.npy"
+            write_mask(mask, len(partitions), lost)
+            corpus = partitions.corpus(number, mask, workers=context.workers)
+            corpus.scratch = context.work / f"saving-{number}"
+            _bring_centroids(context, number, stage, corpus)
+            run_phases(stage, corpus, partial(_run_phase, context, number, stage, corpus, mask, saving=True), True)
+            ids = partial(ids_of, partitions, numbering=numbering)
+            stage.write_index(corpus, work / below, ids, stages[:number])
+            delete_scratch(context, SAVED - number, corpus.scratch)
+        os.replace(work, index_folder)
+        sync_folder(context.folder)
+    return index_digests(index_folder)
+
+
+def segment_folder(context: RunContext, number: int) -> Path:
+    """Return the folder of a segment's intermediate files."""
+    return context.work / f"segment-{number}"
+
+
+def prepare_stages(context: RunContext, segment: Segment) -> dict[int, Stage]:
+    """Return the stages of a segment, prepared for its tasks, by stage number; each that has `prepare` has a folder for
+    its files."""
+    numbers = (*segment.row_stages, *segment.corpus_stages)
+    _check_files(context, numbers)
+    stages = {number: context.plan.recipe.stages[number] for number in numbers}
+    prepared = [number for number, stage in stages.items() if type(stage).prepare is not Stage.prepare]
+    folders = [context.work / f"prepared-{number}" for number in prepared]
+    make_folders(folders)
+    return stages | {
+        number: prepare_stage(stages[number], folder) for number, folder in zip(prepared, folders, strict=True)
+    }
+
+
+def _check_files(context: RunContext, numbers: Sequence[int]) -> None:
+    recipe = context.plan.recipe
+    stage_names = recipe.stage_names
+    names = [stage_names[number] for number in numbers]
+    check_stage_files(names, [recipe.stages[number] for number in numbers], context.plan.stage_files)
+
+
+def run_corpus_stages(
+    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], totals: SliceTotals,
+    counts: list[StageCount],
+) -> SegmentState:  # fmt: skip
+    """Run the corpus stages of a segment and write the mask of its kept rows.
+
+    `totals` are the counts of the segment's slices. The function fills the entries of the corpus stages in `counts`,
+    which has one per stage of the recipe. A stage whose decision is stored does not run again.
+    """
+    partitions = Partitions(segment_folder(context, segment.number), totals.documents)
+    partitions.inputs = input_spans(context.plan.slices, totals.slice_documents)
+    mask, cuts, columns, copies = context.work / f"barrier-{segment.number}.npy", None, None, None
+    documents, sizes = totals.documents.copy(), totals.bytes.copy()
+    removed: list[RemovedRows] = []
+    decisions: list[StoredDecision] = []
+    stages = {number: cast(CorpusStage, prepared[number]) for number in segment.corpus_stages}
+    for number, stage in stages.items():
+        decisions.append(_decide(context, number, stage, partitions, removed))
+        removed += decisions[-1].removed
+        copies = decisions[-1].copies
+        if stage.cuts_text:  # the last one of its segment
+            cuts = cuts_folder(partitions.scratch(number))
+        if names := stage.writes():  # it is the last one, too
+            columns = WrittenColumns(columns_folder(partitions.scratch(number)), (*names,))
+    if not mask.exists():
+        write_mask(mask, len(partitions), [rows.row for rows in removed])
+    is_last = segment.last + len(segment.corpus_stages) == len(context.plan.recipe.stages)
+    stored_cuts = (cuts, mask) if cuts else None
+    sums = _sum_rows(context, segment, partitions, decisions, (copies or mask) if is_last else None, stored_cuts)
+    lost = iter(sums.lost)
+    for (number, stage), decision in zip(stages.items(), decisions, strict=True):
+        counts[number].documents_in, counts[number].bytes_in = int(documents.sum()), int(sizes.sum())
+        for lost_documents, lost_bytes in islice(lost, len(decision.removed)):
+            documents -= lost_documents
+            sizes -= lost_bytes
+        if stage.cuts_text:
+            edited, cut_bytes = next(lost)
+            counts[number].edited = int(edited.sum())
+            sizes -= cut_bytes
+        counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
+        _count(counts[number], decision)
+    cut_from = StoredCuts(cuts, sums.lost[-1, 1]) if cuts else None
+    return SegmentState(partitions, mask, documents, sizes, cut_from, removed, sums, columns, copies)
+
+
+def _sum_rows(
+    context: RunContext, segment: Segment, partitions: Partitions, decisions: Sequence[StoredDecision],
+    written: Path | None, cuts: tuple[Path, Path] | None,
+) -> RowSums:  # fmt: skip
+    """Add up the rows that stages removed, the spans that the last one cut, and the sizes of rows that are written, if
+    this segment is the last one."""
+    files = [
+        _rows_path(decision_path(context, number), "row", index)
+        for number, decision in zip(segment.corpus_stages, decisions, strict=True)
+        for index in range(len(decision.removed))
+    ]
+    job = SumsJob(
+        partitions=partitions,
+        removed=files,
+        cuts=cuts,
+        written=written,
+        bounds=divide_partitions(partitions.starts),
+        folder=context.work / f"sums-{segment.number}",
+    )
+    return sum_rows(context, segment.number, job)
+
+
+def _count(count: StageCount, decision: StoredDecision) -> None:
+    """Fill a stage's count, which has its documents, from its decision."""
+    count.details, count.seconds = decision.details, decision.seconds
+    count.reasons = {rows.reason: len(rows.row) for rows in decision.removed if len(rows.row)}
+
+
+def decision_path(context: RunContext, stage: int) -> Path:
+    """Return the file of a stage's decision."""
+    return context.work / f"decision-{stage}.json"
+
+
+def _decide(
+    context: RunContext, number: int, stage: CorpusStage, partitions: Partitions, before: Sequence[RemovedRows]
+) -> StoredDecision:
+    """Return the decision of a corpus stage about the rows that were not removed `before`; its file is its
+    done-record."""
+    path = decision_path(context, number)
+    if not path.exists():
+        check_interrupts()
+        check_stage_files([context.plan.recipe.stage_names[number]], [stage], context.plan.stage_files)
+        compared, removed = len(partitions) - sum(len(rows.row) for rows in before), [0]
+        name = context.plan.recipe.stage_names[number]
+        context.progress.log(f"{name}: {counted(compared, 'document')} to compare")
+
+        def count() -> Count:
+            return Count(0, compared, kept=compared - sum(removed))
+
+        mask = context.work / f"reached-{number}.npy"
+        with context.progress.watch(name, 0, count, unit=""):
+            started = time.perf_counter()
+            write_mask(mask, len(partitions), [rows.row for rows in before])
+            corpus = partitions.corpus(number, mask, partitions.inputs, context.workers)
+            decision = decide(stage, context.engine, corpus, partial(_run_phase, context, number, stage, corpus, mask))
+            removed += [len(drops.row) for drops in decision.drops]
+            if decision.copies is not None:
+                _save_copies(path, corpus, decision.copies)
+            _keep_centroids(context, number, stage, corpus)
+            save_decision(path, decision, time.perf_counter() - started)
+            del corpus, decision
+        remove(mask)
+    # After the decision is stored: a kill in between leaves records without files
+    delete_scratch(context, number, partitions.scratch(number))
+    return load_decision(path, partitions, number)
+
+
+def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
+    """Copy the centroids of a stage to the outputs."""
+    file = stage.centroids_file(corpus)
+    if file is not None:
+        make_folder(context.folder / CENTROIDS)
+        with commit(context.folder / CENTROIDS / f"stage-{number + 1}.npz") as path:
+            copyfile(file, path)
+
+
+def _bring_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
+    """Copy the centroids of a stage, if it has kept any, to where the tasks that save its index look for them."""
+    file = stage.centroids_file(corpus)
+    if file is not None:
+        with commit(file) as path:
+            copyfile(context.folder / CENTROIDS / f"stage-{number + 1}.npz", path)
+
+
+def centroid_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of centroids of a run, by its path in the run folder."""
+    return {f"{CENTROIDS}/{path.name}": file_sha256(path) for path in sorted((folder / CENTROIDS).glob("*.npz"))}
+
+
+class PhaseJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the phases of one corpus stage."""
+
+    stage: dict[str, Any]  # the prepared stage as JSON
+    number: int  # of the stage in the recipe
+    engine: str
+    partitions: Partitions
+    mask: Path  # .npy (bool) of the rows that reach the stage
+    sources: list[tuple[str, int, int]]  # (name, first row, row after the last) of each input
+    scratch: Path
+    saving: bool  # the phases that save the index
+
+
+def _run_phase(
+    context: RunContext, number: int, stage: CorpusStage, corpus: Corpus, mask: Path, place: int, tasks: Sequence[int],
+    saving: bool = False,
+) -> None:  # fmt: skip
+    """Run tasks of the phase `place` of a stage on the workers of the session."""
+    check_interrupts()
+    job = PhaseJob(
+        stage=stage_for_job(stage),
+        number=number,
+        engine=context.engine_name,
+        partitions=cast(Partitions, corpus.storage),
+        mask=mask,
+        sources=list(corpus.sources),
+        scratch=corpus.scratch,
+        saving=saving,
+    )
+    threads = max(context.workers // len(tasks), 1)
+    stored = store_job(job, corpus.scratch)
+    context.session.run(partial(run_stored_phase, stored, place, threads), tasks)
+
+
+def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> None:
+    """Run a task of the phase `place` of the stage in a job's file, with so many threads."""
+    check_interrupts()
+    job = load_job(PhaseJob, stored)
+    corpus = job.partitions.corpus(job.number, job.mask, job.sources, threads)
+    corpus.scratch = job.scratch
+    stage = cast(CorpusStage, stage_from_job(job.stage))
+    run_phase_task(stage, load_engine(job.engine), corpus, place, task, job.saving)
+
+
+def input_spans(slices: SliceTable, documents: np.ndarray) -> list[tuple[str, int, int]]:
+    """Return (name, first row, row after the last) of each input, whose slices are adjacent. `documents` has the rows
+    of each slice (int64)."""
+    ends = np.cumsum(documents).tolist()
+    names = (name for task in range(slices.tasks) for name in slices.sources_of_task(task))
+    spans: dict[str, tuple[int, int]] = {}
+    for name, low, high in zip(names, [0, *ends], ends, strict=False):
+        spans[name] = (spans.get(name, (low, 0))[0], high)
+    return [(name, low, high) for name, (low, high) in spans.items()]

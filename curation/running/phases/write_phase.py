@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The write phase: `documents/` and the tokens of its parts. Counts of documents and bytes cut parts, not slices."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.base.arrays import as_one_array, load_mapped, text_buffers
+from curation.base.contract import ID, ROW, TEXT, Engine, TableFile
+from curation.base.engine import load_engine
+from curation.base.errors import IntegrityError
+from curation.base.parquet import write_table
+from curation.base.system.files import commit, file_sha256, numbered_path
+from curation.base.system.interrupts import check as check_interrupts
+from curation.base.system.sealed import write_sealed
+from curation.recipes.recipe import Output
+from curation.record.documents import document_options, document_schema, in_schema, row_groups
+from curation.record.partitions import Numbering, Partitions, open_partition, with_ids
+from curation.record.records import Counts, RunningNote
+from curation.record.row_sums import Span, cut_pieces
+from curation.rules.tallies import Tally, tally_of
+from curation.stages import Stage
+from curation.stages.base import added_columns
+from curation.stages.rows.language import UNLABELLED, language_column
+from curation.tokens.ordering import SPLIT, assign_splits, split_names
+from curation.tokens.token_files import token_files
+
+if TYPE_CHECKING:
+    from curation.record.segment_state import SegmentState
+    from curation.record.stored_plan import Plan
+
+
+SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000  # of parts that share a task, unless one of them is larger
+NAMED_DOCUMENTS = 10  # of each part, that get no tokens since their ids would have special ones
+
+
+class OutputPart(NamedTuple):
+    """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are written.
+
+    `copy` is the number of the copy, from 0, and `bytes` about the size of their texts.
+    """
+
+    number: int
+    source: str
+    start: int
+    stop: int
+    documents: int
+    copy: int = 0
+    bytes: int = 0
+
+
+def cut_output_parts(
+    state: SegmentState, output: Output, copies: Mapping[str, int] = MappingProxyType({})
+) -> list[OutputPart]:
+    """Return the parts of `documents/`.
+
+    A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
+    document. Parts of a source are about equal, so no worker waits long for the last part.
+
+    state    the result of the last segment
+    copies   source -> number of times its documents are written, one whole copy after the other; default 1. If `state`
+             has copies of each document, these come in their place: first copies of a source, then second ones
+    """
+    parts: list[OutputPart] = []
+
+    def add(name: str, spans: Sequence[Span], copy: int, total: int) -> None:
+        parts.extend(
+            OutputPart(number, name, *span, copy, total // len(spans)) for number, span in enumerate(spans, len(parts))
+        )
+
+    for name, low, high in state.partitions.inputs:
+        if state.copies:
+            for copy in count():
+                spans, total = _spans_of(state, output, low, high, copy)
+                if not spans:
+                    break
+                add(name, spans, copy, total)
+        else:
+            spans, total = _spans_of(state, output, low, high, 0)
+            for copy in range(copies.get(name, 1)):
+                add(name, spans, copy, total)
+    return parts
+
+
+def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> tuple[list[Span], int]:
+    """The documents of the parts of an input that have a copy, and the bytes of their texts."""
+    pieces = list(state.sums.pieces(low, high, copy))
+    total = sum(int(ends[-1]) for _, _, ends in pieces if len(ends))
+    target = -(-total // max(-(-total // output.part_bytes), 1))
+    return list(cut_pieces(pieces, target, output.part_documents)), total
+
+
+def divide_parts(parts: Sequence[OutputPart]) -> np.ndarray:
+    """Return the first part of each task, then the number of parts; int64. Small parts share a task."""
+    firsts, size, documents = list[int](), 0, 0
+    for part in parts:
+        size, documents = size + part.bytes, documents + part.documents
+        if not firsts or size > SHARED_BYTES or documents > SHARED_DOCUMENTS:
+            firsts.append(part.number)
+            size, documents = part.bytes, part.documents
+    return np.array([*firsts, len(parts)], np.int64)
+
+
+class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the write phase: with the plan, enough to write any output part."""
+
+    docs: np.ndarray  # int64: first doc of each slice
+    partitions: Partitions
+    mask: Path
+    copies: Path | None
+    output_parts: list[OutputPart]
+    tasks: np.ndarray  # int64: first part of each task, then the number of parts
+    work: Path
+    documents: Path
+    engine: str
+
+
+def write_output_parts(plan: Plan, job: OutputJob, number: int) -> Counts:
+    """Write the parts of a task and, last, the done-record."""
+    first, last = job.tasks[number : number + 2].tolist()
+    recipe, records = plan.recipe, list[dict[str, Any]]()
+    schema = document_schema(
+        plan.slices.carried, recipe.stages, splits=bool(recipe.output.splits), types=recipe.column_types
+    )
+    with RunningNote(job.work, number) as note:
+        task = _Task(plan, job, schema, load_mapped(job.copies or job.mask), note)
+        for part in job.output_parts[first:last]:
+            records.append(_write_part(task, part, part_counts(records)))
+    write_sealed(numbered_path(job.work, number, ".json"), {"parts": records})
+    return part_counts(records)
+
+
+class _Task(NamedTuple):
+    """What the parts of a task share: `schema` is that of `documents/`, `mask` has the rows or the number of their
+    copies."""
+
+    plan: Plan
+    job: OutputJob
+    schema: pa.Schema
+    mask: np.ndarray
+    note: RunningNote
+
+
+def _write_part(task: _Task, part: OutputPart, before: Counts) -> dict[str, Any]:
+    """Write `documents/part-NNNNN.parquet` and the tokens of its documents, and return its record.
+
+    With `output.documents: false` the part has tokens only. `before` has the counts of earlier parts of the task.
+    """
+    started, number = time.perf_counter(), part.number
+    plan, job, output = task.plan, task.job, task.plan.recipe.output
+    path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
+    digest = hashlib.sha256()
+    tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
+    tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}
+    lengths, languages = Tally(), Counter[str]()
+    engine = load_engine(job.engine)
+    files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
+    with files as tokens, _document_file(output, engine, path, task.schema) if path else nullcontext() as file:
+        if tokens and tokens.tokenizer.identity != plan.tokenizer:
+            name = plan.recipe.tokenizer.name
+            raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
+        for table in row_groups(_kept_documents(task, part)):
+            check_interrupts()
+            splits = None
+            if output.splits:
+                texts = table.column(TEXT).cast(pa.large_binary()).to_pylist()
+                splits = assign_splits(texts, output.splits, plan.recipe.seed)
+                names = pa.array(split_names(output.splits), pa.string())
+                table = table.set_column(table.column_names.index(SPLIT), SPLIT, names.take(pa.array(splits)))
+            frame = file.write(table) if file else None
+            _digest_documents(digest, table)
+            tally["documents"] += len(table)
+            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
+            tally["bytes"] += int(sizes.sum())
+            lengths.add(tally_of(sizes))
+            languages += count_languages(plan.recipe.stages, table)
+            if tokens:
+                found = tokens.write(table.column(TEXT), splits, None if frame is None else frame[TEXT])
+                names = [[table["doc"][row].as_py(), piece] for row, piece in found[:NAMED_DOCUMENTS]]
+                tally["untokenised"] += len(found)
+                tally["untokenised_names"] = [*tally["untokenised_names"], *names][:NAMED_DOCUMENTS]
+            documents = before.documents + tally["documents"]
+            task.note.write(documents, before.bytes + tally["bytes"], documents)
+    if tokens:
+        tally |= tokens.counts()
+    if path:
+        tally |= {"file": path.name, "sha256": file_sha256(path)}
+    tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
+    tally["seconds"] = time.perf_counter() - started
+    return tally
+
+
+def part_counts(records: Sequence[dict[str, Any]]) -> Counts:
+    """Return the counts of output parts for the display of progress."""
+    documents, size = (sum(record[name] for record in records) for name in ("documents", "bytes"))
+    return Counts(documents, size, documents)
+
+
+@contextmanager
+def _document_file(output: Output, engine: Engine, path: Path, schema: pa.Schema) -> Iterator[TableFile]:
+    """Yield the file; it appears when the block ends without an error."""
+    writer = engine if output.parquet == "gpu" else load_engine("cpu")
+    with commit(path) as temporary, writer.parquet_file(temporary, schema, document_options(schema)) as file:
+        yield file
+
+
+def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
+    """Return the documents per language, by the column of the last `language` stage; none without such a column."""
+    if not (column := language_column(stages)):
+        return Counter()
+    counts = pc.value_counts(table.column(column).combine_chunks())
+    names = (name or UNLABELLED for name in counts.field("values").to_pylist())
+    return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
+
+
+def _kept_documents(task: _Task, part: OutputPart) -> Iterator[pa.Table]:
+    """The documents of an output part, batch by batch, in the schema of `documents/`."""
+    plan, job, copy = task.plan, task.job, part.copy if task.job.copies else 0
+    added = added_columns(plan.recipe.stages)
+    numbering = Numbering(plan.slices, job.docs)
+    for span in job.partitions.spans(part.start, part.stop):
+        first = plan.slices[int(plan.slices.task_starts[span.partition])]
+        table = open_partition(job.partitions.path(span.partition))
+        table = table.select([ROW, ID, TEXT, *first.columns, *added])
+        table = table.slice(span.start, span.stop - span.start)
+        done = int(job.partitions.starts[span.partition]) + span.start
+        for batch in table.to_batches():
+            kept = np.asarray(task.mask[done : done + len(batch)]) > copy
+            done += len(batch)
+            rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
+            if len(rows):
+                base = numbering.offset(span.partition)
+                yield in_schema(with_ids(rows, part.source, base, first.is_split), task.schema)
+
+
+def _digest_documents(digest: Any, table: pa.Table) -> None:
+    """Feed `doc`, `id` and `text` of the rows to `digest`, each string column with the lengths of its strings."""
+    for name in ("doc", ID, TEXT):
+        column = as_one_array(table.column(name))
+        if pa.types.is_large_string(column.type):
+            data, offsets = text_buffers(column)
+            digest.update(np.diff(offsets).tobytes())
+            digest.update(memoryview(data[offsets[0] : offsets[-1]]))
+        else:
+            digest.update(column.to_numpy().tobytes())
+
+
+def write_empty_documents(folder: Path | None, schema: pa.Schema) -> dict[str, Any]:
+    """Write one file without rows, the `documents/` of an empty result; return its record. None: write no file."""
+    digest = {"digest": hashlib.sha256().hexdigest()}
+    if folder is None:
+        return digest
+    path = folder / "part-00000.parquet"
+    with commit(path) as temporary:
+        write_table(temporary, schema.empty_table(), document_options(schema))
+    return {"file": path.name, "sha256": file_sha256(path)} | digest

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The estimate of a run before it starts: what its files hold, what its stages remove, and the time, memory and disk
+that it needs. `curate plan` prints it.
+
+Processor time is measured on the sample of `curation.running.planning.survey`: reading, row stages, keys, compression
+and tokens. The rest has rates, measured with the default recipe on 20 MB (2026-11-22, one core of a shared AMD EPYC):
+
+    start                       1.2 s    imports, compiled kernels and tokenizer from their caches
+    decision with phases        12 ns    per byte of text (`fuzzy_dedup`: 7 to 14)
+    decision without phases      1 ns    per byte of text (`exact_dedup`: 0.5 to 0.7)
+    joining, digests, removed/   4 ns    per byte of text
+
+A worker takes its share of this time. Decisions keep one processor busy. The range is LOW to HIGH times the result: a
+shared machine, a cold disk and a small sample cause the difference. Compiling kernels, once per version, takes
+half a minute more on two cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from curation.base.engine import choose_engine, device_name, load_engine
+from curation.base.errors import counted
+from curation.base.speeds import START_SECONDS, engine_times, measured_rates
+from curation.base.system.files import local_output, unsynced_folder
+from curation.base.system.html_table import html_table
+from curation.base.system.memory import Resources, read_processors
+from curation.base.system.progress import Progress
+from curation.reading import probe
+from curation.reading.inputs import is_hub
+from curation.reading.paths import find_files
+from curation.reading.source_files import SourceFile
+from curation.recipes.recipe import Recipe, as_builtins, check_readable
+from curation.running.planning.arguments import document_bytes, find_resources, work_of
+from curation.running.planning.disk import DiskNeed, disk_need
+from curation.running.planning.frame_inputs import frames_as_files, recipe_of
+from curation.running.planning.plan import check_stages
+from curation.running.planning.survey import kept_share, survey_inputs
+from curation.running.planning.survey_numbers import FileKind, Sampled, StageSurvey, Survey
+from curation.stages import CorpusStage
+from curation.stages.rows.language import unlabelled_line
+from curation.stages.warm_up import warm_up_recipe
+from curation.tokens.forms.writing import check_forms
+from curation.tokens.tokenization import Tokenizer, load_tokenizer
+from curation.tokens.tokenizer_notes import special_tokens_line
+
+PHASES_SECONDS, DECISION_SECONDS, REST_SECONDS = 12e-9, 1e-9, 4e-9  # per byte of text
+LOW, HIGH = 0.7, 2.0
+DOCUMENT_BYTES = 40  # of memory in a corpus phase
+
+
+class GroupEstimate(msgspec.Struct, kw_only=True):
+    """Documents in a group of a column for which a filter has rules of its own, and how many of them it removes."""
+
+    column: str
+    group: str
+    documents: int
+    removed: int
+
+
+class StageEstimate(msgspec.Struct, kw_only=True):
+    """A stage of the recipe and what it does to the documents of the sample, scaled to all documents.
+
+    explained             the lines of `Stage.explain`
+    documents_in, documents_out, edited   documents; null for a corpus stage, whose effect a sample cannot show
+    reasons               reason -> documents removed
+    groups                for each column the groups in the sample, those with the most documents first
+    unlabelled            what becomes of documents without a label of a language, in a sentence; "" if all have one
+    """
+
+    name: str
+    kind: str
+    explained: list[str]
+    documents_in: int | None = None
+    documents_out: int | None = None
+    edited: int | None = None
+    reasons: dict[str, int] = {}
+    groups: list[GroupEstimate] = []
+    unlabelled: str = ""
+
+
+class MemoryNeed(msgspec.Struct, kw_only=True):
+    """The memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known.
+
+    device_batch   bytes of a batch on this machine's GPU; 0 without a GPU that the engine "auto" may choose
+    document       bytes that one document may take on top, if `max_document_bytes` is raised; else 0
+    """
+
+    needed: int
+    limit: str = ""
+    free: int = -1
+    device_batch: int = 0
+    document: int = 0
+
+
+class DeviceTime(msgspec.Struct, kw_only=True):
+    """The time of the GPU engine by the model of `curation.base.speeds`, which removes no document.
+
+    seconds   lower and upper bound of the wall time: host, bus, kernels and Python at once, or one after the other
+    start     seconds of the start in both bounds, assumed
+    device    the device of this machine, if `benchmarks.gpu_bench` measured its rates; else "", the modelled H200
+    """
+
+    seconds: tuple[float, float]
+    start: float
+    device: str
+
+
+class Estimate(msgspec.Struct, kw_only=True):
+    """The estimate of a run.
+
+    recipe       the recipe with all defaults
+    files, bytes number of files and their stored size, exact; streamed data sets have no size
+    kinds        kinds of files with their columns, the largest first
+    documents, text_bytes   documents read and bytes of their text, estimated
+    documents_between       lower and upper bound of the documents read; both are equal if they were counted
+    sample       the sample
+    stages       the stages of the recipe
+    kept         documents left after all row stages, with copies
+    tokens       tokens of the output, 0 if it has none
+    tokens_between   lower and upper bound of the tokens
+    special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
+    seconds      lower and upper bound of the wall time with the CPU engine, measured on the sample
+    device_time  the time with the GPU engine; null without a usable GPU, unless `engine` is "gpu"
+    workers      tasks at once
+    memory, disk what the run needs and what is free
+    not_counted  inputs that were not sampled: streamed data sets, URLs without a size
+    warnings     columns that are null in the whole sample, and groups of `mix` that the sample lacks
+    """
+
+    recipe: dict[str, Any]
+    files: int
+    bytes: int
+    kinds: list[FileKind]
+    documents: int
+    text_bytes: int
+    documents_between: tuple[int, int]
+    sample: Sampled
+    stages: list[StageEstimate]
+    kept: int
+    tokens: int
+    tokens_between: tuple[int, int]
+    special_tokens: str
+    seconds: tuple[float, float]
+    workers: int
+    memory: MemoryNeed
+    disk: DiskNeed
+    not_counted: list[str]
+    warnings: list[str]
+    device_time: DeviceTime | None = None
+
+    def __repr__(self) -> str:
+        tokens = f", {counted(self.tokens, 'token')}" if self.tokens else ""
+        low, high = self.seconds
+        return (
+            f"<estimate of {self.recipe['name'] or 'a recipe'}: {counted(self.files, 'file')}, "
+            f"{counted(self.documents, 'document')}, {self.kept:,} kept{tokens}; {low:.3g} to {high:.3g} s, "
+            f"{self.memory.needed / 1e9:.2g} GB of memory, {self.disk.needed / 1e9:.2g} GB of disk>"
+        )
+
+    def _repr_html_(self) -> str:
+        names = ("documents_in", "documents_out", "edited")
+        known = [(stage.name, *(getattr(stage, name) for name in names)) for stage in self.stages]
+        rows = [("" if value is None else value for value in row) for row in known]
+        return html_table(repr(self)[1:-1], ("stage", "documents", "kept", "edited"), map(tuple, rows))
+
+
+def estimate(
+    recipe: Any,
+    output: str | Path = ".",
+    *,
+    input: Any = None,
+    engine: str = "auto",
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Estimate:
+    """Return the estimate of `run(recipe, output)` with the CPU engine; write nothing.
+
+    recipe, input   as in `curation.run`; frames are written to a temporary folder for the time of the call
+    output    output folder, existing or not. The estimate has the free space of its disk, and counts the files that an
+              unfinished run has left there
+    engine    "gpu" adds the time of the GPU engine, "auto" (default) only on a machine with a usable GPU, "cpu" never
+    workers   tasks at once; 0 (default) as `run` chooses
+    progress  shows that kernels are compiled; None (default) shows nothing
+
+    All files are checked as a run checks them. At most 200 places and 4 MB of text are read, in about 2 s once kernels
+    are compiled. The sample depends on `seed` of the recipe.
+
+        >>> import curation
+        >>> found = curation.estimate("recipe.yaml")
+        >>> found.documents
+        4
+
+    Raises RecipeError, InputError, TokenizerError and StageError as a run does before and during its first documents,
+    and EngineError for another `engine`.
+    """
+    recipe, frames = recipe_of(recipe, input)
+    folder = local_output(output).resolve()
+    if not frames:
+        return _estimate(recipe, folder, engine, workers, progress)
+    with unsynced_folder() as work, frames_as_files(recipe, frames, work) as recipe:
+        return _estimate(recipe, folder, engine, workers, progress)
+
+
+def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress: Progress | None) -> Estimate:
+    files, tokenizer = check_inputs(recipe, folder)
+    device = device_name() if choose_engine("auto" if engine == "gpu" else engine).name == "gpu" else ""
+    cpu = load_engine("cpu")
+    warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
+    survey = survey_inputs(recipe, files, cpu, tokenizer)
+    resources = find_resources(cpu, "cpu", workers, "auto", len(files))
+    share = kept_share(recipe, survey)
+    return Estimate(
+        recipe=as_builtins(recipe),
+        files=len(files),
+        bytes=size_of(files),
+        kinds=survey.kinds,
+        documents=round(survey.documents),
+        text_bytes=round(survey.text_bytes),
+        documents_between=survey.documents_between,
+        sample=survey.sampled,
+        stages=_stages(recipe, survey),
+        kept=round(survey.kept_documents * share),
+        tokens=round(survey.tokens * share),
+        tokens_between=(math.floor(survey.tokens_between[0] * share), math.ceil(survey.tokens_between[1] * share)),
+        special_tokens=special_tokens_line(tokenizer) if tokenizer else "",
+        seconds=_seconds(recipe, survey, resources.workers, share),
+        workers=resources.workers,
+        memory=_memory(resources, survey, recipe),
+        disk=disk_need(recipe, survey, tokenizer, folder),
+        not_counted=survey.not_counted,
+        warnings=survey.warnings,
+        device_time=_device_time(recipe, files, tokenizer, survey, device) if device or engine == "gpu" else None,
+    )
+
+
+def check_inputs(recipe: Recipe, folder: Path | None = None) -> tuple[list[SourceFile], Tokenizer | None]:
+    """Return the files of a recipe with their text columns, and the tokenizer; None if it writes no tokens.
+
+    Files in `folder`, the output of the run, are left out. Raises the errors of a run before it starts.
+    """
+    check_readable(recipe)
+    check_stages(recipe)
+    left_out = "" if folder in (None, Path.cwd()) else str(folder)
+    files = [file if is_hub(file.path) else probe(file) for file in find_files(recipe.input, left_out)]
+    tokenizer = load_tokenizer(recipe.tokenizer) if recipe.output.formats else None
+    if tokenizer:
+        check_forms(recipe.output, tokenizer)
+    return files, tokenizer
+
+
+def size_of(files: Sequence[SourceFile]) -> int:
+    """Return the stored bytes of files; those of unknown size count as 0."""
+    return sum(max(file.bytes, 0) for file in files)
+
+
+def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
+    estimates = []
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
+        entry = StageEstimate(name=sampled.name, kind=sampled.kind, explained=stage.explain())
+        if not stage.compares:
+            entry.documents_in, entry.documents_out = round(sampled.documents_in), round(sampled.documents_out)
+            entry.edited = round(sampled.edited)
+            entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
+            entry.groups = _groups(sampled)
+        if sampled.unlabelled:
+            kept = sampled.unlabelled - sum(sampled.lost.values())
+            entry.unlabelled = unlabelled_line(sampled.documents_in, sampled.unlabelled, kept, sampled.lost)
+        estimates.append(entry)
+    return estimates
+
+
+def _groups(sampled: StageSurvey) -> list[GroupEstimate]:
+    found = [
+        GroupEstimate(column=column, group=group, documents=round(documents), removed=round(removed))
+        for (column, group), (documents, removed) in sampled.by_group.items()
+    ]
+    return sorted(found, key=lambda entry: (entry.column, -entry.documents, entry.group))
+
+
+def _seconds(recipe: Recipe, survey: Survey, workers: int, share: float) -> tuple[float, float]:
+    written = {name: share * survey.seconds[name] for name in ("write", "tokenize")}
+    shared, alone = sum((survey.seconds | written).values()), REST_SECONDS * survey.kept_bytes
+    for stage in recipe.stages:
+        if isinstance(stage, CorpusStage):
+            alone += survey.text_bytes * (PHASES_SECONDS if stage.phases() else DECISION_SECONDS)
+    seconds = START_SECONDS["cpu"] + shared / workers + alone
+    return round(LOW * seconds, 1), round(HIGH * seconds, 1)
+
+
+def _device_time(
+    recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, device: str
+) -> DeviceTime:
+    size, documents = round(survey.text_bytes), max(round(survey.documents), 1)
+    work = work_of(recipe, files, tokenizer, 0)._replace(bytes=size, document=max(size // documents, 1))
+    measured = measured_rates(device)
+    times, start = engine_times("gpu", work, measured), START_SECONDS["gpu"]
+    bounds = (round(start + times.at_least(), 1), round(start + times.at_most(), 1))
+    return DeviceTime(seconds=bounds, start=start, device=device if measured else "")
+
+
+def _memory(resources: Resources, survey: Survey, recipe: Recipe) -> MemoryNeed:
+    found = MemoryNeed(
+        needed=resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents), document=document_bytes(recipe.input)
+    )
+    if resources.limit is not None:
+        found.limit, found.free = resources.limit.name, resources.limit.free
+    if choose_engine("auto").name == "gpu":
+        found.device_batch = load_engine("gpu").batch_bytes(resources.workers)
+    return found

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Token files of a run: raw ids and lengths per output part and split.
+
+Pairs and all other forms are copied from them, so nothing is tokenised twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import msgspec
+import numpy as np
+
+from curation.base.arrays import as_large_strings, write_array
+from curation.base.contract import TEXT
+from curation.base.errors import IntegrityError, RecipeError
+from curation.base.system.files import begin_sync, commit_all, numbered_path
+from curation.tokens.forms.writing import write_forms
+from curation.tokens.joining import PlannedPair, delete_pairs, join_parts, plan_pairs, stem_name
+from curation.tokens.megatron import PairInfo, TrainingPair, remove_stale_cache
+from curation.tokens.ordering import seeded_order, split_names
+from curation.tokens.tokenization import CHECK_EVERY, Tokenizer, load_tokenizer
+from curation.tokens.tokenizer_notes import FIRST_DOCUMENTS, Losses
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from curation.base.contract import Engine, Text
+    from curation.recipes.recipe import Recipe
+
+SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
+
+
+class Written(NamedTuple):
+    """The token outputs of a run: Megatron pairs, and form -> manifest of the other forms."""
+
+    pairs: list[TrainingPair]
+    forms: dict[str, dict[str, Any]]
+
+
+def token_paths(work: Path, number: int, split: str = "") -> tuple[Path, Path]:
+    """Return the paths (ids, lengths) of an output part. `split`: "" in a run without splits."""
+    dotted = f".{split}" if split else ""
+    return numbered_path(work, number, f"{dotted}.ids"), numbered_path(work, number, f"{dotted}.lengths")
+
+
+@contextmanager
+def token_files(recipe: Recipe, engine: Engine, work: Path, number: int) -> Iterator[TokenFiles]:
+    """Yield the open token files of one output part, which `engine` encodes.
+
+    They appear when the block ends without an error.
+    """
+    splits = split_names(recipe.output.splits)
+    paths = [path for split in splits for path in token_paths(work, number, split)]
+    with commit_all(*paths) as temporaries, ExitStack() as stack:
+        # Kept open: if another run deletes the file and this one reopens it, the beginning would be missing.
+        files = [stack.enter_context(open(path, "wb")) for path in temporaries]
+        yield TokenFiles(recipe, engine, files)
+
+
+class TokenFiles:
+    """Open token files of one output part, made by `token_files`."""
+
+    def __init__(self, recipe: Recipe, engine: Engine, files: Sequence[BinaryIO]) -> None:
+        self.engine = engine
+        self.tokenizer = load_tokenizer(recipe.tokenizer)
+        self.splits = split_names(recipe.output.splits)
+        self.files = files  # ids and lengths of the first split, of the second, ...
+        self.tokens = dict.fromkeys(self.splits, 0)
+        self.shares_counted = np.zeros(SHARES + 1, np.int64)
+        self.special_hits = self.tokenised = self.tokenless = self.seen = 0
+        self.losses = Losses()
+
+    def write(
+        self, text: pa.ChunkedArray, splits: np.ndarray | None = None, column: Text | None = None
+    ) -> list[tuple[int, str]]:
+        """Tokenise documents and append their ids and lengths (int32) to the files of their splits.
+
+        Return (position, special token) of the documents that get no tokens: see `Tokenizer.special_piece`.
+
+        splits   the number of the split of each document, as `assign_splits` returns it; None in a run without splits
+        column   the same texts in a frame of the engine; None: they are not in a frame yet
+        """
+        import pyarrow as pa
+
+        done, rejected = 0, []
+        for chunk in map(as_large_strings, [text.combine_chunks()] if column is not None else text.chunks):
+            texts = self.engine.from_arrow(pa.table({TEXT: chunk}))[TEXT] if column is None else column
+            all_ids, all_lengths = self.engine.tokenize(texts, self.tokenizer)
+            self.shares_counted += count_shares(chunk, all_lengths)
+            self.special_hits += self.tokenizer.count_specials(chunk)
+            self.losses.add_documents(self.tokenizer, chunk, all_ids, all_lengths, self._compared_rows(len(chunk)))
+            self.tokenised += int(np.count_nonzero(all_lengths))
+            without = _with_text(chunk, all_lengths == 0)
+            found = [(done + row, self.tokenizer.special_piece(chunk[row].as_py())) for row in without.tolist()]
+            rejected += [(row, piece) for row, piece in found if piece]
+            self.tokenless += sum(not piece for _, piece in found)
+            numbers = np.zeros(0, np.uint8) if splits is None else splits[done : done + len(chunk)]
+            done += len(chunk)
+            for number, split in enumerate(self.splits):
+                ids, lengths = all_ids, all_lengths
+                if len(self.splits) > 1:
+                    ids, lengths = ids[np.repeat(numbers == number, lengths)], lengths[numbers == number]
+                for file, values in zip(self.files[2 * number :], (ids, lengths.astype("<i4")), strict=False):
+                    write_array(file, values)
+                    begin_sync(file.fileno())
+                self.tokens[split] += len(ids)
+        return rejected
+
+    def _compared_rows(self, count: int) -> Iterable[int]:
+        """Return which of the next documents to decode: they depend on their positions in the part alone."""
+        rows = [row for row in range(count) if self.seen + row < FIRST_DOCUMENTS]
+        rows += range(-self.seen % CHECK_EVERY, count, CHECK_EVERY)
+        self.seen += count
+        return sorted({*rows})
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counts for the part's record.
+
+        tokens        tokens written
+        tokenised     documents with tokens
+        tokenless     documents with text but without tokens
+        special_hits  special tokens spelled out in texts
+        losses        `Losses` of the documents that were decoded
+        per_byte      documents by tokens per byte, in bins of width 1 / SHARES from 0 to 1
+        split_tokens  tokens of each split
+        tokenizer     `Tokenizer.identity`
+        """
+        return {
+            "tokens": sum(self.tokens.values()),
+            "tokenised": self.tokenised,
+            "tokenless": self.tokenless,
+            "special_hits": self.special_hits,
+            "losses": msgspec.to_builtins(self.losses),
+            "per_byte": self.shares_counted.tolist(),
+            "split_tokens": self.tokens,
+            "tokenizer": self.tokenizer.identity,
+        }
+
+
+def count_shares(text: pa.Array, lengths: np.ndarray) -> np.ndarray:
+    """Return how many documents have each number of tokens per byte, in bins of width 1 / SHARES: int64."""
+    import pyarrow.compute as pc
+
+    sizes = np.maximum(pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False), 1)
+    bins = np.minimum(lengths.astype(np.int64) * SHARES // sizes, SHARES)
+    return np.bincount(bins, minlength=SHARES + 1)
+
+
+def _with_text(chunk: pa.Array, chosen: np.ndarray) -> np.ndarray:
+    """Return which of the chosen documents have more than white space. Some tokenizers have no tokens for it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = np.flatnonzero(chosen)
+    lengths = pc.binary_length(pc.utf8_trim_whitespace(chunk.take(pa.array(rows))))
+    return rows[lengths.fill_null(0).to_numpy(zero_copy_only=False) > 0]
+
+
+Parts = Sequence[tuple[int, str]]  # number and input of each output part
+
+
+def check_tokens(recipe: Recipe, work: Path, parts: Parts, records: Sequence[dict[str, Any]]) -> None:
+    """Check the token files of a run before they are joined. `records` has the done-record of each part.
+
+    IntegrityError: a part's token files contradict its record, or another tokenizer wrote them. RecipeError: a split
+    without tokens.
+    """
+    _check_token_parts(load_tokenizer(recipe.tokenizer), work, parts, records)
+    _refuse_empty_splits(recipe, split_names(recipe.output.splits), records)
+
+
+class Joined(NamedTuple):
+    """The pairs of an input and a split: planned ones, or None if they have a seeded order. `parts` are the numbers of
+    its output parts."""
+
+    source: str
+    split: str
+    pairs: list[PlannedPair] | None
+    parts: list[int]
+
+
+def plan_tokens(recipe: Recipe, work: Path, parts: Parts, folder: Path) -> Iterator[Joined]:
+    """Yield the Megatron pairs to write, by input and split."""
+    dtype, size = load_tokenizer(recipe.tokenizer).dtype, recipe.output.max_file_bytes
+    numbers: dict[str, list[int]] = {}
+    for number, source in parts if "megatron" in recipe.output.formats else ():
+        numbers.setdefault(source, []).append(number)
+    for source, own in numbers.items():
+        for split in split_names(recipe.output.splits):
+            stem, files = _stem(recipe, folder, source, split), _files(work, own, split)
+            yield Joined(source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size), own)
+
+
+def remove_other_pairs(recipe: Recipe, folder: Path, source: str, split: str, count: int) -> None:
+    """Delete the pairs of an input and a split from number `count` on."""
+    delete_pairs(_stem(recipe, folder, source, split), count)
+
+
+def _stem(recipe: Recipe, folder: Path, source: str, split: str) -> Path:
+    """`tokens/<source>[_<split>]`, without `_00000_text_document`."""
+    return folder / "tokens" / stem_name(source, split, recipe.output.megatron.names, len(recipe.input))
+
+
+def _files(work: Path, parts: Iterable[int], split: str) -> list[tuple[Path, Path]]:
+    return [token_paths(work, number, split) for number in parts]
+
+
+def write_shuffled(
+    recipe: Recipe, work: Path, parts: Sequence[int], source: str, split: str, folder: Path
+) -> list[PairInfo]:
+    """Write the pairs of an input, with these output parts, and a split in the seeded order, and return them."""
+    files = _files(work, parts, split)
+    count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
+    order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
+    stem = _stem(recipe, folder, source, split)
+    pairs = join_parts(files, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
+    for pair in pairs:
+        remove_stale_cache(pair.prefix)
+    return pairs
+
+
+def write_form_of(recipe: Recipe, work: Path, parts: Parts, folder: Path, name: str) -> None:
+    """Write one of the other forms of a run, with its manifest."""
+    numbers = [number for number, _ in parts]
+    by_split = {split: _files(work, numbers, split) for split in split_names(recipe.output.splits)}
+    seed = recipe.seed if recipe.output.shuffle else None
+    write_forms(recipe.output, load_tokenizer(recipe.tokenizer), by_split, folder, seed, only=name)
+
+
+def _check_token_parts(
+    tokenizer: Tokenizer, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]]
+) -> None:
+    """Check token files against records. A resumed run may find another tokenizer in the same file."""
+    for (number, _), record in zip(parts, records, strict=False):  # a run that kept nothing has a record without a part
+        if record["tokenizer"] != tokenizer.identity:
+            raise IntegrityError(
+                f"part {number} was tokenised with another {tokenizer.name}: its files have changed since. Restore the "
+                "files, or start again with --force"
+            )
+        for split, tokens in record["split_tokens"].items():
+            ids, _ = token_paths(work, number, split)
+            if ids.stat().st_size != tokens * tokenizer.dtype.itemsize:
+                raise IntegrityError(
+                    f"{ids} has {ids.stat().st_size} bytes, its record counts {tokens} tokens of "
+                    f"{tokenizer.dtype.itemsize} bytes. Another process wrote to it: start again with --force"
+                )
+
+
+def _refuse_empty_splits(recipe: Recipe, splits: Sequence[str], records: Sequence[dict[str, Any]]) -> None:
+    """Raise RecipeError for a split without tokens: Megatron would search for its samples without end.
+
+    A run that keeps nothing has no pairs, so it passes.
+    """
+    documents = sum(record["documents"] for record in records)
+    for split in splits if len(splits) > 1 and documents else []:
+        if not sum(record.get("split_tokens", {}).get(split, 0) for record in records):
+            raise RecipeError(
+                f"split {split} has a share of {recipe.output.splits[split]:g} and got no token out of {documents} "
+                "documents: Megatron would wait forever. Give it a larger share, or leave it out of "
+                "output.splits"
+            )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""External sort of rows of integers: memory is bounded by the rows in a buffer, the rest is in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from curation.base.arrays import write_array
+from curation.base.system.interrupts import check
+from curation.kernels import ngram_counts as kernel
+
+BUFFER_ROWS = 1 << 20
+BATCH_ROWS = 1 << 17
+
+
+class Sorter:
+    """Sorts rows by their keys. Rows with equal keys become one, with the sums of their values.
+
+    folder   folder of the files, which has none of this name
+    name     name of the files
+    width    number of int32 keys of a row, 0 or more each
+    values   number of int64 values of a row
+    """
+
+    def __init__(self, folder: Path, name: str, width: int, values: int) -> None:
+        self.paths = folder / f"{name}.keys", folder / f"{name}.values"
+        self.keys = np.empty((BUFFER_ROWS, width), np.int32)
+        self.values = np.empty((BUFFER_ROWS, values), np.int64)
+        self.size = 0
+        self.ends: list[int] = []  # of the runs in the files, in rows
+
+    def add(self, keys: np.ndarray, values: np.ndarray) -> None:
+        """Add rows."""
+        first = 0
+        while first < len(keys):
+            last = min(first + BUFFER_ROWS - self.size, len(keys))
+            place = slice(self.size, self.size + last - first)
+            self.keys[place], self.values[place] = keys[first:last], values[first:last]
+            self.size += last - first
+            first = last
+            if self.size == BUFFER_ROWS:
+                self._write_run()
+
+    def release(self) -> None:
+        """Write the buffer to the files, and free it until `merged`."""
+        self._write_run()
+        self.keys, self.values = self.keys[:0].copy(), self.values[:0].copy()
+
+    def grow(self) -> None:
+        """Make the buffer again after `release`."""
+        self.keys = np.empty((BUFFER_ROWS, self.keys.shape[1]), np.int32)
+        self.values = np.empty((BUFFER_ROWS, self.values.shape[1]), np.int64)
+
+    def merged(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the rows in order, in batches, and remove the files at the end. Nothing can be added then."""
+        self._write_run()
+        if not self.ends:
+            return
+        ends = np.array(self.ends, np.int64)
+        width, num_values = self.keys.shape[1], self.values.shape[1]
+        keys = np.memmap(self.paths[0], np.int32, "r+", shape=(self.ends[-1], width))
+        values = np.memmap(self.paths[1], np.int64, "r+", shape=(self.ends[-1], num_values))
+        self.keys, self.values = np.empty((0, width), np.int32), np.empty((0, num_values), np.int64)
+        heads = np.concatenate([[0], ends[:-1]])
+        heap = np.arange(len(ends), dtype=np.int64)
+        size = len(ends)
+        kernel.begin_merge(np.asarray(keys), heads, heap, size)
+        while size:
+            check()
+            out_keys = np.empty((BATCH_ROWS, width), np.int32)
+            out_values = np.empty((BATCH_ROWS, num_values), np.int64)
+            count, size = kernel.merge_runs(
+                np.asarray(keys), np.asarray(values), heads, ends, heap, size, out_keys, out_values
+            )
+            yield out_keys[:count], out_values[:count]
+        del keys, values
+        for path in self.paths:
+            path.unlink()
+
+    def _write_run(self) -> None:
+        check()
+        if not self.size:
+            return
+        keys, values = self.keys[: self.size], self.values[: self.size]
+        order = np.lexsort(_packed(keys)[::-1])
+        keys, values = keys[order], values[order]
+        is_first = np.ones(len(keys), bool)
+        is_first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+        values = np.add.reduceat(values, np.flatnonzero(is_first), axis=0)
+        with self.paths[0].open("ab") as key_file, self.paths[1].open("ab") as value_file:
+            write_array(key_file, keys[is_first])
+            write_array(value_file, values)
+        self.ends.append((self.ends[-1] if self.ends else 0) + len(values))
+        self.size = 0
+
+
+def _packed(keys: np.ndarray) -> list[np.ndarray]:
+    """Return keys for `np.lexsort`, the first one first: two columns in each."""
+    wide = keys.astype(np.uint64)
+    return [
+        wide[:, k] << np.uint64(32) | wide[:, k + 1] if k + 1 < wide.shape[1] else wide[:, k]
+        for k in range(0, wide.shape[1], 2)
+    ]
