@@ -11,7 +11,7 @@ from curation.base.measures import Measure
 from curation.tools import doctor
 from tests.golden import recording
 
-CHANGED = ("split_words",)  # words by scripts and by the table end elsewhere (decision 0127)
+CHANGED = ("split_words",)  # words by scripts and by the table end elsewhere since WORDS_VERSION 2
 FOLDER = Path(__file__).parent
 
 
