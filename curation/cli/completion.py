@@ -42,7 +42,6 @@ def _names() -> dict[str, Callable[[], Iterable[str]]]:
     from curation.rules.decide import SET_NAMES
     from curation.stages import STAGES
     from curation.tokens.forms import OUTPUT_FORMATS
-    from curation.tokens.tokenizer_training import KINDS
 
     return {
         "recipe": shipped_recipes,
@@ -52,7 +51,6 @@ def _names() -> dict[str, Callable[[], Iterable[str]]]:
         "rules": lambda: SET_NAMES,
         "stages": lambda: STAGES,
         "names": lambda: (measure.name for measure in Measure),
-        "kind": lambda: KINDS,
         "scheduler": lambda: ("auto", "threads", "processes"),
     }
 

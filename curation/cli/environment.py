@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about the environment: engines, shipped recipes, shell completion."""
+"""Commands about the environment: shipped recipes, shell completion, compiled kernels."""
 
 from __future__ import annotations
 
@@ -14,17 +14,6 @@ from curation.cli.parsing import Command, Parser, UsageError, add
 
 SHELLS = ("bash", "zsh", "fish")
 NAME_WIDTH = 20
-
-
-def _add_nothing(parser: Parser) -> None: ...
-
-
-def doctor(options: argparse.Namespace) -> int:
-    from curation.tools.doctor import diagnose
-
-    lines, sound = diagnose()
-    print_line("\n".join(lines))
-    return 0 if sound else 1
 
 
 def _add_recipes(parser: Parser) -> None:
@@ -111,7 +100,6 @@ def warmup(options: argparse.Namespace) -> int:
     return int(options.console.result("warmup", folder=str(FOLDER), compiled=missing))
 
 
-DOCTOR = Command("doctor", "show engines, versions and devices, and check parity", _add_nothing, doctor)
 RECIPES = Command("recipes", "list the shipped recipes, or show one", _add_recipes, recipes)
 COMPLETION = Command("completion", "print the completion script of a shell", _add_completion, completion)
 WARMUP = Command("warmup", "compile kernels now, so that the first run does not", _add_warmup, warmup)

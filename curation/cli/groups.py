@@ -5,6 +5,8 @@ from curation.cli import (
     aligning,
     comparing,
     coverage,
+    demo,
+    doctor,
     embedding,
     environment,
     generating,
@@ -28,7 +30,7 @@ GROUPS = (
         (
             runs.RUN,
             runs.PLAN,
-            runs.DEMO,
+            demo.DEMO,
             init.INIT,
             importing.IMPORT_CONFIG,
             measuring.MEASURE,
@@ -53,5 +55,5 @@ GROUPS = (
     ),
     Group("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER, training.TRAIN_LM)),
     Group("pairs", (pairs.MERGE, pairs.SPLIT)),
-    Group("environment", (environment.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),
+    Group("environment", (doctor.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),
 )

@@ -7,7 +7,6 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from curation.base.system import interrupts
 from curation.base.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
 from curation.base.system.terminal import aligned
 from curation.cli import recipes
@@ -119,36 +118,6 @@ def _print_settings(recipe: Recipe, console: Console) -> int:
     return 0
 
 
-def _add_demo(parser: Parser) -> None:
-    share(parser, "output", default="demo", required=False, help="write corpus and run to this folder (default: demo)")
-    share(parser, "set", *RUNNING, *LOGGING)
-
-
-def demo(options: argparse.Namespace) -> int:
-    prepare_memory()
-    from curation.base.system.files import local_output
-    from curation.reading.inputs import Input
-    from curation.recipes.recipe import DEFAULT_RECIPE, load_recipe
-    from curation.tools.demo import CORPUS, prepare_corpus
-
-    folder = local_output(options.output)
-    out = options.output = str(folder / "out")
-    entry = Input(path=str(folder / CORPUS), name="documentation")
-    recipe = load_recipe(DEFAULT_RECIPE, entry, settings=options.set)  # its errors come before the first write
-    interrupts.begin_writing()
-    corpus, message = prepare_corpus(folder)
-    options.console.info(message)
-    finished = run_recipe(recipe, out, options)
-    if code := conclude(finished, out, options, corpus=str(corpus)):
-        return code
-    options.console.info(
-        f"Next: curate inspect {out}/tokens/documentation_00000_text_document",
-        "      curate init your/folder -o recipe.yaml",
-        "      curate run recipe.yaml -o DIR",
-    )
-    return 0
-
-
 def _add_tokenize(parser: Parser) -> None:
     add_inputs(parser)
     share(parser, "recipe", dest="recipe", help="use the tokenizer, output settings and seed of this recipe")
@@ -184,7 +153,6 @@ def tokenize(options: argparse.Namespace) -> int:
 
 RUN = Command("run", "run a recipe", _add_run, run, resumes=True)
 PLAN = Command("plan", "print what a recipe would do, from a sample of the documents; write nothing", _add_plan, plan)
-DEMO = Command("demo", "run the default recipe on the documentation of this Python", _add_demo, demo, resumes=True)
 TOKENIZE = Command(
     "tokenize",
     "turn documents into training data, without a recipe",

@@ -11,11 +11,13 @@ from curation.base.system import interrupts
 from curation.base.system.steps import shown_by
 from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, READING, add_inputs, inputs_of, share, split_names
-from curation.cli.parsing import Command, Parser, UsageError, whole_number
+from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
 
 if TYPE_CHECKING:
     from curation.tools.classifier_training import TrainedClassifier
     from curation.tools.lm_training import TrainedLM
+
+KINDS = ("bpe", "unigram", "wordpiece")  # of tokenizers
 
 
 def _add_train_tokenizer(parser: Parser) -> None:
@@ -28,9 +30,10 @@ def _add_train_tokenizer(parser: Parser) -> None:
         metavar="N",
         help="limit the vocabulary to N tokens (default: 32000)",
     )
-    parser.add_argument(
-        "--kind", default="bpe", metavar="KIND", help="train this kind: bpe (of bytes; default), unigram or wordpiece"
-    )
+    add(
+        parser, "--kind", choices=KINDS, noun="kind of tokenizer", default="bpe", metavar="KIND",
+        help="train this kind: bpe (of bytes; default), unigram or wordpiece",
+    )  # fmt: skip
     parser.add_argument(
         "--special",
         default="",

@@ -42,7 +42,7 @@ from curation.stages.own_code import as_json, convert_stage, stage_from_job
 from curation.stages.rows.token_counts import with_tokenizer
 from curation.stages.words import check_words, with_words
 from curation.tokens.blends import Blend, Megatron
-from curation.tokens.forms import Forms, Mds
+from curation.tokens.forms import Forms
 from curation.tokens.forms.shards import SPLIT as SHARD_SPLIT
 from curation.tokens.joining import DEFAULT_MAX_BYTES
 from curation.tokens.ordering import SPLIT, check_shares
@@ -143,7 +143,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_shares(self.splits)
         self._check_void()
         for form in self.chosen() if len(self.splits) > 1 else ():
-            if SHARD_SPLIT not in form.shard_name and form.name != Mds.name:  # whose splits have folders
+            if SHARD_SPLIT not in form.shard_name and not form.nested:
                 raise ValueError(
                     f"{form.name}.shard_name must have {SHARD_SPLIT} where output has splits, not {form.shard_name!r}"
                 )

@@ -34,6 +34,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name        key of the settings in `output`, and name of the folder
     unit        what a shard has, the key of its count in the manifest
     pads        whether the form uses `output.pad_id`. Default: False
+    nested      whether each split has a folder. Default: False
     summary     fields that `report.json` has for each split; `numbers` and `lines` read them
     shard_name  name of shards without suffix. `{split}` is the split, and `{number}` (`{number:05}` with zeros) the
                 number of the shard. Without it, the first shard has the name, and later ones `_1`, `_2` behind it
@@ -42,6 +43,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: ClassVar[str]
     unit: ClassVar[str]
     pads: ClassVar[bool] = False
+    nested: ClassVar[bool] = False
     summary: ClassVar[type[Summary]]
 
     shard_name: str = "{split}_{number:05}"

@@ -62,6 +62,7 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name = "mds"
     row, unit = "sample", "samples"
+    nested = True
     summary = Summary
 
     shard_name: str = "shard.{number:05}"

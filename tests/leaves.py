@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leaves of `curation`: what can be cut off. Only tables name their modules (docs/architecture.md)."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Files with a line per module. A leaf is cut off with its lines in them.
+TABLES = ("curation/__init__.py", "curation/cli/groups.py", "curation/tokens/forms/__init__.py")
+
+# Leaf -> patterns of its files, below `curation/`.
+LEAVES = {
+    "align and clusters of frames": ("cli/aligning.py", "frames/close_vectors.py", "frames/projections.py"),
+    "check_overlap": ("cli/overlap.py", "tools/overlap*.py"),
+    "coverage of tokenizers": ("cli/coverage.py", "tools/token_coverage.py"),
+    "demo": ("cli/demo.py", "demo.py", "tools/demo.py"),
+    "doctor": ("cli/doctor.py", "tools/doctor.py"),
+    "generate": ("cli/generating.py", "tools/synthesis/*"),
+    "graphs": ("tools/graph*.py",),
+    "import-config": ("cli/importing.py", "recipes/imported/*"),
+    "loaders for PyTorch": ("cli/loading.py", "results/finished/loader_check.py", "training/*"),
+    "MDS": ("tokens/forms/mds.py",),
+    "plots": ("frames/plotting.py",),
+    "push": ("cli/pushing.py", "results/finished/hub_*.py"),
+    "training of models and tokenizers": (
+        "cli/training.py", "kernels/ngram_counts.py", "tokens/sentencepiece_training.py", "tokens/tokenizer_training.py",
+        "tools/classifier_training.py", "tools/external_sort.py", "tools/lm_training.py", "tools/scoring_metrics.py",
+    ),
+}  # fmt: skip
+
+
+def files_of(leaf: str) -> set[Path]:
+    """Return the files of a leaf."""
+    folder = ROOT / "curation"
+    return {
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and any(fnmatchcase(path.relative_to(folder).as_posix(), name) for name in LEAVES[leaf])
+    }
