@@ -111,7 +111,8 @@ def _again(chance: random.Random, texts: list[str]) -> str:
     )
 
 
-def made_texts(count: int = 400, seed: int = 3) -> list[str]:
+def made_texts(count: int = 400, seed: int = 3, most: int = 40) -> list[str]:
+    """Texts with fewer than `most` sentences each."""
     chance = random.Random(seed)
     texts: list[str] = []
     for number in range(count):
@@ -121,7 +122,7 @@ def made_texts(count: int = 400, seed: int = 3) -> list[str]:
         elif kind < 0.5 and texts:
             texts.append(_again(chance, texts))
         else:
-            words = random_prose(chance, chance.randrange(4, 40)).split(" ")
+            words = random_prose(chance, chance.randrange(4, most)).split(" ")
             for _ in range(chance.choice([0, 0, 4])):
                 words.insert(chance.randrange(len(words)), chance.choice(MARKS))
             if number % 10 < len(DATA):
