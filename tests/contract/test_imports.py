@@ -13,6 +13,7 @@ import pytest
 
 from curation.base.contract import ENGINE_FUNCTIONS
 from curation.frames.engine_functions import FUNCTIONS
+from tests.leaves import LEAVES, TABLES, files_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ("cpu_fallback", "gpu_pipeline")
@@ -162,6 +163,15 @@ def modules_imported(path: Path) -> set[str]:
             is_module = child.with_suffix(".py").is_file() or child.is_dir()
             names.add(f"{node.module}.{alias.name}" if is_module else str(node.module))
     return names
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_only_tables_name_the_modules_of_a_leaf(leaf: str):
+    files = files_of(leaf)
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files}
+    others = [path for folder in FORBIDDEN for path in sources(folder) if path not in files]
+    naming = {path.relative_to(ROOT).as_posix() for path in others if modules_imported(path) & modules}
+    assert modules and naming <= {*TABLES}
 
 
 def circles(arrows: dict[str, set[str]]) -> set[str]:
