@@ -11,6 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from curation.reading.formats import is_copied
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
-from curation.record.context import Reused, RunContext
+from curation.record.context import RunContext
 from curation.record.folder import (
     WORK,
     check_empty,
@@ -189,57 +190,33 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
 
     `array` is the driver of a run by processes that share only a folder.
     """
-    with open_reused(call.reuse, call.recipe, call.folder, call.progress) as reused:
-        return _drive(call, array, reused)
-
-
-def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
-    recipe, folder, progress = call.recipe, call.folder, call.progress
-    if array:
-        check_entries(folder)
-    check_work(folder)
-    if call.force or not plan_path(folder).exists():
-        check_empty(folder, call.force)  # before the mark of a run is written there
-    if not call.force_disk:
-        check_disk(recipe, call.checked.files, call.checked.tokenizer, call.engine, folder, progress)
-    cluster = prepare_cluster(call)
-    if not array and not call.force and plan_path(folder).exists():
-        progress.log(f"resuming the run in {folder}: finished tasks are not repeated")
-    plan, stored, resources = _make_plan(call, cluster, array)
-    processes = array.processes if array else 1
-    workers_shown = counted(resources.workers * processes, "worker")
-    progress.log(f"engine {call.choice.name} ({call.choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
-    tokenizer = call.checked.tokenizer
-    notes = [tokenizer.memory_note] if tokenizer and tokenizer.memory_note else []
-    progress.log("; ".join([f"memory: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
-    warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
-    open_session = array.open_session if array else call.engine.open_session
-    started = begun_by(sender(recipe.stages))
-    with explain_memory_errors(resources), started, open_session(resources.workers, call.scheduler) as session:
+    recipe, folder, progress, tokenizer = call.recipe, call.folder, call.progress, call.checked.tokenizer
+    with ExitStack() as stack:
+        reused = stack.enter_context(open_reused(call.reuse, recipe, folder, progress))
+        _check_folder(call, array)
+        cluster = prepare_cluster(call)
+        if not array and not call.force and plan_path(folder).exists():
+            progress.log(f"resuming the run in {folder}: finished tasks are not repeated")
+        plan, stored, resources = _make_plan(call, cluster, array)
+        workers = resources.workers * (array.processes if array else 1)
+        engine = f"engine {call.choice.name} ({call.choice.reason}); {counted(workers, 'worker')}"
+        progress.log(f"{engine}; {_describe_inputs(plan)}")
+        notes = [tokenizer.memory_note] if tokenizer and tokenizer.memory_note else []
+        progress.log("; ".join([f"memory: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
+        warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
+        open_session = array.open_session if array else call.engine.open_session
+        stack.enter_context(explain_memory_errors(resources))
+        stack.enter_context(begun_by(sender(recipe.stages)))
+        session = stack.enter_context(open_session(resources.workers, call.scheduler))
         if session.dashboard:
             progress.log(f"Dask dashboard: {session.dashboard}")
         context = RunContext(
-            plan=plan,
-            stored_plan=stored,
-            folder=folder,
-            engine=call.engine,
-            engine_name=call.choice.name,
-            session=session,
-            progress=progress,
-            workers=resources.workers * processes,
-            batch_bytes=resources.batch_bytes,
+            plan=plan, stored_plan=stored, folder=folder, engine=call.engine, engine_name=call.choice.name,
+            session=session, progress=progress, workers=workers, batch_bytes=resources.batch_bytes,
             reused=note_reused(folder, reused),
-        )
+        )  # fmt: skip
         path = stored_report(folder)  # of a run that was killed while it deleted its work folder
-        content = read_sealed(path, dict[str, Any]) if path.exists() else None
-        if content is None:
-            content = _run_phases(context, call.checked.tokenizer)
-            content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
-            content["seconds"] = round(time.perf_counter() - call.started, 3)
-            content["batch_bytes"] = resources.batch_bytes
-            content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            if array:
-                content = array.agree(content)
+        content = read_sealed(path, dict[str, Any]) if path.exists() else _content(call, array, context)
         if not recipe.output.keep_work:
             write_sealed(path, content)
             delete_work(context)
@@ -248,6 +225,30 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     if not recipe.output.keep_work:
         remove_work(folder)
     return content
+
+
+def _check_folder(call: Call, array: Driver | None) -> None:
+    """Refuse a folder with files of others, and a disk that is too small."""
+    if array:
+        check_entries(call.folder)
+    check_work(call.folder)
+    if call.force or not plan_path(call.folder).exists():
+        check_empty(call.folder, call.force)  # before the mark of a run is written there
+    if not call.force_disk:
+        check_disk(call.recipe, call.checked.files, call.checked.tokenizer, call.engine, call.folder, call.progress)
+
+
+def _content(call: Call, array: Driver | None, context: RunContext) -> dict[str, Any]:
+    """Run the phases, and return the content of `report.json`."""
+    with ThreadPoolExecutor(1) as background:
+        note = background.submit(_log_notes, call.checked.tokenizer, context)  # while the input is read
+        content = run_phases(context)
+        note.result()
+    content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
+    content["seconds"] = round(time.perf_counter() - call.started, 3)
+    content["batch_bytes"] = context.batch_bytes
+    content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return array.agree(content) if array else content
 
 
 def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
@@ -291,14 +292,6 @@ def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> t
 
         plan, stored = make_plan(folder, recipe, call.checked.identity, files, local_files, cut)
     return plan, stored, resources
-
-
-def _run_phases(context: RunContext, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    with ThreadPoolExecutor(1) as background:
-        note = background.submit(_log_notes, tokenizer, context)  # while the input is read
-        content = run_phases(context)
-        note.result()
-    return content
 
 
 def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
