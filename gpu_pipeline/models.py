@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels of fastText models and scores of language models for a batch of documents: launches of `model_kernels`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
@@ -209,7 +209,7 @@ def score_batch(
     is_first = cp.zeros(places.size + 1, bool)
     is_first[items.row_starts] = True
     opens = cp.empty(places.size, np.uint8)
-    arguments = items.origin, breaks, kernels.starts_of(break_counts), is_first, places, opens
+    arguments: tuple[Any, ...] = items.origin, breaks, kernels.starts_of(break_counts), is_first, places, opens
     kernels.launch_shared(parts.mark_sentences, places.size, *arguments)
     sentences = kernels.prefix_sums(opens, np.int64)
     before = cp.where(items.row_starts > 0, sentences[items.row_starts - 1], 0)

@@ -159,8 +159,8 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
     any_seen, value = np.uint32(0), np.uint64(0)
     for c in range(first, end):
         any_seen = np.uint32(any_seen | seen[at(c)])
-    for entry in range(n if any_seen else 0):
-        value |= np.uint64(leave_segment(seen, first, end, n, entry)) << np.uint64(4 * entry)
+    for begin in range(n if any_seen else 0):
+        value |= np.uint64(leave_segment(seen, first, end, n, begin)) << np.uint64(4 * begin)
     functions[thread] = value
     cuda.syncthreads()
     if thread == 0:

@@ -18,6 +18,7 @@ the pass memory-bound instead of hash-bound.
 """
 
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from curation.kernels.cache import kernel
 from curation.kernels.utf8 import byte_at
 
 # The positions of measures. Numba takes no members of an enumeration as positions.
-M = namedtuple("M", Measure.__members__)(*map(int, Measure))  # type: ignore[arg-type]
+M: Any = namedtuple("M", Measure.__members__)(*map(int, Measure))  # type: ignore[arg-type]
 
 
 SHORT_LINE_CHARACTERS = 30
