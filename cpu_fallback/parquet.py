@@ -19,6 +19,7 @@ class ParquetFile(NamedTuple):
     descriptor: int
 
     def write(self, table: pa.Table) -> None:
+        """Append the rows, and let the system write them to the disk meanwhile. No frame is made."""
         self.writer.write(table)
         begin_sync(self.descriptor)
 

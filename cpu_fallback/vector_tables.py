@@ -177,6 +177,8 @@ def _characters_between(word_end, first, after):
 
 @kernel
 def write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
+    """Write count and characters of the most frequent n-gram, of equal ones the first. An n-gram that occurs once
+    counts."""
     best = 1
     position = 0
     for c in range(repeated):
@@ -210,6 +212,7 @@ def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, ro
 
 @kernel
 def write_covered(n, word_end, active, repeated, out, row):
+    """Write the characters of words that repeated n-grams cover; overlapping ones count once."""
     free = 0
     characters = 0
     for c in range(repeated):

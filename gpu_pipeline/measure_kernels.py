@@ -100,6 +100,7 @@ def warp_sum(value):
 
 @cuda.jit(device=True)
 def warp_max(value):
+    """The largest value of a warp, in each of its lanes."""
     lanes = LANES >> 1
     while lanes:
         value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, lanes))
@@ -109,6 +110,7 @@ def warp_max(value):
 
 @cuda.jit(device=True)
 def warp_or(value):
+    """The bits that any lane of a warp has, in each of its lanes."""
     lanes = LANES >> 1
     while lanes:
         value |= cuda.shfl_xor_sync(ALL_LANES, value, lanes)

@@ -41,6 +41,7 @@ LARGEST = (1 << 31) - 1
 
 
 def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
+    """Find characters, words and lines of a batch: their masks, their ranks, and where words start and end."""
     origin, stops = kernels.find_borders(offsets)
     size = stops.size
     blocks = eight_byte_blocks(data)

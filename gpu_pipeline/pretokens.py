@@ -124,6 +124,7 @@ def highest_bit(bits):
 
 @kernel
 def single_bit(position):
+    """A mask of 64 bits with the bit at `position`."""
     return ONE << np.uint64(position)
 
 
@@ -141,6 +142,7 @@ def has_bit_at(words, i):
 
 @kernel
 def window_at(words, c):
+    """The 32 bits of word `c` between 16 bits before and 16 after it: rules look beyond the word."""
     window = np.uint64(words[at(c)]) << MARGIN
     if c > 0:
         window |= np.uint64(words[at(c - 1)]) >> MARGIN
@@ -151,6 +153,7 @@ def window_at(words, c):
 
 @kernel
 def centre_of(window):
+    """The 32 bits of the word itself."""
     return np.uint32(window >> MARGIN & np.uint64(WORD))
 
 
@@ -165,6 +168,7 @@ def _kinds(low, middle, high):
 
 @kernel
 def starts_of_runs(letters, numbers, spaces, borders):
+    """Where a run of letters, numbers, spaces or others starts: the class differs from that of the bit before."""
     same = letters & letters << ONE | numbers & numbers << ONE | spaces & spaces << ONE
     others = ~(letters | numbers | spaces)
     return borders | ~(same | others & others << ONE)

@@ -216,6 +216,7 @@ def add_covered(n, count, word_end, base, active, repeated, out, row):
 
 @cuda.jit(device=True)
 def forget_visits(count, firsts, active):
+    """Reset `firsts` at the slots that a walk visited, which is cheaper than clearing all of it."""
     c = cuda.threadIdx.x
     while c < count:
         firsts[at(active[at(c)])] = NOT_VISITED

@@ -20,6 +20,7 @@ def _add_nothing(parser: Parser) -> None: ...
 
 
 def doctor(options: argparse.Namespace) -> int:
+    """Print what the machine offers, and return 1 if something that is needed is missing."""
     from curation.tools.doctor import diagnose
 
     lines, sound = diagnose()
@@ -42,6 +43,7 @@ def _add_recipes(parser: Parser) -> None:
 
 
 def recipes(options: argparse.Namespace) -> int:
+    """List the shipped recipes, print one, or print the JSON Schema of recipes."""
     from curation.base.errors import RecipeError, nearest
     from curation.recipes.recipe import shipped_recipes
 
@@ -77,6 +79,7 @@ def _add_completion(parser: Parser) -> None:
 
 
 def completion(options: argparse.Namespace) -> int:
+    """Print the script that a shell loads at its start."""
     from curation.cli.completion import completion_script
 
     print_line(completion_script(options.shell, options.groups), end="")

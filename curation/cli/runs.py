@@ -41,6 +41,7 @@ def _add_run(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Run a recipe, one task of an array, or a share of a run that several machines divide."""
     prepare_memory()
     more = {name: getattr(options, name) for name in ("array_task", "lease_seconds", "work", "reuse")}
     return conclude(run_recipe(recipes.load(options), options.output, options, **more), options.output, options)
@@ -62,6 +63,7 @@ def _add_plan(parser: Parser) -> None:
 
 
 def plan(options: argparse.Namespace) -> int:
+    """Print settings, estimates and warnings of a run that has not begun; no output is written."""
     import msgspec
 
     from curation.cli.plan_text import plan_lines
@@ -125,6 +127,7 @@ def _add_demo(parser: Parser) -> None:
 
 
 def demo(options: argparse.Namespace) -> int:
+    """Write the documentation in this Python installation as a corpus, and run the default recipe on it."""
     prepare_memory()
     from curation.base.system.files import local_output
     from curation.reading.inputs import Input
@@ -166,6 +169,7 @@ def _add_tokenize(parser: Parser) -> None:
 
 
 def tokenize(options: argparse.Namespace) -> int:
+    """Run a recipe that has a tokenizer and, without a recipe of its own, no stages."""
     prepare_memory()
     base = recipes.base_of(options)
     tokenizer, output = base.get("tokenizer", {}), base.get("output", {}) | {"index": False}

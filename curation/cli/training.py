@@ -42,6 +42,7 @@ def _add_train_tokenizer(parser: Parser) -> None:
 
 
 def train_tokenizer(options: argparse.Namespace) -> int:
+    """Train byte-pair merges on a sample of the inputs, and warn of a tokenizer that loses characters."""
     inputs, console = inputs_of(options), options.console
     prepare_memory()
     from curation.base.errors import counted
@@ -104,6 +105,7 @@ def _add_train_classifier(parser: Parser) -> None:
 
 
 def train_classifier(options: argparse.Namespace) -> int:
+    """Train fastText on inputs with labels, and print its precision and recall on documents held out."""
     labels = _labels_of(options)
     console = options.console
     prepare_memory()
@@ -191,6 +193,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def train_lm(options: argparse.Namespace) -> int:
+    """Count n-grams and write an ARPA file that the stage `perplexity` reads."""
     inputs, console = inputs_of(options), options.console
     prepare_memory()
     from curation.tools import lm_training

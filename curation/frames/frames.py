@@ -62,21 +62,24 @@ class HasColumns(Protocol):
     """A DataFrame, or a table of another library."""
 
     @property
-    def columns(self) -> Any: ...
+    def columns(self) -> Any:
+        """The names, in the form of the library."""
 
 
 class HasType(Protocol):
     """A Series of pandas, cuDF, Dask or polars."""
 
     @property
-    def dtype(self) -> Any: ...
+    def dtype(self) -> Any:
+        """Its mere presence tells a Series from a DataFrame."""
 
 
 class HasValues(Protocol):
     """An array of pyarrow."""
 
     @property
-    def type(self) -> Any: ...
+    def type(self) -> Any:
+        """The Arrow type of the values."""
 
 
 Value = TypeVar("Value")

@@ -84,6 +84,7 @@ class TableFile:
         self.writer = pa.ipc.new_file(self.sink, schema) if schema else None
 
     def write(self, table: pa.Table) -> None:
+        """Append the rows as one batch, and let the system write them to the disk meanwhile."""
         if self.writer is None:
             self.writer = pa.ipc.new_file(self.sink, table.schema)
         self.writer.write_table(table.combine_chunks())

@@ -263,9 +263,11 @@ class PeekedStream(io.RawIOBase):
         return self.head
 
     def readable(self) -> bool:
+        """Always: `io.BufferedReader` asks before it reads."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Fill the buffer from the bytes read ahead, then from the stream."""
         data = self.head[: len(buffer)] or self.stream.read(len(buffer))
         self.head = self.head[len(data) :]
         buffer[: len(data)] = data

@@ -180,6 +180,7 @@ def _load(raw: bytes) -> object:
 
 
 def first_lines(start: bytes) -> list[bytes]:
+    """Return the first lines that are not blank and complete: the last one of a long start may be cut."""
     split = start.split(b"\n")
     complete = split if len(start) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else split[:-1]
     return [line for line in complete if line.strip()][:PROBED_RECORDS]

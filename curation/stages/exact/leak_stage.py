@@ -72,6 +72,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
 
     @property
     def cuts_text(self) -> bool:  # type: ignore[override]  # a stage that removes documents ends no segment
+        """Whether spans are removed, so that the next stages read a changed text."""
         return self.rule_of().removes == "span"
 
     def notes(self) -> dict[str, str]:
