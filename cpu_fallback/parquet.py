@@ -13,7 +13,7 @@ from curation.base.system.files import begin_sync
 
 
 class ParquetFile(NamedTuple):
-    """An open file."""
+    """An open file, and its descriptor, by which the system begins to write early."""
 
     writer: TableWriter
     descriptor: int

@@ -82,7 +82,7 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
 
 @kernel
 def count_distinct_words(word_hash, words, keys, out, row):
-    """Write the number of distinct words."""
+    """Write how many different hashes the words have, by a table in the scratch `keys`."""
     mask = _empty_table(keys, words)
     distinct = 0
     for w in range(at(words)):
@@ -171,7 +171,6 @@ def count_ngrams(
 
 @kernel
 def _characters_between(word_end, first, after):
-    """Characters of the words first to after - 1."""
     return word_end[after - 1] - (word_end[first - 1] if first > 0 else 0)
 
 

@@ -130,13 +130,13 @@ def single_bit(position):
 
 @kernel
 def bits_under(position):
-    """The bits below `position`."""
+    """All bits lower than the one at `position`."""
     return single_bit(position) - ONE
 
 
 @kernel
 def has_bit_at(words, i):
-    """Whether bit `i` of a plane is set."""
+    """Whether a byte of the batch is marked in a plane, which has a bit per byte."""
     return np.uint64(words[at(i >> 5)]) & single_bit(i & 31) != NO_BITS
 
 

@@ -46,7 +46,7 @@ def below(bit):
 
 @cuda.jit(device=True)
 def lowest(bits):
-    """The position of the lowest bit."""
+    """As `measure_kernels.lowest_bit`, as int64, which positions are."""
     return np.int64(lowest_bit(np.uint32(bits)))
 
 
@@ -58,7 +58,7 @@ def highest(bits):
 
 @cuda.jit(device=True)
 def count_of(bits):
-    """The number of bits."""
+    """The number of set bits as int64, which positions are."""
     return np.int64(cuda.popc(np.uint32(bits)))
 
 

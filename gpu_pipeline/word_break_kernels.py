@@ -55,7 +55,7 @@ def mark_word_ends(
 
 @cuda.jit(device=True)
 def lowest(bits):
-    """The number of the lowest bit that is set."""
+    """The position of the lowest set bit: the number of zeros below it."""
     return cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
 
 

@@ -146,7 +146,6 @@ def _check_spans(options: argparse.Namespace) -> int:
 
 
 def _tests(options: argparse.Namespace) -> list[dict[str, str]]:
-    """Return the inputs of `--test`."""
     return [{"path": path, "text_column": options.test_column} for path in options.test]
 
 

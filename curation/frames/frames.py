@@ -179,7 +179,7 @@ def of_partitions(frame: Any, function: Callable[..., Value], *arguments: Any) -
 
 
 def is_lazy(frame: Any) -> bool:
-    """Return whether a frame is of Dask."""
+    """Return whether the frame is of Dask, whose work begins only at `compute`."""
     return hasattr(frame, "map_partitions")
 
 
@@ -291,7 +291,6 @@ def _apply_rows(frame: Frame, stage: Any, names: Names) -> Frame:
 
 
 def _text_column(names: Names) -> Any:
-    """The name of the text column in the frame."""
     return next((name for name, seen in names.items() if seen == TEXT), TEXT)
 
 
@@ -419,7 +418,7 @@ class Decided(NamedTuple):
 
 
 class _FrameDecision(NamedTuple):
-    """The share of one frame in a decision."""
+    """What a decision about all frames says of one frame."""
 
     kept: np.ndarray  # bool, one per row
     cuts: Cuts | None  # rows are numbered from the first of the frame
@@ -455,7 +454,7 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
 def _decide(
     engine: Engine, stage: CorpusStage, storage: _Frames, sources: Sequence[tuple[str, int, int]]
 ) -> tuple[Decision, list[_FrameDecision]]:
-    """The decision of a stage, and its share for each frame."""
+    """Decide about all frames together; return also what the decision says of each."""
     with unsynced_folder() as folder:
         rows = np.arange(storage.starts[-1])
         corpus = Corpus(storage, rows, NUMBER, folder / "stage", sources)

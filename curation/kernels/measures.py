@@ -163,5 +163,5 @@ def fence_code(data, word, end):
 
 @kernel
 def closes_fence(code, opening):
-    """Whether the fence of a code closes the code that another one opened."""
+    """Whether a fence is bare, of the character of the opening one, and as long or longer (CommonMark)."""
     return code & BARE != 0 and code & OF_TILDES == opening & OF_TILDES and code >> 2 >= opening >> 2

@@ -80,7 +80,7 @@ def mark_range(block, below_first, below_after):
 
 @kernel
 def mark_letters(block):
-    """Mark the ASCII letters."""
+    """Mark A to Z and a to z in a block of eight bytes of ASCII."""
     return mark_range(block | CASE_BITS, np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505))
 
 

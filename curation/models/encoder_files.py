@@ -61,7 +61,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncoderConfig(ModelConfig, frozen=True, kw_only=True):
-    """The values of an encoder."""
+    """What is read of the `config.json` of an encoder: BERT and its relatives name the same sizes differently."""
 
     vocab_size: Size
     hidden_size: Size | None = None
@@ -190,7 +190,6 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a folder that are read."""
     weights = weight_files(folder)
     index = [folder / SHARDS] if weights != [folder / WEIGHTS] else []
     required = [folder / CONFIG, *index, *weights, folder / TOKENIZER]

@@ -27,7 +27,7 @@ from curation.reading.urls import LITERAL, scrubbed
 
 
 def file_system(url: str, **settings: Any) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path of the URL in it."""
+    """Return what reads a URL, and the URL's path there. S3 gets fewer retries: others repeat requests too."""
     files, path = fsspec.url_to_fs(url, **settings)
     if hasattr(files, "_call_s3"):
         files.retries = 1  # botocore and this package repeat requests, too: 5 x 5 x 5 tries took a minute

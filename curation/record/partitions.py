@@ -268,7 +268,7 @@ class Partitions:
         return names
 
     def key_type(self, partition: int, name: str) -> np.dtype:
-        """Return the dtype of a key column."""
+        """Return the dtype that a key column has in its file."""
         return self.key_layout(partition).column(name)[0]
 
     def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:

@@ -221,7 +221,7 @@ def _silent(names: Sequence[str]) -> Iterator[None]:
 
 
 class ClusterExecutor:
-    """An executor on the workers of a cluster."""
+    """Submits tasks through a Dask client, and fails where no worker is left to run them."""
 
     def __init__(self, client: Any) -> None:
         self.client = client

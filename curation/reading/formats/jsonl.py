@@ -44,7 +44,6 @@ class JsonLines(ColumnFormat):
         return lines.read_jsonl(file_range, batch_bytes)
 
     def read_stream(self, stream: Any, file: SourceFile, batch_bytes: int) -> Iterator[Documents]:
-        """Yield the documents of a decompressed file."""
         whole = FileRange(file=msgspec.structs.replace(file, bytes=UNKNOWN_SIZE), start=0, stop=0)
         return lines.read_stream(stream, whole, batch_bytes)
 

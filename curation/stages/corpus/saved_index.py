@@ -69,7 +69,7 @@ def _documents_file(band: int) -> str:
 
 
 def keys_band(band: int, column: str) -> Band:
-    """Return the band of an index with the keys of a column."""
+    """Name the files of one band: keys from `column`, and the documents that have them."""
     return Band([column], [_keys_file(band)], _documents_file(band))
 
 

@@ -67,7 +67,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def evaluation(self, engine: Engine) -> Evaluation:
-        """Return the items."""
+        """Return what is searched for, from evaluation texts or from the file that `prepare` saved."""
         raise NotImplementedError
 
     @property
