@@ -5,6 +5,7 @@ A column of several chunks is the exception: joining them copies the text.
 """
 
 import reprlib
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from curation.base.arrays import as_one_array
 from curation.base.errors import InputError
 from curation.frames.engine_functions import check_text
 
-STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # `str` of pandas 3
+STRING: Any = pd.StringDtype("pyarrow", na_value=np.nan)  # `str` of pandas 3
 
 
 def string_array(text: pd.Series) -> pa.LargeStringArray:
@@ -58,7 +59,7 @@ def _no_strings(text: pd.Series, otherwise: str) -> InputError:
 def view(buffer: pa.Buffer | None, dtype: type, offset: int, count: int) -> np.ndarray:
     """Return `count` items of `dtype` from item `offset` of a buffer, read-only; zeros if there is no buffer."""
     if buffer is None or buffer.size == 0:
-        array = np.zeros(count, dtype)
+        array: np.ndarray = np.zeros(count, dtype)
     else:
         array = np.frombuffer(buffer, dtype, count, offset * np.dtype(dtype).itemsize)
     array.setflags(write=False)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cpu_fallback.buffers import STRING, string_array
 from curation.base.contract import TEXT, Batch
-from curation.models.vectors import is_list
+from curation.base.number_lists import is_list
 from curation.reading import read_documents
 from curation.reading.source_files import Slice
 

@@ -25,6 +25,7 @@ MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster t
 
 @kernel
 def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, combining):
+    """One bool per document: true if its text is not in the normal form of `form_flag`. Nulls are false."""
     needed = np.zeros(offsets.size - 1, np.bool_)
     for row in range(offsets.size - 1):
         if valid[row]:
@@ -36,6 +37,10 @@ def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, co
 
 @kernel
 def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, steps, pages, records, flags, lower):
+    """Write the rewritten documents to `out`, one after the other, and return their ends and which of them changed.
+
+    form_row  row of `form_data` with the normalised text of a document; below 0: it was normal already
+    """
     ends = np.zeros(offsets.size, np.int64)
     edited = np.zeros(offsets.size - 1, np.bool_)
     o = 0
@@ -72,6 +77,7 @@ def measure_rows(
     data, offsets, valid, pages, records, flags, lower, lanes, wanted, lines, distinct, max_ngram, coverage,
     first_duplicates, positions, scratch, out,
 ):  # fmt: skip
+    """Write the measures of each document to its column of `out`. Nulls keep the zeros of `out`."""
     word_hash, word_end, active, active_hash, active_slot, keys, counts = scratch
     for row in range(len(valid)):
         if not valid[row]:
@@ -93,6 +99,7 @@ def measure_rows(
 
 @kernel
 def hash_rows(data, offsets, valid, max_characters, out):
+    """Write the 128-bit hash of each document's first `max_characters` code points to `out`; nulls are empty texts."""
     for row in range(len(valid)):
         start = offsets[row]
         end = prefix_end(data, start, offsets[row + 1], max_characters) if valid[row] else start
@@ -124,6 +131,7 @@ def classify_rows(
     data, offsets, valid, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, keys,
     sums, spare, scratch, label, score,
 ):  # fmt: skip
+    """Write label and score of each document; `classify_document` says what the tables and the scratch are."""
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         label[row], score[row] = classify_document(
@@ -134,6 +142,7 @@ def classify_rows(
 
 @kernel
 def score_rows(data, offsets, valid, settings, entries, scratch, out):
+    """Write the sums of a language model to out[row]; nulls are empty texts."""
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         score_document(data, offsets[row], end, settings, entries, scratch, out[row])
@@ -141,6 +150,7 @@ def score_rows(data, offsets, valid, settings, entries, scratch, out):
 
 @kernel
 def sign_rows(data, offsets, valid, ngram, by_character, a, b, pages, records, flags, words, hashes, out):
+    """Write the MinHash signature of each document to out[row]; `words` and `hashes` are scratch of one document."""
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         count = shingle_hashes(data, offsets[row], end, ngram, by_character, pages, records, flags, words, hashes)
@@ -149,6 +159,7 @@ def sign_rows(data, offsets, valid, ngram, by_character, a, b, pages, records, f
 
 @kernel
 def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, records, flags, words, hashes, signed, out):
+    """Write one key per band of `rows` components to out[band, row]. `signed` is scratch for one signature."""
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         count = shingle_hashes(data, offsets[row], end, ngram, by_character, pages, records, flags, words, hashes)
@@ -191,6 +202,7 @@ def sort_hashes(hashes, spare, bucket_ends):
 
 @kernel
 def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flags, words, hashes, spare, ends):
+    """Write the distinct n-gram hashes of all documents to `hashes`, back to back, and where each document ends."""
     bucket_ends = np.empty(1 << 16, np.int64)
     o = 0
     for row in range(len(valid)):
@@ -205,6 +217,7 @@ def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flag
 
 @kernel
 def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, words, hashes, hits, owner):
+    """Write how many n-grams of each document are in the table, and the owner of the first that is."""
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         count = shingle_hashes(data, offsets[row], end, ngram, False, pages, records, flags, words, hashes)
@@ -213,6 +226,7 @@ def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, 
 
 @kernel
 def hash_key(keys, row):
+    """A 64-bit hash of the columns of one row."""
     hashed = np.uint64(0)
     for column in range(keys.shape[1]):
         hashed = combine64(hashed, keys[row, column])
@@ -247,6 +261,7 @@ def find_leaders(keys, rank, slots, leaders):
 
 @kernel
 def differ(keys, first, second):
+    """Whether two rows differ in any column; all columns are compared, without a branch."""
     different = False
     for column in range(keys.shape[1]):
         different |= keys[first, column] != keys[second, column]
@@ -255,6 +270,7 @@ def differ(keys, first, second):
 
 @kernel
 def count_common(hashes, offsets, left, right, out):
+    """Write the number of hashes that each pair of documents shares; hashes are sorted within a document."""
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         out[pair] = common_count(hashes, offsets[i], offsets[i + 1], offsets[j], offsets[j + 1])

@@ -52,7 +52,7 @@ def needs_normalising(data, start, end, form_flag, pages, records, flags, combin
 
 @kernel
 def copy_bytes(data, start, end, out, o):
-    """Copy data[start:end] to `out` at `o`; return the end of the output."""
+    """Copy a range to `out`; return where the output ends. The indices are unsigned, so the loop has no tests."""
     source, target = at(start), at(o)
     for k in range(at(end - start)):
         out[target + k] = data[source + k]
@@ -253,7 +253,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
 
 @kernel
 def differs(data, start, end, out, out_start, out_end):
-    """Whether data[start:end] and out[out_start:out_end] differ."""
+    """Whether two ranges have other bytes or another length."""
     if end - start != out_end - out_start:
         return True
     first, second = at(start), at(out_start)

@@ -61,7 +61,7 @@ at = np.uint64
 
 
 def short_key(word: str) -> np.uint32:
-    """The key of `_short_key` of a listed word."""
+    """The same value as `_short_key` finds in a text, for a list: four bytes, filled up by 0xFF."""
     assert len(word) <= 4, f"{word}: only listed words of up to four letters are found"
     return np.uint32(int.from_bytes(word.encode().ljust(4, b"\xff"), "little"))
 

@@ -82,7 +82,7 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
 
 @kernel
 def count_distinct_words(word_hash, words, keys, out, row):
-    """Write the number of distinct words."""
+    """Write how many different hashes the words have, by a table in the scratch `keys`."""
     mask = _empty_table(keys, words)
     distinct = 0
     for w in range(at(words)):
@@ -171,12 +171,13 @@ def count_ngrams(
 
 @kernel
 def _characters_between(word_end, first, after):
-    """Characters of the words first to after - 1."""
     return word_end[after - 1] - (word_end[first - 1] if first > 0 else 0)
 
 
 @kernel
 def write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
+    """Write count and characters of the most frequent n-gram, of equal ones the first. An n-gram that occurs once
+    counts."""
     best = 1
     position = 0
     for c in range(repeated):
@@ -210,6 +211,7 @@ def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, ro
 
 @kernel
 def write_covered(n, word_end, active, repeated, out, row):
+    """Write the characters of words that repeated n-grams cover; overlapping ones count once."""
     free = 0
     characters = 0
     for c in range(repeated):

@@ -37,7 +37,7 @@ def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, 
 
 def _exact_dots(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The products of all pairs: exact integers, whatever the order of the sums."""
-    dtype = np.float32 if left.shape[1] <= FLOAT32_DIMENSIONS else np.float64
+    dtype: type[np.floating] = np.float32 if left.shape[1] <= FLOAT32_DIMENSIONS else np.float64
     return left.astype(dtype) @ right.astype(dtype).T
 
 

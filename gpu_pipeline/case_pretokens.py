@@ -63,7 +63,6 @@ class Windows(NamedTuple):
 
 @kernel
 def _windows_of(low, middle, high, leads, borders, c):
-    """The windows of word `c`."""
     highs, lead = window_at(high, c), window_at(leads, c)
     followed = _before_characters(highs & lead, lead)
     return Windows(window_at(low, c), window_at(middle, c), highs, lead, window_at(borders, c), followed)

@@ -49,10 +49,12 @@ class Column(NamedTuple):
         return self.data, self.offsets, self.valid, order[len(self.long_between(first, last)) :]
 
     def long_between(self, first: int, last: int) -> np.ndarray:
+        """The rows of `long` from `first` on and before `last`."""
         return self.long[slice(*np.searchsorted(self.long, (first, last)))]
 
 
 def load_column(text: "cudf.Series", long_bytes: int = 0) -> Column:
+    """Return a column on the device. Rows of more than `long_bytes` bytes (0: LONG_BYTES) are in `long`."""
     data, offsets, nulls = buffers_of(text)
     valid = cp.ones(len(text), bool) if nulls is None else nulls
     lengths = cp.where(valid, offsets[1:] - offsets[:-1], 0)
@@ -85,4 +87,5 @@ def pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.nd
 
 
 def documents_of(data: cp.ndarray, offsets: cp.ndarray) -> document_kernels.Documents:
+    """The form that kernels of documents take, with the bytes as blocks of eight too."""
     return document_kernels.Documents(data, eight_byte_blocks(data), offsets)

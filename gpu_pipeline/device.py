@@ -227,7 +227,7 @@ def device_errors() -> Iterator[None]:
 
 
 def column_bytes(text: Any, *_: Any, **__: Any) -> int:
-    """Return the bytes of the buffer of a text column."""
+    """The work of a call for `on_device`: the bytes of its first argument, a text."""
     return buffers_of(text)[0].size
 
 

@@ -292,6 +292,6 @@ def bounding_bits(data, block, start, end, i, kept, fold, ignored_low, ignored_h
 
 @kernel
 def is_cased(data, i, pages, records, flags):
-    """Whether the character at `i` is cased."""
+    """Whether Unicode calls the character at `i` cased, which decides the lowercase form of a sigma near it."""
     code_point, _ = utf8.decode(data, i)
     return int(flags[at(utf8.record_of(pages, records, code_point))]) & tables.CASED != 0

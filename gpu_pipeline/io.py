@@ -45,10 +45,11 @@ def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
         yield from _read_lines(input_slice, batch_bytes)
         return
     columns = {_plain_columns(file_range.file) for file_range in input_slice.ranges}
-    if len(columns) == 1 and None not in columns:
-        yield from _read_row_groups(input_slice, list(columns.pop()), batch_bytes)
-    else:
+    plain = columns.pop() if len(columns) == 1 else None
+    if plain is None:
         yield from _read_on_host(input_slice, batch_bytes)
+    else:
+        yield from _read_row_groups(input_slice, list(plain), batch_bytes)
 
 
 def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:

@@ -30,8 +30,9 @@ def _warn_of_short_memory() -> None:
 
 def _find(data: np.ndarray, file: SourceFile) -> Lines:
     text = upload(data)
-    keys = [cp.asarray(np.frombuffer(name.encode(), np.uint8)) for name in (file.text_column, file.id_column)]
-    return find_lines(text, eight_byte_blocks(text), *keys, min(file.max_document_bytes, MAX_BYTES))
+    keys = (cp.asarray(np.frombuffer(name.encode(), np.uint8)) for name in (file.text_column, file.id_column))
+    text_key, id_key = keys
+    return find_lines(text, eight_byte_blocks(text), text_key, id_key, min(file.max_document_bytes, MAX_BYTES))
 
 
 @on_device(lambda data, *_: data.size)

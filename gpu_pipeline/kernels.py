@@ -35,6 +35,7 @@ NO_HIT = np.uint64(0xFFFFFFFFFFFFFFFF)  # its low half is FREE
 
 @cuda.jit(cache=True)
 def hash_rows(data, offsets, valid, order, max_characters, out):
+    """One thread per document of `order`, which has the longest first."""
     k = cuda.grid(1)
     if k < order.size:
         row = order[k]

@@ -100,6 +100,7 @@ def warp_sum(value):
 
 @cuda.jit(device=True)
 def warp_max(value):
+    """The largest value of a warp, in each of its lanes."""
     lanes = LANES >> 1
     while lanes:
         value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, lanes))
@@ -109,6 +110,7 @@ def warp_max(value):
 
 @cuda.jit(device=True)
 def warp_or(value):
+    """The bits that any lane of a warp has, in each of its lanes."""
     lanes = LANES >> 1
     while lanes:
         value |= cuda.shfl_xor_sync(ALL_LANES, value, lanes)
@@ -125,7 +127,7 @@ def rank(bits, ranks, mask, i):
 
 @cuda.jit(device=True)
 def row_rank(bits, ranks, i):
-    """`rank`, in one row of the arrays."""
+    """As `rank`, where only one mask and its ranks are given."""
     c = np.uint32(i) >> np.uint32(5)
     below = np.uint32(bits[c] & bits_below(np.int32(i & 31)))
     return np.int32(ranks[c] + np.int32(cuda.popc(below)))
@@ -551,7 +553,7 @@ def add_lines(line_hash, line_mark, lines, paragraphs, paragraph_starts, paragra
 
 @cuda.jit(device=True)
 def count_text_line(data, word, last_word, last_end, length, is_first, out, row):
-    """Add a text line from the word at `word` to the one at `last_word`."""
+    """Count a line that has words, from its first to its last one, in the measures of lines."""
     starts, ends = line_start_bits(data, word), line_end_bits(data, last_word, last_end)
     cuda.atomic.add(out, (M.text_lines, row), 1)
     if is_first:

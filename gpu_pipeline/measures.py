@@ -41,6 +41,7 @@ LARGEST = (1 << 31) - 1
 
 
 def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
+    """Find characters, words and lines of a batch: their masks, their ranks, and where words start and end."""
     origin, stops = kernels.find_borders(offsets)
     size = stops.size
     blocks = eight_byte_blocks(data)
@@ -108,7 +109,9 @@ def _count_classes(spans: Spans, classes: tuple, byte_lanes: cp.ndarray, out: cp
     launch_warps(parts.count_classes, rows, *arguments)
 
 
-def _measure_lines(spans: Spans, hashed: bool, longest: bool, out: cp.ndarray) -> tuple[cp.ndarray, ...]:
+def _measure_lines(
+    spans: Spans, hashed: bool, longest: bool, out: cp.ndarray
+) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray, cp.ndarray]:
     """(first item of each document, hash of each item, its mark, its prose); `measure_kernels.measure_lines` says what
     they are. The last three are empty if not `hashed`."""
     breaks = kernels.empty(out, np.int32, int(spans.ranks[BREAK, -1]))
@@ -269,7 +272,7 @@ def _count_long(
         repeated, found = cp.zeros(size, np.uint32), cp.zeros(1, np.int32)
         lowest.fill(0)
         keys = word_hash if n == 1 else hashes
-        arguments = rows, *table, n, keys, active, group, lowest, repeated, found, out
+        arguments: tuple[Any, ...] = rows, *table, n, keys, active, group, lowest, repeated, found, out
         launch_warps(long_repetition.claim_ngrams, long.docs, *long, *arguments)
         if not int(found[0]):
             break

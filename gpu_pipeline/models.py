@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels of fastText models and scores of language models for a batch of documents: launches of `model_kernels`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
@@ -37,6 +37,7 @@ class Model(NamedTuple):
 
 @shared(4)
 def device_classifier(model: Classifier) -> Model:
+    """Copy a model to the device, with its rows in pairs, as `model_kernels` reads them."""
     settings, slots, word_bytes, word_ends, *_ = model.tables
     mark, lengths = int(word_ends[-1]), np.diff(word_ends)
     code = fasttext.hash_bytes(word_bytes, mark, mark + 4)
@@ -53,6 +54,7 @@ def device_classifier(model: Classifier) -> Model:
 
 @shared(2)
 def device_language_model(model: LanguageModel) -> tuple[cp.ndarray, ...]:
+    """Copy the tables to the device; their form is that of the host."""
     return tuple(map(cp.asarray, model.tables))
 
 
@@ -68,6 +70,7 @@ def window_bytes(offsets: np.ndarray, windows: int) -> np.ndarray:
 
 
 def language_model_bytes(offsets: np.ndarray, model: LanguageModel) -> np.ndarray:
+    """Bytes of scratch up to each offset: a bound by the bytes of text, since words are not counted yet."""
     word_bytes = SENTENCE_WORD_BYTES + 4 * (len(model.counts) - 1)
     return offsets * (MASK_BYTES + (TOKEN_BYTES + 3 * word_bytes) // 2 + 1)
 
@@ -209,7 +212,7 @@ def score_batch(
     is_first = cp.zeros(places.size + 1, bool)
     is_first[items.row_starts] = True
     opens = cp.empty(places.size, np.uint8)
-    arguments = items.origin, breaks, kernels.starts_of(break_counts), is_first, places, opens
+    arguments: tuple[Any, ...] = items.origin, breaks, kernels.starts_of(break_counts), is_first, places, opens
     kernels.launch_shared(parts.mark_sentences, places.size, *arguments)
     sentences = kernels.prefix_sums(opens, np.int64)
     before = cp.where(items.row_starts > 0, sentences[items.row_starts - 1], 0)

@@ -49,6 +49,7 @@ class ParquetFile:
         """Encode what waits, and write the footer."""
         if self.waiting or self.writer is None:
             self._encode()
+        assert self.writer is not None  # `_encode` opens it
         with device_errors(), self._explained():
             self.writer.close([])
 

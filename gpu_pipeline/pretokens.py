@@ -124,23 +124,25 @@ def highest_bit(bits):
 
 @kernel
 def single_bit(position):
+    """A mask of 64 bits with the bit at `position`."""
     return ONE << np.uint64(position)
 
 
 @kernel
 def bits_under(position):
-    """The bits below `position`."""
+    """All bits lower than the one at `position`."""
     return single_bit(position) - ONE
 
 
 @kernel
 def has_bit_at(words, i):
-    """Whether bit `i` of a plane is set."""
+    """Whether a byte of the batch is marked in a plane, which has a bit per byte."""
     return np.uint64(words[at(i >> 5)]) & single_bit(i & 31) != NO_BITS
 
 
 @kernel
 def window_at(words, c):
+    """The 32 bits of word `c` between 16 bits before and 16 after it: rules look beyond the word."""
     window = np.uint64(words[at(c)]) << MARGIN
     if c > 0:
         window |= np.uint64(words[at(c - 1)]) >> MARGIN
@@ -151,6 +153,7 @@ def window_at(words, c):
 
 @kernel
 def centre_of(window):
+    """The 32 bits of the word itself."""
     return np.uint32(window >> MARGIN & np.uint64(WORD))
 
 
@@ -165,6 +168,7 @@ def _kinds(low, middle, high):
 
 @kernel
 def starts_of_runs(letters, numbers, spaces, borders):
+    """Where a run of letters, numbers, spaces or others starts: the class differs from that of the bit before."""
     same = letters & letters << ONE | numbers & numbers << ONE | spaces & spaces << ONE
     others = ~(letters | numbers | spaces)
     return borders | ~(same | others & others << ONE)

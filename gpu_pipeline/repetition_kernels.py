@@ -57,6 +57,7 @@ def claim(slots, mask, keep, hashes, k):
 
 @cuda.jit(device=True)
 def clear(array, count, value):
+    """Fill the first `count` items; all threads of the block take part, four items each at a time."""
     k, step = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     while k + 3 * step < count:
         array[at(k)] = value
@@ -71,11 +72,13 @@ def clear(array, count, value):
 
 @cuda.jit(device=True)
 def has_bit(mask, k):
+    """Whether bit `k` of a mask of 32-bit words is set."""
     return mask[at(k >> 5)] >> np.uint32(k & 31) & np.uint32(1) != np.uint32(0)
 
 
 @cuda.jit(device=True)
 def set_bit(mask, k):
+    """Set bit `k` by an atomic operation, which is left out where the bit is set already."""
     bit = np.uint32(1 << (k & 31))
     if mask[at(k >> 5)] & bit == np.uint32(0):
         cuda.atomic.or_(mask, k >> 5, bit)
@@ -106,6 +109,7 @@ def covered_from(repeated, n, k):
 
 @cuda.jit(device=True)
 def write_tops(words, max_ngram, word_end, base, tops, top_characters, out, row):
+    """Write count and characters of the most frequent n-grams. `tops` packs the count above the inverted position."""
     for n in range(2, min(max_ngram, 4) + 1):
         if words >= n:
             count, k = tops[n - 2] >> 32, LAST_POSITION - (tops[n - 2] & LAST_POSITION)
@@ -159,8 +163,8 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
     any_seen, value = np.uint32(0), np.uint64(0)
     for c in range(first, end):
         any_seen = np.uint32(any_seen | seen[at(c)])
-    for entry in range(n if any_seen else 0):
-        value |= np.uint64(leave_segment(seen, first, end, n, entry)) << np.uint64(4 * entry)
+    for begin in range(n if any_seen else 0):
+        value |= np.uint64(leave_segment(seen, first, end, n, begin)) << np.uint64(4 * begin)
     functions[thread] = value
     cuda.syncthreads()
     if thread == 0:

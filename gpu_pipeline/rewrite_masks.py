@@ -34,6 +34,7 @@ ALL_BITS = 0xFFFFFFFF
 
 @cuda.jit(device=True)
 def word_of(planes, plane, c):
+    """The 32 bits of a plane for bytes 32 * `c` and up."""
     return np.int64(planes[plane, at(c)])
 
 
@@ -45,6 +46,7 @@ def below(bit):
 
 @cuda.jit(device=True)
 def lowest(bits):
+    """As `measure_kernels.lowest_bit`, as int64, which positions are."""
     return np.int64(lowest_bit(np.uint32(bits)))
 
 
@@ -56,6 +58,7 @@ def highest(bits):
 
 @cuda.jit(device=True)
 def count_of(bits):
+    """The number of set bits as int64, which positions are."""
     return np.int64(cuda.popc(np.uint32(bits)))
 
 
@@ -125,11 +128,13 @@ def bits_before(planes, plane, counts, i):
 
 @cuda.jit(device=True)
 def grown_bits(planes, lowercase, c):
+    """The bytes of word `c` whose character takes more bytes in lowercase; none without `lowercase`."""
     return word_of(planes, GROWN, c) if lowercase else np.int64(0)
 
 
 @cuda.jit(device=True)
 def has_border(borders, i):
+    """Whether a document starts at byte `i` of the batch."""
     return np.int64(borders[at(i >> 5)]) >> (i & 31) & 1 != 0
 
 

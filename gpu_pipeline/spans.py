@@ -276,7 +276,7 @@ def is_second_of_pair(data, i, start):
 
 @kernel
 def after_character(data, i):
-    """The byte after the character at `i`."""
+    """Where the next character starts, by the first byte of this one."""
     return i + utf8.lead_width(byte_at(data, i))
 
 

@@ -262,8 +262,7 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
     def run(first: int, last: int) -> None:
         documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
         found = models.classify_batch(*documents, on_device, max_characters, properties)
-        for values, batch_values in zip((label, score, unknown), found, strict=True):
-            values[first:last] = cp.asnumpy(batch_values)
+        label[first:last], score[first:last], unknown[first:last] = map(cp.asnumpy, found)
 
     in_batches(models.classifier_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
     rows = np.flatnonzero(unknown)
@@ -313,8 +312,10 @@ def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., No
         if scratch_starts[last] - scratch_starts[first] > limit:  # one row
             exceeding.append(first)
             return use(first, starts[:0].view(np.uint64), starts, cp.zeros_like(sizes))
-        bounds = (int(each[k]) for each in (byte_starts, row_starts) for k in (first, last))
-        hashes = kernels.hash_batch(data, items, *bounds, starts, ngram, by_character)
+        first_byte, end_byte = int(byte_starts[first]), int(byte_starts[last])
+        first_item, end_item = int(row_starts[first]), int(row_starts[last])
+        batch = first_byte, end_byte, first_item, end_item
+        hashes = kernels.hash_batch(data, items, *batch, starts, ngram, by_character)
         use(first, hashes, starts, cp.maximum(sizes - ngram + 1, cp.minimum(sizes, 1)))
 
     in_batches(scratch_starts, column.bytes, run)
@@ -412,7 +413,7 @@ def _device_ngrams(table: NgramTable) -> tuple[cp.ndarray, cp.ndarray]:
 
 @on_device()
 def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
-    result = np.zeros(len(text), np.int64), np.full(len(text), FREE, np.int32)
+    result: tuple[np.ndarray, np.ndarray] = np.zeros(len(text), np.int64), np.full(len(text), FREE, np.int32)
     column = load_column(text)
     on_device = _device_ngrams(table)
 

@@ -43,7 +43,8 @@ class _Tables(NamedTuple):
 @shared(4)
 def _device_tables(tokenizer: "Tokenizer") -> _Tables:
     flat = tokenizer.flat_tables
-    tokens = TokenTable(*map(cp.asarray, flat.tokens[:4]), flat.tokens.longest)
+    keys, ids, data, offsets = map(cp.asarray, flat.tokens[:4])
+    tokens = TokenTable(keys, ids, data, offsets, flat.tokens.longest)
     return _Tables(
         cp.asarray(flat.pages), cp.asarray(flat.classes), tokens, *map(cp.asarray, (*flat[4:6], tokenizer.is_special))
     )

@@ -20,7 +20,7 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 @cuda.jit(cache=True)
 def sum_chunks(data, sums):
-    """Per chunk: `sum_chunk`."""
+    """One thread per chunk writes its `sum_chunk`."""
     c = np.int64(cuda.grid(1))
     while c < sums.size:
         sums[at(c)] = sum_chunk(data, c)

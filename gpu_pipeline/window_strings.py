@@ -90,7 +90,7 @@ def anchor_of(values, least, step, strings, window):
 
 @kernel
 def are_equal(data, i, j, count):
-    """Whether data[i:i + count] are data[j:j + count]."""
+    """Whether two ranges have equal bytes, of which eight are compared at a time."""
     end = i + count
     while i + 8 <= end and load64(data, i) == load64(data, j):
         i += 8

@@ -55,7 +55,7 @@ def mark_word_ends(
 
 @cuda.jit(device=True)
 def lowest(bits):
-    """The number of the lowest bit that is set."""
+    """The position of the lowest set bit: the number of zeros below it."""
     return cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
 
 
@@ -96,6 +96,7 @@ def skip_hidden(hidden, i):
 
 @cuda.jit(device=True)
 def set_end(ends, i):
+    """Note that a word ends at byte `i`. Threads may set bits of one 32-bit word at once."""
     cuda.atomic.or_(ends, i >> 5, np.uint32(1 << (i & 31)))
 
 

@@ -29,7 +29,6 @@ def _case_of(data, i, pages, records, flags, lower):
 
 @kernel
 def _is_cased_before(data, i, pages, records, flags, lower):
-    """Whether the character before `i` is cased."""
     if i == 0:
         return False
     byte = byte_at(data, i - 1)

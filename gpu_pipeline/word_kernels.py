@@ -97,9 +97,9 @@ def find_words(words, word_hash, word_group, slots, repeated, totals, tops, out,
     clear(slots, np.int64(mask) + 1, EMPTY)
     clear(repeated, (words >> 5) + 2, np.uint32(0))
     if cuda.threadIdx.x == 0:
-        for k in range(3):
-            totals[k] = 0
-            tops[k] = ONE_FIRST
+        for n in range(3):
+            totals[n] = 0
+            tops[n] = ONE_FIRST
     cuda.syncthreads()
     lane = cuda.threadIdx.x % LANES
     followers = 0
@@ -216,6 +216,7 @@ def add_covered(n, count, word_end, base, active, repeated, out, row):
 
 @cuda.jit(device=True)
 def forget_visits(count, firsts, active):
+    """Reset `firsts` at the slots that a walk visited, which is cheaper than clearing all of it."""
     c = cuda.threadIdx.x
     while c < count:
         firsts[at(active[at(c)])] = NOT_VISITED

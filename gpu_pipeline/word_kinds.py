@@ -77,7 +77,7 @@ def count_non_symbol_words(spans: Spans, classes: tuple, out: cp.ndarray) -> Non
 
 
 def count_stop_words(spans: Spans, out: cp.ndarray) -> None:
-    """Write the occurrences of stop words."""
+    """Write `stop_word_count`: how many words are stop words, by warps over pieces of texts."""
     pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
     words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
     launch_warps(parts.count_stop_words, rows, spans.data, spans.blocks, spans.origin, *words, out)

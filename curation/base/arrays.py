@@ -297,7 +297,7 @@ def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterato
 
 
 def text_bytes_of(table: pa.Table) -> int:
-    """Return the bytes of the texts of a table of documents."""
+    """Return the size of a table's texts in bytes of UTF-8; nulls have none."""
     import pyarrow.compute as pc
 
     return int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)

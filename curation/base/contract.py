@@ -95,7 +95,7 @@ class Session(Protocol):
 
 
 class TableFile(Protocol):
-    """A file of tables."""
+    """A Parquet file that `Engine.parquet_file` has opened."""
 
     def write(self, table: pa.Table) -> Frame | None:
         """Append the rows. Return them as a frame if the engine has made one."""

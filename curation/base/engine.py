@@ -181,10 +181,12 @@ class Driver(NamedTuple):
 
     @property
     def cuda(self) -> int:
+        """The major version, which the extras `cu12` and `cu13` are named after."""
         return self.version // 1000
 
     @property
     def shown(self) -> str:
+        """Major and minor version, as `nvidia-smi` prints them."""
         return f"{self.cuda}.{self.version % 1000 // 10}"
 
 

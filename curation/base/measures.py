@@ -250,7 +250,7 @@ OTHER_UNITS = {
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a measure."""
+    """Return the last word of the name, or "occurrences", where `OTHER_UNITS` has no other unit."""
     if name.endswith("_count") or name.startswith("num_"):
         return "occurrences"
     return OTHER_UNITS.get(name) or name.rpartition("_")[2]
@@ -270,7 +270,7 @@ _document_members()
 
 
 def is_measure(name: str) -> bool:
-    """Return whether this is the name of a measure: of one of `Measure`, or `tokens`."""
+    """Return whether a rule may bound it: a member of `Measure`, or `tokens`, which the tokenizer counts."""
     return name == TOKENS or name in Measure.__members__
 
 

@@ -116,7 +116,7 @@ class TableWriter:
             self._writer.write_table(rows)
 
     def close(self) -> None:
-        """Write the footer."""
+        """Write the footer, without which no reader opens the file."""
         self._writer.close()
 
     def __enter__(self) -> TableWriter:
@@ -127,6 +127,6 @@ class TableWriter:
 
 
 def write_table(sink: Any, table: pa.Table, options: Mapping[str, Any]) -> None:
-    """Write one table to a file."""
+    """Write a whole file, with the schema of its only table."""
     with TableWriter(sink, table.schema, options) as writer:
         writer.write(table)

@@ -38,6 +38,7 @@ def _add_align(parser: Parser) -> None:
 
 
 def align(options: argparse.Namespace) -> int:
+    """Find the pairs and write them with both texts; print their number."""
     if options.model and options.column:
         raise UsageError("--column names vectors of the inputs, and --model computes them; give one of them")
     check_needs_model(options, "windows")

@@ -34,6 +34,7 @@ def _add_compare(parser: Parser) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
+    """Print the differences, or write them as a page (`--html`)."""
     from curation.results.finished.comparison import EXAMPLES, compare_finished
     from curation.results.finished.results import open_finished
 

@@ -31,6 +31,7 @@ def _add_tokens(parser: Parser) -> None:
 
 
 def tokens(options: argparse.Namespace) -> int:
+    """Print one row per value of a column, and the tokens that no text has; nothing is written."""
     prepare_memory()
     from curation.tools.token_coverage import token_coverage
 

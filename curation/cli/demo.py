@@ -17,6 +17,7 @@ def _add_demo(parser: Parser) -> None:
 
 
 def demo(options: argparse.Namespace) -> int:
+    """Write the documentation in this Python installation as a corpus, and run the default recipe on it."""
     prepare_memory()
     from curation.base.system.files import local_output
     from curation.reading.inputs import Input

@@ -31,6 +31,7 @@ def _add_recipes(parser: Parser) -> None:
 
 
 def recipes(options: argparse.Namespace) -> int:
+    """List the shipped recipes, print one, or print the JSON Schema of recipes."""
     from curation.base.errors import RecipeError, nearest
     from curation.recipes.recipe import shipped_recipes
 
@@ -66,6 +67,7 @@ def _add_completion(parser: Parser) -> None:
 
 
 def completion(options: argparse.Namespace) -> int:
+    """Print the script that a shell loads at its start."""
     from curation.cli.completion import completion_script
 
     print_line(completion_script(options.shell, options.groups), end="")

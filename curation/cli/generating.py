@@ -24,6 +24,7 @@ def _add_generate(parser: Parser) -> None:
 
 
 def generate(options: argparse.Namespace) -> int:
+    """Ask for what is missing and write the documents; return 1 if requests failed."""
     from curation.cli.execution import prepare_memory
 
     prepare_memory()

@@ -59,6 +59,7 @@ def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxy
 
 
 def init(options: argparse.Namespace) -> int:
+    """Look at samples of the inputs, write a recipe that suits them, and print the reasons for its settings."""
     from curation.base.errors import counted
     from curation.base.system.files import check_new_or_same, sweep_dead
     from curation.reading.inputs import list_inputs

@@ -27,6 +27,7 @@ def _add_inspect(parser: Parser) -> None:
 
 
 def inspect(options: argparse.Namespace) -> int:
+    """Print the first documents of a `.bin/.idx` pair, a token form or a Parquet file, decoded."""
     from curation.results.finished.decoding import open_tokens, texts_of
     from curation.tokens.indexed import check_ids
     from curation.tokens.repack import check_tokenizer
@@ -62,6 +63,7 @@ def _add_verify(parser: Parser) -> None:
 
 
 def verify(options: argparse.Namespace) -> int:
+    """Check the files of a run against its records, print each problem, and return 1 if there is one."""
     from curation.base.system.files import read_json
     from curation.base.system.steps import shown_by
     from curation.results.finished.moved_paths import relocated_meta

@@ -21,6 +21,7 @@ def _add_check_loader(parser: Parser) -> None:
 
 
 def check_loader(options: argparse.Namespace) -> int:
+    """Read some batches of each form and split, and print how many. A form that cannot be read is an error."""
     from curation.base.errors import counted
     from curation.results.finished import loader_check
 

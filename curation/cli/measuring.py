@@ -55,6 +55,7 @@ def _add_measure(parser: Parser) -> None:
 
 
 def measure(options: argparse.Namespace) -> int:
+    """Measure documents into a folder, or into a temporary one where only the summary is wanted."""
     if options.spans:
         _check_spans(options)
     prepare_memory()

@@ -132,7 +132,7 @@ def add_recipe(parser: Parser) -> None:
 
 
 def add_inputs(parser: Parser) -> None:
-    """Add inputs, as arguments or as `--input`."""
+    """Add `INPUT...`, the same as `--input`, and the options that say how to read them."""
     parser.add_argument("paths", nargs="*", default=[], metavar="INPUT", help=INPUT_HELP)
     share(parser, "input", help="same as INPUT; both may be given")
     share(parser, *READING)

@@ -89,6 +89,7 @@ def _add_check_overlap(parser: Parser) -> None:
 
 
 def check_overlap(options: argparse.Namespace) -> int:
+    """Compare by n-grams, by bytes (`--spans`) or by vectors (`--model`), and print the items that were found."""
     console = options.console
     check_needs_model(options, "cosine", "whole_documents")
     if bool(options.train) == bool(options.spans):
@@ -145,7 +146,6 @@ def _check_spans(options: argparse.Namespace) -> int:
 
 
 def _tests(options: argparse.Namespace) -> list[dict[str, str]]:
-    """Return the inputs of `--test`."""
     return [{"path": path, "text_column": options.test_column} for path in options.test]
 
 

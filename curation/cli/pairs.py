@@ -41,6 +41,7 @@ def _add_result(parser: Parser, is_split: bool) -> None:
 
 
 def repack(options: argparse.Namespace) -> int:
+    """Write new pairs of at most `--max-bytes`. The pairs that were read stay as they are."""
     from curation.base.errors import counted
     from curation.tokens import repack
 

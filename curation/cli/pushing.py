@@ -34,6 +34,7 @@ def _add_push(parser: Parser) -> None:
 
 
 def push(options: argparse.Namespace) -> int:
+    """Print what would be sent, and send it unless `--dry-run` is given."""
     from curation.base.system.steps import shown_by
     from curation.results.finished import hub_push
 

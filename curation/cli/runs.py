@@ -40,6 +40,7 @@ def _add_run(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Run a recipe, one task of an array, or a share of a run that several machines divide."""
     prepare_memory()
     more = {name: getattr(options, name) for name in ("array_task", "lease_seconds", "work", "reuse")}
     return conclude(run_recipe(recipes.load(options), options.output, options, **more), options.output, options)
@@ -61,6 +62,7 @@ def _add_plan(parser: Parser) -> None:
 
 
 def plan(options: argparse.Namespace) -> int:
+    """Print settings, estimates and warnings of a run that has not begun; no output is written."""
     import msgspec
 
     from curation.cli.plan_text import plan_lines
@@ -135,6 +137,7 @@ def _add_tokenize(parser: Parser) -> None:
 
 
 def tokenize(options: argparse.Namespace) -> int:
+    """Run a recipe that has a tokenizer and, without a recipe of its own, no stages."""
     prepare_memory()
     base = recipes.base_of(options)
     tokenizer, output = base.get("tokenizer", {}), base.get("output", {}) | {"index": False}

@@ -65,6 +65,7 @@ def _add_show(parser: Parser) -> None:
 
 
 def show(options: argparse.Namespace) -> int:
+    """Print documents that the run kept, changed, removed or rejected, up to `--sample` of them."""
     from curation.base.errors import counted
     from curation.results.finished.first_copies import first_copies
     from curation.results.finished.results import open_finished, run_documents

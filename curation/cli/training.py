@@ -45,6 +45,7 @@ def _add_train_tokenizer(parser: Parser) -> None:
 
 
 def train_tokenizer(options: argparse.Namespace) -> int:
+    """Train byte-pair merges on a sample of the inputs, and warn of a tokenizer that loses characters."""
     inputs, console = inputs_of(options), options.console
     prepare_memory()
     from curation.base.errors import counted
@@ -107,6 +108,7 @@ def _add_train_classifier(parser: Parser) -> None:
 
 
 def train_classifier(options: argparse.Namespace) -> int:
+    """Train fastText on inputs with labels, and print its precision and recall on documents held out."""
     labels = _labels_of(options)
     console = options.console
     prepare_memory()
@@ -135,7 +137,7 @@ def train_classifier(options: argparse.Namespace) -> int:
 
 
 def _labels_of(options: argparse.Namespace) -> dict[str, list[dict[str, str]]]:
-    """Return label -> inputs."""
+    """Return the inputs by label. UsageError for a label without one, or for fewer than two labels."""
     labels: dict[str, list[dict[str, str]]] = {}
     for name, *paths in options.label:
         if not paths:
@@ -194,6 +196,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def train_lm(options: argparse.Namespace) -> int:
+    """Count n-grams and write an ARPA file that the stage `perplexity` reads."""
     inputs, console = inputs_of(options), options.console
     prepare_memory()
     from curation.tools import lm_training

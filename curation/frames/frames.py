@@ -62,21 +62,24 @@ class HasColumns(Protocol):
     """A DataFrame, or a table of another library."""
 
     @property
-    def columns(self) -> Any: ...
+    def columns(self) -> Any:
+        """The names, in the form of the library."""
 
 
 class HasType(Protocol):
     """A Series of pandas, cuDF, Dask or polars."""
 
     @property
-    def dtype(self) -> Any: ...
+    def dtype(self) -> Any:
+        """Its mere presence tells a Series from a DataFrame."""
 
 
 class HasValues(Protocol):
     """An array of pyarrow."""
 
     @property
-    def type(self) -> Any: ...
+    def type(self) -> Any:
+        """The Arrow type of the values."""
 
 
 Value = TypeVar("Value")
@@ -176,7 +179,7 @@ def of_partitions(frame: Any, function: Callable[..., Value], *arguments: Any) -
 
 
 def is_lazy(frame: Any) -> bool:
-    """Return whether a frame is of Dask."""
+    """Return whether the frame is of Dask, whose work begins only at `compute`."""
     return hasattr(frame, "map_partitions")
 
 
@@ -288,7 +291,6 @@ def _apply_rows(frame: Frame, stage: Any, names: Names) -> Frame:
 
 
 def _text_column(names: Names) -> Any:
-    """The name of the text column in the frame."""
     return next((name for name, seen in names.items() if seen == TEXT), TEXT)
 
 
@@ -416,7 +418,7 @@ class Decided(NamedTuple):
 
 
 class _FrameDecision(NamedTuple):
-    """The share of one frame in a decision."""
+    """What a decision about all frames says of one frame."""
 
     kept: np.ndarray  # bool, one per row
     cuts: Cuts | None  # rows are numbered from the first of the frame
@@ -452,7 +454,7 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
 def _decide(
     engine: Engine, stage: CorpusStage, storage: _Frames, sources: Sequence[tuple[str, int, int]]
 ) -> tuple[Decision, list[_FrameDecision]]:
-    """The decision of a stage, and its share for each frame."""
+    """Decide about all frames together; return also what the decision says of each."""
     with unsynced_folder() as folder:
         rows = np.arange(storage.starts[-1])
         corpus = Corpus(storage, rows, NUMBER, folder / "stage", sources)

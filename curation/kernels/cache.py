@@ -131,6 +131,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str:
+        """The folder of all kernels; Numba shows it in statistics and messages."""
         return str(FOLDER)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

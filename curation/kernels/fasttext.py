@@ -63,7 +63,7 @@ def hash_byte(h, byte):
 
 @kernel
 def same_bytes(data, i, other, j, count):
-    """Whether data[i:i + count] equals other[j:j + count]."""
+    """Whether `count` bytes from `i` on equal those of `other` from `j` on."""
     for k in range(count):
         if byte_at(data, i + k) != byte_at(other, j + k):
             return False

@@ -238,6 +238,7 @@ def _skip_string(data, start, end):
 
 @kernel
 def skip_space(data, i, end):
+    """The first position from `i` on without white space of JSON, at most `end`."""
     while i < end and (data[i] == 32 or data[i] == 9 or data[i] == 13 or data[i] == 10):
         i += 1
     return i
@@ -351,6 +352,7 @@ def _skip_value(data, i, end):
 
 @kernel
 def key_is(data, start, end, key):
+    """Whether the bytes between two quotes are `key`; escapes are not decoded."""
     if end - start != len(key):
         return False
     for k in range(len(key)):

@@ -83,11 +83,13 @@ def weights_of(entries, key):
 
 @kernel
 def log_probability(weights):
+    """The logarithm of an entry, at most 0: its sign is not stored."""
     return -np.int64((weights >> np.uint64(32)) & LOW_31)
 
 
 @kernel
 def back_off(weights):
+    """The back-off weight of an entry, which may have either sign."""
     return np.int64(np.int32(weights & LOW_32))
 
 

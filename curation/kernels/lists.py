@@ -36,6 +36,7 @@ def find(key, keys, starts, shift):
 
 @kernel
 def hash_values(data, offsets, out):
+    """Write the first 64 bits of the hash of each value, by which a list is searched."""
     for row in range(offsets.size - 1):
         out[row] = murmur3_x64_128(data, offsets[row], offsets[row + 1])[0]
 

@@ -18,6 +18,7 @@ the pass memory-bound instead of hash-bound.
 """
 
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from curation.kernels.cache import kernel
 from curation.kernels.utf8 import byte_at
 
 # The positions of measures. Numba takes no members of an enumeration as positions.
-M = namedtuple("M", Measure.__members__)(*map(int, Measure))  # type: ignore[arg-type]
+M: Any = namedtuple("M", Measure.__members__)(*map(int, Measure))  # type: ignore[arg-type]
 
 
 SHORT_LINE_CHARACTERS = 30
@@ -162,5 +163,5 @@ def fence_code(data, word, end):
 
 @kernel
 def closes_fence(code, opening):
-    """Whether the fence of a code closes the code that another one opened."""
+    """Whether a fence is bare, of the character of the opening one, and as long or longer (CommonMark)."""
     return code & BARE != 0 and code & OF_TILDES == opening & OF_TILDES and code >> 2 >= opening >> 2

@@ -65,7 +65,7 @@ VISIBLE = RewriteSteps(unicode="nfkc", characters="visible", lowercase=True, loo
 
 
 def tables_of(steps: RewriteSteps) -> tables.UnicodeTables:
-    """The Unicode tables that these steps read."""
+    """Load the Unicode tables; those with look-alikes only for the step that reads them."""
     return load_look_alikes() if steps.look_alikes else tables.load_tables()
 
 

@@ -66,7 +66,7 @@ def hash_node(data, low, high, anchor, node, length, records, nodes, number):
 
 @kernel
 def hash_window(data, window, length, records, windows, number):
-    """Write the hash and the place of a window."""
+    """Write the 128-bit hash of one window. Its place has the form of an anchor's: the window, thrice."""
     records[number, 0], records[number, 1] = murmur3_x64_128(data, window, window + length)
     windows[number, 0], windows[number, 1], windows[number, 2] = window, window, window
 
@@ -171,7 +171,7 @@ def hash_anchors(data, offsets, length, values, memory, places, records, spans):
 
 @kernel
 def hash_nodes(data, places, length, records, nodes):
-    """Write the records and the places of the nodes of anchors."""
+    """Write records and places of the nodes that divide the windows of each anchor, in the order of the windows."""
     found = 0
     for number in range(len(places)):
         low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
@@ -182,7 +182,7 @@ def hash_nodes(data, places, length, records, nodes):
 
 @kernel
 def hash_windows(data, places, length, records, windows):
-    """Write the hashes and the places of the windows of nodes."""
+    """Write a record for each window that starts in the places of a node."""
     found = 0
     for number in range(len(places)):
         for window in range(places[number, 0], places[number, 1] + 1):

@@ -80,7 +80,7 @@ class UnicodeTables(NamedTuple):
     combining: np.ndarray  # uint8[records]: canonical combining class
 
     def records_of(self, points: np.ndarray) -> np.ndarray:
-        """Return the record of each code point."""
+        """As `utf8.record_of`, for an array of code points at once."""
         return np.asarray(self.records[self.pages[points >> 8].astype(np.int64) * 256 + (points & 255)])
 
 

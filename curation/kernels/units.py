@@ -179,7 +179,7 @@ def is_blank(data, start, end, pages, records, flags):
 
 @kernel
 def find_lines(data, offsets, valid, spans, counts):
-    """Write the spans and the counts of lines; return the number of lines."""
+    """Write where each line is, and how many each text has; return how many all have. Nulls have none."""
     k = 0
     for row in range(len(valid)):
         i, end = offsets[row], offsets[row + 1]
@@ -196,7 +196,7 @@ def find_lines(data, offsets, valid, spans, counts):
 
 @kernel
 def find_paragraphs(data, offsets, valid, pages, records, flags, spans, counts):
-    """Write the spans and the counts of paragraphs; return the number of paragraphs."""
+    """As `find_lines`, for runs of lines that are not blank."""
     k = 0
     for row in range(len(valid)):
         i, end = offsets[row], offsets[row + 1]
@@ -220,7 +220,7 @@ def find_paragraphs(data, offsets, valid, pages, records, flags, spans, counts):
 
 @kernel
 def find_sentences(data, offsets, valid, pages, records, flags, spans, counts):
-    """Write the spans and the counts of sentences; return the number of sentences."""
+    """As `find_lines`, for sentences; a line end is no border."""
     k = 0
     for row in range(len(valid)):
         i, end = offsets[row], offsets[row + 1]

@@ -424,6 +424,7 @@ def count_listed(data, offsets, max_characters, lists, scratch, counts):
 
 @kernel
 def utf8_width(code_point):
+    """The bytes of a code point in UTF-8, 1 to 4."""
     return 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
 
 

@@ -71,12 +71,16 @@ def mark_equal(block, eight):
 
 @kernel
 def mark_range(block, below_first, below_after):
+    """The high bit of each byte that lies in a range of ASCII, for eight bytes at once.
+
+    below_first, below_after  0x80 minus the first byte of the range, and minus the byte after its last, in each byte
+    """
     return (block + below_first) & ~(block + below_after) & HIGH_BITS
 
 
 @kernel
 def mark_letters(block):
-    """Mark the ASCII letters."""
+    """Mark A to Z and a to z in a block of eight bytes of ASCII."""
     return mark_range(block | CASE_BITS, np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505))
 
 

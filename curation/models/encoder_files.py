@@ -61,7 +61,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncoderConfig(ModelConfig, frozen=True, kw_only=True):
-    """The values of an encoder."""
+    """What is read of the `config.json` of an encoder: BERT and its relatives name the same sizes differently."""
 
     vocab_size: Size
     hidden_size: Size | None = None
@@ -84,6 +84,7 @@ class CausalConfig(ModelConfig, frozen=True, kw_only=True):
 
     @property
     def positions(self) -> int:
+        """Tokens that the model reads at most; 0: its configuration names no limit."""
         return self.max_position_embeddings or self.n_positions or 0
 
 
@@ -189,7 +190,6 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a folder that are read."""
     weights = weight_files(folder)
     index = [folder / SHARDS] if weights != [folder / WEIGHTS] else []
     required = [folder / CONFIG, *index, *weights, folder / TOKENIZER]
@@ -277,6 +277,7 @@ def tokens_of(folder: Path, positions: int) -> int:
 
 
 def decoded(path: Path, kind: type[Kind]) -> Kind:
+    """Return a file of JSON as a structure. InputError for a file that cannot be read or has other types."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
@@ -287,6 +288,7 @@ def decoded(path: Path, kind: type[Kind]) -> Kind:
 
 
 def unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
+    """The error for a value of a configuration that no forward pass here has."""
     return InputError(f"{path} has {name} {value!r}, which is not supported; expected {expected}")
 
 

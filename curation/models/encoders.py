@@ -53,7 +53,7 @@ def device_facts() -> dict[str, str]:
 
 
 def package_versions(*names: str) -> dict[str, str]:
-    """Return the versions of installed packages."""
+    """Return name -> version, for the record of a run; PackageNotFoundError if one is missing."""
     return {name: version(name) for name in names}
 
 

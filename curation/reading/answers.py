@@ -95,7 +95,7 @@ class State(NamedTuple):
 
 
 def strong(etag: str | None) -> str:
-    """Return an ETag; "" for a weak one, or none."""
+    """Return an ETag that tells bytes apart; "" for a weak one, or none."""
     return etag if etag and not etag.startswith(WEAK) else ""
 
 

@@ -90,6 +90,7 @@ class HttpFile:
         return (self._announced == "bytes" and not is_sure) or bool(self._run(self._try_range))
 
     def close(self) -> None:
+        """End the open answer; its rest is not read."""
         if self._body is not None:
             with suppress(RuntimeError):  # the loop has ended with the process
                 self._files.loop.call_soon_threadsafe(self._body.response.close)

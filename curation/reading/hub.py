@@ -112,7 +112,7 @@ class HubSource:
             yield batch if self.has_documents else self._as_documents(batch), place
 
     def _call(self, function: Callable[[], Value]) -> Value:
-        """Return the value of a function that calls the library."""
+        """Call a function that asks the hub: with limits of time, unless the data set is a folder here."""
         with without_reference():
             if self.folder:
                 return function()

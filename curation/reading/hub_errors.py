@@ -186,6 +186,7 @@ def _shortened(error: BaseException) -> str:
 
 
 def on_one_line(error: BaseException) -> str:
+    """Return class and message of an error, shortened for a message that holds it."""
     return f"{type(error).__name__}: {_shortened(error)}"
 
 

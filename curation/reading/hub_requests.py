@@ -121,10 +121,12 @@ class Requests:
         self.waited = self.idle = 0.0  # seconds since the last progress: with a request, and without one
 
     def asked(self, request: Any) -> None:
+        """Note a request that starts now. The progress of the last one counts as completed."""
         self.completed = self.progress
         self.request, self.response = request, None
 
     def answered(self, response: Any) -> None:
+        """Note the head of an answer, and refuse one that asks to wait too long or is not what was requested."""
         self.response = response
         _check_wait(response)
         _check_range(response)
@@ -132,10 +134,12 @@ class Requests:
 
     @property
     def is_file(self) -> bool:
+        """Whether the request is for the bytes of a file, and not for the hub's data about it."""
         return self.request is not None and self.request.method == "GET" and "/api/" not in self.request.url.path
 
     @property
     def progress(self) -> int:
+        """A number that grows with each byte of a file and each completed answer: a request is alive while it grows."""
         response = self.response
         if response is None or response.status_code >= 400:
             return self.completed

@@ -26,6 +26,7 @@ class Source(io.BufferedReader):
     short = False  # whether the last read returned fewer bytes than requested
 
     def read(self, size: int | None = -1) -> Any:
+        """Read up to `size` bytes. `short` then tells whether the file had fewer."""
         size = -1 if size is None else size
         data = super().read(size) if size <= SMALL or _has_room(size) else self._read_in_steps(size)
         self.position += len(data)
@@ -39,6 +40,7 @@ class Source(io.BufferedReader):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move, and keep `position`, which messages about damaged files name."""
         self.position = super().seek(offset, whence)
         return self.position
 

@@ -32,6 +32,7 @@ class LeftOut:
         self._example = ""  # a path that reads the first of the hidden files
 
     def add_unknown(self, paths: Iterable[str]) -> None:
+        """Note files whose suffix no format has, with their sizes."""
         self.unknown |= {path: _bytes_of(path) for path in paths}
 
     def add_hidden(self, paths: Iterable[str], root: str, size_of: Callable[[str], int] | None = None) -> None:
@@ -41,6 +42,7 @@ class LeftOut:
             self.hidden[path] = (size_of or _bytes_of)(path)
 
     def add(self, other: LeftOut) -> None:
+        """Take over what another search left out. The first example is kept."""
         self.unknown |= other.unknown
         self.hidden |= other.hidden
         self._example = self._example or other._example

@@ -94,7 +94,7 @@ def versions(extract: Extract) -> dict[str, str]:
 
 
 def version_of(package: str) -> str:
-    """Return the version of a package, or "missing"."""
+    """Return the installed version, which may decide the text of a page; "missing" without the package."""
     try:
         return version(package)
     except PackageNotFoundError:

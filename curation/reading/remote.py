@@ -119,21 +119,26 @@ class RemoteFile(io.RawIOBase):
                 source.close()
 
     def readable(self) -> bool:
+        """Always: `io.BufferedReader` asks before it reads."""
         return True
 
     def seekable(self) -> bool:
+        """Always: the next read opens the file at the new position."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position without a request. InputError from the end of a file whose length nobody has told."""
         if whence == os.SEEK_END and self.size == UNKNOWN_SIZE:
             raise InputError(f"{shown(self.path)}: the server does not report its length; download it first")
         self.position = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence] + offset
         return self.position
 
     def tell(self) -> int:
+        """The byte that the next read begins with."""
         return self.position
 
     def close(self) -> None:
+        """End the open answer too."""
         self._drop()
         super().close()
 

@@ -101,7 +101,7 @@ def _between(engine: Engine, batch: Batch, row: int, limits: Slice) -> tuple[Bat
 
 
 def _split(engine: Engine, batch: Batch, passed: Passed, parts: Parts) -> Iterator[tuple[Batch, Passed]]:
-    """The parts of the documents of a batch."""
+    """Yield a batch part by part. The first part has what was passed before the batch."""
     for part, added in parts.batches(engine, batch):
         yield part, passed._replace(split=added)
         passed = Passed()

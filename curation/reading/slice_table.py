@@ -109,7 +109,7 @@ class SliceTable(Sequence[Slice]):
         return SliceTable(files, columns)
 
     def columns(self) -> Columns:
-        """Return the columns as bytes."""
+        """Return the bytes of each column, the form of the table in the file of a plan."""
         return self._columns
 
     def __eq__(self, other: object) -> bool:
@@ -155,7 +155,7 @@ class SliceTable(Sequence[Slice]):
         return [self.files[self._file[place]].source for place in places]
 
     def files_of_task(self, number: int) -> list[SourceFile]:
-        """Return the file of each range that a task reads."""
+        """Return one file per range, so a file of several ranges is there several times."""
         first, *_, last = self._range_starts(number)
         return [self.files[place] for place in self._file[first:last].tolist()]
 

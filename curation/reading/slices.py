@@ -18,7 +18,7 @@ MAX_FILES_PER_SLICE = 1000
 def plan_slices(
     files: Sequence[SourceFile], slice_bytes: int, *, min_bytes: int | None = None, workers: int = 1
 ) -> list[Slice]:
-    """Return the slices of `cut_slices`."""
+    """As `cut_slices`, as a list, for inputs whose slices fit in memory."""
     return list(cut_slices(files, slice_bytes, min_bytes=min_bytes, workers=workers))
 
 

@@ -187,6 +187,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
+        """The name of the input; all ranges are of one input."""
         return self.ranges[0].file.source
 
     @property
@@ -201,4 +202,5 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def columns(self) -> list[str]:
+        """The carried columns, by their names in the output."""
         return self.ranges[0].file.output_columns

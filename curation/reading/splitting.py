@@ -43,6 +43,7 @@ class Spans(NamedTuple):
 
     @staticmethod
     def empty(parts: int, texts: int) -> Spans:
+        """Arrays of these sizes for a kernel to fill; their values are unspecified."""
         return Spans(np.empty(parts, np.int64), np.empty(parts, np.int64), np.empty(texts, np.int64))
 
 

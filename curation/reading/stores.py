@@ -27,7 +27,7 @@ from curation.reading.urls import LITERAL, scrubbed
 
 
 def file_system(url: str, **settings: Any) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path of the URL in it."""
+    """Return what reads a URL, and the URL's path there. S3 gets fewer retries: others repeat requests too."""
     files, path = fsspec.url_to_fs(url, **settings)
     if hasattr(files, "_call_s3"):
         files.retries = 1  # botocore and this package repeat requests, too: 5 x 5 x 5 tries took a minute
@@ -63,13 +63,16 @@ class S3File:
         self.state = same_state(known, self.said)
 
     def fetch(self, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` to `stop`, in one request of this range."""
         data: bytes = sync(self._files.loop, self._fetch, start, stop)
         return data
 
     def sends_ranges(self, is_sure: bool) -> bool:
+        """Always: S3 answers any range."""
         return True
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Nothing: each request ends with its answer."""
 
     async def _fetch(self, start: int, stop: int) -> bytes:
         condition = {"IfMatch": self.state.etag} if self.state.etag else {}
@@ -128,6 +131,7 @@ class OtherFile:
         self.state = same_state(known, self.said)
 
     def fetch(self, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` to `stop`; a file that cannot seek is read on to `start`."""
         if self.said.size != UNKNOWN_SIZE:
             self._file.seek(start)
         else:
@@ -143,7 +147,9 @@ class OtherFile:
             self._at += len(block)
 
     def sends_ranges(self, is_sure: bool) -> bool:
+        """Whether the length is known: such a file can seek."""
         return self.said.size != UNKNOWN_SIZE
 
     def close(self) -> None:
+        """Close the file of fsspec."""
         self._file.close()

@@ -72,7 +72,7 @@ class Facts(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of an input."""
+        """What an input of a recipe needs to be read so; names of columns that are the defaults are left out."""
         columns = {"text_column": self.column, "id_column": self.ids}
         return {name: column for name, column in columns.items() if column} | dict(self.reading)
 

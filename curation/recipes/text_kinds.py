@@ -39,7 +39,7 @@ CODE_LINE = re.compile(
 
 
 def has_tags(text: str) -> bool:
-    """Return whether a text has tags of HTML."""
+    """Return whether there are at least MIN_TAGS tags of HTML: fewer may be quoted in prose."""
     return len(TAG.findall(text)) >= MIN_TAGS
 
 

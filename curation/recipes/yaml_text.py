@@ -64,6 +64,7 @@ def flow(value: Any) -> str:
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML carries no types
         def represent_str(self, text: str) -> Any:
+            """Quote a text with characters that are not printable."""
             style = None if text.isprintable() else '"'  # other styles write line ends as they are
             return self.represent_scalar("tag:yaml.org,2002:str", text, style)
 
@@ -101,6 +102,7 @@ def _strict_loader() -> Any:
         merged = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
+            """Refuse tags: they would name types of Python."""
             event = self.peek_event()
             if tag := getattr(event, "tag", None):
                 name = tag.replace("tag:yaml.org,2002:", "!!")[:SHOWN_CHARACTERS]
@@ -108,6 +110,7 @@ def _strict_loader() -> Any:
             return super().compose_node(parent, index)
 
         def flatten_mapping(self, node: Any) -> None:
+            """Merge as YAML does (`<<`), up to MAX_VALUES values in the file."""
             before = len(node.value)
             super().flatten_mapping(node)
             self.merged += len(node.value) - before
@@ -116,6 +119,7 @@ def _strict_loader() -> Any:
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
         def construct_object(self, node: Any, deep: bool = False) -> Any:
+            """Report a value that its type cannot hold, such as a very long integer, with its line."""
             try:
                 constructed = super().construct_object(node, deep)
                 if isinstance(constructed, int):
@@ -128,6 +132,7 @@ def _strict_loader() -> Any:
             return constructed
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """Refuse a key that occurs twice, of which YAML would keep the last."""
             seen = set()
             for key, _ in node.value:
                 if str(key.value) in seen:

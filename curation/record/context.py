@@ -44,5 +44,5 @@ class RunContext(NamedTuple):
 
     @property
     def work(self) -> Path:
-        """The folder `_work/`."""
+        """The folder of intermediate files, `_work/`."""
         return self.folder / WORK

@@ -97,7 +97,7 @@ def _refuse_outputs_of_runs(folder: Path) -> None:
 
 
 def plan_path(folder: Path) -> Path:
-    """Return the path of the plan in the folder of a run."""
+    """Return where the plan is, which a resumed run compares with its own."""
     return folder / WORK / PLAN
 
 

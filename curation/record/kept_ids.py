@@ -88,7 +88,7 @@ class KeptIds:
         return len(self.bounds) - 1
 
     def rows_of(self, task: int) -> np.ndarray:
-        """Return the rows of a task."""
+        """Return the rows that a task writes, ascending."""
         return self.rows[self.bounds[task] : self.bounds[task + 1]]
 
     def store(self, task: int, documents: Iterable[IdsAndDocs]) -> None:

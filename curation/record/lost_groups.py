@@ -81,7 +81,7 @@ class Group(msgspec.Struct):
     squares: float = 0  # of the weights of the sampled ones, summed
 
     def share(self, reason: Reason) -> float:
-        """Return the share that a reason removes."""
+        """Return the share of the group that one reason removes, 0 for an empty group."""
         return self.removed[reason] / max(self.documents, 1)
 
     def least_share(self, reason: Reason) -> float:
@@ -93,7 +93,7 @@ class Group(msgspec.Struct):
 
     @property
     def documents(self) -> float:
-        """The number of documents."""
+        """Those that are kept and those that any reason removes."""
         return self.kept + self.removed.total()
 
 

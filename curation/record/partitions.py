@@ -84,6 +84,7 @@ class TableFile:
         self.writer = pa.ipc.new_file(self.sink, schema) if schema else None
 
     def write(self, table: pa.Table) -> None:
+        """Append the rows as one batch, and let the system write them to the disk meanwhile."""
         if self.writer is None:
             self.writer = pa.ipc.new_file(self.sink, table.schema)
         self.writer.write_table(table.combine_chunks())
@@ -267,7 +268,7 @@ class Partitions:
         return names
 
     def key_type(self, partition: int, name: str) -> np.dtype:
-        """Return the dtype of a key column."""
+        """Return the dtype that a key column has in its file."""
         return self.key_layout(partition).column(name)[0]
 
     def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:

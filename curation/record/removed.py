@@ -65,6 +65,7 @@ class RemovedFile(NamedTuple):
 
     @property
     def name(self) -> str:
+        """Its name in the folder, with five digits or more."""
         return f"part-{self.number:05d}.parquet"
 
 

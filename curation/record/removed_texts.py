@@ -57,7 +57,7 @@ class AddedColumns(NamedTuple):
 
     @classmethod
     def of(cls, carried: Sequence[str], stages: Sequence[Stage]) -> AddedColumns:
-        """Return the columns of a run."""
+        """Return them for a run: carried columns with a name of `removed/` itself are left out."""
         told = pa.schema(
             [("bound", pa.float64()), *((name, arrow_type(kind)) for name, kind in noted_columns(stages).items())]
         )

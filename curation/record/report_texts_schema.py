@@ -46,7 +46,7 @@ class GroupValues(msgspec.Struct, frozen=True):
 
 
 class ColumnGroups(msgspec.Struct, frozen=True):
-    """The groups of documents by a column."""
+    """Documents by the value of one carried column, and how many each reason removed."""
 
     column: str
     groups: list[GroupValues]
@@ -75,7 +75,7 @@ class AllValues(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """A document."""
+    """An example of a removed or edited document, with the places that the page marks."""
 
     id: str
     source: str
@@ -120,7 +120,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True):
-    """The pairs of a reason."""
+    """Examples of what a reason removed: each document with the one that was kept in its place."""
 
     stage: str
     reason: str

@@ -41,7 +41,7 @@ TASK_ROWS, TASK_PARTITIONS = 1 << 20, 64  # of a task, unless one partition has 
 
 
 class SumsJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job of the tasks."""
+    """What all tasks of the phase share, stored once for them."""
 
     partitions: Partitions
     removed: list[Path]  # .npy files of ascending rows

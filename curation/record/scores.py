@@ -86,7 +86,7 @@ def kept_stages(recipe: Recipe, numbers: Iterable[int]) -> list[int]:
 
 
 def bytes_per_document(recipe: Recipe) -> int:
-    """Return the bytes in `scores/` per document."""
+    """Return the size of one document in all files of `scores/`, for the check of the disk."""
     stages = (recipe.stages[number] for number in kept_stages(recipe, range(len(recipe.stages))))
     return sum(row_bytes(schema_of(stage)) for stage in stages)
 
@@ -135,7 +135,7 @@ def _values_of(stage: Stage) -> dict[str, str]:
 
 
 def row_bytes(schema: pa.Schema) -> int:
-    """Return the bytes of a row."""
+    """Return the bytes that a row takes in memory, without compression."""
     return sum(_width(field.type) for field in schema)
 
 

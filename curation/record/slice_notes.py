@@ -108,7 +108,7 @@ class SliceNotes:
             self.measures.write(self._measured(number, stage, frame, measures))
 
     def _measured(self, number: int, stage: RowStage, frame: Frame, measures: Mapping[str, np.ndarray]) -> pa.Table:
-        """The rows of a frame for `measures/`."""
+        """A table for `measures/`: a frame's rows, and nulls where another stage measures more."""
         groups, schema = groups_in(rules_of(stage)), self.measures_schema
         rows = self.engine.to_arrow(frame[list(dict.fromkeys([ROW, ID, *(each.column for each in groups)]))])
         columns: dict[str, Any] = {each.column: each.strings(rows.column(each.column)) for each in groups}

@@ -122,7 +122,7 @@ def urls_of(slices: Sequence[Slice]) -> tuple[str, ...]:
 
 
 def with_urls(slices: Sequence[Slice], urls: Sequence[str]) -> list[Slice]:
-    """Return the slices with the URLs that `urls_of` returned."""
+    """Put the URLs of `urls_of` in place of those of a stored plan, which has no secrets."""
     if not urls:
         return list(slices)
     left, replace = iter(urls), msgspec.structs.replace

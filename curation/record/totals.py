@@ -34,7 +34,7 @@ TASK_SLICES = 256  # or tasks; a run with no more needs no task
 
 
 class TotalsJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job of the tasks."""
+    """What all tasks of the phase share, stored once for them."""
 
     segment: Path  # folder of the records
     folder: Path

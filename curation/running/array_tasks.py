@@ -311,7 +311,7 @@ class Driver:
 
     @contextmanager
     def open_session(self, workers: int, scheduler: str) -> Iterator[Session]:
-        """Open the session of the run."""
+        """Yield itself: the tasks of an array are its workers."""
         yield self
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:

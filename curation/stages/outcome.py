@@ -176,7 +176,7 @@ class Corpus:
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """The rows of the corpus."""
+        """What `rows` of the class are, as numbers: a file with a mask is read here."""
         if isinstance(self.given, Path):
             return positions_of(load_mapped(self.given))
         return self.given.astype(position_type(int(self.storage.starts[-1])), copy=False)

@@ -154,7 +154,7 @@ def stage(function: Any = None, /, *, reads: str | Sequence[str] | None = None) 
 
 
 def class_of(function: Any, reads: tuple[str, ...]) -> type[FunctionStage]:
-    """Return the class of `stage`."""
+    """Make the class of a stage from a function. RecipeError for a lambda, a coroutine or a generator."""
     if not inspect.isfunction(function) or not function.__name__.isidentifier():
         raise RecipeError(f"curation.stage takes a function with a name, not {function!r}. Write {HOW}")
     name = function.__name__

@@ -85,7 +85,7 @@ def split_column(engine: Engine, text: Text, words: str, split: Split | None = N
 
 
 def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
-    """The texts, those that are `wanted` from `parts`."""
+    """Take a text from `parts` where it is `wanted`, and otherwise the whole one."""
     whole, own = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
     return merged(whole, own, wanted)
 

@@ -183,7 +183,7 @@ def _merges_of(ranks: dict[bytes, int]) -> list[tuple[int, int, int]]:
 
 
 def _pair_table(merges: list[tuple[int, int, int]]) -> np.ndarray:
-    """A hash table of pairs."""
+    """A hash table from two ids to their merged id, with open addressing."""
     columns = np.array(merges, np.int64).reshape(-1, 3).T
     pairs = np.full(_slots(len(merges)), NO_ENTRY, np.uint64)
     fill_pairs(*map(np.ascontiguousarray, columns), pairs)

@@ -127,7 +127,6 @@ def train_tokenizer(
 def _train_sentencepiece(
     path: Path, inputs: list[AnyInput], kind: str, vocabulary: int, special: Sequence[str], force: bool
 ) -> Trained:
-    """Train and write a SentencePiece model."""
     prepare_output(path, force)
     texts = _Texts(inputs)
     with commit_all(path) as (written,):

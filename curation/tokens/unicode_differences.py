@@ -55,7 +55,7 @@ class Characters(NamedTuple):
 
 @cache
 def stored_entries() -> tuple[Entry, ...]:
-    """The stored sweeps."""
+    """Load the recorded sweeps: on which characters two libraries differ, per version."""
     return tuple(msgspec.json.decode(STORED.read_bytes(), type=list[Entry]))
 
 
@@ -77,7 +77,7 @@ def ranges_of(entry: Entry) -> list[tuple[int, int]]:
 
 
 def characters_of(entry: Entry) -> Characters:
-    """Return the characters of an entry as arrays."""
+    """Return an entry in the form that kernels search: first bytes, prefixes and ranges of code points."""
     ranges = np.array(ranges_of(entry), np.int32).reshape(-1, 2)
     prefixes = _prefixes(ranges.tolist())
     leads = sorted({lead for lead, _, _ in prefixes})

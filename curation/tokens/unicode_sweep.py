@@ -222,6 +222,7 @@ def vocabulary_like(name: str) -> Vocabulary:
 
 
 def named(packages: Iterable[str]) -> str:
+    """Packages with their versions, for a message or a record of a comparison."""
     return ", ".join(f"{name} {package_version(name)}" for name in packages)
 
 

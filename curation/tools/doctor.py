@@ -294,7 +294,7 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
 
 
 class SelfCheck(NamedTuple):
-    """The result of `self_check`."""
+    """Digests of what each engine computes from the same generated documents."""
 
     documents: int  # number of generated documents
     digests: dict[str, dict[str, str]]  # function -> engine -> digest

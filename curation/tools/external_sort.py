@@ -33,7 +33,7 @@ class Sorter:
         self.ends: list[int] = []  # of the runs in the files, in rows
 
     def add(self, keys: np.ndarray, values: np.ndarray) -> None:
-        """Add rows."""
+        """Take rows into the buffer, which is sorted and written whenever it is full."""
         first = 0
         while first < len(keys):
             last = min(first + BUFFER_ROWS - self.size, len(keys))

@@ -225,7 +225,7 @@ def _batches(engine: Engine, task: FilesTask) -> Iterator[tuple[Frame, int, Batc
 
 
 def _decoded(engine: Engine, task: PairTask) -> Iterator[tuple[Frame, int, Batch | None]]:
-    """Yield the documents of a pair, decoded, in batches."""
+    """Decode the documents of a `.bin/.idx` pair, and yield them in batches."""
     reader = IndexedReader(task.prefix)
     numbers: list[int] = []
     texts: list[str] = []

@@ -221,7 +221,7 @@ def _silent(names: Sequence[str]) -> Iterator[None]:
 
 
 class ClusterExecutor:
-    """An executor on the workers of a cluster."""
+    """Submits tasks through a Dask client, and fails where no worker is left to run them."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -233,15 +233,18 @@ class ClusterExecutor:
 
     @property
     def window(self) -> int:
+        """Tasks that may wait on the cluster at once. It follows the threads of the workers, counted now and then."""
         if self.clock.is_due():
             self.threads = self._count_threads()
         return max(BATCHES_PER_THREAD * self.threads, MIN_WINDOW)
 
     @property
     def message(self) -> int:
+        """Tasks that one message to the scheduler has at most."""
         return min(max(BATCHES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES, MAX_MESSAGE)
 
     def batch(self, waiting: int, seconds: float) -> int:
+        """Tasks that one future has, so that the scheduler has few of them when tasks are short."""
         return batch_of(waiting, self.threads, seconds)
 
     def _count_threads(self) -> int:
@@ -259,6 +262,7 @@ class ClusterExecutor:
         return futures
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
+        """Return the results of futures that have ended, and forget the futures."""
         self.idle_seconds = 0.0
         with _explained(self.client):
             results = list(self.client.sync(self._gather, futures))
@@ -278,11 +282,13 @@ class ClusterExecutor:
         return results.result()
 
     def cancel(self, futures: Sequence[Any]) -> None:
+        """Ask the scheduler to drop these futures. No error if the scheduler is gone."""
         if futures:
             with suppress(Exception):  # the scheduler is gone
                 self.client.cancel(list(futures))
 
     def check(self) -> None:
+        """Raise EngineError if the cluster has had no worker for too long."""
         with _explained(self.client):
             self._check(self.client.sync(self._count_workers))
 
@@ -345,6 +351,7 @@ def batch_of(waiting: int, threads: int, seconds: float = 0.0) -> int:
 
 
 def no_worker(address: str, seconds: float) -> EngineError:
+    """The error for a cluster whose workers have all ended: it says where to look and how to resume."""
     return EngineError(
         f"{address} has had no worker for {seconds:.0f} s. Start workers; the logs of the earlier workers "
         f"show why they ended. {RESUME_ADVICE}"

@@ -405,7 +405,7 @@ class GrowingDigest:
 
 
 def write_json(path: Path, value: Any, indent: bool = False) -> None:
-    """Write a value as JSON, atomically."""
+    """Write JSON by `commit`: a reader finds the old file or the whole new one."""
     with commit(path) as temporary:
         temporary.write_bytes(as_json(value, indent))
 

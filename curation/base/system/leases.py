@@ -61,7 +61,7 @@ class Lease:
 
 
 def lease_path(folder: Path, name: str, generation: int) -> Path:
-    """Return the file of a lease."""
+    """Return where a lease is: each take-over is a new generation with a file of its own."""
     return folder / f"{name}.{generation}"
 
 

@@ -78,7 +78,7 @@ class Phase:
 
     @property
     def documents_per_second(self) -> float | None:
-        """As `bytes_per_second`."""
+        """As `bytes_per_second`; None where the phase counts no documents."""
         if self.last.documents is None or self._first is None or self.seconds <= 0:
             return None
         return (self.last.documents - (self._first.documents or 0)) / self.seconds

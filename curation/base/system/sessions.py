@@ -72,20 +72,24 @@ class LocalExecutor:
         self.window = 2 * workers
 
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
+        """Begin `function(item)` for each item, in threads or processes of this machine."""
         return [self.pool.submit(function, item) for item in items]
 
     def batch(self, waiting: int, seconds: float) -> int:
+        """Always 1: tasks go to a pool of this machine one by one."""
         return 1
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
+        """Return the results of futures that have ended. The first error is raised."""
         return [future.result() for future in futures]
 
     def cancel(self, futures: Sequence[Any]) -> None:
+        """Drop the futures that have not started; a running one ends by itself."""
         for future in futures:
             future.cancel()
 
     def check(self) -> None:
-        pass
+        """Nothing: a pool of this machine breaks with an error of its own."""
 
 
 class TaskSession:
@@ -178,6 +182,7 @@ class Times:
         self.seconds, self.tasks = 0.0, 0
 
     def add(self, seconds: float, tasks: int) -> None:
+        """Count tasks that took `seconds` together."""
         self.seconds += seconds
         self.tasks += tasks
 

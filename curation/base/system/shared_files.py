@@ -37,7 +37,7 @@ def fresh(path: Path, call: Callable[[], Value]) -> Value:
 
 
 def exists(path: Path) -> bool:
-    """Return whether a path exists."""
+    """Return whether the path is there now; a stale handle of a network file system is no answer (`fresh`)."""
     try:
         fresh(path, lambda: os.stat(path))
     except (FileNotFoundError, NotADirectoryError):

@@ -35,6 +35,7 @@ class Toolchain(NamedTuple):
 
 
 def installed(part: str) -> str:
+    """Return the version of the first installed distribution of a part; "" without one."""
     for name in DISTRIBUTIONS[part]:
         try:
             return importlib.metadata.version(name)

@@ -41,7 +41,7 @@ STREAMED = Streamed()
 
 
 def format_of(file: SourceFile) -> Format:
-    """Return the format of a planned file."""
+    """Return the class that reads a planned file; rows of a streamed data set have one of their own."""
     return STREAMED if file.format == STREAMED.name else FORMATS[file.format]
 
 

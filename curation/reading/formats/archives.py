@@ -48,6 +48,7 @@ class Entry(NamedTuple):
 
     @property
     def is_document(self) -> bool:
+        """Whether the record is neither rejected nor of a kind that is left out."""
         return not (self.error or self.content)
 
 

@@ -38,7 +38,7 @@ CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0
 
 
 class Row(NamedTuple):
-    """A row, or the error of one."""
+    """One row with its position; a damaged one has a message in place of values."""
 
     line: int  # 0-based physical line where it begins
     values: list[Any]  # strings; None for \N in a file with escapes
@@ -225,7 +225,6 @@ class _Escapes:
         self.special = re.compile(f"{ESCAPED}(.)|{one}(.)", re.DOTALL)
 
     def continues(self, line: str) -> bool:
-        """Whether the line end at the end of a line is escaped."""
         return self.open_end.search(line) is not None
 
     def joined(self, line: str) -> int:
@@ -263,9 +262,11 @@ class PeekedStream(io.RawIOBase):
         return self.head
 
     def readable(self) -> bool:
+        """Always: `io.BufferedReader` asks before it reads."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Fill the buffer from the bytes read ahead, then from the stream."""
         data = self.head[: len(buffer)] or self.stream.read(len(buffer))
         self.head = self.head[len(data) :]
         buffer[: len(data)] = data

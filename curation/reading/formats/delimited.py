@@ -111,7 +111,6 @@ class Delimited(ColumnFormat):
             yield from self.read_stream(stream, file_range.file, batch_bytes)
 
     def read_stream(self, stream: Any, file: SourceFile, batch_bytes: int) -> Iterator[Documents]:
-        """Yield the documents of a decompressed file."""
         rows = Rows(stream, file, self.delimiter)
         names, numbered = _named(iter(rows), file)
         batch = _Batch(file, names)

@@ -44,7 +44,6 @@ class JsonLines(ColumnFormat):
         return lines.read_jsonl(file_range, batch_bytes)
 
     def read_stream(self, stream: Any, file: SourceFile, batch_bytes: int) -> Iterator[Documents]:
-        """Yield the documents of a decompressed file."""
         whole = FileRange(file=msgspec.structs.replace(file, bytes=UNKNOWN_SIZE), start=0, stop=0)
         return lines.read_stream(stream, whole, batch_bytes)
 
@@ -180,6 +179,7 @@ def _load(raw: bytes) -> object:
 
 
 def first_lines(start: bytes) -> list[bytes]:
+    """Return the first lines that are not blank and complete: the last one of a long start may be cut."""
     split = start.split(b"\n")
     complete = split if len(start) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else split[:-1]
     return [line for line in complete if line.strip()][:PROBED_RECORDS]

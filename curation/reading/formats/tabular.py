@@ -409,6 +409,7 @@ class Parquet(_Table):
                 yield _damage(file, taken, line + taken, f"its footer counts {rows} rows, but it has {taken}")
 
     def schema(self, file: SourceFile) -> pa.Schema:
+        """The Arrow schema that the footer holds or implies."""
         return open_parquet(file).schema_arrow
 
     def first_rows(self, file: SourceFile) -> pa.RecordBatch | None:
@@ -462,6 +463,7 @@ class Arrow(_Table):
         return _numbered(_arrow_batches(file_range.file), file_range.file, batch_bytes, 0, 0)
 
     def schema(self, file: SourceFile) -> pa.Schema:
+        """The schema at the head of the file; no batch is read."""
         with _opened_arrow(file) as (opened, _, _):
             return opened.schema
 

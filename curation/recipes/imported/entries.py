@@ -176,6 +176,7 @@ class Value(NamedTuple):
 
 
 def rest(name: str, default: float | None = None) -> Value:
+    """A number that an entry has in place of 1 minus it."""
     return Value(name, default, is_rest=True)
 
 
@@ -194,6 +195,7 @@ def rule_with(subject: str | Mapping[str, Any], low: float | None, high: float |
 
 
 def subject_of(text: str) -> dict[str, Any]:
+    """What a rule bounds: a ratio for "a/b", otherwise a measure."""
     numerator, _, denominator = text.partition("/")
     return {"ratio": [numerator, denominator]} if denominator else {"measure": numerator}
 
@@ -240,6 +242,7 @@ def always(*steps: Any, differs: str = "", **parts: Any) -> Translator:
 
 
 def replace(pattern: str, by: str = "") -> dict[str, Any]:
+    """A `rewrite` stage with one replacement by a regular expression."""
     return {"kind": "rewrite", "replace": [{"matches": pattern, "by": by}]}
 
 
@@ -271,10 +274,12 @@ def needs(*paths: str) -> str:
 
 
 def as_list(value: Any) -> list[Any]:
+    """Return a list for a setting that may be absent, one value, or several."""
     return [] if value is None else list(value) if isinstance(value, list | tuple | set) else [value]
 
 
 def texts(settings: Settings, name: str, default: Any = None) -> list[str]:
+    """Return the strings of a setting. NotTranslated if one is of another type."""
     values = as_list(settings.get(name, default))
     if wrong := [value for value in values if not isinstance(value, str)]:
         raise NotTranslated(f"{name} has {shown(wrong[0])}, expected text")

@@ -112,7 +112,7 @@ def compare_runs(a: str | Path, b: str | Path, *, examples: int = EXAMPLES) -> C
 
 
 def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Comparison:
-    """Return `compare_runs` of opened runs."""
+    """As `compare_runs`, for opened runs. OutputError for one folder twice, or for a run without documents."""
     first, second = (run.folder for run in runs)
     if first.resolve() == second.resolve():
         raise OutputError(f"{first} and {second} are the same folder; give two runs")

@@ -62,7 +62,7 @@ class PairDocuments:
         return self.reader.document(number)
 
     def sequences(self, number: int) -> int:
-        """Return the number of sequences of a document."""
+        """Return into how many sequences of the pair the document is divided."""
         return int(self.reader.documents[number + 1] - self.reader.documents[number])
 
     def size(self) -> str:

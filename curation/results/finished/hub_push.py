@@ -51,6 +51,7 @@ class Content(NamedTuple):
 
     @property
     def bytes(self) -> int:
+        """The size of all files together."""
         return sum(self.sizes.values())
 
 

@@ -24,7 +24,6 @@ class MeasuredDocuments(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the folder of the run."""
         self.files = open_finished(folder).parts("documents")
         self.rows = sum(Part(path).rows for path in self.files)
         self._loaded = lru_cache(COLUMNS_AT_ONCE)(self._load)

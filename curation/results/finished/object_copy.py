@@ -93,7 +93,7 @@ class ObjectCopy:
 
     @property
     def run_folder(self) -> Path:
-        """The output folder of the run."""
+        """Where the run itself writes; the rest of the folder records the copy."""
         return self.folder / RUN
 
     @contextmanager

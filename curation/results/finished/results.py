@@ -70,7 +70,7 @@ class FinishedRun(NamedTuple):
 
     @property
     def keeps_removed_text(self) -> bool:
-        """Whether `removed/` has texts."""
+        """Whether the recipe has `removed: text`; otherwise `removed/` has no texts to show."""
         return bool(self.report["recipe"]["output"].get("removed") == "text")
 
     def rules(self, stage: str) -> tuple[Rule, ...]:

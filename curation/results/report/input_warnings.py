@@ -75,7 +75,7 @@ def warn_of_inputs(
 
 
 def by_input(slices: Sequence[Slice], records: Sequence[SliceRecord]) -> dict[str, list[Read]]:
-    """Return the slices and records of each input."""
+    """Return name of the input -> its slices, each with what was read of it."""
     found: dict[str, list[Read]] = {}
     for pair in zip(slices, records, strict=True):
         found.setdefault(pair[0].source, []).append(pair)

@@ -90,7 +90,7 @@ def _matches(pattern: str, text: str) -> list[Span]:
 
 
 def _words(text: str, words: str) -> list[Span]:
-    """The places of the words of a text."""
+    """Where the words are by the engine's own division, found again in the text."""
     engine = load_engine("cpu")
     column = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
     split = engine.to_arrow(engine.with_columns(column, {TEXT: split_words(engine, column[TEXT], words)}))

@@ -106,7 +106,7 @@ def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecis
 
 
 def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
-    """Return the removed rows of a decision."""
+    """Return what a decision removed, of its file, without the rest of the decision."""
     return load_decision(path, partitions, stage).removed
 
 

@@ -151,7 +151,7 @@ class Rows:
         self.tables, self.rest = tables, pa.table({})
 
     def take(self, count: int) -> Iterator[pa.Table]:
-        """Yield the next `count` rows."""
+        """Yield tables that have together the next `count` rows."""
         while count:
             table = self.rest if len(self.rest) else next(self.tables)
             rows, self.rest = table.slice(0, count), table.slice(count)

@@ -106,7 +106,7 @@ def store_items(folder: Path, items: Sequence[Any]) -> None:
 
 
 def read_item(folder: Path, number: int, kind: Any) -> Any:
-    """Return the item of a task."""
+    """Return what one task stored in the file of items."""
     return msgspec.json.decode(read_cell(folder / ITEMS, number), type=kind)
 
 
@@ -285,12 +285,12 @@ def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
 
 
 def removed_steps(files: Sequence[RemovedFile], kind: str = "removed") -> list[Step]:
-    """Return the steps of the files of `removed/`, or of `measures/`."""
+    """Return one step per file, weighed by its rows."""
     return [Step(kind, file, 100 * file.rows) for file in files]
 
 
 def scores_steps(context: RunContext, segments: Sequence[Segment], counts: Sequence[StageCount]) -> Iterator[Step]:
-    """Yield the steps of the files of `scores/`."""
+    """Yield one step per file of `scores/`, for stages whose scores are kept."""
     recipe = context.plan.recipe
     for segment in segments:
         for number in kept_stages(recipe, segment.row_stages):

@@ -135,7 +135,7 @@ def _cut_bytes(engine: Engine, before: Frame, frame: Frame, outcome: Outcome) ->
 
 
 def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, Outcome]:
-    """The frame after the stage, and its outcome."""
+    """Apply a stage to the sample, and note its documents and its time in `survey`."""
     survey.documents_in = len(frame)
     started = time.perf_counter()
     frame, outcome = apply_stage(engine, frame, stage)

@@ -76,7 +76,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         return sealed(_encode(self))
 
     def function(self) -> Callable[[Any], Any]:
-        """Return the function of the tasks."""
+        """Load what a task calls: a function and the arguments that were published with it."""
         first, *parts = self._parts()
         return partial(cast(Any, first), *parts)
 

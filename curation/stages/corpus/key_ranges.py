@@ -50,7 +50,7 @@ class Division(NamedTuple):
     reducers: int
 
     def cells(self, reducer: int, bands: int) -> range:
-        """Return the cells of a reducer: cell `band * ranges + range`."""
+        """Return which cells a reducer reads, a cell being `band * ranges + range`. Reducers have equal shares."""
         count = bands * self.ranges
         return range(count * reducer // self.reducers, count * (reducer + 1) // self.reducers)
 
@@ -93,7 +93,7 @@ def _division_path(corpus: Corpus) -> Path:
 
 
 def division_of(corpus: Corpus) -> Division:
-    """Return the stored division of a corpus."""
+    """Return how the keys of a corpus are divided, as the phase DIVISION stored it."""
     return Division(*read_sealed(_division_path(corpus)))
 
 
@@ -103,17 +103,17 @@ def once(corpus: Corpus) -> int:
 
 
 def slice_group_count(corpus: Corpus) -> int:
-    """Return the number of slice groups."""
+    """Return into how many tasks the phases over slices are divided."""
     return len(division_of(corpus).slice_groups) - 1
 
 
 def reducer_count(corpus: Corpus) -> int:
-    """Return the number of reducers."""
+    """Return into how many tasks the phases over ranges of keys are divided."""
     return division_of(corpus).reducers
 
 
 def slice_group(corpus: Corpus, number: int) -> Corpus:
-    """Return the corpus of the rows in a slice group."""
+    """Return the part of a corpus that one task over slices reads."""
     first, last = division_of(corpus).slice_groups[number : number + 2]
     return corpus.between(first, last)
 
@@ -124,7 +124,7 @@ def slice_group_starts(corpus: Corpus) -> np.ndarray:
 
 
 def row_type(corpus: Corpus) -> str:
-    """Return the type of rows in files."""
+    """Return the smallest dtype that has every row of the whole run, so that files of all tasks agree."""
     return position_type(int(corpus.storage.starts[-1]))
 
 
@@ -218,7 +218,7 @@ def write_run(corpus: Corpus, part: Corpus, number: int, bands: Sequence[Sequenc
 
 
 def range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
-    """Return the range (uint16) of each key."""
+    """Return the range (uint16) of each key by a hash of it: keys themselves may be unevenly spread."""
     numbers = np.empty(len(keys), np.uint16)
     for batch in batches_of(len(keys)):
         mixed = (keys[batch] ^ keys[batch] >> np.uint64(32)) * GOLDEN >> np.uint64(32)

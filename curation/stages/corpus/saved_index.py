@@ -69,7 +69,7 @@ def _documents_file(band: int) -> str:
 
 
 def keys_band(band: int, column: str) -> Band:
-    """Return the band of an index with the keys of a column."""
+    """Name the files of one band: keys from `column`, and the documents that have them."""
     return Band([column], [_keys_file(band)], _documents_file(band))
 
 
@@ -245,12 +245,14 @@ class Matches(NamedTuple):
     details: dict[str, int]
 
     def save(self, path: Path) -> None:
+        """Write an `.npz` file at once, so that a resumed run finds all of it or none."""
         with commit(path) as temporary, open(temporary, "wb") as file:
             details = np.array(orjson.dumps(self.details).decode())
             np.savez(file, position=self.position, number=self.number, value=self.value, details=details)
 
     @staticmethod
     def load(path: Path) -> Matches:
+        """Read what `save` wrote."""
         stored = load_arrays(path)
         return Matches(stored["position"], stored["number"], stored["value"], orjson.loads(str(stored["details"])))
 

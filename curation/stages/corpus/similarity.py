@@ -114,10 +114,12 @@ class ExactJaccard:
         return last - first
 
     def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """What the similarity cannot exceed, by the numbers of n-grams alone: the smaller by the larger."""
         sizes = self._sizes(left), other._sizes(right)
         return np.minimum(*sizes) / np.maximum(*sizes)
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The similarity of each pair, from the n-grams that both documents have."""
         common = self._common(other, left, right)
         return common / (self._sizes(left) + other._sizes(right) - common)
 
@@ -162,9 +164,11 @@ class ExactContainment(ExactJaccard):
     """The share of the n-grams of the left document that the right one has, from the same files."""
 
     def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """What the share cannot exceed, by the numbers of n-grams alone."""
         return np.minimum(other._sizes(right) / self._sizes(left), 1)
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The share of the left document's n-grams, for each pair."""
         return self.shares(other, left, right)
 
 
@@ -201,9 +205,11 @@ class SignatureJaccard:
         _append_files([folder / SIGNATURES for folder in folders], paths[0])
 
     def bound_between(self, other: SignatureJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """1 for each pair: signatures do not tell how many n-grams a document has."""
         return np.ones(len(left))
 
     def between(self, other: SignatureJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The estimate for each pair, PAIRS_AT_ONCE at a time, which bounds the memory for rows of signatures."""
         out = np.empty(len(left))
         for start in range(0, len(left), PAIRS_AT_ONCE):
             batch = slice(start, start + PAIRS_AT_ONCE)
@@ -215,9 +221,11 @@ class Unchecked:
     """No check: all candidates pass, and similarities are NaN."""
 
     def bound_between(self, other: Unchecked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """1 for each pair: no candidate is dropped."""
         return np.ones(len(left))
 
     def between(self, other: Unchecked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """NaN for each pair: no similarity was computed."""
         return np.full(len(left), np.nan)
 
 

@@ -126,7 +126,7 @@ def _dropped(names: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def canonical_urls(urls: pa.Array, dropped: Sequence[str] = TRACKING) -> pa.LargeStringArray:
-    """Return `canonical_url` of each string; null for a null."""
+    """As `canonical_url`, for a column; plain URLs are handled without a call each. Nulls stay nulls."""
     bare, is_plain = _bare(urls)
     others = pa.array(np.flatnonzero(~is_plain))
     if not len(others):

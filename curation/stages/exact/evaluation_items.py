@@ -191,7 +191,7 @@ def read_items(
 
 
 def column_of(engine: Engine, texts: Sequence[str]) -> pa.Array:
-    """Return texts as a column of the engine."""
+    """Return a text of the engine, as its functions take it, from strings."""
     return engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))[TEXT]
 
 

@@ -212,7 +212,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return settings
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of the column that it writes."""
+        """The numbers of copies take 8 bytes each, if they are written."""
         return 8 * documents if self.copies_column else 0
 
     def index_bytes(self, documents: float, text_bytes: float) -> float:

@@ -67,11 +67,12 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def evaluation(self, engine: Engine) -> Evaluation:
-        """Return the items."""
+        """Return what is searched for, from evaluation texts or from the file that `prepare` saved."""
         raise NotImplementedError
 
     @property
     def cuts_text(self) -> bool:  # type: ignore[override]  # a stage that removes documents ends no segment
+        """Whether spans are removed, so that the next stages read a changed text."""
         return self.rule_of().removes == "span"
 
     def notes(self) -> dict[str, str]:

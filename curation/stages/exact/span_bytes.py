@@ -24,10 +24,12 @@ class Files(Protocol):
     """Files of records (`span_runs.Files`): the length of windows, and of each file that of the text of its run."""
 
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """The bytes of a window."""
 
     @property
-    def texts(self) -> list[Path]: ...
+    def texts(self) -> list[Path]:
+        """The file of texts behind each file of records."""
 
     def places(self, file: int, number: int) -> np.ndarray:
         """Return the places of the records of a range in a file, int64 of shape (n, 3)."""

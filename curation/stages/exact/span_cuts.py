@@ -36,7 +36,7 @@ class Found(NamedTuple):
     documents: int = 0  # with a span
 
     def plus(self, other: Found) -> Found:
-        """Return the sums."""
+        """Add the numbers of another task."""
         return Found(*(one + more for one, more in zip(self, other, strict=True)))
 
 

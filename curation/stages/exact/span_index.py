@@ -63,12 +63,12 @@ ENTRY = np.dtype([("hash", np.uint64), ("place", np.uint64)])
 
 
 def hashes_file(level: Level) -> str:
-    """Return the name of the file with the hashes of a level."""
+    """The file of an index with sorted hashes."""
     return f"{level.name}-hashes.bin"
 
 
 def places_file(level: Level) -> str:
-    """Return the name of the file with the places of a level."""
+    """The file of an index that has a place per hash, in their order."""
     return f"{level.name}-places.bin"
 
 
@@ -192,7 +192,7 @@ def _equal(known: np.ndarray, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def span_index_phases(length: int, verify: bool) -> Sequence[Phase]:
-    """Return the phases that write the files of an index."""
+    """Return the phases of `span_phases`, and one that joins their files into an index."""
     join = Phase(JOINED, lambda corpus: len(LEVELS) + 1, _join, durable=True)
     return (*span_phases(length, verify, compare=_compare_and_sort), join)
 

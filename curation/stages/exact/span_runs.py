@@ -294,7 +294,7 @@ class Files(NamedTuple):
 
     @staticmethod
     def of(corpus: Corpus, level: Level, length: int, verify: bool) -> Files:
-        """Return the files of a corpus."""
+        """Return all files of a level that the runs of a corpus have written; with texts if bytes are verified."""
         files, before = Files(level, length, division_of(corpus).ranges, [], [], []), 0
         for run in runs_of(corpus, level):
             for _, path in run.files:
@@ -305,7 +305,7 @@ class Files(NamedTuple):
         return files
 
     def records(self, file: int, number: int) -> np.ndarray:
-        """Return the records of a range in a file."""
+        """Read the records of one range of hashes; `places` has theirs in the same order."""
         return np.frombuffer(read_cell(self.paths[file], number), np.uint64).reshape(-1, self.level.width)
 
     def places(self, file: int, number: int) -> np.ndarray:
@@ -365,7 +365,6 @@ def range_verdicts(engine: Engine, files: Files, number: int, is_whole: bool = T
 
 
 def _part(records: np.ndarray, column: int, parts: int) -> np.ndarray:
-    """Return the part of each record, by its hash in a column."""
     return ((records[:, column] >> np.uint64(7)) % np.uint64(parts)).astype(np.int64)
 
 
@@ -443,12 +442,12 @@ def _file_path(corpus: Corpus, level: Level, group: int, run: int, number: int) 
 
 
 def text_path(corpus: Corpus, group: int, run: int) -> Path:
-    """Return the file with the text of a run."""
+    """Return where the text of a run is, which is stored to verify bytes."""
     return corpus.scratch / LEVELS[0].name / f"{group:06d}-{run:06d}.txt"
 
 
 def write_texts(path: Path, documents: Corpus) -> None:
-    """Write the text of some documents."""
+    """Write texts back to back, without borders; records know where each is."""
     with commit(path) as temporary, open(temporary, "wb") as file:
         for read in documents.texts(np.arange(len(documents.rows))):
             buffers = text_buffers(read())

@@ -31,7 +31,7 @@ class Found(NamedTuple):
     emptied: int = 0  # documents of which nothing is left
 
     def plus(self, other: Found) -> Found:
-        """Return the sums."""
+        """Add the numbers of another task."""
         return Found(*(one + more for one, more in zip(self, other, strict=True)))
 
 

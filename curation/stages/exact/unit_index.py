@@ -40,7 +40,7 @@ def open_unit_index(folder: str) -> SavedIndex:
 
 
 def unit_index_phases(compared: Compared) -> Sequence[Phase]:
-    """Return the phases that write the files of an index."""
+    """Return the phases of `run_phases`, and one that joins their runs into an index."""
     return (*run_phases(compared, counted=True), Phase(JOINED, once, _join_runs, durable=True))
 
 

@@ -46,7 +46,7 @@ class TextBuffers(NamedTuple):
     valid: np.ndarray | None
 
     def units(self, unit: str) -> Units:
-        """Return the units of the texts."""
+        """Find lines, paragraphs or sentences, as `find_units` divides texts."""
         return find_units(*self, unit)
 
 

@@ -85,7 +85,7 @@ def run_phases(compared: Compared, counted: bool) -> tuple[Phase, ...]:
 
 
 def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: Compared, counted: bool) -> None:
-    """Write the runs of a slice group."""
+    """Write one run per batch of units, divided by ranges of keys."""
     part = slice_group(corpus, group)
     ends: list[int] = []
     for number, (keys, counts) in enumerate(_read_units(engine, part, compared)):
@@ -136,7 +136,6 @@ def _cells_of(
 
 
 def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
-    """Return the range (uint16) of each key."""
     numbers = np.empty(len(keys), np.uint16)
     for batch in batches_of(len(keys)):
         numbers[batch] = (keys[batch] >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)
@@ -166,7 +165,7 @@ def all_runs(corpus: Corpus) -> list[Run]:
 
 
 def read_range(runs: Sequence[Run], number: int, counted: bool) -> Keys:
-    """Return the keys of a range."""
+    """Return the keys of one range from all runs, one run after the other. `counted`: with numbers of documents."""
     pieces = [read_cell(run.path, number) for run in runs]
     sizes = [len(piece) // (10 if counted else 8) for piece in pieces]
     keys = [np.frombuffer(piece, np.uint64, size) for piece, size in zip(pieces, sizes, strict=True)]

@@ -73,7 +73,10 @@ def _mask(values: pa.ChunkedArray) -> np.ndarray:
 def classify_normalized(
     engine: Engine, text: Text, counts: Mapping[str, np.ndarray], classify: Classify
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `classify`, as `Engine.classify`, returns of normalized texts, of which `counts` are the COUNTS."""
+    """As `Engine.classify` by `classify`, but texts that normalization changes are judged without these changes.
+
+    counts  the measures COUNTS of the texts, which tell which ones can change
+    """
     label, score = classify(text)
     if found := normalize(engine, text, counts):
         label[found[1]], score[found[1]] = classify(found[0])

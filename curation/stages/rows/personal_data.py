@@ -44,6 +44,7 @@ class Finder(NamedTuple):
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern that is written with spaces and comments and matches ASCII classes alone."""
     return re.compile(pattern, re.ASCII | re.VERBOSE)
 
 

@@ -125,7 +125,7 @@ def _weights(centroids: np.ndarray) -> np.ndarray:
 
 
 def centroids_path(corpus: Corpus) -> Path:
-    """Return the file with the centroids of a corpus."""
+    """Return where the centroids are, which one task computes and all others read."""
     return corpus.scratch / CENTROIDS / "centroids.npz"
 
 
@@ -399,7 +399,7 @@ def recall_of(corpus: Corpus) -> dict[str, int]:
 
 
 def cluster_sizes(store: VectorStore, clusters: int) -> np.ndarray:
-    """Return the number of vectors in each cluster."""
+    """Count the vectors by their nearest cluster, from the notes of all slice groups."""
     sizes = np.zeros(clusters, np.int64)
     for number, fact in enumerate(store.facts):
         if fact["vectors"]:

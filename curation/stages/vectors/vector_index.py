@@ -162,7 +162,7 @@ class VectorIndex(SavedIndex):
 
     @cached_property
     def clusters(self) -> Clusters:
-        """The centroids."""
+        """Load the centroids that divide the vectors of the index."""
         return Clusters.load(self.folder / CENTROIDS)
 
     @cached_property
@@ -182,11 +182,11 @@ class VectorIndex(SavedIndex):
 
     @property
     def parts(self) -> int:
-        """The number of parts."""
+        """How many parts of at most PART_VECTORS vectors there are."""
         return -(-self.count // PART_VECTORS)
 
     def clusters_at(self, places: np.ndarray) -> np.ndarray:
-        """Return the cluster of each place."""
+        """Return the cluster of each place: vectors are sorted by cluster."""
         return np.searchsorted(self.starts_of_clusters, places, side="right") - 1
 
     def between(self, low: int, high: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:

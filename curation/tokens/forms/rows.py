@@ -32,7 +32,7 @@ class Rows(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.keep_last
 
     def shard_rows(self) -> int:
-        """Return the rows of a full shard."""
+        """Return how many rows a shard has; the last one may have fewer."""
         raise NotImplementedError
 
     def write_shard(

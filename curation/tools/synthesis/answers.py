@@ -123,5 +123,5 @@ class Answers:
             start += len(line)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; its answers are there for the next call."""
         self._file.close()

@@ -88,7 +88,7 @@ class Asker:
         return bool(sent)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, if a request has opened any."""
         if self._endpoint:
             self._endpoint.close()
 

@@ -78,6 +78,7 @@ class SelfInstructWork:
         return seeds
 
     def needed(self) -> Iterator[Request]:
+        """The requests of the rounds; after these, two per instruction: is it a classification, and its instances."""
         requests = self._rest_of_rounds()
         if requests:
             yield from requests
@@ -167,6 +168,7 @@ class SelfInstructWork:
         return {"yes": LABEL_FIRST, "no": INPUT_FIRST}.get(words[0]) if words else None
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
+        """One document per instance. `tally` counts instructions by outcome, also those that rounds left out."""
         self._rest_of_rounds()
         tally.update(self.left_out)
         for instruction in self.instructions:

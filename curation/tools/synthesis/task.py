@@ -54,7 +54,7 @@ class Request(NamedTuple):
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt, by its bytes."""
+        """An estimate for the budget: BYTES_PER_TOKEN bytes of the messages are a token."""
         return sum(len(message["content"].encode()) for message in self.content["messages"]) // BYTES_PER_TOKEN
 
 
@@ -228,7 +228,7 @@ class Score(Prompted, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
     @property
     def column(self) -> str:
-        """The name of the column."""
+        """The placeholder in `answer`, which names the column of the number."""
         return placeholders(self.answer)[0]
 
 

@@ -60,9 +60,11 @@ class TemplateWork:
             yield fields, self.task.request(filled(self.task, fields), sample)
 
     def needed(self) -> Iterator[Request]:
+        """One request per seed document; with `documents`, seeds come in turns until there are so many requests."""
         return (request for _, request in self._items())
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
+        """The written answers; a request that an earlier seed made too counts as repeated."""
         for fields, request in self._items():
             answer = self.answers.get(request.key)
             outcome = REPEATED if request.key in self.requests else outcome_of(answer)
@@ -82,6 +84,7 @@ class ScoreWork:
         self._line = re.compile(f"{re.escape(before)}(-?[0-9]{{1,9}}){re.escape(after)}")
 
     def needed(self) -> Iterator[Request]:
+        """The next request of each document: the first one, or another attempt after an answer without a number."""
         return (self._last(fields)[0] for fields in self._items())
 
     def _items(self) -> Iterator[Fields]:
@@ -106,6 +109,7 @@ class ScoreWork:
         return score if score is not None and self.task.min <= score <= self.task.max else None
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
+        """The seed documents whose answer has a number, with the number in the task's column."""
         for fields in self._items():
             _, answer, score = self._last(fields)
             outcome = outcome_of(answer)

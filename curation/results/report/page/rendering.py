@@ -25,7 +25,7 @@ MAX_CHARACTERS = 300  # of a name, reason, path or line
 
 
 def rendered(template: str, content: Mapping[str, Any]) -> str:
-    """Return a template of this folder with its content."""
+    """Return the page of a Jinja template in this folder."""
     return _environment().get_template(template).render(content)
 
 
