@@ -8,12 +8,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from curation.base.system import interrupts
-from curation.base.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
 from curation.base.system.terminal import aligned
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
-from curation.cli.parsing import Command, Parser, number_of_seconds
+from curation.cli.parsing import Command, Parser, UsageError, number_of_seconds
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
@@ -34,7 +33,6 @@ def _add_run(parser: Parser) -> None:
     parser.add_argument(
         "--lease-seconds",
         type=number_of_seconds,
-        default=LEASE_SECONDS,
         metavar="S",
         help="with --array-task: let others take over after S seconds of silence (default: 60)",
     )
@@ -42,7 +40,11 @@ def _add_run(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     prepare_memory()
-    more = {name: getattr(options, name) for name in ("array_task", "lease_seconds", "work", "reuse")}
+    more = {name: getattr(options, name) for name in ("array_task", "work", "reuse")}
+    if options.lease_seconds is not None:
+        if not options.array_task:
+            raise UsageError("--lease-seconds is for --array-task, which is missing")
+        more["lease_seconds"] = options.lease_seconds
     return conclude(run_recipe(recipes.load(options), options.output, options, **more), options.output, options)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from curation.base.engine import choose_engine, suit_engine
-from curation.base.errors import counted
+from curation.base.errors import EngineError, counted
 from curation.base.system.cluster import begun_by
 from curation.base.system.files import local_output
 from curation.base.system.interrupts import begin_writing
@@ -59,6 +59,7 @@ from curation.running.planning.arguments import (
     Call,
     check_alone,
     check_session,
+    check_shared,
     document_bytes,
     find_resources,
     work_of,
@@ -148,6 +149,9 @@ def run(
     if array_task:
         parse_array_task(array_task, lease_seconds)
         check_alone(scheduler, force)
+        check_shared(folder)
+    elif lease_seconds != EXPIRE_SECONDS:
+        raise EngineError("lease_seconds is for the processes of an array, and array_task is missing")
     with shown_by(progress), frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe:
         checked = preflight(recipe, folder)  # before anything is read
         if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
@@ -208,10 +212,12 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     plan, stored, resources = _make_plan(call, cluster, array)
     processes = array.processes if array else 1
     workers_shown = counted(resources.workers * processes, "worker")
+    workers_shown += f" of {counted(processes, 'array task')}" if array else ""
     progress.log(f"engine {call.choice.name} ({call.choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
     tokenizer = call.checked.tokenizer
     notes = [tokenizer.memory_note] if tokenizer and tokenizer.memory_note else []
-    progress.log("; ".join([f"memory: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
+    memory = f"memory{' of each array task' * bool(array)}"
+    progress.log("; ".join([f"{memory}: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
     warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
     open_session = array.open_session if array else call.engine.open_session
     started = begun_by(sender(recipe.stages))

@@ -91,6 +91,7 @@ WRONG = [
     ("check-overlap --test a", "give training texts as --train PATH..., or an index as --spans INDEX"),
     ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
     ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
+    ("run -i made.jsonl -o out --lease-seconds 60", "--lease-seconds is for --array-task, which is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl --cosine 0.9", "--cosine is for --model, which is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl --cosine 0", "--cosine is for --model, which is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl --whole-documents", "--whole-documents is for --model"),
