@@ -58,8 +58,9 @@ def _add_plan(parser: Parser) -> None:
     share(
         parser,
         "engine",
-        help="gpu: print a GPU's modelled time too (default: auto, if usable)",
+        help="gpu: print which engine a model expects to be faster (default: auto, if usable)",
     )
+    share(parser, "workers", help="plan for N tasks at once, on N processors in the model (default: as many as fit)")
     share(parser, "log")
 
 
@@ -74,7 +75,8 @@ def plan(options: argparse.Namespace) -> int:
         return _plan_by_measures(recipe, options)
     if options.full and console.is_for_people:
         return _print_settings(recipe, console)
-    found = estimate(recipe, options.output, engine=options.engine, progress=console.progress())
+    given = {"engine": options.engine, "workers": options.workers}
+    found = estimate(recipe, options.output, **given, progress=console.progress())
     console.info(*plan_lines(found))
     for warning in found.warnings:
         console.warn(warning)
