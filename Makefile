@@ -75,9 +75,12 @@ check: $(READY)  ## check lint rules, format, types and spelling, as the commit 
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-site: $(READY)  ## build the documentation as a site with search in site/
-	$(BIN)/pip install -q -e '.[docs]'
-	$(BIN)/python -m tests.tools.make_site
+site: .venv-site/.ready  ## build the documentation as a site with search in site/
+	.venv-site/bin/python -m tests.tools.make_site
+
+.venv-site/.ready: pyproject.toml
+	python3 -m venv .venv-site && .venv-site/bin/pip install --quiet -e '.[docs]'
+	touch $@
 
 # The kernels serve the version of Numba that pip installs now, and the minor version of this Python.
 wheel:  ## build a wheel in dist/ with kernels compiled for x86-64-v3

@@ -90,6 +90,10 @@ def test_limits_of_batches_are_those_of_the_code():
     session = (ROOT / "gpu_pipeline" / "session.py").read_text()  # needs CuPy
     assert f"MAX_BATCH_BYTES = 4 << 20, {speeds.BATCH_LIMITS[0] >> 20} << 20" in session
     assert speeds.BATCH_LIMITS[1] == LINES_AT_ONCE
+    device = (ROOT / "gpu_pipeline" / "device.py").read_text()
+    assert f"BATCH_SHARE = {speeds.BATCH_SHARE}\nMIN_BATCH_BYTES = {speeds.MIN_BATCH_BYTES >> 20} << 20 " in device
+    assert speeds.device_bytes(Work(10**10, (), 1)) == 16 * 65_536 * 1500
+    assert speeds.device_bytes(Work(10**10, (), 1, document=10**5)) == 16 << 28
     assert (ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS) == speeds.TOKEN_BATCH_LIMITS
     engine = SimpleNamespace(batch_bytes=lambda workers: speeds.BATCH_LIMITS[0])
     assert pieces_at_once(engine) * PIECE_BYTES == speeds.SPAN_BATCH_LIMITS[0]

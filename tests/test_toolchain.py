@@ -45,7 +45,9 @@ def test_what_is_not_known_is_no_fault():
     without = GOOD._replace(driver="", driver_release="")
     assert toolchain_line(without).startswith("CUDA toolchain: driver none, toolkit 13.5.0")
     assert "together" not in toolchain_line(without)
-    assert toolchain_line(Toolchain()) == "CUDA toolchain: none"
+    assert toolchain_line(Toolchain()) == (
+        "CUDA toolchain: none; the GPU engine needs NVIDIA's driver; the extra cu13 or cu12 installs the rest"
+    )
 
 
 def test_parts_are_found_by_their_packages(monkeypatch):

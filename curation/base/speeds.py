@@ -74,6 +74,8 @@ BATCH_LIMITS = 256 << 20, 1 << 16
 TOKEN_BATCH_LIMITS = 16 << 20, 20_000
 SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_runs`
 OTHER_LIMITS = {"tokens": TOKEN_BATCH_LIMITS, "substring_dedup": SPAN_BATCH_LIMITS}
+# Device memory that a batch reserves: per byte of its text, and of what text at least (`gpu_pipeline.device`)
+BATCH_SHARE, MIN_BATCH_BYTES = 16, 4 << 20
 BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
 # More with a step: a file has half of the text's bytes; records are copied down, and up again for their verdicts
@@ -159,6 +161,13 @@ class Times(NamedTuple):
     def at_least(self, devices: int = 1) -> float:
         """Return the seconds if everything overlaps."""
         return max(self.host, self.bus / devices, self.device / devices, self.python / devices)
+
+
+def device_bytes(work: Work) -> int:
+    """Return the bytes of device memory that a worker reserves for a batch of the first stages."""
+    most_bytes, most_documents = BATCH_LIMITS
+    batch = min(most_bytes, most_documents * work.document, work.bytes)
+    return BATCH_SHARE * max(batch, MIN_BATCH_BYTES)
 
 
 def python_seconds(work: Work, steps: Sequence[str]) -> float:

@@ -13,12 +13,20 @@ from curation.reading.source_files import RESERVED
 
 if TYPE_CHECKING:
     from curation.running.planning.disk import DiskNeed
-    from curation.running.planning.estimate import Estimate, MemoryNeed, StageEstimate
+    from curation.running.planning.estimate import DeviceTime, Estimate, MemoryNeed, StageEstimate
     from curation.running.planning.survey_numbers import FileKind
 
 LINES, WIDTH, INDENT = 25, 118, " " * 7
 MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one
 SHOWN_KINDS, SHOWN_COLUMNS = 5, 6
+BUSY_SHARE = 0.9  # of a processor: with less, the sample waited for other programs or for the disk
+MOST = {  # parts of the time of the GPU engine: `curation.base.speeds.Times`
+    "start": "its start, which is assumed",
+    "host": "the host's work",
+    "bus": "copies between host and device",
+    "device": "kernels",
+    "python": "Python that launches kernels",
+}
 ONE_BOUND = re.compile(r"in \[(\S+), (\S+)\]")  # of a rule that a stage explains
 
 
@@ -181,20 +189,33 @@ def _share(count: int | None, total: int) -> str:
 
 
 def _time_lines(estimate: Estimate) -> list[str]:
-    """The time of the CPU engine, and below it that of the GPU engine if the estimate has it."""
-    cpu, device = f"{_range(estimate.seconds)} on {counted(estimate.workers, 'worker')}", estimate.device_time
-    if device is None:
-        return [f"time: {cpu}"]
-    rates = f"with rates measured on {device.device}" if device.device else "for one H200"
-    gpu = f"{_range(device.seconds)}, of which the start takes {_time(device.start)}"
+    """The time of the CPU engine, measured, and below it both engines by the model if the estimate has it."""
+    cpu = f"{_range(estimate.seconds)} on {counted(estimate.workers, 'worker')}"
+    share = estimate.processor_share
+    busy = f", which had {share:.0%} of a processor: the machine is busy" if share < BUSY_SHARE else ""
+    if estimate.device_time is None:
+        return [f"time: {cpu}" + (f"; measured on the sample{busy}" if busy else "")]
+    return [f"time, cpu: {cpu}; measured on the sample{busy}", *_model_lines(estimate.device_time)]
+
+
+def _model_lines(model: DeviceTime) -> list[str]:
+    low, high = model.seconds
+    ratios = f"{model.cpu_seconds / high:.1f}", f"{model.cpu_seconds / low:.1f}"
+    times = ratios[0] if len({*ratios}) == 1 else " to ".join(ratios)
+    on = f"by rates measured on {model.device}" if model.device else "on one H200"
+    verdict = f"{model.faster} is faster" if model.faster else "unclear, so auto takes cpu"
+    here = f"not usable here: {model.obstacle.partition(' (')[0]}" if model.obstacle else "usable here"
     return [
-        f"time, cpu: {cpu}; measured on the sample",
-        f"time, gpu: {gpu}; modelled {rates}, as if no document was removed",
+        f"time, modelled for {counted(model.processors, 'processor')}, if no document is removed: cpu "
+        f"{_time(model.cpu_seconds)}, gpu {_range(model.seconds)} {on}",
+        f"engine, by this model: {verdict}: the gpu is {times} times as fast; most of its time is {MOST[model.most]}",
+        f"gpu: a worker takes {shown_size(model.memory)} of its memory, or waits; {here}",
     ]
 
 
 def _range(seconds: tuple[float, float]) -> str:
-    return f"{_time(seconds[0])} to {_time(seconds[1])}"
+    low, high = map(_time, seconds)
+    return low if low == high else f"{low} to {high}"
 
 
 def _memory_line(memory: MemoryNeed) -> str:

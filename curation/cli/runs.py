@@ -7,12 +7,11 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from curation.base.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
 from curation.base.system.terminal import aligned
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
-from curation.cli.parsing import Command, Parser, number_of_seconds
+from curation.cli.parsing import Command, Parser, UsageError, number_of_seconds
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
@@ -33,7 +32,6 @@ def _add_run(parser: Parser) -> None:
     parser.add_argument(
         "--lease-seconds",
         type=number_of_seconds,
-        default=LEASE_SECONDS,
         metavar="S",
         help="with --array-task: let others take over after S seconds of silence (default: 60)",
     )
@@ -42,7 +40,11 @@ def _add_run(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run a recipe, one task of an array, or a share of a run that several machines divide."""
     prepare_memory()
-    more = {name: getattr(options, name) for name in ("array_task", "lease_seconds", "work", "reuse")}
+    more = {name: getattr(options, name) for name in ("array_task", "work", "reuse")}
+    if options.lease_seconds is not None:
+        if not options.array_task:
+            raise UsageError("--lease-seconds is for --array-task, which is missing")
+        more["lease_seconds"] = options.lease_seconds
     return conclude(run_recipe(recipes.load(options), options.output, options, **more), options.output, options)
 
 
@@ -56,8 +58,9 @@ def _add_plan(parser: Parser) -> None:
     share(
         parser,
         "engine",
-        help="gpu: print a GPU's modelled time too (default: auto, if usable)",
+        help="gpu: print which engine a model expects to be faster (default: auto, if usable)",
     )
+    share(parser, "workers", help="plan for N tasks at once, on N processors in the model (default: as many as fit)")
     share(parser, "log")
 
 
@@ -73,7 +76,8 @@ def plan(options: argparse.Namespace) -> int:
         return _plan_by_measures(recipe, options)
     if options.full and console.is_for_people:
         return _print_settings(recipe, console)
-    found = estimate(recipe, options.output, engine=options.engine, progress=console.progress())
+    given = {"engine": options.engine, "workers": options.workers}
+    found = estimate(recipe, options.output, **given, progress=console.progress())
     console.info(*plan_lines(found))
     for warning in found.warnings:
         console.warn(warning)

@@ -264,7 +264,7 @@ class Member:
             function(item(number))
 
         try:
-            with self.call.progress.watch("tasks", len(board.numbers), board.count):
+            with self.call.progress.watch(phase.label, len(board.numbers), board.count):
                 session.map(partial(board.work, run), range(workers))
         except Exception as error:
             self._note_failure(driver, error)
@@ -335,7 +335,8 @@ class Driver:
         by_number = {item[0] if isinstance(item, tuple) else item: item for item in items}
         if not by_number:
             return
-        phase = published(function, by_number, self._serial, member.call.choice.name)
+        label = member.call.progress.label
+        phase = published(function, by_number, self._serial, member.call.choice.name, label)
         self._serial += 1
         numbers = in_ranges(phase.numbers)
 

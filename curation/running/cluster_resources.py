@@ -24,6 +24,7 @@ def prepare_cluster(call: Call) -> Resources | None:
     if ":" not in call.scheduler:
         return None
     mark_work(call.folder)
+    call.progress.log(f"connecting to the scheduler at {call.scheduler}, for up to {_patience()}")
     with open_cluster(call.scheduler) as cluster:
         cluster.check_versions()
         cluster.check_folder(call.folder, call.folder / WORK)
@@ -31,6 +32,13 @@ def prepare_cluster(call: Call) -> Resources | None:
         threads = max(worker.threads for worker in cluster.workers)
         cluster.on_each_host(warm_up_groups, recipe_groups(call.recipe, call.choice.name), threads)
     return resources
+
+
+def _patience() -> str:
+    import dask
+    import distributed.config  # noqa: F401 - sets the defaults of dask.config
+
+    return str(dask.config.get("distributed.comm.timeouts.connect"))
 
 
 def find_cluster_resources(call: Call, cluster: Cluster) -> Resources:

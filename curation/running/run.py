@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from curation.base.engine import choose_engine, suit_engine
-from curation.base.errors import counted
+from curation.base.errors import EngineError, counted
 from curation.base.system.cluster import begun_by
 from curation.base.system.files import local_output
 from curation.base.system.interrupts import begin_writing
@@ -60,6 +60,7 @@ from curation.running.planning.arguments import (
     Call,
     check_alone,
     check_session,
+    check_shared,
     document_bytes,
     find_resources,
     work_of,
@@ -149,6 +150,9 @@ def run(
     if array_task:
         parse_array_task(array_task, lease_seconds)
         check_alone(scheduler, force)
+        check_shared(folder)
+    elif lease_seconds != EXPIRE_SECONDS:
+        raise EngineError("lease_seconds is for the processes of an array, and array_task is missing")
     with shown_by(progress), frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe:
         checked = preflight(recipe, folder)  # before anything is read
         if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
@@ -198,11 +202,13 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
         if not array and not call.force and plan_path(folder).exists():
             progress.log(f"resuming the run in {folder}: finished tasks are not repeated")
         plan, stored, resources = _make_plan(call, cluster, array)
-        workers = resources.workers * (array.processes if array else 1)
-        engine = f"engine {call.choice.name} ({call.choice.reason}); {counted(workers, 'worker')}"
-        progress.log(f"{engine}; {_describe_inputs(plan)}")
+        processes = array.processes if array else 1
+        workers = resources.workers * processes
+        workers_shown = counted(workers, "worker") + (f" of {counted(processes, 'array task')}" if array else "")
+        progress.log(f"engine {call.choice.name} ({call.choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
         notes = [tokenizer.memory_note] if tokenizer and tokenizer.memory_note else []
-        progress.log("; ".join([f"memory: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
+        memory = f"memory{' of each array task' * bool(array)}"
+        progress.log("; ".join([f"{memory}: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
         warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
         open_session = array.open_session if array else call.engine.open_session
         stack.enter_context(explain_memory_errors(resources))

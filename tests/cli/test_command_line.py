@@ -35,7 +35,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write
     "--work": ("run", "tokenize"),
     "--force": WRITING,
     "--engine": (*RUNNING, "plan", "check-overlap", "align", "warmup"),
-    "--workers": (*RUNNING, "check-overlap", "warmup"),
+    "--workers": (*RUNNING, "plan", "check-overlap", "warmup"),
     "--scheduler": RUNNING,
     "--force-disk": RUNNING,
     "--allow-empty": RUNNING,
@@ -67,6 +67,7 @@ WRONG = [
     ("run default made.jsonl -o out", "run: unexpected 'made.jsonl'; give inputs with --input"),
     ("run short.yaml --recipe other.yaml -o out", "two recipes: short.yaml and --recipe other.yaml; give one"),
     ("run -o out --engine tpu", "run --engine: unknown engine 'tpu'; did you mean gpu, cpu?"),
+    ("plan -i made.jsonl --workers -1", "workers must be 0 (chosen for this machine) or more"),
     ("run -o out --workers many", "run --workers: expected a whole number, not 'many'; see curate run --help"),
     ("run -o out --log xml", "run --log: unknown form 'xml'; expected one of text, json; see curate run --help"),
     (
@@ -91,6 +92,7 @@ WRONG = [
     ("check-overlap --test a", "give training texts as --train PATH..., or an index as --spans INDEX"),
     ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
     ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
+    ("run -i made.jsonl -o out --lease-seconds 60", "--lease-seconds is for --array-task, which is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl --cosine 0.9", "--cosine is for --model, which is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl --cosine 0", "--cosine is for --model, which is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl --whole-documents", "--whole-documents is for --model"),
@@ -317,7 +319,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         lambda at: ["-i", at / "made.jsonl"],
         {"recipe", "stages", "files", "bytes", "kinds", "documents", "text_bytes", "sample", "kept", "tokens"}
         | {"seconds", "workers", "memory", "disk", "not_counted", "special_tokens", "warnings"}
-        | {"documents_between", "tokens_between", "device_time"},
+        | {"documents_between", "tokens_between", "device_time", "processor_share"},
     ),
     "check-loader": (lambda at: [at / "out", "--length", 64], {"folder", "passed", "forms"}),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),

@@ -14,13 +14,19 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 import curation
+from curation.cli import plan_text
 from curation.reading import excerpts
+from curation.running.planning import estimate as estimates
+from curation.running.planning.estimate import DeviceTime
+from curation.running.planning.survey_numbers import Sampled, StageSurvey, Survey
 from tests.cli.test_cli import curate, failed
 from tests.runs import files_below, made_texts, recipe_of, records_of
 
 LINES = 25
+SETTINGS = {"select": {"max_documents": 10}, "filter": {"rules": [{"measure": "words", "min": 20}]}}
 
 
 def write(path: Path, texts: list[str]) -> None:
@@ -105,7 +111,57 @@ def test_the_plan_names_columns_whose_names_are_taken_and_the_time_of_both_engin
     (tmp_path / "a.jsonl").write_bytes(records_of(["one text"], source="web", url="x"))
     _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"), "--engine", "gpu")
     assert "; `columns` can carry: source (rename it), url\n" in out
-    assert re.search(r"^time, cpu: .* on \d+ workers?; measured on the sample\ntime, gpu: 15 s to \d+ s, ", out, re.M)
+    cpu, both, verdict, gpu = [line for line in out.splitlines() if line.startswith(("time", "engine", "gpu"))]
+    assert re.fullmatch(r"time, cpu: .* on \d+ workers?; measured on the sample.*", cpu)
+    assert re.fullmatch(
+        r"time, modelled for \d+ processors?, if no document is removed: cpu 1 s, gpu 15 s on one H200", both
+    )
+    assert verdict == (
+        "engine, by this model: cpu is faster: the gpu is 0.1 times as fast; most of its time is its start, "
+        "which is assumed"
+    )
+    assert re.fullmatch(r"gpu: a worker takes 67\.1 MB of its memory, or waits; (not )?usable here.*", gpu)
+    assert {*map(len, out.splitlines())} <= {*range(119)}
+    _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"), "--engine", "gpu", "--workers", "64")
+    assert " on 64 workers; " in out and "time, modelled for 64 processors, " in out
+
+
+def test_the_plan_says_which_engine_the_model_expects_to_be_faster():
+    found = DeviceTime(
+        seconds=(90, 200), start=15, device="", cpu_seconds=180, processors=16, faster="", most="host",
+        memory=16 << 28, obstacle="no NVIDIA driver was found (libcuda.so.1 does not load)",
+    )  # fmt: skip
+    assert plan_text._model_lines(found) == [
+        "time, modelled for 16 processors, if no document is removed: cpu 3 min, gpu 90 s to 3 min on one H200",
+        "engine, by this model: unclear, so auto takes cpu: the gpu is 0.9 to 2.0 times as fast; most of its time is "
+        "the host's work",
+        "gpu: a worker takes 4.3 GB of its memory, or waits; not usable here: no NVIDIA driver was found",
+    ]
+    found = replace(found, seconds=(60, 90), faster="gpu", device="Made GPU", obstacle="")
+    assert plan_text._model_lines(found)[1:] == [
+        "engine, by this model: gpu is faster: the gpu is 2.0 to 3.0 times as fast; most of its time is "
+        "the host's work",
+        "gpu: a worker takes 4.3 GB of its memory, or waits; usable here",
+    ]
+
+
+def test_the_lower_bound_of_the_time_holds_where_nearly_all_documents_are_removed():
+    """After the first stage that may remove nearly all, a run may have nothing to do. A busy machine made the sample
+    wait."""
+
+    def bounds(*kinds: str, share: float = 1.0) -> tuple[float, float]:
+        recipe = recipe_of("a.jsonl", stages=[{"kind": kind, **SETTINGS.get(kind, {})} for kind in kinds])
+        survey = Survey(
+            kinds=[], sampled=Sampled(), segments=[], text_bytes=10**9, kept_bytes=10**9, processor_share=share,
+            stages=[StageSurvey(name=kind, kind=kind, seconds=10) for kind in kinds],
+            seconds={"read": 4, "stages": 10, "keys": 10, "write": 30, "tokenize": 50},
+        )  # fmt: skip
+        return estimates._seconds(recipe, survey, 2, 1.0)
+
+    high = 2 * (1.2 + 104 / 2 + 4 + 12)
+    assert bounds("filter", "exact_dedup") == pytest.approx((0.7 * (1.2 + 24 / 2 + 1), high), abs=0.06)
+    assert bounds("filter", "exact_dedup", share=0.25) == pytest.approx((0.7 * (1.2 + 6 / 2 + 1), high), abs=0.06)
+    assert bounds("filter", "select") == pytest.approx((0.7 * (1.2 + 104 / 2 + 16), high), abs=0.06)
 
 
 def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: pytest.CaptureFixture[str]):

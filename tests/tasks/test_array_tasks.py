@@ -24,7 +24,7 @@ from curation import __version__
 from curation.base.errors import EngineError, InputError, IntegrityError, OutOfMemoryError, OutputError
 from curation.base.system.files import remove
 from curation.base.system.leases import GIVEN_BACK, Leases
-from curation.base.system.progress import Progress
+from curation.base.system.progress import Phase, Progress
 from curation.base.system.sealed import sealed, unsealed
 from curation.record import jobs
 from curation.record.stored_plan import Stored
@@ -286,6 +286,54 @@ def test_options_that_array_tasks_cannot_have(options: dict[str, Any], message: 
     with pytest.raises(EngineError, match=message):
         place.run("refused", array_task="1/2", **options)
     assert not (place.folder / "refused").exists()
+
+
+def test_the_parent_of_the_folder_must_exist(place: Place):
+    """Otherwise a machine without the shared file system would do the whole run on its own disk."""
+    with pytest.raises(OutputError, match=r"/mount does not exist on .*: mount its file system on every machine"):
+        place.run("mount/out", array_task="1/2")
+    assert not (place.folder / "mount").exists()
+    (place.folder / "mount").mkdir()
+    assert not place.run("mount/out", array_task="2/2").already_complete
+
+
+def test_the_time_of_leases_is_for_arrays_alone(place: Place):
+    with pytest.raises(EngineError, match="lease_seconds is for the processes of an array"):
+        place.run("refused", lease_seconds=30)
+    assert not (place.folder / "refused").exists()
+
+
+class Labels(Progress):
+    """Notes the phases that it shows, and the lines."""
+
+    every = 0.05
+
+    def __init__(self) -> None:
+        self.labels, self.lines = list[str](), list[str]()
+
+    def began(self, phase: Phase) -> None:
+        self.labels.append(phase.label)
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_each_process_names_the_phases_as_the_driver_does(place: Place, monkeypatch: pytest.MonkeyPatch):
+    driver, helper = Labels(), Labels()
+    pause = Pause("segment-0/000001.json", monkeypatch)
+    pause.expires = False
+    options = {"lease_seconds": 30}
+    with ThreadPoolExecutor(2) as pool:
+        paused = pool.submit(partial(place.run, "labels", array_task="1/2", progress=driver, **options))
+        assert pause.reached.wait(30)
+        other = pool.submit(partial(place.run, "labels", array_task="2/2", progress=helper, **options))
+        while not helper.labels and not other.done():
+            time.sleep(0.01)
+        pause.resumed.set()
+        assert [paused.result(30).already_complete, other.result(30).already_complete] == [False, True]
+    assert "tasks" not in helper.labels and {*helper.labels} <= {*driver.labels}
+    assert any(line.startswith("engine cpu (asked for); 2 workers of 2 array tasks;") for line in driver.lines)
+    assert any(line.startswith("memory of each array task: ") for line in driver.lines)
 
 
 def test_another_recipe_or_version_in_the_folder_of_an_array(place: Place, monkeypatch: pytest.MonkeyPatch):

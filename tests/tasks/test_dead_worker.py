@@ -22,6 +22,7 @@ import yaml
 
 from curation.base.errors import EngineError, OutOfMemoryError
 from curation.base.system import cluster as cluster_module
+from curation.base.system.progress import Progress
 from curation.recipes.recipe import Recipe, load_recipe
 from curation.results.finished.verify import verify
 from curation.running.run import run
@@ -347,5 +348,12 @@ def test_no_scheduler_answers(place: Place):
 
     address = "tcp://127.0.0.1:1"
     timeout = config.set({"distributed.comm.timeouts.connect": "0.2s"})
+
+    class Lines(Progress):
+        def log(self, line: str) -> None:
+            lines.append(line)
+
+    lines: list[str] = []
     with timeout, pytest.raises(EngineError, match=f"no scheduler answers at {address}"):
-        place.run("nobody", scheduler=address)
+        place.run("nobody", scheduler=address, progress=Lines())
+    assert lines == [f"connecting to the scheduler at {address}, for up to 0.2s"]

@@ -140,6 +140,7 @@ class Progress:
 
     every = 0.0  # seconds between calls of `progressed`; 0: never
     loop_delay = 0.0  # seconds before a loop is shown
+    label = ""  # of the phase that began last
 
     def log(self, line: str) -> None:
         """Show a line of text."""
@@ -164,6 +165,7 @@ class Progress:
         is_loop  whether it is a step of another phase, shown only if it takes long
         is_even  whether the tasks take about the same time, so that the time left can be estimated
         """
+        self.label = label
         if not self.every:
             yield
             return

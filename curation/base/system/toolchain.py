@@ -89,7 +89,7 @@ def toolchain_fault(found: Toolchain) -> str:
 def toolchain_line(found: Toolchain) -> str:
     """Return the line of `curate doctor`."""
     if not any(found):
-        return "CUDA toolchain: none"
+        return "CUDA toolchain: none; the GPU engine needs NVIDIA's driver; the extra cu13 or cu12 installs the rest"
     driver = f"{found.driver_release or 'of unknown release'} for CUDA {found.driver}" if found.driver else "none"
     parts = {"toolkit": found.toolkit, "NVVM": found.nvvm, "linker": found.linker}
     shown = ", ".join([f"driver {driver}", *(f"{name} {text or 'unknown'}" for name, text in parts.items())])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from curation.base.contract import Engine
 from curation.base.engine import Choice, load_engine
-from curation.base.errors import EngineError, installation, near_or_nothing
+from curation.base.errors import EngineError, OutputError, installation, near_or_nothing
 from curation.base.speeds import Work, text_bytes
 from curation.base.system.addresses import address_fault
 from curation.base.system.memory import (
@@ -91,6 +92,16 @@ def check_alone(scheduler: str, force: bool) -> None:
         raise EngineError(f"an array task runs its tasks on threads, not on scheduler {scheduler!r}. Leave it out")
     if force:
         raise EngineError("an array task cannot have force: others may already write to the folder. Give a new output")
+
+
+def check_shared(folder: Path) -> None:
+    """Raise OutputError if the parent of the folder of an array is missing: each machine without the shared file system
+    would make the folder on its own disk, and do the whole run alone."""
+    if not folder.parent.is_dir():
+        raise OutputError(
+            f"{folder.parent} does not exist on {os.uname().nodename}. The processes of an array share the output "
+            f"folder {folder}: mount its file system on every machine, or create {folder.parent} for one machine"
+        )
 
 
 def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:

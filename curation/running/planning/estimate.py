@@ -10,9 +10,10 @@ and tokens. The rest has rates, measured with the default recipe on 20 MB (2026-
     decision without phases      1 ns    per byte of text (`exact_dedup`: 0.5 to 0.7)
     joining, digests, removed/   4 ns    per byte of text
 
-A worker takes its share of this time. Decisions keep one processor busy. The range is LOW to HIGH times the result: a
-shared machine, a cold disk and a small sample cause the difference. Compiling kernels, once per version, takes
-half a minute more on two cores.
+A processor takes its share of this time. Decisions keep one processor busy. The upper bound is HIGH times the result: a
+shared machine, a cold disk and a small sample cause the difference. The lower bound is LOW times the least work, that
+of a run whose first stage that compares documents keeps almost none, with the time in which the sample had a processor.
+Compiling kernels, once per version, takes half a minute more on two cores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import msgspec
 
 from curation.base.engine import choose_engine, device_name, load_engine
 from curation.base.errors import counted
-from curation.base.speeds import START_SECONDS, engine_times, measured_rates
+from curation.base.speeds import START_SECONDS, device_bytes, engine_times, measured_rates
 from curation.base.system.files import local_output, unsynced_folder
 from curation.base.system.html_table import html_table
 from curation.base.system.memory import Resources, read_processors
@@ -36,7 +37,7 @@ from curation.reading.inputs import is_hub
 from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
-from curation.running.planning.arguments import document_bytes, find_resources, work_of
+from curation.running.planning.arguments import check_session, document_bytes, find_resources, work_of
 from curation.running.planning.disk import DiskNeed, disk_need
 from curation.running.planning.frame_inputs import frames_as_files, recipe_of
 from curation.running.planning.plan import check_stages
@@ -99,16 +100,28 @@ class MemoryNeed(msgspec.Struct, kw_only=True):
 
 
 class DeviceTime(msgspec.Struct, kw_only=True):
-    """The time of the GPU engine by the model of `curation.base.speeds`, which removes no document.
+    """The time of both engines by the model of `curation.base.speeds`, which removes no document.
 
-    seconds   lower and upper bound of the wall time: host, bus, kernels and Python at once, or one after the other
-    start     seconds of the start in both bounds, assumed
-    device    the device of this machine, if `benchmarks.gpu_bench` measured its rates; else "", the modelled H200
+    seconds      of the GPU engine, lower and upper bound: host, bus, kernels and Python at once, or one after the other
+    start        seconds of the start in both bounds, assumed
+    device       the device of this machine, if `benchmarks.gpu_bench` measured its rates; else "", the modelled H200
+    cpu_seconds  of the CPU engine, with its start
+    processors   of the host, for both engines
+    faster       "cpu" or "gpu" if both bounds agree; "" otherwise: "auto" then takes the CPU engine
+    most         what takes most of the upper bound of the GPU engine
+    memory       bytes of device memory that each worker reserves at once, assumed
+    obstacle     why the GPU engine cannot run on this machine; "" if it can
     """
 
     seconds: tuple[float, float]
     start: float
     device: str
+    cpu_seconds: float
+    processors: int
+    faster: str
+    most: str
+    memory: int
+    obstacle: str
 
 
 class Estimate(msgspec.Struct, kw_only=True):
@@ -126,7 +139,8 @@ class Estimate(msgspec.Struct, kw_only=True):
     tokens_between   lower and upper bound of the tokens
     special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
     seconds      lower and upper bound of the wall time with the CPU engine, measured on the sample
-    device_time  the time with the GPU engine; null without a usable GPU, unless `engine` is "gpu"
+    processor_share  of a processor that the sample had when it was measured; 1 on an idle machine
+    device_time  the time of both engines by a model; null without a usable GPU, unless `engine` is "gpu"
     workers      tasks at once
     memory, disk what the run needs and what is free
     not_counted  inputs that were not sampled: streamed data sets, URLs without a size
@@ -152,6 +166,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     disk: DiskNeed
     not_counted: list[str]
     warnings: list[str]
+    processor_share: float = 1.0
     device_time: DeviceTime | None = None
 
     def __repr__(self) -> str:
@@ -184,8 +199,10 @@ def estimate(
     recipe, input   as in `curation.run`; frames are written to a temporary folder for the time of the call
     output    output folder, existing or not. The estimate has the free space of its disk, and counts the files that an
               unfinished run has left there
-    engine    "gpu" adds the time of the GPU engine, "auto" (default) only on a machine with a usable GPU, "cpu" never
-    workers   tasks at once; 0 (default) as `run` chooses
+    engine    "gpu" adds the modelled time of both engines, "auto" (default) only on a machine with a usable GPU, "cpu"
+              never
+    workers   tasks at once, and processors of the model; 0 (default) as `run` chooses. The measured time counts no more
+              than the processors of this machine
     progress  shows that kernels are compiled; None (default) shows nothing
 
     All files are checked as a run checks them. At most 200 places and 4 MB of text are read, in about 2 s once kernels
@@ -209,9 +226,11 @@ def estimate(
 
 def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress: Progress | None) -> Estimate:
     files, tokenizer = check_inputs(recipe, folder)
-    device = device_name() if choose_engine("auto" if engine == "gpu" else engine).name == "gpu" else ""
-    cpu = load_engine("cpu")
-    warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
+    check_session(workers, "auto", 0)
+    choice = choose_engine("auto" if engine == "gpu" else engine)
+    device = device_name() if choice.name == "gpu" else ""
+    cpu, processors = load_engine("cpu"), read_processors()
+    warm_up_recipe(recipe, "cpu", min(workers or processors, processors), progress or Progress())
     survey = survey_inputs(recipe, files, cpu, tokenizer)
     resources = find_resources(cpu, "cpu", workers, "auto", len(files))
     share = kept_share(recipe, survey)
@@ -229,13 +248,16 @@ def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress:
         tokens=round(survey.tokens * share),
         tokens_between=(math.floor(survey.tokens_between[0] * share), math.ceil(survey.tokens_between[1] * share)),
         special_tokens=special_tokens_line(tokenizer) if tokenizer else "",
-        seconds=_seconds(recipe, survey, resources.workers, share),
+        seconds=_seconds(recipe, survey, min(resources.workers, processors), share),
         workers=resources.workers,
         memory=_memory(resources, survey, recipe),
         disk=disk_need(recipe, survey, tokenizer, folder),
         not_counted=survey.not_counted,
         warnings=survey.warnings,
-        device_time=_device_time(recipe, files, tokenizer, survey, device) if device or engine == "gpu" else None,
+        processor_share=round(survey.processor_share, 2),
+        device_time=_device_time(recipe, files, tokenizer, survey, workers, device, choice.reason)
+        if device or engine == "gpu"
+        else None,
     )
 
 
@@ -283,25 +305,42 @@ def _groups(sampled: StageSurvey) -> list[GroupEstimate]:
     return sorted(found, key=lambda entry: (entry.column, -entry.documents, entry.group))
 
 
-def _seconds(recipe: Recipe, survey: Survey, workers: int, share: float) -> tuple[float, float]:
+def _seconds(recipe: Recipe, survey: Survey, processors: int, share: float) -> tuple[float, float]:
     written = {name: share * survey.seconds[name] for name in ("write", "tokenize")}
     shared, alone = sum((survey.seconds | written).values()), REST_SECONDS * survey.kept_bytes
-    for stage in recipe.stages:
+    least, least_alone = shared, 0.0
+    for number, stage in enumerate(recipe.stages):
         if isinstance(stage, CorpusStage):
+            if least == shared and type(stage).kept_share is CorpusStage.kept_share:  # it may keep a single document
+                least = survey.seconds["read"] + sum(entry.seconds for entry in survey.stages[: number + 1])
+                least_alone = survey.text_bytes * DECISION_SECONDS
             alone += survey.text_bytes * (PHASES_SECONDS if stage.phases() else DECISION_SECONDS)
-    seconds = START_SECONDS["cpu"] + shared / workers + alone
-    return round(LOW * seconds, 1), round(HIGH * seconds, 1)
+    start = START_SECONDS["cpu"]
+    low = start + survey.processor_share * least / processors + (alone if least == shared else least_alone)
+    return round(LOW * low, 1), round(HIGH * (start + shared / processors + alone), 1)
 
 
 def _device_time(
-    recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, device: str
-) -> DeviceTime:
+    recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, workers: int, device: str,
+    reason: str,
+) -> DeviceTime:  # fmt: skip
     size, documents = round(survey.text_bytes), max(round(survey.documents), 1)
-    work = work_of(recipe, files, tokenizer, 0)._replace(bytes=size, document=max(size // documents, 1))
+    work = work_of(recipe, files, tokenizer, workers)._replace(bytes=size, document=max(size // documents, 1))
     measured = measured_rates(device)
     times, start = engine_times("gpu", work, measured), START_SECONDS["gpu"]
-    bounds = (round(start + times.at_least(), 1), round(start + times.at_most(), 1))
-    return DeviceTime(seconds=bounds, start=start, device=device if measured else "")
+    low, high = start + times.at_least(), start + times.at_most()
+    cpu = START_SECONDS["cpu"] + engine_times("cpu", work).at_most()
+    return DeviceTime(
+        seconds=(round(low, 1), round(high, 1)),
+        start=start,
+        device=device if measured else "",
+        cpu_seconds=round(cpu, 1),
+        processors=work.processors,
+        faster="gpu" if high < cpu else "cpu" if low > cpu else "",
+        most=max({"start": start, **times._asdict()}.items(), key=lambda pair: pair[1])[0],
+        memory=device_bytes(work),
+        obstacle="" if device else reason.removeprefix("auto: "),
+    )
 
 
 def _memory(resources: Resources, survey: Survey, recipe: Recipe) -> MemoryNeed:

@@ -81,6 +81,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
 
     Raises InputError for a file that cannot be read, and the errors of the stages.
     """
+    begun, begun_processor = time.perf_counter(), time.process_time()
     excerpts = list(draw_excerpts(files, recipe.seed, kind_of))
     shares = _shares(recipe, _kinds(files, excerpts).values())
     excerpts = [_as_read(excerpt, recipe) for excerpt in excerpts]
@@ -118,6 +119,8 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         ]
         chain = Chain(recipe, engine, tokenizer, stages, segments, shares)
         done = _apply(chain, _chunks(kinds, excerpts, recipe.seed), survey)
+    processor, wall = time.process_time() - begun_processor, time.perf_counter() - begun
+    survey.processor_share = min(processor / max(wall, EPSILON), 1.0)
     _bound(chain, kinds, samples, spreads, done, survey)
     survey.kinds = _merged(kinds, spreads)
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))

@@ -103,6 +103,7 @@ class Survey(msgspec.Struct, kw_only=True):
     id_bytes           bytes of an id, on average
     tokens             tokens of the output; 0 without a tokenizer
     seconds            processor time: "read", "stages", "keys", "write", "tokenize"
+    processor_share    of a processor that the sample had while it was read and measured
     copied_bytes       stored bytes of URLs that are copied before they are read
     not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
     warnings           columns and groups that the sample lacks, and groups of documents that row stages remove
@@ -127,6 +128,7 @@ class Survey(msgspec.Struct, kw_only=True):
     id_bytes: float = 0
     tokens: float = 0
     seconds: dict[str, float]
+    processor_share: float = 1.0
     copied_bytes: int = 0
     not_counted: list[str] = []
     warnings: list[str] = []

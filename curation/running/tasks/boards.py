@@ -56,6 +56,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     are_tuples  whether items are tuples: a number and further arguments
     arguments   the further arguments of each task, in the order of the numbers; empty if no task has any
     urls        whether the arguments are URLs, which have secrets and are not written
+    label       what the phase does, for people
     """
 
     serial: int
@@ -65,6 +66,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     are_tuples: bool
     arguments: list[Any]
     urls: bool
+    label: str = "tasks"
 
     @property
     def key(self) -> str:
@@ -113,7 +115,9 @@ def decode_phase(data: bytes) -> Published:
     return phase
 
 
-def published(function: Callable[[Any], Any], items: Mapping[int, Any], serial: int, engine: str) -> Published:
+def published(
+    function: Callable[[Any], Any], items: Mapping[int, Any], serial: int, engine: str, label: str = "tasks"
+) -> Published:
     """Return the description of a phase of a session. TypeError for a function or argument of unknown form.
 
     items  the items of the tasks by their numbers
@@ -131,7 +135,7 @@ def published(function: Callable[[Any], Any], items: Mapping[int, Any], serial: 
     arguments = [[_to_json(part) for part in items[number][1:]] for number in numbers.tolist()] if has_arguments else []
     return Published(
         serial=serial, engine=engine, call=call, numbers=list(ranges), are_tuples=are_tuples, arguments=arguments,
-        urls=urls,
+        urls=urls, label=label,
     )  # fmt: skip
 
 
