@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHARACTERS = 200  # of an example
 PAGE_EXAMPLES = 30  # per run
-MAX_SETTINGS = 20
+MAX_SETTINGS, MAX_FILES = 20, 2  # that differ
 MAX_VALUE = 60  # characters of a setting
 
 
@@ -95,10 +95,12 @@ def _print(found: Comparison, folders: list[str]) -> None:
             print_line(f"and {more:,} more; --html FILE lists all {len(found.settings):,}")
     else:
         print_line("no setting differs" if found.facts else EQUAL)
-    for fact in found.facts[:MAX_SETTINGS]:
+    files = [fact for fact in found.facts if fact.startswith("file ")]
+    facts = [fact for fact in found.facts if fact not in files][:MAX_SETTINGS] + files[:MAX_FILES]
+    for fact in facts:
         print_line(printable_line(f"also different: {fact}"))
-    if (more := len(found.facts) - MAX_SETTINGS) > 0:
-        print_line(f"and {counted(more, 'more fact')}")
+    if more := len(found.facts) - len(facts):
+        print_line(f"also different: {more:,} more; --html FILE lists them")
     rows = [[name.replace("_", " "), f"{a:,}", f"{b:,}", f"{b - a:+,}"] for name, (a, b) in found.counts.items()]
     _table([["documents", "A", "B", "B - A"], *rows])
     removals = [
@@ -106,9 +108,12 @@ def _print(found: Comparison, folders: list[str]) -> None:
             entry.stage, printable_line(entry.reason), f"{entry.documents_a:,}", f"{entry.documents_b:,}",
             f"{entry.documents_b - entry.documents_a:+,}", _megabytes(entry.bytes_a, entry.bytes_b),
         ]
-        for entry in found.removals
+        for entry in found.removals if entry.documents_a != entry.documents_b
     ]  # fmt: skip
-    _table([["stage", "removed for", "A", "B", "B - A", "MB"], *removals], left=(0, 1))
+    if removals:
+        _table([["stage", "removed for", "A", "B", "B - A", "MB"], *removals], left=(0, 1))
+    if equal := len(found.removals) - len(removals):
+        print_line(f"{counted(equal, 'reason')} with the same number in both runs")
     _print_changed(found)
 
 

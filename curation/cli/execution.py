@@ -54,6 +54,8 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace, **more:
 def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None:
     """Print the funnel, which contains the warnings; for programs, only the warnings."""
     console, report = options.console, finished.report
+    if not options.allow_empty:  # `conclude` reports it as an error
+        report = report | {"warnings": [text for text in report["warnings"] if text != finished.nothing_kept]}
     if options.output:
         own = f"curate show {shlex.quote(folder)}"
         report = report | {"warnings": [warning.replace("curate show DIR", own) for warning in report["warnings"]]}
@@ -68,8 +70,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
             console.info(f"copied to {finished.address}; curate verify {finished.address} checks it")
         return
     for warning in report["warnings"]:
-        if warning != finished.nothing_kept or options.allow_empty:  # `conclude` reports it as an error
-            console.warn(warning)
+        console.warn(warning)
 
 
 def _end_lines(report: dict[str, Any], folder: str, verbose: bool) -> list[str]:

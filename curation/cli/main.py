@@ -48,6 +48,8 @@ def command() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. `arguments` default to those of the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     if not words or words[0] in HELP or (words[1:2] and words[1] in HELP and is_family(words[0], GROUPS)):
         print_line(help_text(GROUPS, DESCRIPTION, EXIT_CODES, shutil.get_terminal_size().columns))
         return 0 if words else 2

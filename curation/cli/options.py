@@ -74,7 +74,7 @@ SHARED = {
         help="compute on this engine (default: auto, the GPU if usable and faster)",
     ),
     "workers": _option(
-        "--workers", type=whole_number, default=0, metavar="N", help="run N tasks at once (default: as many as fit)"
+        "--workers", type=whole_number, default=0, metavar="N", help="run N tasks at once (default: 0, as many as fit)"
     ),
     "scheduler": _option(
         "--scheduler", default="auto", metavar="S",

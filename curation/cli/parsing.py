@@ -76,8 +76,12 @@ class Parser(argparse.ArgumentParser):
             if not word.startswith("-") or word == "-" or NEGATIVE.match(word) or " " in word:
                 continue
             flag = word.partition("=")[0]
-            if f"-{flag}" in known and not flag.startswith("--"):
-                raise UsageError(f"{self.command.name} has no option {flag}; did you mean -{flag}?")
+            longer = [own for own in known if own.startswith(f"-{flag}") and flag not in known]
+            if longer and not flag.startswith("--"):  # argparse reads `-out` as `-o ut`
+                short = f", or {flag[:2]} with a space after it" if flag[:2] in known else ""
+                raise UsageError(
+                    f"{self.command.name} has no option {flag}; did you mean {' or '.join(longer)}{short}?"
+                )
             if flag not in known and (flag.startswith("--") or flag[:2] not in known):
                 raise UsageError(f"{self.command.name} has no option {flag}{_near_or_help(flag, known, self.prog)}")
 

@@ -68,7 +68,7 @@ def show(options: argparse.Namespace) -> int:
     """Print documents that the run kept, changed, removed or rejected, up to `--sample` of them."""
     from curation.base.errors import counted
     from curation.results.finished.first_copies import first_copies
-    from curation.results.finished.results import open_finished, run_documents
+    from curation.results.finished.results import near_values, open_finished, run_documents
 
     if options.characters < 1:
         raise UsageError(f"show --characters: must be at least 1, not {options.characters}")
@@ -88,7 +88,8 @@ def show(options: argparse.Namespace) -> int:
     few = options.what == "edited" and len(table) < options.sample
     limit = "; at most 1 GB of the inputs' text was read" if few else ""
     if not len(table):
-        print_line(f"no {options.what} document of {options.folder} fits{limit}")
+        near = near_values(run, options.what, options.where)
+        print_line(printable_line(f"no {options.what} document of {options.folder} fits{limit}{near}"))
         return 0
     lines = (line for row in rows for line in _lines(run, row, options.characters))
     _page(lines, f"{counted(len(table), 'document')}, seed {options.seed}{limit}")

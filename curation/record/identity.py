@@ -24,7 +24,7 @@ from curation.stages.own_code import files_of
 from curation.tokens.tokenization import Tokenizer
 
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
-MAX_SHOWN_CHANGES = 10
+SHOWN_SETTINGS, SHOWN_FACTS = 10, 2  # changes in a message; a fact is mostly a file
 INPUT = "input "  # before the name of an input, which no name of a stage has
 
 
@@ -76,10 +76,11 @@ def check_same(
     folder: Path | str, before: Identity, now: Identity, advice: str = "Give a new --output, or --force"
 ) -> None:
     """Raise OutputError, naming the changes, if the identity in a folder or prefix is not the identity of this run."""
-    changes = changed_keys(before.recipe, now.recipe)
-    changes += changed_facts(before, now)
-    if changes:
-        shown_changes = ", ".join(changes[:MAX_SHOWN_CHANGES]) + (", ..." if len(changes) > MAX_SHOWN_CHANGES else "")
+    settings, facts = changed_keys(before.recipe, now.recipe), changed_facts(before, now)
+    shown = settings[:SHOWN_SETTINGS] + facts[:SHOWN_FACTS]
+    if shown:
+        more = len(settings) + len(facts) - len(shown)
+        shown_changes = ", ".join(shown) + (f" and {more:,} more" if more else "")
         raise OutputError(f"{folder} belongs to another recipe or input; changed: {shown_changes}. {advice}")
 
 

@@ -364,6 +364,7 @@ def test_inspect_decodes_a_pair(corpus: Path, capsys: pytest.CaptureFixture[str]
     code, out, _ = curate(capsys, "inspect", "out/documents/part-00000.parquet", "--documents", 2)
     assert code == 0 and texts[0] in out and texts[1] in out and texts[2] not in out and "--- made/" in out
     for command, told in {
+        ("inspect", "out/documents"): "such as out/documents/part-00000.parquet",
         ("inspect", "none.parquet"): "none.parquet does not exist",
         ("inspect", "short.yaml"): "short.yaml is no shard that a manifest.json beside it names",
         ("check-loader", "out/documents"): "out/documents has no token form to load",

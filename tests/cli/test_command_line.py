@@ -59,6 +59,7 @@ WRONG = [
     ("-o out run", "put options after the command: curate COMMAND -o; see curate --help"),
     ("run --ouput out", "run has no option --ouput; did you mean --output?"),
     ("run --out out", "run has no option --out; did you mean --output?"),
+    ("run -out out", "run has no option -out; did you mean --output, or -o with a space after it?"),
     ("run --zzz", "run has no option --zzz; see curate run --help"),
     ("run -x", "run has no option -x; see curate run --help"),
     ("run -i x", "run: --output/-o is missing; see curate run --help"),

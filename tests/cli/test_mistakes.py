@@ -63,7 +63,7 @@ MISTAKES = {
     # The command line
     "misspelt command": Mistake("rnu -i made.jsonl -o out", ("'rnu'", "did you mean run?")),
     "misspelt option": Mistake("run -i made.jsonl --ouput out", ("--ouput", "did you mean --output")),
-    "one dash": Mistake("run -input made.jsonl -o out", ("-input", "did you mean --input?")),
+    "one dash": Mistake("run -input made.jsonl -o out", ("-input", "did you mean --input")),
     "no output": Mistake("run -i made.jsonl", ("--output/-o is missing",)),
     "no input": Mistake("run -o out", ("nothing to read", "--input PATH")),
     "data as recipe": Mistake("run made.jsonl -o out", ("made.jsonl looks like data", "give it with --input")),

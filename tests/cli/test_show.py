@@ -242,3 +242,27 @@ def test_a_wrong_rule_is_refused_in_python(finished: Path):
         curation.run_documents(finished, where="words: {max: -1}")
     with pytest.raises(OutputError, match="no documents are 'edits'"):
         curation.run_documents(finished, "edits")
+
+
+@pytest.mark.parametrize("end", ["a.jsonl", "./{folder}/a.jsonl", "{folder}/a.jsonl"])
+def test_a_file_is_found_by_the_end_of_its_path(finished: Path, capsys: pytest.CaptureFixture[str], end: str):
+    value = end.format(folder=finished.parent.name)
+    everything = shown(capsys, finished, "--where", f"file={finished.parent / 'a.jsonl'}")
+    assert shown(capsys, finished, "--where", f"file={value}") == everything and "lorem" in everything
+
+
+@pytest.mark.parametrize(
+    ("where", "end"),
+    [
+        ("file=b.jsonl", "did you mean a.jsonl?"),
+        ("file=.jsonl", "did you mean a.jsonl?"),  # no end of a path from a folder on
+        ("reason=lorm", "did you mean lorem?"),
+        ("reason=zzz", "; expected one of short, "),
+        ("words: {max: 0}", "fits\n"),  # another rule than COLUMN=VALUE
+    ],
+)
+def test_a_value_that_no_document_has_brings_a_near_one(
+    finished: Path, capsys: pytest.CaptureFixture[str], where: str, end: str
+):
+    out = shown(capsys, finished, "--where", where)
+    assert out.startswith("no removed document") and end in out

@@ -246,3 +246,11 @@ def check_widths(page: str, tmp_path: Path) -> None:
     output = chromium(frame, tmp_path)
     shown = re.search(r'<pre id="out">(.*?)</pre>', output)
     assert shown and sorted(shown[1].split()) == sorted(f"{width}={width}" for width in WIDTHS)
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [(0, "0.0%"), (1, "<0.01%"), (100, "0.01%"), (9_960, "1.00%"), (10_000, "1.0%"), (1_000_000, "100.0%")],
+)
+def test_shares_have_one_rule_for_digits(part: int, shown: str):
+    assert rendering.percent(part, 1_000_000) == shown

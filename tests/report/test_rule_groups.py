@@ -78,7 +78,7 @@ def test_the_page_shows_each_group_with_its_bounds(folder: Path):
     for entry in column["groups"][:8]:
         removed = sum(entry["reasons"].values())
         share = re.escape(f"{entry['group']}: {entry['documents']} documents, {removed} removed (")
-        assert re.search(rf"<summary>{share}[\d.]+ %\)</summary>", page), entry["group"]
+        assert re.search(rf"<summary>{share}[\d.]+%\)</summary>", page), entry["group"]
         assert f"words ≥ {entry['rules'][0]['min']:g} and ≤ 50" in page
     assert page.count('<polygon class="kept" points=') >= 8
     rest = [entry["documents"] for entry in column["groups"][8:]]

@@ -49,6 +49,17 @@ def test_unrelated_names_are_not_suggested(tmp_path: Path, monkeypatch: pytest.M
     assert advice("data.jsonl") == "" and advice("corpse.jsonl") == "; did you mean corpus.jsonl?"
 
 
+def test_recipes_are_suggested_for_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Files of one stem differ by their suffixes; a list that `init` wrote is no recipe."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("recipe.a.list", "recipe.yaml", "recipe2.z.list", "recipe2.yaml"):
+        Path(name).touch()
+    assert advice("recip.yaml") == "; did you mean recipe.yaml, recipe2.yaml?"
+    Path("recipe.yaml").unlink()
+    Path("recipe2.yaml").unlink()
+    assert advice("recipe.yaml").endswith(".list?")
+
+
 def test_outputs_of_python_are_below_the_home_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert local_output("~/out") == tmp_path / "out" and local_output("./~") == Path("~")

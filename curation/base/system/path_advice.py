@@ -9,6 +9,7 @@ import re
 
 VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})")
 DRIVE = re.compile(r"([A-Za-z]):[\\/](.*)", re.DOTALL)
+RECIPES = (".yaml", ".yml")
 MAX_LISTED = 10_000  # names of a folder that are compared
 
 
@@ -46,9 +47,14 @@ def advice(path: str) -> str:
             names = [entry.name for entry, _ in zip(entries, range(MAX_LISTED), strict=False)]
     except (OSError, ValueError):
         return _missing_folder(folder)
-    stems = {other.partition(".")[0]: other for other in names if other != name}  # equal suffixes would look similar
-    close = [stems[stem] for stem in difflib.get_close_matches(name.partition(".")[0], stems, 3)]
-    return f"; did you mean {', '.join(os.path.join(folder, other) for other in close)}?" if close else ""
+    stems: dict[str, list[str]] = {}  # equal suffixes would look similar
+    for other in sorted(names):
+        stems.setdefault(other.partition(".")[0], []).extend([other] * (other != name))
+    near = difflib.get_close_matches(name.partition(".")[0], stems, 3)
+    close = [other for stem in near for other in stems[stem]]
+    if name.endswith(RECIPES):
+        close = [other for other in close if other.endswith(RECIPES)] or close
+    return f"; did you mean {', '.join(os.path.join(folder, other) for other in close[:3])}?" if close else ""
 
 
 def _missing_folder(folder: str) -> str:

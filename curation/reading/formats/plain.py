@@ -113,7 +113,9 @@ class Text(Format):
     suffixes = (".txt", ".md", ".rst")
     fields = ("path",)
     options = ("separator", "encoding")
-    hint = 'each file is one document; separator: "\\n\\n" makes each paragraph one'
+    hint = (
+        'a file is one document; separator: "\\n\\n" makes a paragraph one; columns: [path] stores the path of the file'
+    )
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         """Oversized documents are rejected, and so is the rest of a damaged file."""

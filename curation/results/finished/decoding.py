@@ -80,6 +80,8 @@ def open_tokens(path: str | Path) -> StoredTokens:
     IntegrityError: a damaged file.
     """
     file = Path(path)
+    if file.is_dir() and (inside := _decodable(file)):
+        raise InputError(f"{path} is a folder. Give one of its files, such as {inside[0]}")
     if not file.is_file() or suffixed(bare_prefix(file), ".idx").is_file():
         rows = PairDocuments(reader := IndexedReader(path, allow_modes=True))
         meta, bin_path = reader.prefix.parent / "_meta", suffixed(reader.prefix, ".bin")
@@ -97,6 +99,14 @@ def open_tokens(path: str | Path) -> StoredTokens:
                     size = f"{settings.shown_size(file.name, entry[form.unit])}, {dtype.name}"
                     return StoredTokens(file, file, size, noun, stored, manifest["tokenizer"], folder)
     raise InputError(f"{file} is no shard that a {MANIFEST} beside it names. Give a shard in the folder of its run")
+
+
+def _decodable(folder: Path) -> list[Path]:
+    """The parts of `documents/` or `removed/`, or the files that a manifest names."""
+    splits = (read_manifest(folder) or {"splits": {}})["splits"]
+    return sorted(folder.glob("*.parquet")) or [
+        folder / entry["file"] for split in splits.values() for entry in split["files"]
+    ]
 
 
 def texts_of(path: str | Path, count: int) -> Iterator[tuple[str, str]]:

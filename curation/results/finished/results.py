@@ -7,8 +7,10 @@ after the other. The texts of chosen rows are read last, so memory depends on a 
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import groupby
@@ -31,7 +33,7 @@ from curation.recipes.renamed import with_new_names
 from curation.recipes.yaml_text import parse_yaml
 from curation.record.finished_report import read_report
 from curation.record.folder import REPORT
-from curation.record.tables import DOC, WITH_TEXT, Part, part_paths
+from curation.record.tables import DOC, WITH_TEXT, Part, part_paths, read_tables
 from curation.results.finished.edited import edited_documents
 from curation.results.finished.split_checks import has_documents
 from curation.results.finished.verify import no_run
@@ -43,6 +45,8 @@ KINDS = ("kept", "removed", "rejected", "pairs", "edited")
 SAMPLE = 10
 COLUMN_AND_VALUE = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
 FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
+FILES = ("file", "path")  # columns with paths of input files: of `removed/`, and a carried one
+MAX_COMPARED = 10_000  # values of a column
 PARTNER = "duplicate_of"
 PARTNER_DOC = "duplicate_of_doc"  # runs of earlier versions lack it
 REJECTED_SCHEMA = pa.schema(
@@ -144,7 +148,8 @@ def run_documents(
     stage, reason  only documents that this stage removed, or for this reason
     where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
                    `words: {min: 50}`. Measures are computed from the text that is returned. `language=de` means the
-                   documents with this value in this column
+                   documents with this value in this column. `file=notes/a.txt` means the files whose
+                   paths end so
     sample, seed   a seeded sample of this many documents; None (default): all of them. A sample of edited documents
                    reads at most 1 GB of the text of the inputs
 
@@ -206,7 +211,32 @@ def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dic
     if column not in schema.names:
         raise OutputError(f"{name}/ of {run.folder} has no column {column!r}{nearest(column, schema.names)}")
     is_text = pa.types.is_string(schema.field(column).type)
-    return {"column": column, "in": [value if is_text else parse_yaml(value, "where")]}
+    ends = [file["path"] for file in run.report["files"] if column in FILES and _ends(file["path"], value)]
+    return {"column": column, "in": [value if is_text else parse_yaml(value, "where"), *ends]}
+
+
+def _ends(path: str, value: str) -> bool:
+    """Whether a value is a name of a file or a relative path that may mean `path`."""
+    return path.endswith(f"/{value.removeprefix('./')}")
+
+
+def near_values(run: FinishedRun, what: str, where: str | None) -> str:
+    """Return the end of a message that no document fits: values of the column near to the one of `COLUMN=VALUE`; "" for
+    another rule, for a value that the column has, and for a column without text."""
+    named = COLUMN_AND_VALUE.fullmatch(where or "")
+    if not named or what == "rejected":
+        return ""
+    column, value = named.groups()
+    if column in FILES:
+        name, names = os.path.basename(value), {os.path.basename(file["path"]) for file in run.report["files"]}
+        return "" if name in names else nearest(name, sorted(names)[:MAX_COMPARED])
+    counts: Counter[str] = Counter()
+    for rows in read_tables(run.parts(FOLDERS.get(what, "documents")), [column]):
+        found = rows.column(column)
+        if not pa.types.is_string(found.type) or len(counts) > MAX_COMPARED:
+            return ""
+        counts.update({entry["values"]: entry["counts"] for entry in pc.value_counts(found.drop_null()).to_pylist()})
+    return "" if value in counts else nearest(value, [name for name, _ in counts.most_common()])
 
 
 def _parsed(where: Any) -> Any:

@@ -16,8 +16,8 @@ from curation.base.errors import counted
 from curation.results.report.page.charts import histogram, pairs_of_bars, single
 from curation.results.report.page.clusters import corners, marks
 from curation.results.report.page.live import SCRIPT, SCRIPT_DIGEST, Sliders
-from curation.results.report.page.rendering import number, percent, ranked, rendered, share
-from curation.results.report.text import ONE_LINE, funnel_line, missing_documents, shown_numbers, stage_lines
+from curation.results.report.page.rendering import number, percent, ranked, rendered
+from curation.results.report.text import ONE_LINE, form_lines, funnel_line, missing_documents, stage_lines
 from curation.rules.group_tallies import SHOWN_GROUPS
 from curation.stages.base import counts_line
 
@@ -52,7 +52,7 @@ def as_html(content: dict[str, Any]) -> str:
         "heading": f"Report of recipe {name}" if (name := content["recipe"]["name"]) else "Report of a run",
         "inputs": _inputs([source["name"] for source in content["sources"]]),
         "one_line": ONE_LINE + funnel_line(content),
-        "lines": [*shown_numbers(content), *stage_lines(content)],
+        "lines": [*form_lines(content), *stage_lines(content)],
         "missing": missing_documents(content),
         "sliders": Sliders(content),
         "judging": _judging(content["stages"]),
@@ -132,7 +132,7 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
     rows = []
     for name in names:
         first, last = read.get(name, 0), kept.get(name, 0)
-        shares = percent(first, total), last, percent(last, left), f"{share(last, first):.1%}"
+        shares = percent(first, total), last, percent(last, left), percent(min(last, first), first)
         rows.append((name, first, *shares, most_removed(most.get(name, {}))))
     has_lengths = values.get("read_bytes", {}).get("counts") and "kept_bytes" in values
     has_ratios = values.get("tokens_per_byte", {}).get("counts")

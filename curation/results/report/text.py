@@ -65,11 +65,6 @@ def missing_documents(content: dict[str, Any]) -> list[str]:
     return ["documents/ was not written (output: {documents: false}); the kept documents are only in the tokens"]
 
 
-def shown_numbers(content: dict[str, Any]) -> list[str]:
-    """Return the key numbers as text: the totals, then the lines of each form."""
-    return [*totals(content), *_form_lines(content)]
-
-
 def totals(content: dict[str, Any]) -> list[str]:
     """Return the totals of a run as text, under the names that reports of published pipelines use."""
     shown, lengths = content["numbers"], _short_lengths(content)
@@ -110,7 +105,8 @@ def saved_lines(content: dict[str, Any], folder: str) -> list[str]:
     return lines
 
 
-def _form_lines(content: dict[str, Any]) -> list[str]:
+def form_lines(content: dict[str, Any]) -> list[str]:
+    """Return the lines on the token files of each form."""
     return [line for name, splits in content["forms"].items() for line in FORMS[name].lines(list(splits.values()))]
 
 
@@ -254,7 +250,7 @@ def _shown_lines(content: dict[str, Any], verbose: bool) -> list[str]:
         *source_rows(content["sources"]),
         *([ONE_LINE + content["funnel"]] if verbose or has_summary(content) else []),
         *_token_lines(content),
-        *_form_lines(content),
+        *form_lines(content),
     ]
 
 

@@ -14,7 +14,8 @@
   }
 
   const count = (number) => Math.round(number).toLocaleString("en");
-  const percent = (share) => `${(100 * share).toFixed(share && share < 0.01 ? 2 : 1)} %`;
+  const percent = (share) =>
+    (share > 0 && share < 0.0001 ? "<0.01%" : `${(100 * share).toFixed(share && share < 0.01 ? 2 : 1)}%`);
 
   // Numbers of `packed` in measured_sample.py: 7 bits per byte, the lowest first.
   function unpack(text) {
@@ -342,9 +343,10 @@
     kept(name, found, documents, removed) {
       const { share, error } = this.filter.share(found, documents, documents - removed);
       const about = this.filter.whole ? "" : "about ";
-      const now = percent((documents - removed) / documents);
-      return make("p", {}, make("b", {}, `${percent(share)}${around(error)} kept`), ` of ${name}, now ${now}. All rules remove `
-        + `${about}${count((1 - share) * documents)} of ${count(documents)} documents, now ${count(removed)}.`);
+      const before = percent((documents - removed) / documents);
+      return make("p", {}, "With the moved bounds, ", make("b", {}, `${percent(share)}${around(error)}`), ` of ${name} are kept; `
+        + `the run kept ${before}. All rules then remove ${about}${count((1 - share) * documents)} of ${count(documents)} `
+        + `documents; the run removed ${count(removed)}.`);
     }
 
     // Mark the samples on the page that would enter or leave; return how many.

@@ -38,7 +38,7 @@ def _environment() -> Environment:
         finalize=_shown, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {"block": _block, "format": format}
-    made.filters |= {function.__name__: function for function in (counted, number, ranked, size)}
+    made.filters |= {function.__name__: function for function in (counted, number, ranked, signed, size)}
     made.globals |= {function.__name__: function for function in (fit, percent, share)}
     return made
 
@@ -93,9 +93,14 @@ def number(value: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share in percent, with digits for small ones."""
+    """Return a share in percent with one digit after the point, two below 1 %. The script has the same rule."""
     share = 100 * part / whole if whole else 0.0
-    return f"{share:.1f} %" if share >= 1 or share == 0 else f"{share:.2g} %"
+    return "<0.01%" if 0 < share < 0.01 else f"{share:.{2 if 0 < share < 1 else 1}f}%"
+
+
+def signed(number: int) -> str:
+    """Return a difference with its sign."""
+    return f"{'+' if number > 0 else '−' * (number < 0)}{abs(number):,}"
 
 
 def share(part: float, whole: float) -> float:
