@@ -78,6 +78,20 @@ def test_runs_and_recipes_show_hostile_names_as_text(tmp_path: Path):
     assert "<script>alert(1)</script>" in text and "<b>out" in text
 
 
+def test_a_run_shows_its_warnings_above_the_table(tmp_path: Path):
+    frame = pd.DataFrame({"text": ["one", "two words"]})
+    recipe = {"stages": [{"filter": {"rules": {"words": {"min": 100}}}}], "output": {"formats": []}}
+    finished = curation.run(recipe, tmp_path / "none", input=frame, engine="cpu", progress=False)
+    expected = "warning: nothing is kept: 2 of 2 records were removed, most of them by filter (2 of 2, reason words)"
+    assert repr(finished) == f"<run {str(tmp_path / 'none')!r}: 2 documents read, 0 kept; {expected}>"
+    above, _, _ = finished._repr_html_().partition("<table>")
+    assert f"<p>{expected}</p>" in above
+    report = finished.report | {"warnings": [HOSTILE, *["next"] * 12]}
+    above, _, _ = finished._replace(report=report)._repr_html_().partition("<table>")
+    assert "<p>warning: &lt;script&gt;" in above and above.count("next") == 9
+    assert above.endswith("<p>and 3 more warnings</p>")
+
+
 def test_pairs_show_hostile_texts_as_text():
     found = curation.exact_dedup(pd.DataFrame({"text": [HOSTILE, HOSTILE]}), details=True)
     assert "<script>" in assert_inert(found._repr_html_())
