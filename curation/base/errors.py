@@ -17,6 +17,7 @@ InputError and TokenizerError are ValueErrors too. InputWarning (UserWarning) te
 
 import difflib
 import errno
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from functools import wraps
@@ -131,6 +132,13 @@ def as_share(value: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a count with its noun: "1 document", "2,000 documents"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shown_number(value: float, digits: int = 3) -> str:
+    """Return a number for people: "3,480", "100,000" or "0.123", with all digits before the point."""
+    if not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 10**digits else f"{value:,.{digits}g}"
 
 
 def shown_size(size: int) -> str:

@@ -16,6 +16,7 @@ import cpu_fallback
 import curation
 from curation.base.errors import InputError, RecipeError
 from curation.base.system.progress import NotebookLine
+from curation.base.system.svg import KEPT, REMOVED
 from curation.rules.decide import RULE_SETS
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of
@@ -209,8 +210,8 @@ def test_a_chart_has_the_bins_and_the_bound(frame: pd.DataFrame):
     assert sum(row["documents"] for row in bars) == len(frame) and line == [{"bound": 2}]
     effect = curation.rule_effects(explained, [SHORT]).effects[0]
     assert [row["documents"] for row in bars] == effect.histogram.counts.tolist()
-    assert {row["color"] for row in bars if row["to"] <= 2} == {"#e45756"}
-    assert {row["color"] for row in bars if row["from"] >= 2} == {"#4c78a8"}
+    assert {row["color"] for row in bars if row["to"] <= 2} == {REMOVED}
+    assert {row["color"] for row in bars if row["from"] >= 2} == {KEPT}
     assert f"short: removes {effect.removed_now}" in drawn["title"]["subtitle"]
 
 

@@ -153,6 +153,23 @@ def test_effects_are_a_table():
     assert pandas.DataFrame(effects.effects)["alone"].tolist() == [2]
 
 
+def test_bars_are_proportional_to_documents():
+    chart = curation.Histogram(np.array([0.0, 1.0, 2.0, 3.0]), np.array([437, 46, 1])).svg()
+    heights = [float(height) for height in re.findall(r'<rect [^>]*height="([\d.]+)"', chart)]
+    assert heights == [82.0, 8.6, 1.0]  # the last one is drawn as a line
+    assert "log scale" not in chart and "<title>2 to 3: 1 document</title>" in chart
+
+
+def test_a_wide_range_says_that_it_is_logarithmic():
+    measures = {"words": np.arange(3_480)}
+    effects = curation.rule_effects(measures, [curation.Rule(measure="words", max=100_000)])
+    chart = effects.effects[0].svg()
+    assert ">log scale</text>" in chart and ">100,000</text>" in chart and "e+0" not in effects._repr_html_()
+    assert "words <= 100,000" in repr(effects.effects[0])
+    drawn = curation.plot(measures, [curation.Rule(measure="words", max=100_000)]).to_dict()
+    assert drawn["concat"][0]["layer"][0]["encoding"]["x"]["title"] == "log scale"
+
+
 RULE = curation.Rule(measure="words", min=50, reason=HOSTILE)
 EFFECTS = curation.rule_effects({"words": [3, 45, 80, 400]}, [RULE])
 SHORT, REMOVAL = printable_line(HOSTILE), Removal("a", HOSTILE, 2, 3, 0, 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
 
-from curation.base.errors import counted
+from curation.base.errors import counted, shown_number
 from curation.base.system.terminal import printable_line
 
 MAX_ROWS = 100
@@ -79,7 +79,7 @@ def _number(value: object) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f'<td style="text-align: left">{_text(value)}</td>'
-    return f'<td style="text-align: right">{_number(value) if isinstance(value, int) else f"{value:g}"}</td>'
+    return f'<td style="text-align: right">{_number(value) if isinstance(value, int) else shown_number(value, 6)}</td>'
 
 
 def _text(value: object) -> str:
