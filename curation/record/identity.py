@@ -76,11 +76,14 @@ def check_same(
     folder: Path | str, before: Identity, now: Identity, advice: str = "Give a new --output, or --force"
 ) -> None:
     """Raise OutputError, naming the changes, if the identity in a folder or prefix is not the identity of this run."""
-    changes = changed_keys(before.recipe, now.recipe)
-    changes += changed_facts(before, now)
-    if changes:
+    if changes := changes_between(before, now):
         shown_changes = ", ".join(changes[:MAX_SHOWN_CHANGES]) + (", ..." if len(changes) > MAX_SHOWN_CHANGES else "")
         raise OutputError(f"{folder} belongs to another recipe or input; changed: {shown_changes}. {advice}")
+
+
+def changes_between(before: Identity, now: Identity) -> list[str]:
+    """Return one phrase per setting and fact that differs between two identities."""
+    return changed_keys(before.recipe, now.recipe) + changed_facts(before, now)
 
 
 def changed_facts(before: Identity, now: Identity) -> list[str]:

@@ -65,7 +65,7 @@ from curation.running.planning.arguments import (
 )
 from curation.running.planning.disk import check_disk
 from curation.running.planning.frame_inputs import frames_as_files, recipe_of
-from curation.running.planning.plan import make_plan, preflight
+from curation.running.planning.plan import discard_undone, make_plan, preflight
 from curation.running.planning.remote_copies import copy_inputs
 from curation.running.planning.stream_inputs import collect
 from curation.running.reused import note_reused, open_reused
@@ -198,6 +198,8 @@ def _drive(call: Call, array: Driver | None, reused: Reused) -> dict[str, Any]:
     if array:
         check_entries(folder)
     check_work(folder)
+    if not (call.force or array):
+        discard_undone(folder, call.checked.identity, progress)
     if call.force or not plan_path(folder).exists():
         check_empty(folder, call.force)  # before the mark of a run is written there
     if not call.force_disk:
