@@ -4,6 +4,7 @@
 CurationError
 ├── RecipeError      (ValueError)   the recipe has an invalid key, value or combination   exit code 2
 ├── InputError       (ValueError)   an input is missing or does not have the declared format        2
+├── ArgumentError    (TypeError)    an argument of a function has another type than expected            2
 ├── TokenizerError   (ValueError)   a tokenizer cannot be loaded or does not fit the recipe         2
 ├── OutputError      (OSError)      the output folder is locked, finished, or of another run        2
 ├── EngineError      (RuntimeError) an engine, its device or its packages are not usable            2
@@ -34,6 +35,12 @@ class CurationError(Exception):
 
     exit_code = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: frames of the user's code, and the message."""
+        from curation.base.system.tracebacks import rendered
+
+        return rendered(self, str(self))
+
 
 class RecipeError(CurationError, ValueError):
     """The recipe has an unknown key, a value out of range or an invalid combination."""
@@ -46,6 +53,10 @@ class InputError(CurationError, ValueError):
 class InputWarning(UserWarning):
     """Records of inputs are no documents, a file is damaged, or an id names several documents; they are left out. Or a
     stage replaces columns of a frame."""
+
+
+class ArgumentError(CurationError, TypeError):
+    """An argument of a function has another type than the function expects, such as a list in place of a frame."""
 
 
 class TokenizerError(CurationError, ValueError):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from curation.base.engine import choose_engine, suit_engine
 from curation.base.errors import counted
 from curation.base.system.cluster import begun_by
 from curation.base.system.files import local_output
-from curation.base.system.interrupts import begin_writing
+from curation.base.system.interrupts import Interrupted, begin_writing
 from curation.base.system.leases import EXPIRE_SECONDS
 from curation.base.system.memory import Resources, document_remark, explain_memory_errors, read_processors
 from curation.base.system.progress import Progress, choose_progress
@@ -75,6 +77,7 @@ from curation.stages.warm_up import warm_up_recipe
 from curation.tokens.tokenization import Tokenizer
 
 MIN_SLICE_BYTES = 4 << 20
+RESUME = "the same call resumes the run"
 
 
 def run(
@@ -148,17 +151,31 @@ def run(
     if array_task:
         parse_array_task(array_task, lease_seconds)
         check_alone(scheduler, force)
-    with shown_by(progress), frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe:
+    with (
+        _interruptible(),
+        shown_by(progress),
+        frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe,
+    ):
         checked = preflight(recipe, folder)  # before anything is read
         if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
             choice = suit_engine(work_of(recipe, checked.files, checked.tokenizer, workers))
         options = workers, scheduler, slice_bytes, force, force_disk
         call = Call(recipe, folder, checked, choice, *options, progress, started, reuse)
         begin_writing()
+        progress.advice = RESUME
         if array_task:
             finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
             return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
         return _run_and_copy(call, copy) if copy else _run_alone(call)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Raise Interrupted in place of another KeyboardInterrupt, whose frames tell a notebook nothing."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT) from None
 
 
 def _run_alone(call: Call) -> RunResult:
