@@ -14,9 +14,10 @@ import pytest
 
 import cpu_fallback
 import curation
-from curation.base.errors import InputError, RecipeError
+from curation.base.errors import InputError, InputWarning, RecipeError
 from curation.base.system.progress import NotebookLine
 from curation.base.system.svg import KEPT, REMOVED
+from curation.frames.measured import CHECKED_ROWS
 from curation.rules.decide import RULE_SETS
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of
@@ -33,10 +34,15 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The names of each call of the kernel of measures."""
+    """The names of each call of the kernel of measures, except those that compare a few rows."""
     names: list[tuple[str, ...]] = []
     measure = cpu_fallback.measure
-    monkeypatch.setattr(cpu_fallback, "measure", lambda text, wanted: names.append(wanted) or measure(text, wanted))
+
+    def noted(text: Any, wanted: tuple[str, ...]) -> Any:
+        names.extend([wanted] if len(text) > CHECKED_ROWS else [])
+        return measure(text, wanted)
+
+    monkeypatch.setattr(cpu_fallback, "measure", noted)
     return names
 
 
@@ -262,3 +268,15 @@ def test_immediate_calls_show_progress_in_notebooks(frame: pd.DataFrame, monkeyp
     monkeypatch.setattr("curation.frames.frames.notebook_progress", lambda: line)
     curation.measure(frame, "words")
     assert lines[0] == "measure" and lines[-1].startswith("done in ")
+
+
+def test_measures_of_other_texts_are_not_used():
+    frame = pd.DataFrame({"body": ["one two three four"] * 300})
+    measured = curation.measure(frame, ["words"], text_column="body")
+    assert len(curation.filter(measured[::7], {"words": {"min": 3}}, text_column="body")) == 43
+    measured["body"] = measured["body"].str[:7]
+    told = r"the measures in the frame are not those of 'body': words is 4 in the frame and 2 in the text"
+    for function in (curation.filter, curation.explain):
+        with pytest.warns(InputWarning, match=told):
+            found = function(measured, {"words": {"min": 3}}, text_column="body")
+        assert not len(found) or not found["kept"].any()
