@@ -99,6 +99,7 @@ _HOMES = {
     "curation.results.finished.results": ("run_documents",),
     "curation.results.finished.verify": ("verify",),
     "curation.base.errors": (
+        "ArgumentError",
         "CurationError",
         "DeviceLostError",
         "EngineError",

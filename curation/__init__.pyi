@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Written by `make functions`. Do not edit.
 
+from curation.base.errors import ArgumentError as ArgumentError
 from curation.base.errors import CurationError as CurationError
 from curation.base.errors import DeviceLostError as DeviceLostError
 from curation.base.errors import EngineError as EngineError

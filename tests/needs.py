@@ -8,6 +8,7 @@ import pytest
 REMEDIES = {
     "aiohttp": "pip install '.[http]'",
     "altair": "pip install '.[notebook]'",
+    "IPython": "pip install '.[notebook]'",
     "brotli": "pip install '.[warc]'",
     "cudf": "pip install '.[cu13]'",
     "datasets": "pip install '.[hub]'",

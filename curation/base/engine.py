@@ -15,7 +15,7 @@ import warnings
 from typing import Any, NamedTuple, cast
 
 from curation.base.contract import Engine
-from curation.base.errors import EngineError, installation
+from curation.base.errors import ArgumentError, EngineError, installation
 from curation.base.speeds import Work, faster_engine
 
 PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
@@ -230,7 +230,7 @@ def load_engine(name: str) -> Engine:
 
 
 def engine_of(frame: Any) -> Engine:
-    """Return the engine of a pandas, cuDF or Dask frame. Raises TypeError for any other object."""
+    """Return the engine of a pandas, cuDF or Dask frame. Raises ArgumentError for any other object."""
     sample = getattr(frame, "_meta", frame)
     library = type(sample).__module__.split(".")[0]
     if library not in FRAME_LIBRARIES:
@@ -239,7 +239,7 @@ def engine_of(frame: Any) -> Engine:
         advice = '. Make one of texts by pandas.DataFrame({"text": texts}), or one of files by curation.read(paths)'
         if hasattr(frame, "collect"):
             advice = ". Call collect() first"
-        raise TypeError(
+        raise ArgumentError(
             "expected a DataFrame of pandas, cuDF or Dask, or a table of polars, DuckDB or pyarrow, got "
             f"{shown}{advice}"
         )

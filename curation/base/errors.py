@@ -4,6 +4,7 @@
 CurationError
 ├── RecipeError      (ValueError)   the recipe has an invalid key, value or combination   exit code 2
 ├── InputError       (ValueError)   an input is missing or does not have the declared format        2
+├── ArgumentError    (TypeError)    an argument of a function has another type than expected            2
 ├── TokenizerError   (ValueError)   a tokenizer cannot be loaded or does not fit the recipe         2
 ├── OutputError      (OSError)      the output folder is locked, finished, or of another run        2
 ├── EngineError      (RuntimeError) an engine, its device or its packages are not usable            2
@@ -17,6 +18,7 @@ InputError and TokenizerError are ValueErrors too. InputWarning (UserWarning) te
 
 import difflib
 import errno
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from functools import wraps
@@ -33,6 +35,12 @@ class CurationError(Exception):
 
     exit_code = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: frames of the user's code, and the message."""
+        from curation.base.system.tracebacks import rendered
+
+        return rendered(self, str(self))
+
 
 class RecipeError(CurationError, ValueError):
     """The recipe has an unknown key, a value out of range or an invalid combination."""
@@ -45,6 +53,10 @@ class InputError(CurationError, ValueError):
 class InputWarning(UserWarning):
     """Records of inputs are no documents, a file is damaged, or an id names several documents; they are left out. Or a
     stage replaces columns of a frame."""
+
+
+class ArgumentError(CurationError, TypeError):
+    """An argument of a function has another type than the function expects, such as a list in place of a frame."""
 
 
 class TokenizerError(CurationError, ValueError):
@@ -131,6 +143,13 @@ def as_share(value: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a count with its noun: "1 document", "2,000 documents"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shown_number(value: float, digits: int = 3) -> str:
+    """Return a number for people: "3,480", "100,000" or "0.123", with all digits before the point."""
+    if not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 10**digits else f"{value:,.{digits}g}"
 
 
 def shown_size(size: int) -> str:

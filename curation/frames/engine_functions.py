@@ -98,8 +98,9 @@ FRAMES = {
 
 
 def _check_frame(engine: str, name: str, value: Any) -> None:
-    """Raise TypeError, with the remedy, for a value that is no frame of the engine."""
+    """Raise ArgumentError, with the remedy, for a value that is no frame of the engine."""
     from curation.base.engine import FRAME_LIBRARIES
+    from curation.base.errors import ArgumentError
     from curation.frames.tables import is_column, is_table
 
     own, meta = FRAMES[engine], getattr(value, "_meta", value)
@@ -115,13 +116,15 @@ def _check_frame(engine: str, name: str, value: Any) -> None:
     else:
         texts, files = f'{own.package}.DataFrame({{"text": texts}})', f'curation.read(paths, engine="{own.engine}")'
         remedy = f"Make one of texts by {texts}, or one of files by {files}"
-    raise TypeError(f"{engine}.{name} expects a DataFrame of {own.libraries}, got {_shown(value)}. {remedy}")
+    raise ArgumentError(f"{engine}.{name} expects a DataFrame of {own.libraries}, got {_shown(value)}. {remedy}")
 
 
 def check_text(engine: str, text: Any, series: type) -> None:
-    """Raise TypeError for a value that is no Series of the engine, where a function has no meaning for frames."""
+    """Raise ArgumentError for a value that is no Series of the engine, where a function has no meaning for frames."""
     if not isinstance(text, series):
-        raise TypeError(
+        from curation.base.errors import ArgumentError
+
+        raise ArgumentError(
             f"{engine}: this function takes a Series of texts, got {_shown(text)}. Give a column, such as "
             f"frame['text']; {engine}.hash, .minhash, .tokenize and the functions of stages take frames"
         )

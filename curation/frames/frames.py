@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from curation.base.arrays import as_one_array, batches_by_size
 from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.engine import engine_of
-from curation.base.errors import InputError, RecipeError
+from curation.base.errors import ArgumentError, InputError, RecipeError
 from curation.base.system.files import unsynced_folder
 from curation.base.system.progress import notebook_progress
 from curation.base.system.steps import Count, shown_by, watching
@@ -193,10 +193,10 @@ def _folder() -> TemporaryDirectory[str]:
 
 
 def check_frame(frame: Any, text_column: str, stage: Stage | None = None) -> None:
-    """Raise TypeError for a value that is no frame of an engine, InputError for one without a column of strings."""
+    """Raise ArgumentError for a value that is no frame of an engine, InputError for one without a column of strings."""
     engine_of(frame)
     if not hasattr(getattr(frame, "_meta", frame), "columns"):
-        raise TypeError(f"expected a DataFrame, got {type(frame).__name__}. Pass frame[[column]] or a whole frame")
+        raise ArgumentError(f"expected a DataFrame, got {type(frame).__name__}. Pass frame[[column]] or a whole frame")
     if not getattr(stage, "reads_text", True):  # a class in place of a stage is refused later
         return
     if text_column not in frame.columns:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from curation.base.errors import installation
+from curation.base.system.svg import KEPT, REMOVED, grows
 from curation.frames.thresholds import Measures, Rules, rule_effects
 from curation.rules.effects import Effect
 
 CHARTS_PER_ROW = 3
 WIDTH, HEIGHT = 260, 130  # of a chart, in pixels
-KEPT, REMOVED = "#4c78a8", "#e45756"
 
 
 def plot(measures: Measures, rules: Rules) -> Any:
@@ -19,8 +19,8 @@ def plot(measures: Measures, rules: Rules) -> Any:
 
     measures, rules   as in `curation.rule_effects`; rules on columns are left out
 
-    Bars beyond the bound are red. A subtitle has the documents that the bound removes, and those of them that no other
-    bound removes.
+    Bars beyond the bound are orange. A subtitle has the documents that the bound removes, and those of them that no
+    other bound removes.
     The chart holds the counts of the bins, not the documents, so its size does not depend on their number.
 
         >>> import curation
@@ -46,9 +46,9 @@ def _chart(altair: Any, effect: Effect, documents: int) -> Any:
         {"from": low, "to": high, "documents": count, "color": _color(effect, (low + high) / 2)}
         for low, high, count in bins
     ]
-    wide = edges[1] > 0 and edges[-1] - edges[-2] > 2 * (edges[2] - edges[1])  # bins of equal width of the logarithm
+    wide = grows(edges.tolist())
     scale = altair.Scale(type="symlog") if wide else altair.Scale(zero=False)
-    axis = altair.X("from:Q", scale=scale, title=None)
+    axis = altair.X("from:Q", scale=scale, title="log scale" if wide else None, axis=altair.Axis(format=",~r"))
     bars = altair.Chart(altair.Data(values=rows)).mark_bar()
     bars = bars.encode(
         x=axis,
@@ -59,7 +59,7 @@ def _chart(altair: Any, effect: Effect, documents: int) -> Any:
     )
     line = altair.Chart(altair.Data(values=[{"bound": effect.bound}])).mark_rule(strokeDash=[4, 2], size=2)
     share = effect.removed_now / max(documents, 1)
-    subtitle = f"{effect.rule.name}: removes {effect.removed_now:,} ({share:.1%}), {effect.alone:,} alone"
+    subtitle = f"{effect.rule.name}: removes {effect.removed_now:,} ({share:.1%}), {effect.alone:,} by this bound only"
     title = altair.Title(effect.describe(), subtitle=subtitle)
     return (bars + line.encode(x=altair.X("bound:Q", scale=scale))).properties(width=WIDTH, height=HEIGHT, title=title)
 

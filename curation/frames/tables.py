@@ -16,7 +16,7 @@ import pyarrow as pa
 from curation.base.arrays import as_one_array
 from curation.base.contract import Engine, Frame
 from curation.base.engine import FRAME_LIBRARIES, load_engine
-from curation.base.errors import InputError
+from curation.base.errors import ArgumentError, InputError
 from curation.stages.invoke import as_column
 
 VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
@@ -48,9 +48,9 @@ def is_column(value: Any) -> bool:
 
 
 def framed(column: Any, name: str) -> Any:
-    """Return a column as a frame, or a table of pyarrow, that has only this column. TypeError for a row of a frame."""
+    """Return a column as a frame, or a table of pyarrow, that has only it. ArgumentError for a row of a frame."""
     if _library_of(column) == "pandas" and name in column.index:
-        raise TypeError(f"expected texts, got a row of a frame, with the label {name!r}. Give frame.iloc[[NUMBER]]")
+        raise ArgumentError(f"expected texts, got a row of a frame, with the label {name!r}. Give frame.iloc[[NUMBER]]")
     if _has_engine(column):
         return column.to_frame(name)
     return pa.table({name: pa.chunked_array([column] if isinstance(column, pa.Array) else column)})
@@ -68,10 +68,10 @@ def unframed(column: Any, frame: Any, name: str) -> Any:
 
 
 def in_memory(value: Any, name: str) -> Frame:
-    """Return a frame, a table, or a column as `name`, as a frame of an engine. TypeError for a Dask frame."""
+    """Return a frame, a table, or a column as `name`, as a frame of an engine. ArgumentError for a Dask frame."""
     value = framed(value, name) if is_column(value) else value
     if hasattr(value, "map_partitions"):
-        raise TypeError("expected a frame in memory, got a Dask frame. Call compute() first")
+        raise ArgumentError("expected a frame in memory, got a Dask frame. Call compute() first")
     return as_frame(table_of(value)) if is_table(value) else value
 
 

@@ -14,8 +14,8 @@ from curation.stages.own_code import as_json
 
 
 def changed_keys(before: object, after: object, path: str = "") -> list[str]:
-    """The paths at which two recipes (from `as_builtins`) differ."""
-    if isinstance(before, dict) and isinstance(after, dict):
+    """The paths at which two recipes (from `as_builtins`) differ. Two stages of different kinds differ as a whole."""
+    if isinstance(before, dict) and isinstance(after, dict) and before.get("kind") == after.get("kind"):
         keys = sorted({*before, *after})
         return [
             change

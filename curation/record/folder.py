@@ -50,6 +50,8 @@ OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, HTML)
 # Entries that versions without the mark write to the work folder before the plan, and how their plan begins.
 BEFORE_PLAN = re.compile(rf"{COLLECTED}|{ARRAY}|({PLAN}\.|seen-).*\.tmp", re.DOTALL)
 PLAN_BEGINS = '{"version":'
+# What a run without a finished task has written: everything else may be hours of work.
+WITHOUT_WORK = re.compile(rf"{MARK}|{PLAN}|job-[0-9a-f]{{16}}\.json|\d{{6,}}\.running")
 # The first lines of a run's README.md. Another file of this name is of a person, and no run deletes it.
 CARD_BEGINS = "---\n# `curate run` writes this file. Another run with --force replaces it."
 MAX_SHOWN_MISSING = 5
@@ -304,6 +306,23 @@ def remove_work(folder: Path) -> None:
                 if path.name not in (MARK, PLAN):
                     delete(path)
         delete(work)
+
+
+def has_work(folder: Path) -> bool:
+    """Return whether a folder has more of a run than its frames, plan and the descriptions of tasks: outputs, records
+    of finished tasks, collected files, or leases of other processes."""
+    if any(entry.name not in (WORK, FRAMES) for entry in folder.iterdir()) or not has_mark(folder):
+        return True
+    return any(
+        not (entry.is_dir(follow_symlinks=False) or WITHOUT_WORK.fullmatch(entry.name) or is_temporary(entry.name))
+        for entry in own_entries(folder, (WORK,))
+    )
+
+
+def delete_plan(folder: Path) -> None:
+    """Delete the plan in a folder, which then counts as one of a run that has not begun."""
+    remove(plan_path(folder))
+    sync_folder(plan_path(folder).parent)
 
 
 def discard(folder: Path) -> None:

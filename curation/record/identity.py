@@ -84,6 +84,11 @@ def check_same(
         raise OutputError(f"{folder} belongs to another recipe or input; changed: {shown_changes}. {advice}")
 
 
+def changes_between(before: Identity, now: Identity) -> list[str]:
+    """Return one phrase per setting and fact that differs between two identities."""
+    return changed_keys(before.recipe, now.recipe) + changed_facts(before, now)
+
+
 def changed_facts(before: Identity, now: Identity) -> list[str]:
     """Return one phrase per fact besides the recipe that differs between two identities."""
     changes = _changed_files(before.files, _without_new_facts(before.files, now.files))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.base.errors import counted
+from curation.base.errors import counted, shown_number
 from curation.base.system.html_table import html_table
 from curation.base.system.svg import svg_histogram
 from curation.rules.grammar import Rule
@@ -45,7 +45,7 @@ class Histogram(NamedTuple):
         return int(np.clip(np.searchsorted(self.edges, value, "right") - 1, 0, len(self.counts) - 1))
 
     def __repr__(self) -> str:
-        span = f" from {self.edges[0]:g} to {self.edges[-1]:g}" if len(self.counts) else ""
+        span = " from {} to {}".format(*map(shown_number, self.edges[[0, -1]])) if len(self.counts) else ""
         return f"<histogram: {counted(int(self.counts.sum()), 'document')} in {counted(len(self.counts), 'bin')}{span}>"
 
     def _repr_html_(self) -> str:
@@ -85,7 +85,7 @@ class Effect(NamedTuple):
 
     def describe(self) -> str:
         """Return the condition that kept documents satisfy, as in `words / lines <= 3.5`."""
-        return f"{' / '.join(self.rule.measures)} {'>=' if self.side == 'min' else '<='} {self.bound:g}"
+        return f"{' / '.join(self.rule.measures)} {'>=' if self.side == 'min' else '<='} {shown_number(self.bound, 6)}"
 
     def __repr__(self) -> str:
         documents = counted(self.removed_now, "document")
@@ -129,7 +129,7 @@ class Effects(NamedTuple):
 
 
 def _figure(effect: Effect) -> str:
-    caption = f"{effect.describe()}: removes {effect.removed_now:,}, {effect.alone:,} alone"
+    caption = f"{effect.describe()}: removes {effect.removed_now:,}, {effect.alone:,} by this bound only"
     return f'<figure style="margin: 0"><figcaption>{escape(caption)}</figcaption>{effect.svg()}</figure>'
 
 

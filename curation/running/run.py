@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from curation.base.engine import choose_engine, suit_engine
 from curation.base.errors import EngineError, counted
 from curation.base.system.cluster import begun_by
 from curation.base.system.files import local_output
-from curation.base.system.interrupts import begin_writing
+from curation.base.system.interrupts import Interrupted, begin_writing
 from curation.base.system.leases import EXPIRE_SECONDS
 from curation.base.system.memory import Resources, document_remark, explain_memory_errors, read_processors
 from curation.base.system.progress import Progress, choose_progress
@@ -67,7 +68,7 @@ from curation.running.planning.arguments import (
 )
 from curation.running.planning.disk import check_disk
 from curation.running.planning.frame_inputs import frames_as_files, recipe_of
-from curation.running.planning.plan import make_plan, preflight
+from curation.running.planning.plan import discard_undone, make_plan, preflight
 from curation.running.planning.remote_copies import copy_inputs
 from curation.running.planning.stream_inputs import collect
 from curation.running.reused import note_reused, open_reused
@@ -77,6 +78,7 @@ from curation.stages.warm_up import warm_up_recipe
 from curation.tokens.tokenization import Tokenizer
 
 MIN_SLICE_BYTES = 4 << 20
+RESUME = "the same call resumes the run"
 
 
 def run(
@@ -153,17 +155,31 @@ def run(
         check_shared(folder)
     elif lease_seconds != EXPIRE_SECONDS:
         raise EngineError("lease_seconds is for the processes of an array, and array_task is missing")
-    with shown_by(progress), frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe:
+    with (
+        _interruptible(),
+        shown_by(progress),
+        frames_as_files(recipe, frames, folder, shared=bool(array_task)) as recipe,
+    ):
         checked = preflight(recipe, folder)  # before anything is read
         if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
             choice = suit_engine(work_of(recipe, checked.files, checked.tokenizer, workers))
         options = workers, scheduler, slice_bytes, force, force_disk
         call = Call(recipe, folder, checked, choice, *options, progress, started, reuse)
         begin_writing()
+        progress.advice = RESUME
         if array_task:
             finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
             return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
         return _run_and_copy(call, copy) if copy else _run_alone(call)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Raise Interrupted in place of another KeyboardInterrupt, whose frames tell a notebook nothing."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT) from None
 
 
 def _run_alone(call: Call) -> RunResult:
@@ -238,6 +254,8 @@ def _check_folder(call: Call, array: Driver | None) -> None:
     if array:
         check_entries(call.folder)
     check_work(call.folder)
+    if not (call.force or array):
+        discard_undone(call.folder, call.checked.identity, call.progress)
     if call.force or not plan_path(call.folder).exists():
         check_empty(call.folder, call.force)  # before the mark of a run is written there
     if not call.force_disk:

@@ -7,9 +7,11 @@ The checks name the fault; `stage_errors` adds the name of the stage.
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import isfunction, signature
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -45,13 +47,25 @@ def stage_errors(stage: Stage) -> Iterator[None]:
     try:
         yield
     except StageError as error:
-        raise StageError(f"{stage_label(stage)}: {error}") from error
+        raise StageError(f"{stage_label(stage)}: {error}") from error.__cause__
     except (CurationError, TextsGrowError):
         raise
     except Exception as error:
         if is_shortage(error) or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)):
             raise
-        raise StageError(f"{stage_label(stage)}: {type(error).__name__}: {error}") from error
+        raise StageError(f"{stage_label(stage)}: {type(error).__name__}: {error}{_place_of(stage, error)}") from error
+
+
+def _place_of(stage: Stage, error: Exception) -> str:
+    """The last line of the stage's own module or cell that raised, and the notes of the error; "" for other stages."""
+    module = type(stage).__module__
+    frames = [] if module.startswith("curation.") else [*walk_tb(error.__traceback__)]
+    own = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == module]
+    if not own:
+        return ""
+    code, line = own[-1]
+    file = os.path.basename(code.co_filename) if os.path.isfile(code.co_filename) else "its cell"
+    return f" ({', '.join([f'line {line} of {file}', *getattr(error, '__notes__', [])])})"
 
 
 def check_announced(stage: Stage) -> None:

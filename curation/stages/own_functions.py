@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
@@ -22,6 +23,7 @@ from curation.stages import STAGES, RowStage
 from curation.stages.checks import TAKEN, UNREADABLE
 from curation.stages.outcome import Outcome
 
+SEARCH_SECONDS = 5.0  # a call that failed within them is repeated with parts, to find the row
 FIRST = ("texts", "frame")  # names of the first parameter
 COLUMNS: dict[type, str] = {int: "int64", float: "double"}
 HOW = "def keep(texts, *, min_characters: int = 100) -> bool"
@@ -66,12 +68,49 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
         texts = as_one_array(engine.to_arrow(frame[[TEXT]]).column(TEXT)).cast(pa.large_string())
         if not len(texts):  # an empty list has no type
             return Outcome(columns={name: pa.array([], kind) for name, kind in self.writes().items()})
-        settings = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
-        if self.frame_columns is None:
-            found = self.function(texts.fill_null(""), **settings)
-        else:
-            found = self.function(frame[list(dict.fromkeys([TEXT, *self.frame_columns]))], **settings)
+        given = (
+            texts.fill_null("") if self.frame_columns is None else frame[[*dict.fromkeys([TEXT, *self.frame_columns])]]
+        )
+        started = time.monotonic()
+        try:
+            found = self._call(given)
+        except Exception as error:
+            if time.monotonic() - started < SEARCH_SECONDS and (row := self._raising_row(engine, given, error)) >= 0:
+                ids = engine.to_arrow(frame[[ID]]).column(ID).to_pylist() if ID in frame.columns else []
+                error.add_note(f"document {ids[row]!r}" if ids else f"row {row:,}")
+            raise
         return self._outcome(texts, self._results(found, len(texts)))
+
+    def _call(self, given: Any) -> Any:
+        return self.function(given, **{name: getattr(self, name) for name in self.__struct_fields__ if name != "name"})
+
+    def _raising_row(self, engine: Engine, given: Any, error: Exception) -> int:
+        """Return a row for which the function raises such an error alone, by halving; -1 if there is none."""
+        first, rows = 0, len(given)
+        while rows:
+            half = rows // 2
+            for start, count in ((first, half), (first + half, rows - half)) if half else ((first, rows),):
+                if isinstance(self._error_of(engine, given, start, count), type(error)):
+                    break
+            else:
+                return -1
+            if not half:
+                return first
+            first, rows = start, count
+        return -1
+
+    def _error_of(self, engine: Engine, given: Any, start: int, count: int) -> Exception | None:
+        try:
+            if self.frame_columns is None:
+                part = given.slice(start, count)
+            else:
+                mask = np.zeros(len(given), bool)
+                mask[start : start + count] = True
+                part = engine.filter_rows(given, mask)
+            self._call(part)
+        except Exception as error:
+            return error
+        return None
 
     def _results(self, found: Any, rows: int) -> pa.Array:
         """Return what the function returned as one array. StageError if it is not one result per row."""

@@ -14,8 +14,10 @@ import pytest
 
 import cpu_fallback
 import curation
-from curation.base.errors import InputError, RecipeError
+from curation.base.errors import InputError, InputWarning, RecipeError
 from curation.base.system.progress import NotebookLine
+from curation.base.system.svg import KEPT, REMOVED
+from curation.frames.measured import CHECKED_ROWS
 from curation.rules.decide import RULE_SETS
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of
@@ -32,10 +34,15 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The names of each call of the kernel of measures."""
+    """The names of each call of the kernel of measures, except those that compare a few rows."""
     names: list[tuple[str, ...]] = []
     measure = cpu_fallback.measure
-    monkeypatch.setattr(cpu_fallback, "measure", lambda text, wanted: names.append(wanted) or measure(text, wanted))
+
+    def noted(text: Any, wanted: tuple[str, ...]) -> Any:
+        names.extend([wanted] if len(text) > CHECKED_ROWS else [])
+        return measure(text, wanted)
+
+    monkeypatch.setattr(cpu_fallback, "measure", noted)
     return names
 
 
@@ -209,8 +216,8 @@ def test_a_chart_has_the_bins_and_the_bound(frame: pd.DataFrame):
     assert sum(row["documents"] for row in bars) == len(frame) and line == [{"bound": 2}]
     effect = curation.rule_effects(explained, [SHORT]).effects[0]
     assert [row["documents"] for row in bars] == effect.histogram.counts.tolist()
-    assert {row["color"] for row in bars if row["to"] <= 2} == {"#e45756"}
-    assert {row["color"] for row in bars if row["from"] >= 2} == {"#4c78a8"}
+    assert {row["color"] for row in bars if row["to"] <= 2} == {REMOVED}
+    assert {row["color"] for row in bars if row["from"] >= 2} == {KEPT}
     assert f"short: removes {effect.removed_now}" in drawn["title"]["subtitle"]
 
 
@@ -261,3 +268,15 @@ def test_immediate_calls_show_progress_in_notebooks(frame: pd.DataFrame, monkeyp
     monkeypatch.setattr("curation.frames.frames.notebook_progress", lambda: line)
     curation.measure(frame, "words")
     assert lines[0] == "measure" and lines[-1].startswith("done in ")
+
+
+def test_measures_of_other_texts_are_not_used():
+    frame = pd.DataFrame({"body": ["one two three four"] * 300})
+    measured = curation.measure(frame, ["words"], text_column="body")
+    assert len(curation.filter(measured[::7], {"words": {"min": 3}}, text_column="body")) == 43
+    measured["body"] = measured["body"].str[:7]
+    told = r"the measures in the frame are not those of 'body': words is 4 in the frame and 2 in the text"
+    for function in (curation.filter, curation.explain):
+        with pytest.warns(InputWarning, match=told):
+            found = function(measured, {"words": {"min": 3}}, text_column="body")
+        assert not len(found) or not found["kept"].any()

@@ -78,6 +78,20 @@ def test_runs_and_recipes_show_hostile_names_as_text(tmp_path: Path):
     assert "<script>alert(1)</script>" in text and "<b>out" in text
 
 
+def test_a_run_shows_its_warnings_above_the_table(tmp_path: Path):
+    frame = pd.DataFrame({"text": ["one", "two words"]})
+    recipe = {"stages": [{"filter": {"rules": {"words": {"min": 100}}}}], "output": {"formats": []}}
+    finished = curation.run(recipe, tmp_path / "none", input=frame, engine="cpu", progress=False)
+    expected = "warning: nothing is kept: 2 of 2 records were removed, most of them by filter (2 of 2, reason words)"
+    assert repr(finished) == f"<run {str(tmp_path / 'none')!r}: 2 documents read, 0 kept; {expected}>"
+    above, _, _ = finished._repr_html_().partition("<table>")
+    assert f"<p>{expected}</p>" in above
+    report = finished.report | {"warnings": [HOSTILE, *["next"] * 12]}
+    above, _, _ = finished._replace(report=report)._repr_html_().partition("<table>")
+    assert "<p>warning: &lt;script&gt;" in above and above.count("next") == 9
+    assert above.endswith("<p>and 3 more warnings</p>")
+
+
 def test_pairs_show_hostile_texts_as_text():
     found = curation.exact_dedup(pd.DataFrame({"text": [HOSTILE, HOSTILE]}), details=True)
     assert "<script>" in assert_inert(found._repr_html_())
@@ -137,6 +151,23 @@ def test_effects_are_a_table():
     assert [x < line for x, _ in bars] == [True, True, False, False, False]
     assert curation.Histogram(np.array([]), np.array([], np.int64)).svg().startswith("<svg ")
     assert pandas.DataFrame(effects.effects)["alone"].tolist() == [2]
+
+
+def test_bars_are_proportional_to_documents():
+    chart = curation.Histogram(np.array([0.0, 1.0, 2.0, 3.0]), np.array([437, 46, 1])).svg()
+    heights = [float(height) for height in re.findall(r'<rect [^>]*height="([\d.]+)"', chart)]
+    assert heights == [82.0, 8.6, 1.0]  # the last one is drawn as a line
+    assert "log scale" not in chart and "<title>2 to 3: 1 document</title>" in chart
+
+
+def test_a_wide_range_says_that_it_is_logarithmic():
+    measures = {"words": np.arange(3_480)}
+    effects = curation.rule_effects(measures, [curation.Rule(measure="words", max=100_000)])
+    chart = effects.effects[0].svg()
+    assert ">log scale</text>" in chart and ">100,000</text>" in chart and "e+0" not in effects._repr_html_()
+    assert "words <= 100,000" in repr(effects.effects[0])
+    drawn = curation.plot(measures, [curation.Rule(measure="words", max=100_000)]).to_dict()
+    assert drawn["concat"][0]["layer"][0]["encoding"]["x"]["title"] == "log scale"
 
 
 RULE = curation.Rule(measure="words", min=50, reason=HOSTILE)

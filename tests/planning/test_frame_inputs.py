@@ -69,10 +69,15 @@ def test_a_frame_is_written_once_and_another_one_is_refused(tmp_path: Path):
 @pytest.mark.slow("a run over a frame that stopped resumes with the same frame alone")
 def test_a_run_that_stopped_resumes_with_the_same_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole, out, frame = tmp_path / "whole", tmp_path / "out", FRAME["body"]
-    phases = importlib.import_module("curation.running.run")
+    running = importlib.import_module("curation.running.run")
     run(RECIPE, whole, input=frame)
+
+    def stop(context: Any, phases: Any = running.run_phases) -> None:
+        phases(context)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "run_phases", lambda context: exec("raise KeyboardInterrupt"))
+        patch.setattr(running, "run_phases", stop)
         with pytest.raises(KeyboardInterrupt):
             run(RECIPE, out, input=frame)
     [path] = (out / FRAMES).iterdir()

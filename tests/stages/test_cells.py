@@ -68,6 +68,39 @@ def test_a_run_has_no_code_in_its_folder(cell: Cell, tmp_path: Path):
         curation.run({**recipe, "stages": [cell("")()]}, tmp_path / "out", input=FRAME, progress=False)
 
 
+def test_a_cell_that_is_mended_runs_into_the_same_folder(cell: Cell, tmp_path: Path):
+    """A run whose first task failed has nothing to lose; one with a finished task is refused."""
+    recipe: dict[str, Any] = {"output": {"formats": []}}
+    wrong = CELL.replace("marked(texts.to_pylist())", "marked(texts.to_list_of_python())")
+
+    def run(*stages: Any) -> list[str]:
+        given = recipe | {"stages": [*stages]}
+        finished = curation.run(given, tmp_path / "out", input=FRAME, engine="cpu", progress=False)
+        return [*finished.report["recipe"]["stages"][0]]
+
+    with pytest.raises(curation.StageError, match="to_list_of_python"):
+        run(cell(wrong)())
+    person = tmp_path / "out" / "_work" / "notes.txt"
+    person.write_text("of a person")
+    with pytest.raises(curation.OutputError, match=r"changed: stages\[0\], cell loud .* \(gone\)"):
+        run("exact_dedup")
+    assert person.read_text() == "of a person"
+    person.unlink()
+    run(cell(CELL)())
+    with pytest.raises(curation.OutputError, match=r"changed: stages\[0\].times"):
+        run(cell("")(times=2))
+
+
+def test_finished_tasks_of_another_recipe_are_kept(cell: Cell, tmp_path: Path):
+    recipe = {"stages": ["exact_dedup", cell(CELL.replace("texts.to_pylist()", "1"))()], "output": {"formats": []}}
+    with pytest.raises(curation.StageError):
+        curation.run(recipe, tmp_path / "out", input=FRAME, engine="cpu", progress=False)
+    before = {path for path in (tmp_path / "out").rglob("*") if path.suffix != ".running"}
+    with pytest.raises(curation.OutputError, match="changed: cell loud of stage"):
+        curation.run(recipe | {"stages": ["exact_dedup", cell(CELL)()]}, tmp_path / "out", input=FRAME, engine="cpu")
+    assert before == {path for path in (tmp_path / "out").rglob("*") if path.suffix != ".running"}
+
+
 def refused(cell: Cell) -> dict[str, Callable[[], Any]]:
     """What the page says -> the call that ends so."""
     stage = cell(CELL)()

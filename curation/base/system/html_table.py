@@ -7,24 +7,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
 
-from curation.base.errors import counted
+from curation.base.errors import counted, shown_number
 from curation.base.system.terminal import printable_line
 
 MAX_ROWS = 100
 MAX_CHARACTERS = 200  # of a value
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 1000
 CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
 
 
 def html_table(
-    title: str, header: Sequence[str], rows: Iterable[Sequence[object]], note: str = "", charts: str = ""
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    note: str = "",
+    charts: str = "",
+    warnings: Sequence[str] = (),
 ) -> str:
     """Return a table in HTML with at most 100 rows, then the number of the others. Numbers are aligned to the right.
 
-    title   line above the table
-    header  names of the columns
-    rows    one value per column each
-    note    line below the table; "" for none
-    charts  HTML between title and table, which is not escaped; "" for none
+    title     line above the table
+    header    names of the columns
+    rows      one value per column each
+    note      line below the table; "" for none
+    charts    HTML between title and table, which is not escaped; "" for none
+    warnings  lines between title and table; the first 10 are shown, and the number of the others
     """
     rows = iter(rows)
     shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(rows, MAX_ROWS))
@@ -32,10 +39,21 @@ def html_table(
     names = "".join(f"<th>{_text(name)}</th>" for name in header)
     more = f"<p>and {counted(left_out, 'more row')}</p>" if left_out else ""
     head = f"<thead><tr>{names}</tr></thead>" if header else ""
+    above = "".join(f"<p>{escape(printable_line(line))}</p>" for line in warning_lines(warnings))
     return (
-        f'<div class="{CLASSES}"><p>{_text(title)}</p>{charts}<table>{head}<tbody>{shown}</tbody></table>{more}'
+        f'<div class="{CLASSES}"><p>{_text(title)}</p>{above}{charts}'
+        f"<table>{head}<tbody>{shown}</tbody></table>{more}"
         f"{f'<p>{_text(note)}</p>' if note else ''}</div>"
     )
+
+
+def warning_lines(
+    warnings: Sequence[str], most: int = MAX_WARNINGS, characters: int = MAX_WARNING_CHARACTERS
+) -> list[str]:
+    """Return "warning: ..." for the first warnings, each cut to so many characters, then the number of the others."""
+    lines = [f"warning: {_cut(warning, characters)}" for warning in warnings[:most]]
+    left_out = len(warnings) - len(lines)
+    return [*lines, f"and {counted(left_out, 'more warning')}"] if left_out else lines
 
 
 class Shown:
@@ -61,10 +79,12 @@ def _number(value: object) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f'<td style="text-align: left">{_text(value)}</td>'
-    return f'<td style="text-align: right">{_number(value) if isinstance(value, int) else f"{value:g}"}</td>'
+    return f'<td style="text-align: right">{_number(value) if isinstance(value, int) else shown_number(value, 6)}</td>'
 
 
 def _text(value: object) -> str:
-    text = str(value)
-    text = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
-    return escape(printable_line(text))
+    return escape(printable_line(_cut(str(value), MAX_CHARACTERS)))
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"

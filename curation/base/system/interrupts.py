@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
+from curation.base.system.tracebacks import rendered
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 3.5  # from the first signal to the end of the process
 POLL_SECONDS = 0.05
@@ -50,6 +52,10 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(signal.Signals(number).name)
         self.number = number
         self.exit_code = 128 + number
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows of a run that is stopped."""
+        return rendered(self, "stopped; the same call resumes the run")
 
     def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:  # to pass from a worker process
         return Interrupted, (self.number,)

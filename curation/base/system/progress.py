@@ -141,6 +141,7 @@ class Progress:
     every = 0.0  # seconds between calls of `progressed`; 0: never
     loop_delay = 0.0  # seconds before a loop is shown
     label = ""  # of the phase that began last
+    advice = ""  # how a call that stops can go on
 
     def log(self, line: str) -> None:
         """Show a line of text."""
@@ -364,6 +365,7 @@ class NotebookLine(Progress):
         if self._drawn == -math.inf:
             return
         text = f"{'done in' if is_complete else 'stopped after'} {span(time.monotonic() - self._started)}"
+        text += f"; {self.advice}" if self.advice and not is_complete else ""
         messages = "<br>".join(escape(printable_line(line)) for line in self._messages)
         data = {"text/html": f'<details class="{CLASSES}"><summary>{text}</summary>{messages}</details>'}
         self._draw(text, data if messages else {}, is_last=True)

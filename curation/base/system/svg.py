@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms as SVG inside HTML for notebooks, without scripts and requests, in the form of those in `report.html`."""
+"""Histograms as SVG inside HTML for notebooks, without scripts and requests. Their size and colours are those of
+`report.html`, whose bars grow with the logarithm of counts."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from curation.base.errors import counted, shown_number
+
 WIDTH, TOP, BASE, HEIGHT = 320, 16, 98, 118  # pixels, as in `curation.results.report.page.charts`
 KEPT, REMOVED = "#3a7cc4", "#d9621f"  # on light and on dark ground
+LINE = 14  # height of a line of text
 CLIPPED = 1.0  # height of a bin with few documents
 GAP = 0.6  # between two bars
 
@@ -16,7 +20,9 @@ GAP = 0.6  # between two bars
 def svg_histogram(
     edges: Sequence[float], counts: Sequence[int], bound: float = math.nan, side: str = "", label: str = ""
 ) -> str:
-    """Return a histogram as `<svg>`, with bars of equal width, whose heights are logarithms of counts.
+    """Return a histogram as `<svg>`, with bars of equal width, whose heights are proportional to counts.
+
+    "log scale" below the axis says that the values of bins grow by a factor. A bin with few documents is a line.
 
     edges    one more than bins, ascending
     counts   documents per bin
@@ -24,13 +30,14 @@ def svg_histogram(
     side     "min" or "max": the side of the bound on which documents are kept begins or ends there
     label    text for readers of the screen
     """
-    step, top = WIDTH / max(len(counts), 1), math.log1p(max(counts, default=0)) or 1.0
+    step, top = WIDTH / max(len(counts), 1), max(counts, default=0) or 1
     place = _place(bound, edges, step)
     parts = []
     for number, count in enumerate(counts):
         if count:
-            height = max((BASE - TOP) * math.log1p(count) / top, CLIPPED)
-            title = f"<title>{edges[number]:g} to {edges[number + 1]:g}: {count:,} documents</title>"
+            height = max((BASE - TOP) * count / top, CLIPPED)
+            values = f"{shown_number(edges[number])} to {shown_number(edges[number + 1])}"
+            title = f"<title>{values}: {counted(count, 'document')}</title>"
             for left, right, color in _pieces(number * step, (number + 1) * step - GAP, place, side):
                 parts.append(
                     f'<rect x="{left:.1f}" y="{BASE - height:.1f}" width="{right - left:.1f}" height="{height:.1f}" '
@@ -38,13 +45,22 @@ def svg_histogram(
                 )
     if not math.isnan(bound):
         parts.append(f'<path d="M{place:.1f} {TOP - 2}V{BASE}" stroke="currentColor" stroke-dasharray="4 2"/>')
-        parts.append(_text(place, TOP - 5, bound))
+        parts.append(_text(place, TOP - 5, shown_number(bound, 6)))
     parts.append(f'<path d="M0 {BASE + 0.5}H{WIDTH}" stroke="currentColor" stroke-width="0.8"/>')
     ends = sorted({0, len(edges) // 2, len(edges) - 1}) if len(edges) else []
-    parts += [_text(number * step, HEIGHT - 6, edges[number]) for number in ends]
-    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+    parts += [_text(number * step, HEIGHT - 6, shown_number(edges[number])) for number in ends]
+    height = HEIGHT
+    if grows(edges):
+        height += LINE
+        parts.append(_text(WIDTH, height - 6, "log scale"))
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     font = 'font-family="sans-serif" font-size="11" fill="currentColor"'
     return f'<svg {size} role="img" aria-label="{escape(label)}" {font}>{"".join(parts)}</svg>'
+
+
+def grows(edges: Sequence[float]) -> bool:
+    """Return whether bins have equal width of the logarithm. The first one may begin at 0."""
+    return len(edges) > 3 and edges[1] > 0 and edges[-1] - edges[-2] > 2 * (edges[2] - edges[1])
 
 
 def _place(value: float, edges: Sequence[float], step: float) -> float:
@@ -64,6 +80,6 @@ def _pieces(left: float, right: float, place: float, side: str) -> list[tuple[fl
     return [piece for piece in pieces if piece[1] - piece[0] > 0.01]
 
 
-def _text(x: float, y: float, value: float) -> str:
+def _text(x: float, y: float, text: str) -> str:
     anchor = "start" if x < WIDTH / 8 else "end" if x > WIDTH * 7 / 8 else "middle"
-    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{value:.3g}</text>'
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{text}</text>'

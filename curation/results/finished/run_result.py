@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ import pyarrow.compute as pc
 from curation.base.contract import Frame
 from curation.base.engine import load_engine
 from curation.base.errors import OutputError, counted, nearest
-from curation.base.system.html_table import html_table
+from curation.base.system.html_table import html_table, warning_lines
+from curation.base.system.terminal import printable_line
 from curation.record.measure_files import FOLDER as MEASURES
 from curation.record.slice_notes import FIXED
 from curation.record.tables import Part, part_paths, read_tables
@@ -137,6 +139,12 @@ class RunResult(NamedTuple):
         """One sentence with the likely reason why the run kept no document; `""` if it kept any."""
         return nothing_kept(self.report)
 
+    @property
+    def _warnings(self) -> list[str]:
+        """The warnings of the report, with the folder in the commands that they name."""
+        own = f"curate show {shlex.quote(str(self.folder))}"
+        return [line.replace("curate show DIR", own) for line in self.report.get("warnings", [])]
+
     def _documents(self, what: str, **chosen: Any) -> Frame:
         return _frame(run_documents(self.folder, what, **chosen))
 
@@ -144,7 +152,8 @@ class RunResult(NamedTuple):
         documents, tokens = self.report["documents"], self.report["tokens"]
         shown = f", {counted(tokens['count'], 'token')}" if tokens else ""
         read = counted(documents["read"], "document")
-        return f"<run {str(self.folder)!r}: {read} read, {documents['kept']:,} kept{shown}>"
+        warnings = "".join(f"; {line}" for line in warning_lines(self._warnings, 3, 100))
+        return printable_line(f"<run {str(self.folder)!r}: {read} read, {documents['kept']:,} kept{shown}{warnings}>")
 
     def _repr_html_(self) -> str:
         rows = [
@@ -152,7 +161,7 @@ class RunResult(NamedTuple):
             for row in funnel(self.report)
         ]
         header = ("step", "reason", "documents", "share", "MB")
-        return html_table(f"run {self.folder}", header, rows, funnel_line(self.report))
+        return html_table(f"run {self.folder}", header, rows, funnel_line(self.report), warnings=self._warnings)
 
 
 def open_run(folder: str | Path) -> RunResult:

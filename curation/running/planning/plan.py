@@ -13,15 +13,17 @@ import msgspec
 from curation import __version__
 from curation.base.errors import IntegrityError, RecipeError, near_or_nothing
 from curation.base.measures import WORD_LENGTHS, similar_measures
+from curation.base.system.progress import Progress
 from curation.reading.inputs import entries_by_name, input_names, is_hub
 from curation.reading.paths import find_files
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import RESERVED, Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
-from curation.record.folder import COLLECTED, WORK, check_inputs, check_names, plan_path
+from curation.record.folder import COLLECTED, WORK, check_inputs, check_names, delete_plan, has_work, plan_path
 from curation.record.identity import (
     Identity,
+    changes_between,
     check_computed_with,
     check_same,
     facts_of_files,
@@ -117,10 +119,7 @@ def make_plan(
     facts = facts_of_stages(recipe.stage_names, recipe.stages) | facts_of_files(files)
     content = read_stored_plan(path)
     if content is not None:
-        compared = Identity(
-            content.recipe, content.files, content.stage_files, content.tokenizer, content.stage_revisions
-        )
-        check_same(folder, compared, identity)
+        check_same(folder, _identity_of(content), identity)
         check_computed_with(facts, content.computed_with, f"the run in {folder}")
         plan = as_plan(content, recipe, _read_now(folder, content, files))
     else:
@@ -133,6 +132,18 @@ def make_plan(
     stored = digest_of(path)
     keep_plan(stored, plan)
     return plan, stored
+
+
+def discard_undone(folder: Path, identity: Identity, progress: Progress) -> None:
+    """Delete the plan of another run in `folder` that has finished no task, such as one whose stage had an error."""
+    content = read_stored_plan(plan_path(folder))
+    if content and changes_between(_identity_of(content), identity) and not has_work(folder):
+        progress.log(f"replacing the plan in {folder}: its recipe or input has changed, and none of its tasks was done")
+        delete_plan(folder)
+
+
+def _identity_of(content: StoredPlan) -> Identity:
+    return Identity(content.recipe, content.files, content.stage_files, content.tokenizer, content.stage_revisions)
 
 
 def _read_now(folder: Path, content: StoredPlan, files: Sequence[SourceFile]) -> list[SourceFile]:
