@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from curation.base.system.cluster import patience
 from curation.base.system.cluster_workers import Cluster, Worker, open_cluster
 from curation.base.system.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
 from curation.record.folder import WORK, mark_work
@@ -24,7 +25,7 @@ def prepare_cluster(call: Call) -> Resources | None:
     if ":" not in call.scheduler:
         return None
     mark_work(call.folder)
-    call.progress.log(f"connecting to the scheduler at {call.scheduler}, for up to {_patience()}")
+    call.progress.log(f"connecting to the scheduler at {call.scheduler}, for up to {patience()}")
     with open_cluster(call.scheduler) as cluster:
         cluster.check_versions()
         cluster.check_folder(call.folder, call.folder / WORK)
@@ -32,13 +33,6 @@ def prepare_cluster(call: Call) -> Resources | None:
         threads = max(worker.threads for worker in cluster.workers)
         cluster.on_each_host(warm_up_groups, recipe_groups(call.recipe, call.choice.name), threads)
     return resources
-
-
-def _patience() -> str:
-    import dask
-    import distributed.config  # noqa: F401 - sets the defaults of dask.config
-
-    return str(dask.config.get("distributed.comm.timeouts.connect"))
 
 
 def find_cluster_resources(call: Call, cluster: Cluster) -> Resources:

@@ -27,7 +27,7 @@ FORBIDDEN = {
 }
 # Inside `curation`, what one place alone may import.
 RESERVED = {
-    "dask": ("frames/frames.py", "frames/functions.py"),
+    "dask": ("base/system/cluster.py", "frames/frames.py", "frames/functions.py"),
     "distributed": "base/system/cluster.py",
     "numba": "kernels/",
 }

@@ -174,6 +174,14 @@ def _end_with_parent(watched: multiprocessing.connection.Connection) -> None:
     end(1)
 
 
+def patience() -> str:
+    """Return how long Dask tries to connect to a scheduler, such as "30s"."""
+    import dask
+    import distributed.config  # noqa: F401 - sets the defaults of dask.config
+
+    return str(dask.config.get("distributed.comm.timeouts.connect"))
+
+
 @contextmanager
 def connect(cluster: Any) -> Iterator[TaskSession]:
     """A session on a cluster: a cluster object, or the address of a scheduler.
