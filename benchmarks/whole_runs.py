@@ -16,9 +16,9 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
 START, END = "<!-- whole-runs -->\n", "\n<!-- /whole-runs -->"
 STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens")
 OUTPUTS = {
-    "documents and tokens": (*STEPS, "write"),
-    "documents from the device, and tokens": (*STEPS, "encode"),
-    "tokens alone": STEPS,
+    "documents, tokens": (*STEPS, "write"),
+    "documents by the GPU, tokens": (*STEPS, "encode"),
+    "tokens": STEPS,
 }
 MACHINES = ((16, 1), (64, 1), (64, 4))  # processors, GPUs
 SHORT_DOCUMENT = 100  # bytes
@@ -27,21 +27,21 @@ GIGABYTE = 10**9
 
 def table() -> str:
     """Return the table in Markdown."""
-    head = ["output", "processors", "GPUs", "CPU engine, GB/s", "GPU engine, GB/s", "ratio", "the host alone, GB/s"]
+    head = ["output", "CPUs", "GPUs", "ratio", "CPU, GB/s", "GPU, GB/s", "host, GB/s"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def rows() -> Iterator[list[str]]:
     texts = {output: (steps, DOCUMENT_BYTES) for output, steps in OUTPUTS.items()}
-    texts[f"tokens alone, documents of {SHORT_DOCUMENT} bytes"] = STEPS, SHORT_DOCUMENT
+    texts[f"tokens, {SHORT_DOCUMENT}-byte documents"] = STEPS, SHORT_DOCUMENT
     for output, (steps, document) in texts.items():
         for processors, devices in MACHINES:
             work = Work(GIGABYTE, steps, processors, document=document)
             cpu, gpu = engine_times("cpu", work).at_most(), engine_times("gpu", work)
             most, least = gpu.at_most(devices), gpu.at_least(devices)
-            speeds = f"{1 / most:.1f} to {1 / least:.1f}", f"{cpu / most:.1f} to {cpu / least:.1f}"
-            yield [output, str(processors), str(devices), f"{1 / cpu:.1f}", *speeds, f"{1 / gpu.host:.1f}"]
+            speed, ratio = f"{1 / most:.1f} to {1 / least:.1f}", f"{cpu / most:.1f} to {cpu / least:.1f}"
+            yield [output, str(processors), str(devices), ratio, f"{1 / cpu:.1f}", speed, f"{1 / gpu.host:.1f}"]
 
 
 def recorded() -> str:

@@ -100,6 +100,21 @@ def test_limits_of_batches_are_those_of_the_code():
     assert pieces_at_once(load_engine("cpu")) == 1
 
 
+def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
+    def needed(processors, bound):
+        work = Work(10**9, STEPS, processors)
+        cpu, gpu = engine_times("cpu", work).at_most(), getattr(engine_times("gpu", work), bound)()
+        return (speeds.START_SECONDS["gpu"] - speeds.START_SECONDS["cpu"]) / (cpu - gpu) if cpu > gpu else None
+
+    least = [needed(count, "at_least") for count in (2, 4, 8, 16)]
+    most = [needed(count, "at_most") for count in (2, 4, 8)]
+    assert least == pytest.approx([2.5, 5, 10, 20], rel=0.03) and most == pytest.approx([3, 8, 33], rel=0.05)
+    assert needed(16, "at_most") is None
+    page = (ROOT / "docs" / "installing.md").read_text("utf-8")
+    assert "| less text than 2.5 GB (2 processors), 5 GB (4), 10 GB (8) or 20 GB (16) | slower" in page
+    assert "| more text than 3 GB (2 processors), 8 GB (4) or 33 GB (8) | faster; on 16 " in page
+
+
 def test_a_device_that_parses_leaves_bytes_to_the_host():
     parsed, read = (engine_times("gpu", Work(600 * 10**6, (*steps, "filter"), 1)) for steps in (("parse",), ()))
     assert read.host - parsed.host == pytest.approx(600 / 898 - 1)

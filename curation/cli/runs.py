@@ -58,10 +58,9 @@ def _add_plan(parser: Parser) -> None:
     share(
         parser,
         "engine",
-        help="gpu: print which engine a model expects to be faster (default: auto, if usable)",
+        help="gpu: print modelled times of both (default: auto, if usable)",
     )
-    share(parser, "workers", help="plan for N tasks at once, on N processors in the model (default: as many as fit)")
-    share(parser, "log")
+    share(parser, "workers", "log")
 
 
 def plan(options: argparse.Namespace) -> int:
