@@ -32,9 +32,9 @@ ONE_BOUND = re.compile(r"in \[(\S+), (\S+)\]")  # of a rule that a stage explain
 
 def plan_lines(estimate: Estimate) -> list[str]:
     """Return the lines of an estimate, each of at most WIDTH characters."""
-    name = estimate.recipe["name"] or "without a name"
+    name = estimate.recipe["name"]
     head = [
-        f"recipe {name}: {counted(estimate.files, 'file')}, {shown_size(estimate.bytes)}",
+        f"{f'recipe {name}' if name else 'recipe'}: {counted(estimate.files, 'file')}, {shown_size(estimate.bytes)}",
         *_kind_lines(estimate.kinds),
         _documents_line(estimate),
         *([_not_counted(estimate.not_counted)] if estimate.not_counted else []),

@@ -48,7 +48,7 @@ class IdSample(msgspec.Struct, kw_only=True):
             return ""
         about = "" if self.modulus == 1 else "about "
         return (
-            f"ids repeat: {about}{repeated:,} of {about}{different:,} different ids name several documents. Only doc "
-            "names one document; removed/ has that of a kept duplicate in duplicate_of_doc. Set id_column: of the "
-            "input to a field with different values"
+            f"ids repeat: {about}{repeated:,} of {about}{different:,} different ids name several documents. The "
+            "column doc tells them apart, and duplicate_of_doc in removed/ is the doc of the kept duplicate. Or set "
+            "id_column: of the input to a field whose values differ"
         )

@@ -435,6 +435,8 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]):
         assert code == 0 and out.startswith(f"usage: curate {name} ")
     assert curate(capsys, "train-tokenizer", "--help") == curate(capsys, "train", "tokenizer", "--help")
     assert curate(capsys, "train", "--help") == curate(capsys, "--help")
+    assert curate(capsys, "help") == curate(capsys, "--help")
+    assert curate(capsys, "help", "run") == curate(capsys, "run", "--help")
     assert curate(capsys) == (2, curate(capsys, "--help")[1], "")
     assert curate(capsys, "--version")[0] == 0
 

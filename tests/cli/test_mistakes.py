@@ -125,6 +125,11 @@ MISTAKES = {
         ("in is not empty", "a.jsonl", "give a new --output"),
         {"in/a.jsonl": RECORD},
     ),
+    "output of other inputs": Mistake(
+        "run -i a.jsonl b.jsonl c.jsonl d.jsonl -o done --engine cpu",
+        ("done belongs to another recipe", "a.jsonl (new) and ", "more. Give a new --output"),
+        {f"{name}.jsonl": RECORD for name in "abcd"},
+    ),
     "output of another run": Mistake(
         "run -i made.jsonl -o done --engine cpu",
         ("done belongs to another recipe", "changed: ", "--output, or --force"),

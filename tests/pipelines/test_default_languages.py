@@ -76,15 +76,15 @@ def test_a_run_and_a_plan_count_documents_without_a_label(tmp_path: Path):
     start = "12 of 12 documents (100%) have no label;"
     ends = "judge (too_few_sentence_ends) 3"
     planned = estimate(recipe, tmp_path / "out")
-    assert planned.stages[1].unlabelled == f"{start} 9 of them are kept, 3 removed: {ends}"
+    assert planned.stages[1].unlabelled == f"{start} all stages keep 9 of these and remove 3: {ends}"
     report = run(recipe, tmp_path / "out", engine="cpu", progress=False).report
-    line = f"{start} 8 of them are kept, 4 removed: {ends}, exact_dedup (exact_duplicate) 1"
+    line = f"{start} all stages keep 8 of these and remove 4: {ends}, exact_dedup (exact_duplicate) 1"
     assert report["stages"][1]["lines"][-1] == line
     assert report["values"]["most_removed"]["none"] == {
         "stage": "judge", "reason": "too_few_sentence_ends", "documents": 3,
     }  # fmt: skip
     short = recipe_of(path, stages=stages, output={"formats": [], "removed": "ids"})
     lines = run(short, tmp_path / "short", engine="cpu", progress=False).report["stages"][1]["lines"]
-    assert lines[-1] == f"{start} 8 of them are kept, 4 removed"
+    assert lines[-1] == f"{start} all stages keep 8 of these and remove 4"
     warning = "language: 100% of the documents have no label, because no language has a probability of at least 0.99."
     assert [sum(each.startswith(warning) for each in own) for own in (planned.warnings, report["warnings"])] == [1, 1]

@@ -113,9 +113,7 @@ class Text(Format):
     suffixes = (".txt", ".md", ".rst")
     fields = ("path",)
     options = ("separator", "encoding")
-    hint = (
-        'a file is one document; separator: "\\n\\n" makes a paragraph one; columns: [path] stores the path of the file'
-    )
+    hint = 'each file is a document; separator: "\\n\\n" divides it into paragraphs; columns: [path] stores its path'
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         """Oversized documents are rejected, and so is the rest of a damaged file."""

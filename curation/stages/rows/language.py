@@ -214,8 +214,8 @@ def unlabelled_line(documents: float, unlabelled: float, kept: float, removed: M
     reasons = [f"{stage} ({reason}) {number:,.0f}" for (stage, reason), number in ranked[:SHOWN_REASONS]]
     if rest := sum(number for _, number in ranked[SHOWN_REASONS:]):
         reasons.append(f"other reasons {rest:,.0f}")
-    gone = f", {unlabelled - kept:,.0f} removed" if kept < unlabelled else ""
-    return f"{start}; {kept:,.0f} of them are kept{gone}{': ' * bool(reasons)}{', '.join(reasons)}"
+    gone = f" and remove {unlabelled - kept:,.0f}" if kept < unlabelled else ""
+    return f"{start}; all stages keep {kept:,.0f} of these{gone}{': ' * bool(reasons)}{', '.join(reasons)}"
 
 
 def unlabelled_warning(stage: Language, name: str, documents: float, unlabelled: float) -> list[str]:
