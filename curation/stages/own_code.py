@@ -43,6 +43,13 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
     if isinstance(content, Stage):
         return content
     if not isinstance(content, dict):
+        if isinstance(content, type) and issubclass(content, Stage):
+            raise ValueError(f"Expected a stage, got its class. Write {content.__name__}() - at `{path}`")
+        if callable(content):
+            name = getattr(content, "__name__", "")
+            raise ValueError(
+                f"Expected a stage, got the function {name}. Write @curation.stage before it - at `{path}`"
+            )
         raise ValueError(f"Expected `object`, got `{_json_type(content)}` - at `{path}`")
     kind = content.get("kind")
     if kind is None:
