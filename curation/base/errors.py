@@ -136,8 +136,8 @@ def near_or_nothing(name: object, names: Iterable[object]) -> str:
 
 
 def as_share(value: float) -> str:
-    """Return the end of a message about a share above 1 that is a percentage: ". Write 0.8 for 80 %"; else ""."""
-    return f". Write {value / 100:g} for {value:g} %" if 1 < value <= 100 else ""
+    """Return the end of a message about a share from 2 on that is a percentage: ". Write 0.8 for 80 %"; else ""."""
+    return f". Write {value / 100:g} for {value:g} %" if 2 <= value <= 100 else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from curation.base.errors import InputError
+from curation.base.errors import ArgumentError, InputError
 from curation.base.records import LARGEST_STRING
 from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
@@ -290,6 +290,11 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[A
 
     Raises ValueError, or msgspec.ValidationError, with the place of a wrong entry.
     """
+    if hasattr(type(given), "columns") and not isinstance(given, AnyInput):
+        raise ArgumentError(
+            f"expected paths or inputs, got a {type(given).__name__}. Write it to a file, such as "
+            "frame.to_parquet('texts.parquet'), and give its path"
+        )
     several = isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike | AnyInput | Mapping)
     listed = list(given) if several else [given]
     paths = [isinstance(entry, str | os.PathLike) for entry in listed]

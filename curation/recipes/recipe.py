@@ -227,9 +227,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}")
-        for stage in self.stages:
-            if not isinstance(stage, Stage):
-                raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
+        self.check_entries()
         if self.columns:
             given = [entry if entry.columns else replace(entry, columns=self.columns) for entry in self.input]
             msgspec.structs.force_setattr(self, "input", given)
@@ -253,6 +251,19 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "output.index needs n-grams of whole documents, and skip_prefix of fuzzy_dedup leaves some out. "
                 "Leave out one of the two"
             )
+
+    def check_entries(self) -> None:
+        """Raise RecipeError for entries of `input` and `stages` that are none, also of lists that were changed."""
+        if not isinstance(self.input, list) or not all(isinstance(entry, AnyInput) for entry in self.input):
+            raise RecipeError(
+                f"input takes a list of inputs, not {self.input!r}. Write input=[curation.Input(PATH)], or give the "
+                "path to curation.run(recipe, output, input=PATH)"
+            )
+        if not isinstance(self.stages, list | tuple):
+            raise RecipeError(f"stages takes a list of stages, not {self.stages!r}")
+        for stage in self.stages:
+            if not isinstance(stage, Stage):
+                raise RecipeError(f"stages takes stages, such as curation.ExactDedup(), not {_shown_entry(stage)}")
 
     @property
     def column_types(self) -> dict[str, str]:
@@ -324,7 +335,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __repr__(self) -> str:
         inputs = f"{len(self.input)} input{'' if len(self.input) == 1 else 's'}"
-        stages = ", ".join(self.stage_names) or "no stages"
+        stages = ", ".join(name for name, _ in self._shown_stages()) or "no stages"
         return f"<recipe {self.name or 'without name'}: {inputs}; {stages}; tokenizer {self.tokenizer.name}>"
 
     def _repr_html_(self) -> str:
@@ -332,15 +343,24 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         paths = ", ".join(shown(entry.path) for entry in self.input[:SHOWN_INPUTS])
         more = f" and {len(self.input) - SHOWN_INPUTS:,} more" if len(self.input) > SHOWN_INPUTS else ""
         rows = [("input", f"{paths}{more}" or "none")]
-        for name, stage in zip(self.stage_names, self.stages, strict=True):
-            settings = repr(stage).partition("(")[2].removesuffix(")")
-            rows.append((name, settings or (stage.explain() or [""])[0]))
-        if left := self.stage_names[SHOWN_STAGES:] if len(self.stages) > SHOWN_STAGES + 1 else []:
+        stages = self._shown_stages()
+        rows += stages
+        if left := [name for name, _ in stages[SHOWN_STAGES:]] if len(stages) > SHOWN_STAGES + 1 else []:
             rows[SHOWN_STAGES + 1 :] = [(f"and {len(left)} more", ", ".join(left))]
         formats = ", ".join(self.output.formats) or "no tokens are written"
         rows.append(("tokenizer", f"{self.tokenizer.name}: {formats}"))
         lines = [(name, text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…") for name, text in rows]
         return html_table(f"recipe {self.name}", (), lines)
+
+    def _shown_stages(self) -> list[tuple[str, str]]:
+        """Names and settings of the stages. Entries that are no stages, of a list that was changed, are shown too."""
+        names = iter(stage_names([(stage.name, stage.kind) for stage in self.stages if isinstance(stage, Stage)]))
+        return [
+            (next(names), repr(stage).partition("(")[2].removesuffix(")") or (stage.explain() or [""])[0])
+            if isinstance(stage, Stage)
+            else (_shown_entry(stage), "not a stage")
+            for stage in self.stages
+        ]
 
     @property
     def split_inputs(self) -> list[str]:
@@ -351,6 +371,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def stage_names(self) -> list[str]:
         """One name per stage, from `curation.stages.base.stage_names`."""
         return stage_names([(stage.name, stage.kind) for stage in self.stages])
+
+
+def _shown_entry(entry: object) -> str:
+    """An entry in place of a stage, with the remedy for a class and a function."""
+    name = getattr(entry, "__name__", "")
+    if isinstance(entry, type) and issubclass(entry, Stage):
+        return f"the class {name}. Write {name}()"
+    return f"the function {name}. Write @curation.stage before def {name}, and {name}()" if name else repr(entry)
 
 
 def saves_index(stage: Stage) -> bool:
@@ -512,6 +540,7 @@ def check_readable(recipe: object) -> None:
         raise RecipeError(
             f"expected a recipe, got {type(recipe).__name__}. Give a Recipe, the name or path of one, or its dictionary"
         )
+    recipe.check_entries()
     if not recipe.input:
         raise RecipeError("nothing to read: give --input PATH, or input: in the recipe; in Python input=PATH or FRAME")
 

@@ -19,6 +19,7 @@ from curation.reading.urls import is_remote
 from curation.recipes.changes import changed_keys, completed
 from curation.recipes.recipe import Recipe, as_builtins
 from curation.stages import Stage
+from curation.stages.cells import GLOBAL
 from curation.stages.checks import stage_errors
 from curation.stages.own_code import files_of
 from curation.tokens.tokenization import Tokenizer
@@ -122,7 +123,10 @@ def check_stage_files(names: Sequence[str], stages: Sequence[Stage], planned: Ma
     }
     before = {name: {path: known[name][path] for path in files} for name, files in now.items()}
     if changes := changed_stage_files(before, now):
-        raise IntegrityError(f"changed during the run: {', '.join(changes)}. Put it back, then run again")
+        advice = "Put it back, then run again"
+        if any(change.startswith(GLOBAL) for change in changes):
+            advice += ". If the stage itself changes the value, make the value inside its function"
+        raise IntegrityError(f"changed during the run: {', '.join(changes)}. {advice}")
 
 
 def facts_of_stages(names: Sequence[str], stages: Sequence[Stage]) -> dict[str, dict[str, str]]:

@@ -22,6 +22,7 @@ from curation.base.errors import RecipeError
 from curation.stages.base import Stage
 
 MAIN = "__main__"
+GLOBAL = "global "  # before the name of a value that a stage uses
 CURE = "Move the stage to a module: %%writefile mystages.py in its cell, then import it"
 PLAIN = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, frozenset)  # values of globals
 
@@ -31,28 +32,28 @@ def is_of_cell(stage_class: type[Stage]) -> bool:
     return stage_class.__module__ == MAIN and hasattr(stage_class, "function")
 
 
-def source_sha256(stage_class: Any) -> str:
-    """Return the SHA-256 of the source of the stage's function, of the functions of `__main__` that it calls, and of
-    the plain values there that these use. RecipeError where the source cannot be read."""
-    if stage_class.sent_sha256:
-        return str(stage_class.sent_sha256)
+def sources_of(stage_class: Any) -> dict[str, str]:
+    """Return name -> SHA-256 of the source of the stage's function ("cell NAME"), of the functions of `__main__` that
+    it calls, and of the plain values there that these use. RecipeError where the source cannot be read."""
+    if stage_class.sent_sources:
+        return dict(stage_class.sent_sources)
     try:
-        text = "\0".join(_sources(stage_class.function, set()))
+        sources = dict(_sources(f"cell {stage_class.__name__}", stage_class.function, set()))
     except (OSError, TypeError):
         raise RecipeError(f"{stage_class.__name__}: the source of the function cannot be read. {CURE}") from None
-    return hashlib.sha256(text.encode()).hexdigest()
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sources.items()}
 
 
-def _sources(function: Any, seen: set[str]) -> Iterator[str]:
-    yield textwrap.dedent(inspect.getsource(function))
+def _sources(label: str, function: Any, seen: set[str]) -> Iterator[tuple[str, str]]:
+    yield label, textwrap.dedent(inspect.getsource(function))
     for name in sorted(_names_in(function.__code__) & function.__globals__.keys() - seen):
         seen.add(name)
         value = function.__globals__[name]
         if inspect.isfunction(value) and value.__module__ == MAIN:
-            yield from _sources(value, seen)
+            yield from _sources(f"function {name}", value, seen)
         elif isinstance(value, PLAIN):
             members = sorted(map(repr, value)) if isinstance(value, set | frozenset) else value
-            yield f"{name} = {members!r}"
+            yield f"{GLOBAL}{name}", f"{name} = {members!r}"
 
 
 def _names_in(code: CodeType) -> set[str]:
@@ -93,15 +94,15 @@ def _installer(classes: Sequence[Any]) -> Callable[[], None] | None:
                 f"{each.__name__}: the function cannot be sent to worker processes: {error}. Give "
                 f'scheduler="threads", or make what it uses inside the function. {CURE}'
             ) from None
-        sent.append((data, each.frame_columns, source_sha256(each)))
+        sent.append((data, each.frame_columns, sources_of(each)))
     return partial(_install, sent)
 
 
-def _install(sent: Sequence[tuple[bytes, tuple[str, ...] | None, str]]) -> None:
+def _install(sent: Sequence[tuple[bytes, tuple[str, ...] | None, dict[str, str]]]) -> None:
     """Define stages in `__main__` of a worker process, as the notebook that started it has them."""
     from curation.stages.own_functions import class_of
 
-    for data, columns, sha256 in sent:
+    for data, columns, sources in sent:
         made: Any = class_of(pickle.loads(data), columns or ())
-        made.sent_sha256 = sha256
+        made.sent_sources = sources
         setattr(sys.modules[MAIN], made.__name__, made)

@@ -24,7 +24,7 @@ import msgspec
 from curation.base.errors import RecipeError, nearest
 from curation.base.system.files import known_sha256
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
-from curation.stages.cells import CURE, MAIN, check_cell, is_of_cell, source_sha256
+from curation.stages.cells import CURE, MAIN, check_cell, is_of_cell, sources_of
 
 OWN_PACKAGE = "curation"
 _SEARCHING = RLock()  # one thread at a time changes where Python looks for modules
@@ -43,6 +43,13 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
     if isinstance(content, Stage):
         return content
     if not isinstance(content, dict):
+        if isinstance(content, type) and issubclass(content, Stage):
+            raise ValueError(f"Expected a stage, got its class. Write {content.__name__}() - at `{path}`")
+        if callable(content):
+            name = getattr(content, "__name__", "")
+            raise ValueError(
+                f"Expected a stage, got the function {name}. Write @curation.stage before it - at `{path}`"
+            )
         raise ValueError(f"Expected `object`, got `{_json_type(content)}` - at `{path}`")
     kind = content.get("kind")
     if kind is None:
@@ -104,7 +111,7 @@ def files_of(stage: Stage) -> dict[str, str]:
     if _is_in(module, OWN_PACKAGE):
         return stage.files()
     if is_of_cell(type(stage)):
-        return stage.files() | {f"cell {type(stage).__name__}": source_sha256(type(stage))}
+        return stage.files() | sources_of(type(stage))
     source = getattr(sys.modules[module], "__file__", None)
     if module == MAIN or not source:
         raise RecipeError(

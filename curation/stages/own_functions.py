@@ -44,10 +44,10 @@ class StageMaker(Protocol[Settings]):
 
 class FunctionStage(RowStage, frozen=True, kw_only=True):
     """A stage that calls `function`. `_result` is the type that it announces, `frame_columns` are those of `reads`;
-    None: it takes texts. `sent_sha256` is that of the source of a notebook's cell, in a worker process."""
+    None: it takes texts. `sent_sources` are the SHA-256 of a notebook's cell, in a worker process."""
 
     function: ClassVar[Callable[..., Any]]
-    sent_sha256: ClassVar[str] = ""
+    sent_sources: ClassVar[dict[str, str]] = {}
     frame_columns: ClassVar[tuple[str, ...] | None] = None
     _result: ClassVar[type | None] = None
 

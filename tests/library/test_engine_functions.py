@@ -229,6 +229,25 @@ MISTAKES: dict[str, Callable[[], Any]] = {
 ERRORS = (TypeError, InputError, OutputError, RecipeError)
 
 
+def test_an_equal_call_returns_the_pairs_of_the_first(tmp_path: Path):
+    frame, out = pd.DataFrame({TEXT: ["one two", None, "three"]}), tmp_path / "out"
+    first = curation.tokenize(frame, out)
+    files = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert curation.tokenize(frame, out) == first
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == files
+    (out / "tokens" / "mine.txt").write_text("of a person")
+    for changed in ({"frame": frame[:1]}, {"append_eod": False}, {"tokenizer": "r50k_base"}):
+        given = {"frame": frame, **changed}
+        with pytest.raises(OutputError, match=r"other texts, settings or another tokenizer.* force=True"):
+            curation.tokenize(given.pop("frame"), out, **given)
+    [other] = curation.tokenize(frame[:1], out, force=True)
+    assert other.tokens == 3 and curation.tokenize(frame[:1], out) == [other]
+    assert (out / "tokens" / "mine.txt").read_text() == "of a person"
+    Path(f"{other.prefix}.bin").write_bytes(b"")
+    with pytest.raises(OutputError, match="its pairs have changed"):
+        curation.tokenize(frame[:1], out)
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_page_has_the_message_of_a_mistake(mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)

@@ -125,6 +125,15 @@ def test_reprs_are_short(tmp_path: Path):
     assert repr(shown[-1]).startswith("<estimate of default: 1 file, 2 documents, 2 kept, 6 tokens; ")
 
 
+def test_an_estimate_names_the_stages_that_a_sample_cannot_show():
+    frame = pd.DataFrame({"text": ["one two", "one two", "three"]})
+    recipe = {"stages": [{"filter": {"rules": {"words": {"min": 2}}}}, "exact_dedup"]}
+    found = curation.estimate(recipe, input=frame, engine="cpu")
+    assert "3 documents, at most 2 kept, at most 6 tokens; " in repr(found)
+    page = assert_inert(found._repr_html_())
+    assert "exact_dedupa sample cannot show it" in page and "less what exact_dedup may remove" in page
+
+
 def test_a_recipe_is_at_most_ten_lines():
     deduplicate = [{"kind": "exact_dedup", "name": f"stage_{number}"} for number in range(12)]
     for recipe, last in (

@@ -46,25 +46,26 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
 
 
 def test_the_identity_follows_the_source_and_what_it_uses(cell: Cell):
-    digests = [files_of(cell(CELL)())["cell loud"]]
-    assert re.fullmatch("[0-9a-f]{64}", digests[0])
+    digests = [files_of(cell(CELL)())]
+    assert [*digests[0]] == ["cell loud", "function marked", "global MARK"]
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests[0].values())
     cell("OTHER = 1")
-    assert files_of(cell("")())["cell loud"] == files_of(cell(CELL)())["cell loud"] == digests[0]
+    assert files_of(cell("")()) == files_of(cell(CELL)()) == digests[0]
     for change in ('MARK = ["?"]', "def marked(texts): return texts"):
-        digests.append(files_of(cell(change)())["cell loud"])
-    digests.append(files_of(cell(CELL.replace("times", "often"))())["cell loud"])
-    assert len({*digests}) == 4
+        digests.append(files_of(cell(change)()))
+    digests.append(files_of(cell(CELL.replace("times", "often"))()))
+    assert all(digests.count(each) == 1 for each in digests) and len(digests) == 4
 
 
 def test_a_run_has_no_code_in_its_folder(cell: Cell, tmp_path: Path):
     recipe = {"stages": [cell(CELL)()], "output": {"formats": [], "keep_work": True}}
     run = curation.run(recipe, tmp_path / "out", input=FRAME, engine="cpu", progress=False)
     assert run.kept()["text"].tolist() == ["one!", "two words!"] * 40
-    assert [*run.report["stage_files"]["__main__:loud"]] == ["cell loud"]
+    assert [*run.report["stage_files"]["__main__:loud"]] == ["cell loud", "function marked", "global MARK"]
     files = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert not [path for path, data in files.items() if b"to_pylist" in data or b"cloudpickle" in data]
     cell('MARK = ["?"]')
-    with pytest.raises(curation.OutputError, match=r"changed: cell loud of stage __main__:loud \(content\)"):
+    with pytest.raises(curation.OutputError, match=r"changed: global MARK of stage __main__:loud \(content\)"):
         curation.run({**recipe, "stages": [cell("")()]}, tmp_path / "out", input=FRAME, progress=False)
 
 
@@ -99,6 +100,16 @@ def test_finished_tasks_of_another_recipe_are_kept(cell: Cell, tmp_path: Path):
     with pytest.raises(curation.OutputError, match="changed: cell loud of stage"):
         curation.run(recipe | {"stages": ["exact_dedup", cell(CELL)()]}, tmp_path / "out", input=FRAME, engine="cpu")
     assert before == {path for path in (tmp_path / "out").rglob("*") if path.suffix != ".running"}
+
+
+def test_a_value_that_a_stage_changes_is_named(cell: Cell, tmp_path: Path):
+    stage = cell(CELL.replace("return [text", "MARK.append('?'); return [text"))
+    told = r"changed during the run: global MARK of stage __main__:loud \(content\)\. .* make the value inside"
+    with pytest.raises(curation.IntegrityError, match=told):
+        curation.run(
+            {"stages": [stage()], "output": {"formats": []}}, tmp_path / "out", input=[FRAME, FRAME[:50]], engine="cpu",
+            progress=False, workers=1, slice_bytes=100,
+        )  # fmt: skip
 
 
 def refused(cell: Cell) -> dict[str, Callable[[], Any]]:

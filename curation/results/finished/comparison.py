@@ -23,12 +23,14 @@ from curation.base.system.html_table import html_table
 from curation.record.tables import Part, read_tables
 from curation.results.finished.changed_settings import Setting, changed_settings, other_differences
 from curation.results.finished.results import FinishedRun, need_documents, open_finished
+from curation.results.finished.run_result import RunResult
 
 EXAMPLES = 5
 EQUAL = "the identities are equal: settings, input files, files of stages, tokenizer and version"
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd: the keys of documents with an equal id differ
 SEPARATOR = "\x1f"  # between input and id
 COUNTS = ("read", "kept", "removed", "rejected", "edited")
+SHOWN_EXAMPLE = (ID, "stage", "reason", "value", "bound", TEXT)  # columns in a notebook
 REMOVAL = ("stage", "reason", "value", "bound")
 EXAMPLE_SCHEMA = pa.schema(
     [
@@ -60,7 +62,7 @@ class Comparison(NamedTuple):
 
     settings        settings of the recipes that differ
     counts          name -> number in A and in B: documents (`read`, `kept`, ...), `kept_bytes` and `tokens`
-    removals        one per stage and reason, in the order of the stages
+    removals        one per stage and reason, in the order of the stages of A, then of those that only B has
     kept_by_a       documents that A kept and B removed
     kept_by_b       documents that B kept and A removed
     only_a, only_b  documents that the other run has neither kept nor removed
@@ -69,6 +71,7 @@ class Comparison(NamedTuple):
                     run removed it, and the text as it was kept
     facts           what else differs in the identities of the runs: version, input files, files of stages, tokenizer,
                     revisions of stages
+    names           the folders of A and B
     """
 
     settings: list[Setting]
@@ -82,6 +85,7 @@ class Comparison(NamedTuple):
     ambiguous_b: int
     examples: pa.Table
     facts: list[str] = []  # noqa: RUF012
+    names: tuple[str, str] = ("A", "B")
 
     def __repr__(self) -> str:
         read, kept = ("{:,} and {:,}".format(*self.counts[name]) for name in ("read", "kept"))
@@ -92,14 +96,26 @@ class Comparison(NamedTuple):
         )
 
     def _repr_html_(self) -> str:
+        names = self.names
         rows = [("documents", name, *numbers) for name, numbers in self.counts.items()]
         rows += [(entry.stage, entry.reason, entry.documents_a, entry.documents_b) for entry in self.removals]
-        return html_table(repr(self)[1:-1], ("stage", "count or reason", "A", "B"), rows)
+        tables = [html_table(repr(self)[1:-1], ("stage", "count or reason", *names), rows)]
+        if self.settings:
+            settings = [(path, shown_value(a), shown_value(b)) for path, a, b in self.settings]
+            tables.append(html_table("different settings", ("setting", *names), settings))
+        if len(self.examples):
+            columns = ["kept_by", *(name for name in SHOWN_EXAMPLE if name in self.examples.column_names)]
+            examples = [
+                (dict(zip("AB", names, strict=True)).get(row.get("kept_by"), ""), *(row[name] for name in columns[1:]))
+                for row in self.examples.to_pylist()
+            ]
+            tables.append(html_table("documents that only one run kept", columns, examples))
+        return "".join(tables)
 
 
-def compare_runs(a: str | Path, b: str | Path, *, examples: int = EXAMPLES) -> Comparison:
-    """Return what differs between the finished runs in the folders `a` and `b`, with at most `examples` documents that
-    only one of them kept, for each.
+def compare_runs(a: str | Path | RunResult, b: str | Path | RunResult, *, examples: int = EXAMPLES) -> Comparison:
+    """Return what differs between the finished runs `a` and `b`, with at most `examples` documents that only one of
+    them kept, for each. A run is its folder or its `RunResult`.
 
         >>> import curation
         >>> comparison = curation.compare_runs("out", "stricter")
@@ -108,7 +124,8 @@ def compare_runs(a: str | Path, b: str | Path, *, examples: int = EXAMPLES) -> C
 
     Raises OutputError for a folder without a finished run or without `documents/`, and for one folder given twice.
     """
-    return compare_finished((open_finished(a), open_finished(b)), examples)
+    first, second = (run.folder if isinstance(run, RunResult) else run for run in (a, b))
+    return compare_finished((open_finished(first), open_finished(second)), examples)
 
 
 def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Comparison:
@@ -138,6 +155,7 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
         ambiguous_b=len(all_documents[1].key) - len(known[1].key),
         examples=pa.Table.from_pylist(shown, schema=EXAMPLE_SCHEMA),
         facts=other_differences(*runs),
+        names=(str(first), str(second)),
     )
 
 
@@ -166,8 +184,15 @@ def _removals(*runs: FinishedRun) -> list[Removal]:
             *(count.get(key, 0) for count in counts),
             *(-1 if size is None else size.get(key, 0) for size in sizes),
         )
-        for key in dict.fromkeys([*counts[0], *counts[1]])
+        for key in _in_order_of_stages(runs, counts)
     ]
+
+
+def _in_order_of_stages(
+    runs: Sequence[FinishedRun], counts: Sequence[dict[tuple[str, str], int]]
+) -> list[tuple[str, str]]:
+    names = [*dict.fromkeys(stage["name"] for run in runs for stage in run.report["stages"])]
+    return sorted(dict.fromkeys([*counts[0], *counts[1]]), key=lambda key: names.index(key[0]))
 
 
 def _removed_bytes(run: FinishedRun) -> dict[tuple[str, str], int] | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from curation.base.contract import Engine
 from curation.base.engine import Choice, load_engine
-from curation.base.errors import EngineError, OutputError, installation, near_or_nothing
+from curation.base.errors import ArgumentError, EngineError, OutputError, installation, near_or_nothing
 from curation.base.speeds import Work, text_bytes
 from curation.base.system.addresses import address_fault
 from curation.base.system.memory import (
@@ -59,6 +59,8 @@ class Call(NamedTuple):
 def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
     """Raise EngineError for settings of a session that cannot be used."""
     for name, number in (("workers", workers), ("slice_bytes", slice_bytes)):
+        if not isinstance(number, int):
+            raise ArgumentError(f"{name} must be a whole number, 0 (chosen for this machine) or more, not {number!r}")
         if not 0 <= number <= sys.maxsize:
             raise EngineError(f"{name} must be 0 (chosen for this machine) or more, and fit 64 bits, not {number}")
     if scheduler in LOCAL:

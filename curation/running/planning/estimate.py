@@ -52,6 +52,7 @@ from curation.tokens.tokenizer_notes import special_tokens_line
 
 PHASES_SECONDS, DECISION_SECONDS, REST_SECONDS = 12e-9, 1e-9, 4e-9  # per byte of text
 LOW, HIGH = 0.7, 2.0
+UNSEEN = "a sample cannot show it"
 DOCUMENT_BYTES = 40  # of memory in a corpus phase
 
 
@@ -134,8 +135,8 @@ class Estimate(msgspec.Struct, kw_only=True):
     documents_between       lower and upper bound of the documents read; both are equal if they were counted
     sample       the sample
     stages       the stages of the recipe
-    kept         documents left after all row stages, with copies
-    tokens       tokens of the output, 0 if it has none
+    kept         documents left after all row stages, with copies; stages that compare documents may remove more
+    tokens       tokens of the output, also at most; 0 if it has none
     tokens_between   lower and upper bound of the tokens
     special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
     seconds      lower and upper bound of the wall time with the CPU engine, measured on the sample
@@ -170,19 +171,33 @@ class Estimate(msgspec.Struct, kw_only=True):
     device_time: DeviceTime | None = None
 
     def __repr__(self) -> str:
-        tokens = f", {counted(self.tokens, 'token')}" if self.tokens else ""
+        most = "at most " if self._comparing else ""
+        tokens = f", {most}{counted(self.tokens, 'token')}" if self.tokens else ""
         low, high = self.seconds
         return (
             f"<estimate of {self.recipe['name'] or 'a recipe'}: {counted(self.files, 'file')}, "
-            f"{counted(self.documents, 'document')}, {self.kept:,} kept{tokens}; {low:.3g} to {high:.3g} s, "
+            f"{counted(self.documents, 'document')}, {most}{self.kept:,} kept{tokens}; {low:.3g} to {high:.3g} s, "
             f"{self.memory.needed / 1e9:.2g} GB of memory, {self.disk.needed / 1e9:.2g} GB of disk>"
         )
 
     def _repr_html_(self) -> str:
         names = ("documents_in", "documents_out", "edited")
-        known = [(stage.name, *(getattr(stage, name) for name in names)) for stage in self.stages]
-        rows = [("" if value is None else value for value in row) for row in known]
-        return html_table(repr(self)[1:-1], ("stage", "documents", "kept", "edited"), map(tuple, rows))
+        rows = [
+            (
+                stage.name,
+                *([UNSEEN, "", ""] if stage.documents_in is None else [getattr(stage, name) for name in names]),
+            )
+            for stage in self.stages
+        ]
+        comparing = ", ".join(self._comparing)
+        note = f"kept and tokens: less what {comparing} may remove" if comparing else ""
+        header = ("stage", "documents", "kept", "edited")
+        return html_table(repr(self)[1:-1], header, rows, note, warnings=self.warnings)
+
+    @property
+    def _comparing(self) -> list[str]:
+        """The stages that compare documents: a sample cannot show what they remove."""
+        return [stage.name for stage in self.stages if stage.documents_in is None]
 
 
 def estimate(
