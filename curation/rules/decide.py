@@ -30,7 +30,6 @@ from curation.rules.groups import (
 )
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
-GROUPS_KEPT = 64  # entries of rules with groups, in memory
 SHOWN_REASONS = 5  # in the repr of a verdict
 BLOCK_ROWS = 1 << 16  # arrays fit the cache: 64 instead of 95 ms CPU for 23 rules on a million documents
 
@@ -404,16 +403,11 @@ def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
     """Return the rules of one entry of `rules`."""
     if isinstance(entry, str):
         return _named(entry)
-    if entry.rules is not None or entry.set in GROUP_SETS:
-        return _of_groups(msgspec.msgpack.encode(entry))
+    if entry.rules is not None:
+        return grouped_rules(entry, SET_NAMES, rules_of_entry)
+    if entry.set in GROUP_SETS:
+        return _of_group_set(entry)
     return [entry] if entry.set is None else rules_of_set(entry)
-
-
-@lru_cache(GROUPS_KEPT)
-def _of_groups(content: bytes) -> tuple[Rule, ...]:
-    """Rules of groups, which each frame needs several times."""
-    entry = msgspec.msgpack.decode(content, type=Rule)
-    return grouped_rules(entry, SET_NAMES, rules_of_entry) if entry.set is None else _of_group_set(entry)
 
 
 def _of_group_set(entry: Rule) -> tuple[Rule, ...]:
