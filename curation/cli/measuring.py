@@ -293,10 +293,7 @@ def print_groups(groups: Sequence[GroupEffects]) -> None:
 
 
 def _print_skipped(rules: Sequence[Rule]) -> None:
-    from curation.rules.groups import GroupedRule
-
-    single = [rule.template if isinstance(rule, GroupedRule) else rule for rule in rules]
-    if names := ", ".join(dict.fromkeys(rule.name for rule in single if not rule.is_on_measures)):
+    if names := ", ".join(dict.fromkeys(rule.name for rule in rules if not rule.is_on_measures)):
         print_line(f"not measured, since they are on columns or patterns: {names}")
 
 

@@ -280,9 +280,10 @@ def _rules_on_texts(stages: Mapping[str, Stage]) -> dict[Reason, Rule]:
     found = {}
     for name, stage in stages.items():
         for rule in stage.expanded if isinstance(stage, Filter) else ():
-            by_group = isinstance(rule, GroupedRule) and not rule.chooses and rule.groups.has_languages
-            subject = rule.template if isinstance(rule, GroupedRule) and by_group else rule
-            if not {*subject.columns} - {TEXT}:
+            allowed = {TEXT}
+            if isinstance(rule, GroupedRule) and not rule.chooses and rule.groups.has_languages:
+                allowed.add(rule.groups.column)
+            if not {*rule.columns} - allowed:
                 found[name, rule.name] = rule
     return found
 

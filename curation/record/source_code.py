@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from curation.record.lost_groups import SampledDocument
-from curation.rules.groups import GroupedRule
 from curation.stages import Filter, Lines, Stage
 
 MIN_CODE_DOCUMENTS, MIN_SHARE = 5, 0.5  # of the sampled documents of an input
@@ -63,7 +62,7 @@ def prose_stages(stages: Mapping[str, Stage]) -> list[str]:
 def _measures(stage: Stage) -> Iterator[str]:
     if isinstance(stage, Filter):
         for rule in stage.expanded:
-            yield from (rule.template if isinstance(rule, GroupedRule) else rule).measures
+            yield from rule.measures
     elif isinstance(stage, Lines):
         for unit_rule in stage.expanded:
             yield from unit_rule.measures

@@ -18,7 +18,7 @@ from curation.base.errors import RecipeError, nearest
 from curation.base.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.rules.grammar import DIVIDED, NORMALIZED
-from curation.rules.groups import GroupedRule, groups_in
+from curation.rules.groups import GroupedRule, groups_in, of_all_documents
 from curation.rules.rule_lists import (
     check_lists,
     list_files,
@@ -115,7 +115,7 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder, self.words)))
 
     def rules_on_measures(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.expanded if rule.is_on_measures)
+        return of_all_documents(self.expanded)
 
     def rules_by_group(self) -> tuple[Rule, ...]:
         return self.expanded if groups_in(self.expanded) else ()
