@@ -166,7 +166,6 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
 
     from curation.base.errors import RecipeError
     from curation.recipes.recipe import Output, check_readable, load_recipe
-    from curation.rules.decide import expand_rules
     from curation.rules.groups import groups_in
     from curation.stages import Filter, Lines, MeasureStage
     from curation.stages.rows.rule_measures import RuleMeasures
@@ -187,7 +186,7 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
     later = [recipe.stage_names[k] for k in range(first, last) if k in judges or _changes_text(recipe.stages[k])]
     if later:
         options.console.warn(f"all rules are measured before {', '.join(later)}, which change the text between filters")
-    rules = [rule for stage in recipe.stages if isinstance(stage, Filter) for rule in expand_rules(stage.rules)]
+    rules = [rule for stage in recipe.stages if isinstance(stage, Filter) for rule in stage.expanded]
     names = list(dict.fromkeys([*names, *(name for rule in rules for name in rule.measures)]))
     if not names and not any(isinstance(stage, Lines) and stage.rules_on_units() for stage in before):
         raise RecipeError(f"no rule of {name} is on a measure; rules on columns have no percentiles")
@@ -295,10 +294,7 @@ def print_groups(groups: Sequence[GroupEffects]) -> None:
 
 
 def _print_skipped(rules: Sequence[Rule]) -> None:
-    from curation.rules.groups import GroupedRule
-
-    single = [rule.template if isinstance(rule, GroupedRule) else rule for rule in rules]
-    if names := ", ".join(dict.fromkeys(rule.name for rule in single if not rule.is_on_measures)):
+    if names := ", ".join(dict.fromkeys(rule.name for rule in rules if not rule.is_on_measures)):
         print_line(f"not measured, since they are on columns or patterns: {names}")
 
 

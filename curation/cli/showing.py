@@ -204,11 +204,9 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
 
 def _subject(run: FinishedRun, row: dict[str, Any]) -> str:
     """The name of the value of a removed document: the measure or ratio, unless the reason names it already."""
-    from curation.rules.groups import bounds_measures
-
     if run.compares_vectors(row["stage"]):
         return "cosine"
-    rules = [rule for rule in run.rules(row["stage"]) if rule.name == row["reason"] and bounds_measures(rule)]
+    rules = [rule for rule in run.rules(row["stage"]) if rule.name == row["reason"] and rule.is_on_measures]
     subjects = {rule.keys[-1] for rule in rules} - {row["reason"]}
     return subjects.pop() if len(subjects) == 1 else "value"
 

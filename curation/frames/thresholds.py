@@ -13,7 +13,7 @@ from curation.base.errors import RecipeError, nearest
 from curation.base.measures import Measure
 from curation.frames.tables import is_table, table_of
 from curation.recipes.keywords import stage_of
-from curation.rules.decide import Rule, Verdict, expand_rules
+from curation.rules.decide import Rule, Verdict
 from curation.rules.decide import decide as decide_rows
 from curation.rules.effects import Effects
 from curation.rules.effects import rule_effects as effects_of_rows
@@ -78,7 +78,7 @@ def _readable(measures: Measures) -> Measures:
 
 def _expanded(rules: Rules) -> tuple[Rule, ...]:
     listed = [rules] if isinstance(rules, Rule | dict) else rules
-    return expand_rules(stage_of(Filter, rules, {"rules": listed}).rules)
+    return stage_of(Filter, rules, {"rules": listed}).expanded
 
 
 def _arrays(measures: Measures, rules: Sequence[Rule]) -> tuple[dict[str, np.ndarray], int]:

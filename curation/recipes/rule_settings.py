@@ -14,7 +14,6 @@ import msgspec
 from curation.base.errors import near_or_nothing, nearest
 from curation.base.measures import is_measure, near_measure
 from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, numbers_by_key, reasons_of, rules_of_entry
-from curation.rules.grammar import OTHER
 from curation.rules.groups import GroupedRule, groups_in, of_different_groups
 from curation.stages import Filter, Stage
 
@@ -64,8 +63,7 @@ def put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) -> 
 def _entry_of_value(rules: list[Any], value: str) -> int | None:
     """The number of the first entry of `rules` with rules of their own for a value of a column."""
     for number, entry in enumerate(rules):
-        found = groups_in(_expanded(entry))
-        if any(groups.find(value) is not None or (value == OTHER and groups.has_others) for groups in found):
+        if any(groups.lists(value) for groups in groups_in(_expanded(entry))):
             return number
     return None
 

@@ -26,7 +26,6 @@ from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
 from curation.recipes.text_kinds import is_wrapped
 from curation.rules.columns import written_numbers
-from curation.rules.decide import expand_rules
 from curation.rules.grammar import Rule
 from curation.rules.groups import GroupedRule
 from curation.stages import Filter, Stage
@@ -160,7 +159,7 @@ def _asked(stages: Mapping[str, Stage]) -> set[Reason | str]:
         elif isinstance(stage, Language):
             asked.add((name, REASONS[0]))
         elif isinstance(stage, Filter):
-            asked |= {(name, rule.name) for rule in expand_rules(stage.rules) if _names_values(rule, columns)}
+            asked |= {(name, rule.name) for rule in stage.expanded if _names_values(rule, columns)}
     return asked
 
 
@@ -280,10 +279,11 @@ def _rules_on_texts(stages: Mapping[str, Stage]) -> dict[Reason, Rule]:
     """The rules of filters that judge the text, in each language by bounds of its own or not."""
     found = {}
     for name, stage in stages.items():
-        for rule in expand_rules(stage.rules) if isinstance(stage, Filter) else ():
-            by_group = isinstance(rule, GroupedRule) and not rule.chooses and rule.groups.has_languages
-            subject = rule.template if isinstance(rule, GroupedRule) and by_group else rule
-            if not {*subject.columns} - {TEXT}:
+        for rule in stage.expanded if isinstance(stage, Filter) else ():
+            allowed = {TEXT}
+            if isinstance(rule, GroupedRule) and not rule.chooses and rule.groups.has_languages:
+                allowed.add(rule.groups.column)
+            if not {*rule.columns} - allowed:
                 found[name, rule.name] = rule
     return found
 
@@ -295,7 +295,7 @@ def bounded_columns(stages: Mapping[str, Stage]) -> dict[str, Reason]:
     """Return the columns with `min` or `max` in a filter, except those that stages write: name -> stage and reason."""
     found: dict[str, Reason] = {}
     for name, stage in stages.items():
-        for rule in expand_rules(stage.rules) if isinstance(stage, Filter) else ():
+        for rule in stage.expanded if isinstance(stage, Filter) else ():
             found |= {str(part.column): (name, rule.name) for part in rule.parts if part.bounds_numbers}
     written = {column for stage in stages.values() for column in stage.writes()}
     return {column: reason for column, reason in found.items() if column not in written}

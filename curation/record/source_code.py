@@ -11,9 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from curation.record.lost_groups import SampledDocument
-from curation.rules.decide import expand_rules
-from curation.rules.groups import GroupedRule
-from curation.rules.units import expand_unit_rules
 from curation.stages import Filter, Lines, Stage
 
 MIN_CODE_DOCUMENTS, MIN_SHARE = 5, 0.5  # of the sampled documents of an input
@@ -64,10 +61,10 @@ def prose_stages(stages: Mapping[str, Stage]) -> list[str]:
 
 def _measures(stage: Stage) -> Iterator[str]:
     if isinstance(stage, Filter):
-        for rule in expand_rules(stage.rules):
-            yield from (rule.template if isinstance(rule, GroupedRule) else rule).measures
+        for rule in stage.expanded:
+            yield from rule.measures
     elif isinstance(stage, Lines):
-        for unit_rule in expand_unit_rules(stage.rules):
+        for unit_rule in stage.expanded:
             yield from unit_rule.measures
 
 

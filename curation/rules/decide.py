@@ -22,7 +22,6 @@ from curation.base.system.terminal import printable_line
 from curation.rules.grammar import OFF, Bounds, Rule
 from curation.rules.groups import (
     GroupedRule,
-    bounds_measures,
     grouped_rules,
     groups_in,
     of_different_groups,
@@ -30,7 +29,6 @@ from curation.rules.groups import (
 )
 
 MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
-GROUPS_KEPT = 64  # entries of rules with groups, in memory
 SHOWN_REASONS = 5  # in the repr of a verdict
 BLOCK_ROWS = 1 << 16  # arrays fit the cache: 64 instead of 95 ms CPU for 23 rules on a million documents
 
@@ -123,7 +121,7 @@ def decide(
     for groups in (found := groups_in(rules)):
         groups.check(columns[groups.column])
     bound = np.full(rows, np.nan) if found else None
-    others = None if all(map(bounds_measures, rules)) else np.zeros(rows, bool)
+    others = None if all(rule.is_on_measures for rule in rules) else np.zeros(rows, bool)
     wanted = {name: measures[name] for name in dict.fromkeys(name for rule in rules for name in rule.measures)}
     for start in range(0, max(rows, 1), BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
@@ -153,7 +151,7 @@ def _decide_block(
             value[broken] = values[broken]
             if bound is not None and isinstance(rule, GroupedRule):
                 bound[broken] = rule.broken_bounds(columns, values)[broken]
-            if others is not None and not bounds_measures(rule):
+            if others is not None and not rule.is_on_measures:
                 others |= breaks
 
 
@@ -404,37 +402,9 @@ def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
     """Return the rules of one entry of `rules`."""
     if isinstance(entry, str):
         return _named(entry)
-    if entry.rules is not None or entry.set in GROUP_SETS:
-        return _of_groups(msgspec.msgpack.encode(entry))
+    if entry.rules is not None:
+        return grouped_rules(entry, SET_NAMES, rules_of_entry)
     return [entry] if entry.set is None else rules_of_set(entry)
-
-
-@lru_cache(GROUPS_KEPT)
-def _of_groups(content: bytes) -> tuple[Rule, ...]:
-    """Rules of groups, which each frame needs several times."""
-    entry = msgspec.msgpack.decode(content, type=Rule)
-    return grouped_rules(entry, SET_NAMES, rules_of_entry) if entry.set is None else _of_group_set(entry)
-
-
-def _of_group_set(entry: Rule) -> tuple[Rule, ...]:
-    """The rules of a set of groups, with its changes, first those of all groups."""
-    rules = [*_named(str(entry.set))]
-    for value, override in [("", entry.override or {}), *(entry.group_override or {}).items()]:
-        for key, change in override.items():
-            for condition in change.given if isinstance(change, Bounds) else [""]:
-                given = {condition: change.given[condition]} if isinstance(change, Bounds) else None
-                for rule in _fitting_groups(rules, key, condition, value, str(entry.set)):
-                    rules[rules.index(rule)] = rule.changed(key, given, value)
-    return with_groups([rule for rule in rules if isinstance(rule, GroupedRule)], entry.per, entry.other)
-
-
-def _fitting_groups(rules: Sequence[Rule], key: str, condition: str, value: str, name: str) -> list[GroupedRule]:
-    """The rules with a key, of which each group has one. ValueError for none, and for several of a group."""
-    known = [rule for rule in rules if isinstance(rule, GroupedRule) and rule.has(value)]
-    fits = [known[number] for number in fitting(known, key, condition)]
-    if of_different_groups(fits):
-        return fits
-    return [known[_only_fit(known, key, condition, f"{name}{' of ' * bool(value)}{value}")]]
 
 
 def _named(name: str) -> tuple[Rule, ...]:
@@ -456,38 +426,46 @@ def _of_languages(name: str) -> tuple[Rule, ...]:
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:
-    """Return the rules of `entry.set`, changed by `entry.override`. ValueError for a key without exactly one rule."""
-    for name in ("per", "other", "group_override"):
-        if getattr(entry, name) is not None:
-            where = f"override of {next(iter(entry.group_override or {}))}" if name == "group_override" else name
+    """Return the rules of `entry.set` with its changes, first those of all documents. ValueError for a key that names
+    no rule, or several of the same documents."""
+    name = str(entry.set)
+    for field in ("per", "other", "group_override"):
+        if name not in GROUP_SETS and getattr(entry, field) is not None:
+            where = f"override of {next(iter(entry.group_override or {}))}" if field == "group_override" else field
             raise ValueError(
-                f"{where} has no meaning with {entry.set}: only the rules of {' and '.join(GROUP_SETS)} have groups"
+                f"{where} has no meaning with {name}: only the rules of {' and '.join(GROUP_SETS)} have groups"
             )
-    rules = list(_named(str(entry.set)))
-    for key, change in (entry.override or {}).items():
-        for condition in change.given if isinstance(change, Bounds) else [""]:
-            number = _only_fit(rules, key, condition, str(entry.set))
-            if isinstance(change, Bounds):
-                rules[number] = _changed(rules[number], key, {condition: change.given[condition]})
-            else:
-                del rules[number]
-    return rules
+    rules = [*_named(name)]
+    for value, override in [("", entry.override or {}), *(entry.group_override or {}).items()]:
+        for key, change in override.items():
+            for condition, bound in change.given.items() if isinstance(change, Bounds) else [("", None)]:
+                for number in _fits(rules, key, condition, value, name):
+                    try:
+                        rules[number : number + 1] = _changed(rules[number], condition, bound, value)
+                    except ValueError as error:
+                        raise ValueError(f"override of {value or key}: {error}") from None
+    grouped = [rule for rule in rules if isinstance(rule, GroupedRule)]
+    return with_groups(grouped, entry.per, entry.other) if grouped else rules
 
 
-def _changed(rule: Rule, key: str, bounds: dict[str, float]) -> Rule:
-    try:
-        return msgspec.structs.replace(rule, **bounds)
-    except ValueError as error:
-        raise ValueError(f"override of {key}: {error}") from None
+def _changed(rule: Rule, condition: str, bound: float | None, value: str) -> list[Rule]:
+    """The rule with another bound, of a value of the column of groups or ("") of all; without a bound no rule."""
+    if isinstance(rule, GroupedRule):
+        return [rule.changed(condition, bound, value)]
+    return [] if bound is None else [msgspec.structs.replace(rule, **{condition: bound})]
 
 
-def _only_fit(rules: Sequence[Rule], key: str, condition: str, name: str) -> int:
-    fits = fitting(rules, key, condition)
+def _fits(rules: Sequence[Rule], key: str, condition: str, value: str, name: str) -> list[int]:
+    """The index of the rule of a set with a key, or those of several rules of which each group has one."""
+    own = [number for number, rule in enumerate(rules) if not isinstance(rule, GroupedRule) or rule.has(value)]
+    known = [rules[number] for number in own]
+    fits = fitting(known, key, condition)
     if not fits:
-        raise ValueError(f"override: {name} has no rule {key!r}{nearest(key, keys_of(rules))}")
-    if len(fits) > 1:
-        raise ValueError(f"override: {key!r} may be {reasons_of(rules, fits)}; use one of these")
-    return fits[0]
+        where = f"{name}{' of ' * bool(value)}{value}"
+        raise ValueError(f"override: {where} has no rule {key!r}{nearest(key, keys_of(known))}")
+    if len(fits) > 1 and not of_different_groups([known[fit] for fit in fits]):
+        raise ValueError(f"override: {key!r} may be {reasons_of(known, fits)}; use one of these")
+    return [own[fit] for fit in fits]
 
 
 def numbers_by_key(rules: Sequence[Rule]) -> dict[str, list[int]]:

@@ -19,7 +19,7 @@ from curation.base.system.html_table import html_table
 from curation.base.system.svg import svg_histogram
 from curation.rules.grammar import Rule
 from curation.rules.group_tallies import SHOWN_GROUPS, is_measured, rule_of
-from curation.rules.groups import groups_in
+from curation.rules.groups import groups_in, of_all_documents
 from curation.rules.tallies import Tally, bins_of, start_of
 
 RANKS = (1, 5, 25, 50, 75, 95, 99, 99.9)  # in percent
@@ -143,7 +143,7 @@ def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows
     measures   name -> int64, one per document, for every measure in the rules. Each is asked for twice per rule, so a
                mapping may load them
     """
-    judged = [rule for rule in rules if rule.is_on_measures]
+    judged = of_all_documents(rules)
     broken = np.zeros(rows, np.uint8)  # rules that a document breaks; 2 stands for several
     for rule in judged:
         values = rule.values(measures)
@@ -151,7 +151,7 @@ def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows
     effects: list[Effect] = []
     for rule in judged:
         effects += _effects(rule, rule.values(measures), broken == 1)
-    skipped = tuple(rule.name for rule in rules if not rule.is_on_measures)
+    skipped = tuple(rule.name for rule in rules if not of_all_documents([rule]))
     return Effects(tuple(effects), rows, int(np.count_nonzero(broken)), skipped)
 
 

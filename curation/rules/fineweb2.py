@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import structs
@@ -23,7 +24,7 @@ from msgspec import structs
 from curation.base.measures import OF_NON_SYMBOLS
 from curation.rules.fineweb2_file import COLUMNS, ENGLISH, configuration, languages
 from curation.rules.grammar import Rule
-from curation.rules.groups import GroupedRule, GroupedStopWords, Groups, rule_of_groups
+from curation.rules.groups import GroupedRule, Groups, rule_of_groups
 from curation.rules.languages import VOWEL_MARKS
 from curation.rules.listed import STOP_WORD, Listed
 
@@ -99,34 +100,28 @@ def grouped_by_language(rules: Sequence[Rule], is_published: bool) -> tuple[Grou
 
 def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule) -> list[GroupedRule]:
     """The rule of all languages, or two if English has other words."""
-    if rule.measures == grouped.template.measures:
+    if rule.measures == grouped.measures:
         return [grouped]
-    is_english = np.arange(len(grouped.member)) >= groups.numbers[ENGLISH]
-    members = [(rule, grouped.member & is_english), (grouped.template, grouped.member & ~is_english)]
-    return [
-        rule_of_groups(GroupedRule, groups, template, grouped.low, grouped.high, member) for template, member in members
-    ]
+    is_english = np.arange(groups.count + 2) >= groups.numbers[ENGLISH]
+    own, others = (np.where(side, grouped.limits, np.nan) for side in (is_english, ~is_english))
+    return [rule_of_groups(groups, rule, own), structs.replace(grouped, limits=others)]
 
 
 def _stop_words(groups: Groups, english: Rule, instead: Rule | None) -> GroupedRule:
     """The number of different stop words, for other languages than English, whose words are a measure."""
-    low, high = _no_bounds(groups)
-    low[: groups.numbers[ENGLISH]] = english.min
     words = [tuple(each) for each in configuration().stop_words]
     if instead:  # the texts have no vowel marks then
         words = [
             tuple(dict.fromkeys([*each, *(re.sub(VOWEL_MARKS, "", word) or word for word in each)])) for each in words
         ]
     lists = {number: Listed(words=each, as_=STOP_WORD) for number, each in enumerate(words)}
-    template = Rule(listed=lists[0], min_count=int(english.min), reason=english.name)
-    return rule_of_groups(GroupedStopWords, groups, template, low, high, np.isfinite(low), lists=lists, instead=instead)
+    subject = Rule(listed=lists[0], min_count=int(english.min), reason=english.name)
+    return _at_least(groups, subject, slice(groups.numbers[ENGLISH]), english.min, lists=lists, instead=instead)
 
 
 def _of_unknown(groups: Groups, ends: Rule) -> GroupedRule:
     """The ends of sentences, for documents of an unknown language."""
-    low, high = _no_bounds(groups)
-    low[groups.numbers[UNKNOWN]] = MIN_ENDS_OF_UNKNOWN
-    return rule_of_groups(GroupedRule, groups, ends, low, high, np.isfinite(low))
+    return _at_least(groups, ends, groups.numbers[UNKNOWN], MIN_ENDS_OF_UNKNOWN)
 
 
 def _without_symbols(rule: Rule) -> Rule:
@@ -140,31 +135,41 @@ def _without_symbols(rule: Rule) -> Rule:
 
 def _punctuated(groups: Groups, english: Rule) -> GroupedRule:
     """The share of lines that end a sentence, for other languages than English, whose measure has no mark of India."""
-    low, high = _no_bounds(groups)
-    low[: groups.numbers[ENGLISH]] = _column(REASONS[PUNCTUATED], -math.inf)
     pattern = rf"(?m)[{MARKS}][\t\f\r\p{{Z}}]*$"
-    template = Rule(matches=pattern, per="text_lines", min=english.min, reason=PUNCTUATED)
-    return rule_of_groups(GroupedRule, groups, template, low, high, np.isfinite(low))
+    subject = Rule(matches=pattern, per="text_lines", min=english.min, reason=PUNCTUATED)
+    return _at_least(groups, subject, slice(groups.numbers[ENGLISH]), _column(REASONS[PUNCTUATED], -math.inf))
+
+
+def _at_least(groups: Groups, subject: Rule, place: slice | int, least: Any, **more: Any) -> GroupedRule:
+    """A rule with a lower bound, for the groups at `place`."""
+    limits = _no_bounds(groups)
+    limits[0, place] = least
+    return _bounded(groups, subject, limits, **more)
 
 
 def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
     english = groups.numbers[ENGLISH]  # those of an unknown language follow
     others, own = slice(english), slice(english, english + 1 if rule.measure == STOP_WORDS else groups.count)
-    low, high = _no_bounds(groups)
-    low[own], high[own] = rule.bounds
+    limits = _no_bounds(groups)
+    limits[:, own] = np.array(rule.bounds)[:, None]
     if rule.name in REASONS and rule.name != PUNCTUATED:
-        side = low if math.isfinite(rule.min) else high
-        side[others] = _column(REASONS[rule.name], -math.inf if side is low else math.inf)
+        side = int(math.isinf(rule.min))
+        limits[side, others] = _column(REASONS[rule.name], limits[side, -1])
     elif rule.name in SHARED:
-        low[others], high[others] = rule.bounds
+        limits[:, others] = np.array(rule.bounds)[:, None]
     elif rule.ratio in DUPLICATE_CHARACTERS:
-        high[others] = MAX_DUPLICATE_CHARACTERS
-    return rule_of_groups(GroupedRule, groups, rule, low, high, np.isfinite(low) | np.isfinite(high))
+        limits[1, others] = MAX_DUPLICATE_CHARACTERS
+    return _bounded(groups, rule, limits)
 
 
-def _no_bounds(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+def _no_bounds(groups: Groups) -> np.ndarray:
     """Infinite bounds of all groups, and of documents without one or to remove."""
-    return np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
+    return np.repeat([[-math.inf], [math.inf]], groups.count + 2, axis=1)
+
+
+def _bounded(groups: Groups, subject: Rule, limits: np.ndarray, **more: Any) -> GroupedRule:
+    """A rule of the groups that have a bound."""
+    return rule_of_groups(groups, subject, np.where(np.isfinite(limits).any(axis=0), limits, np.nan), **more)
 
 
 def _column(name: str, no_bound: float) -> np.ndarray:

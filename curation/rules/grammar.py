@@ -438,6 +438,15 @@ class Rule(
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the value of every document (float64; NaN for a null, and for strings in a list) and whether it breaks
         the rule (bool). The value of `any` is that of its first rule."""
+        return self._judge_within(self.bounds, measures, columns)
+
+    def _judge_within(
+        self,
+        bounds: tuple[Any, ...],
+        measures: Mapping[str, np.ndarray],
+        columns: Mapping[str, pa.ChunkedArray],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same, with other bounds: two numbers, or two arrays with one per document."""
         if self.any_:
             judged = [rule.judge(measures, columns) for rule in self.any_]
             return judged[0][0], np.logical_and.reduce([breaks for _, breaks in judged])
@@ -451,14 +460,17 @@ class Rule(
             if self.not_in is not None:
                 return numbers_of(column), is_among(column, self.not_in)
             has_counts = self.listed is not None or self.matches is not None
-            values = self.counts(columns) if has_counts else self._numbers(column)
+            values = self._counts(columns) if has_counts else self._numbers(column)
             if self.per is not None:
                 values = values / np.maximum(measures[self.per].astype(np.float64), 1.0)
-        low, high = self.bounds
+        low, high = bounds
         return values, ~((values >= low) & (values <= high))  # NaN is outside all bounds
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
+        return self._counts(columns)
+
+    def _counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         column = columns[str(self.column)]
         if self.listed is not None:
             words, column = divided_text(columns) if self.counts_words else ("", column)

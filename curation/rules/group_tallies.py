@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from curation.rules.grammar import Rule
-from curation.rules.groups import GroupedRule, Groups, bounds_measures, groups_in
+from curation.rules.groups import GroupedRule, Groups, groups_in
 from curation.rules.tallies import SIZE, Tally, as_report, bins_of
 
 BELOW, ABOVE = SIZE, SIZE + 1  # codes after those of bins
@@ -76,13 +76,13 @@ class GroupTallies:
         codes = [first, first[gone] + 1 + reason[gone]]
         for rule, share, start in zip(self.measured, self.shares, self.starts, strict=False):
             values, place = rule.values(measures), first + start
-            low: Any
-            low, high = rule.bounds
+            bounds: tuple[Any, Any] = rule.bounds
             if isinstance(rule, GroupedRule):
                 own = rule.member[numbers]
                 values, place = values[own], place[own]
-                low, high = (side[numbers[own]] for side in (rule.low, rule.high))
-            codes += [place + bins_of(values, share), place[values < low] + BELOW, place[values > high] + ABOVE]
+                bounds = rule.bounds_of(numbers[own])
+            below, above = place[values < bounds[0]], place[values > bounds[1]]
+            codes += [place + bins_of(values, share), below + BELOW, above + ABOVE]
         return np.concatenate(codes)
 
     def result(self) -> GroupCounts:
@@ -146,7 +146,7 @@ def rule_of(rule: Rule, group: int) -> Rule | None:
 
 def is_measured(rule: Rule, groups: Groups) -> bool:
     """Whether a rule bounds a measure or ratio of documents in these groups."""
-    return bounds_measures(rule) and (not isinstance(rule, GroupedRule) or rule.groups is groups)
+    return rule.is_on_measures and (not isinstance(rule, GroupedRule) or rule.groups is groups)
 
 
 def _summed(codes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for each value of a column, such as the bounds of each language.
 
-Rules of all groups that differ only in bounds are one rule with an array of bounds: a document costs one look-up per
+Rules of all groups that differ only in bounds are one rule with a matrix of bounds: a document costs one look-up per
 rule, whatever the number of groups. Groups are numbered; the two numbers after the last one are those of documents
 without rules, and of documents to remove.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.errors import RecipeError, counted, near_or_nothing
-from curation.base.records import TEXT
 from curation.rules.columns import has_kind
 from curation.rules.grammar import DIVIDED, KEEP, NORMALIZED, OTHER, REMOVE, Rule, divided_text
 from curation.rules.languages import near_language, parse_label, same_language
@@ -64,10 +64,10 @@ class Groups:
         """Return the values that a group lists, and `other` if it has all others."""
         return _first([*self._values.get(number, []), *([OTHER] if self.other == number else [])])
 
-    @property
-    def has_others(self) -> bool:
-        """Whether values that no group lists have rules of their own."""
-        return self.other is not None and self.other < self.count and self.value(self.other) == OTHER
+    def lists(self, value: str) -> bool:
+        """Whether a group lists a value, or has rules for `other` values only."""
+        has_others = self.other is not None and self.other < self.count and self.value(self.other) == OTHER
+        return self.find(value) is not None or (value == OTHER and has_others)
 
     def value(self, number: int) -> str:
         """Return the first value that a group lists; `other` for a group that lists none."""
@@ -146,31 +146,30 @@ class Groups:
 
 
 class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
-    """A rule of several groups.
+    """A rule of several groups: the subject, with bounds by group in place of its own.
 
-    template  the rule of the first group that has it: its subject, reason and, if it has no bounds, its conditions
-    low, high  float64, inclusive bounds by group, infinite where there is none
-    member    bool, by group: whether it has the rule
+    limits      float64[2, groups + 2]: inclusive bounds of each group, infinite where there is none; NaN for a group
+                without the rule
     normalized  whether it judges the normalized texts, where the columns have them (`curation.stages.rows.normalized`)
+    chooses     whether the value of the column alone decides: groups with the rule are removed
+    lists       group -> its list, of a rule on stop words
+    instead     a rule on the text that also keeps a document; None: only stop words do
     """
 
-    chooses: ClassVar[bool] = False  # whether the value of the column alone decides
-
     groups: Groups
-    template: Rule
-    low: np.ndarray
-    high: np.ndarray
-    member: np.ndarray
+    limits: np.ndarray
     normalized: bool = False
+    chooses: bool = False
+    lists: Mapping[int, Listed] = MappingProxyType({})
+    instead: Rule | None = None
 
     def __post_init__(self) -> None:
-        """The template is checked."""
+        """The rules of the groups are checked."""
 
     @property
-    def conditions(self) -> tuple[str, ...]:
-        if not self.has_bounds:
-            return self.template.conditions
-        return tuple(name for name, side in (("min", self.low), ("max", self.high)) if np.isfinite(side).any())
+    def member(self) -> np.ndarray:
+        """Whether each group has the rule, bool."""
+        return ~np.isnan(self.limits[0])
 
     @property
     def has_bounds(self) -> bool:
@@ -178,20 +177,24 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         return not self.any_ and self.in_ is None and self.not_in is None
 
     @property
-    def is_on_measures(self) -> bool:
-        return False  # one histogram would mix the groups
+    def conditions(self) -> tuple[str, ...]:
+        if not self.has_bounds:
+            return super().conditions
+        return tuple(name for name, side in zip(("min", "max"), self.limits, strict=True) if np.isfinite(side).any())
+
+    @property
+    def parts(self) -> tuple[Rule, ...]:
+        """Also a rule for each list in a file, so that all of them are found."""
+        files = [listed for listed in self.lists.values() if listed.file]
+        return tuple(msgspec.structs.replace(self, listed=listed, lists={}) for listed in files) or super().parts
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return (*super().measures, *(self.instead.measures if self.instead else ()))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((self.groups.column, *self.template.columns)))
-
-    @property
-    def name(self) -> str:
-        return self.template.name
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self.template.keys
+        return tuple(dict.fromkeys((self.groups.column, *super().columns)))
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -202,49 +205,60 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         """Return the rule with the bounds of a group; None for a group without the rule."""
         if not self.member[number]:
             return None
-        return _RuleOfGroup(
-            **_fields_of(self.template) | {"min": float(self.low[number]), "max": float(self.high[number])}
-        )
+        low, high = self.limits[:, number].tolist()
+        return _RuleOfGroup(**_fields_of(self) | {"min": low, "max": high})
 
     def describe(self) -> str:
-        name = self.template.describe().rpartition(" in [")[0] if self.has_bounds else self.template.describe()
-        return f"{name} {self._range()}"
+        if self.chooses:
+            return f"{self.name}: column {self.groups.column} has a value to keep"
+        if len({*self.lists.values()}) > 1:
+            line = f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
+            return f"{line}, or {self.instead.describe().partition(': ')[2]}" if self.instead else line
+        line = super().describe()
+        return f"{line.rpartition(' in [')[0] if self.has_bounds else line} {self._range()}"
 
     def _range(self) -> str:
-        sides = (("at least", self.low), ("at most", self.high)) if self.has_bounds else ()
+        sides = zip(("at least", "at most"), self.limits, strict=True) if self.has_bounds else ()
         found = [f"{word} {_range_of(side)}" for word, side in sides if np.isfinite(side).any()]
         groups = counted(int(np.count_nonzero(self.member)), "group")
         return f"{' and '.join(found)}, per {self.groups.column} ({groups})".removeprefix(", ")
 
     def looks_for_words(self, columns: Mapping[str, pa.ChunkedArray]) -> bool:
-        wanted = any(part.counts_words for part in self.parts)
-        return wanted and bool(self.member[self.groups.numbers_of(columns[self.groups.column])].any())
+        return super().looks_for_words(columns) and bool(self._own(columns).any())
 
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        columns = self._judged(columns)
-        numbers = self.groups.numbers_of(columns[self.groups.column])
-        own = self.member[numbers]
-        if not self.template.columns:
-            values, breaks = self.template.judge(measures, columns)
+        columns, own, subject = self._judged(columns), self._own(columns), super().columns
+        if self.chooses:
+            return np.full(len(own), np.nan), own
+        bounds = self.bounds_of(self.groups.numbers_of(columns[self.groups.column]))
+        if self.lists or not subject:
+            values, breaks = self._judge_within(bounds, measures, columns)
+            breaks &= own
         else:  # patterns and lists take time
-            at = np.flatnonzero(own)
-            counts_words = any(part.counts_words for part in self.template.parts)
-            divided = [name for name in DIVIDED.values() if counts_words and name in columns]
-            names = [*self.template.columns, *divided]
-            part = {name: columns[name].filter(pa.array(own)) for name in names}  # `take` copies all chunks
-            judged = self.template.judge({name: measures[name][at] for name in self.measures}, part)
-            values, breaks = np.full(len(numbers), np.nan), np.zeros(len(numbers), bool)
-            values[at], breaks[at] = judged
-        if self.has_bounds:
-            breaks = ~((values >= self.low[numbers]) & (values <= self.high[numbers]))
-        return values, breaks & own
+            values, breaks = np.full(len(own), np.nan), np.zeros(len(own), bool)
+            part = _rows_of(self, subject, own, measures, columns)
+            values[own], breaks[own] = self._judge_within(tuple(side[own] for side in bounds), *part)
+        if self.instead and breaks.any():  # few documents: a pattern takes more time than stop words
+            part = _rows_of(self.instead, self.instead.columns, breaks, measures, columns)
+            breaks[breaks] = self.instead.judge(*part)[1]
+        return values, breaks
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """As of any rule, in documents of groups with the rule; 0 in others."""
-        own = self.member[self.groups.numbers_of(columns[self.groups.column])]
-        return np.where(own, self.template.counts(self._judged(columns)), 0.0)
+        return np.where(self._own(columns), self._counts(self._judged(columns)), 0.0)
+
+    def _counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        if not self.lists:
+            return super()._counts(columns)
+        numbers = np.where(self._own(columns), self.groups.numbers_of(columns[self.groups.column]), NO_LIST)
+        words, column = divided_text(columns) if self.counts_words else ("", columns[str(self.column)])
+        return count_stop_words(column, self.lists, numbers, words)[self.per is not None]
+
+    def _own(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        """Whether the group of each document has the rule, bool."""
+        return self.member[self.groups.numbers_of(columns[self.groups.column])]
 
     def _judged(self, columns: Mapping[str, pa.ChunkedArray]) -> Mapping[str, pa.ChunkedArray]:
         """Return the columns with the texts that the rule judges."""
@@ -252,10 +266,15 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
             return columns
         return {**columns, **{name: columns[key] for name, key in NORMALIZED.items() if key in columns}}
 
+    def bounds_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and the upper bound of documents in these groups, float64; NaN in a group without the
+        rule."""
+        low, high = self.limits
+        return low[numbers], high[numbers]
+
     def broken_bounds(self, columns: Mapping[str, pa.ChunkedArray], values: np.ndarray) -> np.ndarray:
         """Return the bound of its group that each value breaks, float64; NaN for none."""
-        numbers = self.groups.numbers_of(columns[self.groups.column])
-        low, high = self.low[numbers], self.high[numbers]
+        low, high = self.bounds_of(self.groups.numbers_of(columns[self.groups.column]))
         return np.where(values < low, low, np.where(values > high, high, np.nan))
 
     def has(self, value: str) -> bool:
@@ -266,23 +285,20 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
             raise ValueError(f"override: no rules of {value!r}{near_or_nothing(value, [*self.groups.numbers])}")
         return bool(self.member[self.groups.find(value)])
 
-    def changed(self, key: str, bounds: Mapping[str, float] | None, value: str = "") -> GroupedRule:
-        """Return the rule with other bounds, or without any (None), for the group of a value of the column, or for all
-        groups (""). ValueError for bounds without an effect."""
-        at = self.member if not value else np.arange(len(self.member)) == self.groups.find(value)
-        sides = {"min": self.low, "max": self.high}
-        if bounds is None:
-            return msgspec.structs.replace(self, member=self.member & ~at)
-        counts = self.template.min_count is not None or self.template.max_count is not None
-        try:
-            fields = {f"{name}_count" * counts or name: bound for name, bound in bounds.items()}
-            msgspec.structs.replace(self.template, **fields)
-        except ValueError as error:
-            raise ValueError(f"override of {value or key}: {error}") from None
-        sides |= {name: np.where(at, bound, sides[name]) for name, bound in bounds.items()}
-        if (sides["min"] > sides["max"]).any():
-            raise ValueError(f"override of {value or key}: the bounds of {key} would remove everything")
-        return msgspec.structs.replace(self, low=sides["min"], high=sides["max"])
+    def changed(self, condition: str, bound: float | None, value: str = "") -> GroupedRule:
+        """Return the rule with another `min` or `max`, for the group of a value of the column, or for all groups ("").
+        None: without the rule. ValueError for a bound without an effect."""
+        at = np.arange(self.limits.shape[1]) == self.groups.find(value) if value else self.member
+        limits = self.limits.copy()
+        if bound is None:
+            limits[:, at] = np.nan
+        else:
+            counts = self.min_count is not None or self.max_count is not None
+            Rule(**_fields_of(self) | {f"{condition}_count" if counts else condition: bound})
+            limits[int(condition == "max"), at] = bound
+        if (limits[0] > limits[1]).any():
+            raise ValueError(f"the bounds of {self.name} would remove everything")
+        return msgspec.structs.replace(self, limits=limits)
 
 
 class _RuleOfGroup(Rule, frozen=True, kw_only=True, eq=False):
@@ -292,72 +308,19 @@ class _RuleOfGroup(Rule, frozen=True, kw_only=True, eq=False):
         """The rule of all groups is checked."""
 
 
-class GroupedStopWords(GroupedRule, frozen=True, kw_only=True, eq=False):
-    """A rule on stop words, of which each group has a list of its own.
-
-    lists    group -> its list
-    instead  a rule on the text that also keeps a document; None: only stop words do
-    """
-
-    lists: Mapping[int, Listed]
-    instead: Rule | None = None
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        return (*self.template.measures, *(self.instead.measures if self.instead else ()))
-
-    @property
-    def parts(self) -> tuple[Rule, ...]:
-        """A rule for each list in a file, so that all of them are found."""
-        files = [listed for listed in self.lists.values() if listed.file]
-        return tuple(msgspec.structs.replace(self.template, listed=listed) for listed in files) or (self.template,)
-
-    def describe(self) -> str:
-        if len({*self.lists.values()}) == 1:
-            return GroupedRule.describe(self)
-        line = f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
-        return f"{line}, or {self.instead.describe().partition(': ')[2]}" if self.instead else line
-
-    def judge(
-        self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        columns = self._judged(columns)
-        column = columns[str(self.column)]
-        self.template.check_type(column.type)
-        values = self.counts(columns)
-        if self.per is not None:
-            values = values / np.maximum(measures[self.per].astype(np.float64), 1.0)
-        numbers = self.groups.numbers_of(columns[self.groups.column])
-        within = (values >= self.low[numbers]) & (values <= self.high[numbers])
-        breaks = ~within & self.member[numbers]
-        if self.instead and breaks.any():  # few documents: a pattern takes more time than stop words
-            at = np.flatnonzero(breaks)
-            text = {TEXT: columns[TEXT].filter(pa.array(breaks))}
-            breaks[at] = self.instead.judge({name: measures[name][at] for name in self.instead.measures}, text)[1]
-        return values, breaks
-
-    def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
-        columns = self._judged(columns)
-        numbers = self.groups.numbers_of(columns[self.groups.column])
-        numbers = np.where(self.member[numbers], numbers, NO_LIST)
-        words, column = divided_text(columns) if self.counts_words else ("", columns[str(self.column)])
-        found = count_stop_words(column, self.lists, numbers, words)
-        return found[self.per is not None]
-
-
-class RemovedOthers(GroupedRule, frozen=True, kw_only=True, eq=False):
-    """The rule that removes documents of groups that are to be removed."""
-
-    chooses: ClassVar[bool] = True
-
-    def describe(self) -> str:
-        return f"{self.name}: column {self.groups.column} has a value to keep"
-
-    def judge(
-        self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        numbers = self.groups.numbers_of(columns[self.groups.column])
-        return np.full(len(numbers), np.nan), self.member[numbers]
+def _rows_of(
+    rule: Rule,
+    names: Iterable[str],
+    rows: np.ndarray,
+    measures: Mapping[str, np.ndarray],
+    columns: Mapping[str, pa.ChunkedArray],
+) -> tuple[dict[str, np.ndarray], dict[str, pa.ChunkedArray]]:
+    """Return the measures of a rule and the columns `names` for the rows where `rows` (bool) is true."""
+    at, mask = np.flatnonzero(rows), pa.array(rows)
+    if any(part.counts_words for part in rule.parts):
+        names = [*names, *(name for name in DIVIDED.values() if name in columns)]
+    part = {name: columns[name].filter(mask) for name in names}  # `take` copies all chunks
+    return {name: measures[name][at] for name in rule.measures}, part
 
 
 def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | None) -> tuple[Rule, ...]:
@@ -377,9 +340,9 @@ def of_different_groups(rules: Sequence[Rule]) -> bool:
     return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
 
 
-def bounds_measures(rule: Rule) -> bool:
-    """Return whether a rule bounds a measure or ratio, of all documents or in each of its groups."""
-    return rule.template.is_on_measures if isinstance(rule, GroupedRule) else rule.is_on_measures
+def of_all_documents(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return the rules on measures whose bounds are those of all documents."""
+    return tuple(rule for rule in rules if rule.is_on_measures and not isinstance(rule, GroupedRule))
 
 
 def groups_in(rules: Iterable[Rule]) -> list[Groups]:
@@ -407,7 +370,7 @@ def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple
     ValueError for a text that is no set, no listed value, and neither `keep` nor `remove`.
     """
     rules = entry.rules or {}
-    own = [value for value, entries in rules.items() if not isinstance(entries, str) or _is_set(entries, rules, sets)]
+    own = values_with_rules(rules, sets)
     numbers = {value: number for number, value in enumerate(own)}
     listed = Groups(
         str(entry.per), {value: number for value, number in numbers.items() if value != OTHER}, len(own), None
@@ -435,8 +398,13 @@ def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple
     return (*_removed(groups, {other, *places.values()}), *merged)
 
 
-def _is_set(name: str, values: Container[str], sets: Container[str]) -> bool:
-    return name in sets and name not in values
+def values_with_rules(rules: Mapping[str, Any], sets: Container[str]) -> list[str]:
+    """Return the values that have rules of their own, in the order of their groups."""
+    return [
+        value
+        for value, entries in rules.items()
+        if not isinstance(entries, str) or (entries in sets and entries not in rules)
+    ]
 
 
 def _check_languages(groups: Groups, values: Iterable[str]) -> None:
@@ -473,39 +441,33 @@ def _key_of(rule: Rule) -> bytes:
 
 
 def _merged(groups: Groups, by_group: Mapping[int, Rule]) -> GroupedRule:
-    low, high = np.full(groups.count + 2, -math.inf), np.full(groups.count + 2, math.inf)
-    member = np.zeros(groups.count + 2, bool)
+    limits = no_limits(groups)
     for number, rule in by_group.items():
-        low[number], high[number] = rule.bounds
-        member[number] = True
-    template = next(iter(by_group.values()))
-    if template.listed is not None and template.listed.as_ == STOP_WORD:
-        lists = {number: rule.listed for number, rule in by_group.items() if rule.listed is not None}
-        return rule_of_groups(GroupedStopWords, groups, template, low, high, member, lists=lists)
-    return rule_of_groups(GroupedRule, groups, template, low, high, member)
+        limits[:, number] = rule.bounds
+    first = next(iter(by_group.values()))
+    is_stop_word = first.listed is not None and first.listed.as_ == STOP_WORD
+    lists = {number: rule.listed for number, rule in by_group.items() if rule.listed is not None and is_stop_word}
+    return rule_of_groups(groups, first, limits, lists=lists)
 
 
 def _removed(groups: Groups, places: Iterable[int | None]) -> list[Rule]:
     if groups.count + 1 not in places:
         return []
-    member = np.arange(groups.count + 2) == groups.count + 1
-    template = Rule(column=groups.column, in_=("",), reason=f"{OTHER}_{groups.column}")
-    bounds = np.full(len(member), -math.inf), np.full(len(member), math.inf)
-    return [rule_of_groups(RemovedOthers, groups, template, *bounds, member)]
+    limits = no_limits(groups)
+    limits[:, groups.count + 1] = -math.inf, math.inf
+    subject = Rule(column=groups.column, in_=("",), reason=f"{OTHER}_{groups.column}")
+    return [rule_of_groups(groups, subject, limits, chooses=True)]
 
 
-def rule_of_groups(
-    kind: type[GroupedRule],
-    groups: Groups,
-    template: Rule,
-    low: np.ndarray,
-    high: np.ndarray,
-    member: np.ndarray,
-    **more: Any,
-) -> GroupedRule:
-    """Return a rule of groups that has the subject of a template."""
-    return kind(**_fields_of(template), groups=groups, template=template, low=low, high=high, member=member, **more)
+def no_limits(groups: Groups) -> np.ndarray:
+    """Return the limits of a rule that no group has."""
+    return np.full((2, groups.count + 2), np.nan)
 
 
-def _fields_of(template: Rule) -> dict[str, Any]:
-    return {name: getattr(template, name) for name in Rule.__struct_fields__}
+def rule_of_groups(groups: Groups, subject: Rule, limits: np.ndarray, **more: Any) -> GroupedRule:
+    """Return a rule of groups with the subject of a rule."""
+    return GroupedRule(**_fields_of(subject), groups=groups, limits=limits, **more)
+
+
+def _fields_of(rule: Rule) -> dict[str, Any]:
+    return {name: getattr(rule, name) for name in Rule.__struct_fields__}

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from curation.rules.grammar import Rule
-from curation.rules.groups import bounds_measures
 from curation.stages.base import RowStage, Stage
 
 STORED_BYTES, NUMBER_BYTES = 13, 4  # per document that reaches a filter, and per measure or column of groups
@@ -19,7 +18,7 @@ def rules_of(stage: RowStage) -> Sequence[Rule]:
 
 def measured_rules(stage: Stage | None) -> list[Rule]:
     """Return the rules of a stage that bound measures of documents, of all documents or of groups."""
-    return [*filter(bounds_measures, rules_of(stage))] if isinstance(stage, RowStage) else []
+    return [rule for rule in rules_of(stage) if rule.is_on_measures] if isinstance(stage, RowStage) else []
 
 
 def names_of(rules: Iterable[Rule]) -> list[str]:

@@ -350,7 +350,7 @@ def test_a_setting_is_checked_as_the_recipe_is():
 def test_the_default_recipe_with_other_bounds():
     recipe = load_recipe("default", settings=["stages.filter.words.min=100", "stages.filter.top_2gram=off"])
     names = {rule.name: rule for rule in expand_rules(recipe.stages[2].rules)}
-    assert {*names["too_few_words"].low[names["too_few_words"].member]} == {100} and "top_2gram" not in names
+    assert {*names["too_few_words"].limits[0, names["too_few_words"].member]} == {100} and "top_2gram" not in names
     assert convert_recipe(as_builtins(recipe)) == recipe
 
 
@@ -371,7 +371,7 @@ def test_a_setting_of_a_value_changes_the_rules_of_its_group_alone():
     recipe: Any = parse_recipe(PER_LANGUAGE, settings=settings)
     rules = {rule.name: rule for rule in expand_rules(recipe.stages[0].rules) if isinstance(rule, GroupedRule)}
     words, groups = rules["words"], rules["words"].groups
-    bounds = {name: (words.low[number], words.high[number]) for number, name in enumerate(("en", "other"))}
+    bounds = {name: (*words.limits[:, number],) for number, name in enumerate(("en", "other"))}
     assert bounds == {"en": (70, math.inf), "other": (5, 900)} and groups.find("de") == groups.find("en") == 0
     assert "top_4gram" not in rules and "top_3gram" in rules
 

@@ -95,7 +95,7 @@ def test_german_is_judged_by_its_configuration(engine: ModuleType):
 def test_german_has_these_bounds_and_no_others():
     place = languages()["deu_Latn"]
     own = [rule for rule in expand_rules("fineweb2") if rule.member[place]]
-    found = [(rule.name, rule.measures, rule.low[place], rule.high[place]) for rule in own]
+    found = [(rule.name, rule.measures, *rule.limits[:, place]) for rule in own]
     assert found == [(rule.name, rule.measures, *rule.bounds) for rule in GERMAN]
 
 
@@ -169,7 +169,7 @@ def test_bounds_are_changed_for_all_or_one_language(override: dict[str, Any], bo
     for rules in (expand_rules(recipe.stages[0].rules), expand_rules([Rule(set="fineweb2", override=override)])):
         named = [(rule, rule.groups.numbers) for rule in rules if rule.name == reason]
         assert bounds == {
-            name: next((rule.low[places[name]] for rule, places in named if rule.member[places[name]]), None)
+            name: next((rule.limits[0, places[name]] for rule, places in named if rule.member[places[name]]), None)
             for name in bounds
         }
 
@@ -185,10 +185,10 @@ def test_a_mapping_and_settings_change_bounds_too():
     rules = {rule.keys[-1]: rule for rule in expand_rules([rule])}
     assert next(iter(rules.values())).name == "other_language"
     for name in ("hash_signs/words", names[1]):
-        assert rules[name].high[[languages()["rus_Cyrl"], languages()["eng_Latn"]]].tolist() == [0.3, 0.3]
+        assert rules[name].limits[1, [languages()["rus_Cyrl"], languages()["eng_Latn"]]].tolist() == [0.3, 0.3]
     both = expand_rules([Rule(set="fineweb2", override={"too_few_punctuated_lines": {"min": 0.5}})])
     changed = [rule for rule in both if rule.name == "too_few_punctuated_lines"]
-    assert [np.unique(rule.low[rule.member]).tolist() for rule in changed] == [[0.5], [0.5]]
+    assert [np.unique(rule.limits[0, rule.member]).tolist() for rule in changed] == [[0.5], [0.5]]
 
 
 WRONG = {
@@ -227,7 +227,7 @@ def bounds_of(name: str, language: str) -> list[tuple[Any, ...]]:
     rules = expand_rules(name)
     place = rules[0].groups.numbers[language]
     own = [rule for rule in rules if rule.member[place]]
-    return [(rule.name, rule.measures, rule.low[place], rule.high[place]) for rule in own]
+    return [(rule.name, rule.measures, *rule.limits[:, place]) for rule in own]
 
 
 def with_prose(rules: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -289,3 +289,5 @@ def test_what_a_filter_says_of_the_set():
     assert "top_2gram: top_2gram_characters / characters at most 0.033 to 3.919, per language (1,930 groups)" in lines
     assert stage.kernels() == ("measures", "lists") and stage.reads() == ("language",)
     assert stage.rules_on_measures() == () and stage.rules_by_group() == expand_rules("fineweb2")
+    of_english = "words_too_short: word_characters / words at least 3, per language (2 groups)"
+    assert of_english in Filter(rules="gopher_multilingual").explain()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rule sets against the plain Python of `tests/oracle/rules.py`: the same reason and the same value."""
 
+import pickle
 import random
 import re
 from types import ModuleType
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 
 from curation.base.measures import Measure, is_part
+from curation.recipes.recipe import convert_recipe
 from curation.rules.decide import RULE_SETS, Rule, Verdict, decide, expand_rules
 from tests.conftest import frame_of
 from tests.corpus import NASTY, assigned_characters, document_lists, real_documents
@@ -469,3 +471,11 @@ def test_a_bound_that_decides_nothing_is_refused(settings: dict[str, Any], messa
 )
 def test_bounds_that_decide_something(settings: dict[str, Any]):
     assert Rule(**settings).min <= Rule(**settings).max
+
+
+@pytest.mark.parametrize("kind", ["filter", "lines"])
+def test_a_stage_expands_its_rules_once(kind: str):
+    content = [{"kind": kind, "rules": ["nemo", {"set": "gopher", "override": {"words": {"min": 9}}}]}]
+    (stage,) = convert_recipe({"stages": content}).stages
+    assert stage.expanded is stage.expanded and len(stage.expanded) == len(RULE_SETS["nemo"] + RULE_SETS["gopher"])
+    assert pickle.loads(pickle.dumps(stage)) == stage

@@ -176,7 +176,7 @@ def test_a_setting_changes_the_words_or_the_measure():
     stages = {stage.kind: stage for stage in recipe.stages}
     assert (stages["filter"].words, stages["fuzzy_dedup"].words) == ("table", "scripts")
     rules = [rule for rule in expand_rules(stages["filter"].rules) if rule.name == "too_few_words"]
-    assert [{*rule.low[rule.member]} for rule in rules] == [{20}, {20}]
+    assert [{*rule.limits[0, rule.member]} for rule in rules] == [{20}, {20}]
 
 
 def test_marks_are_of_these_words():

@@ -199,7 +199,7 @@ def _numbers_of(rule: Rule, side: int, value: str) -> Sequence[float]:
     """The lower or upper bounds of a rule."""
     if not isinstance(rule, GroupedRule):
         return [rule.bounds[side]]
-    numbers = (rule.low, rule.high)[side]
+    numbers = rule.limits[side]
     group = rule.groups.place(None if value == OTHER else value) if value else None
     return list(numbers[rule.member] if group is None else numbers[[group]][rule.member[[group]]])
 

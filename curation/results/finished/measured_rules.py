@@ -167,7 +167,8 @@ def _broken_in_group(rule: GroupedRule, numbers: _Block) -> np.ndarray:
     values = numbers.value(rule.measures[0])
     if rule.ratio:
         values = values / numbers.denominator(rule.ratio[1])
-    return np.flatnonzero(((values < rule.low[groups]) | (values > rule.high[groups])) & rule.member[groups])
+    low, high = rule.bounds_of(groups)
+    return np.flatnonzero((values < low) | (values > high))
 
 
 def load_measures(

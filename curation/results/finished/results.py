@@ -37,7 +37,7 @@ from curation.record.tables import DOC, WITH_TEXT, Part, part_paths, read_tables
 from curation.results.finished.edited import edited_documents
 from curation.results.finished.split_checks import has_documents
 from curation.results.finished.verify import no_run
-from curation.rules.decide import Rule, expand_rules
+from curation.rules.decide import Rule
 from curation.stages import Filter, Lines
 from curation.stages.corpus.links import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 
@@ -80,7 +80,7 @@ class FinishedRun(NamedTuple):
     def rules(self, stage: str) -> tuple[Rule, ...]:
         """Return the rules of a filter stage; empty for any other stage."""
         found = self.judging_stage(stage)
-        return expand_rules(found.rules) if isinstance(found, Filter) else ()
+        return found.expanded if isinstance(found, Filter) else ()
 
     def judging_stage(self, stage: str) -> Filter | Lines | None:
         """Return a stage that has rules; None for any other stage."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from curation.base.contract import TEXT
 from curation.base.engine import load_engine
 from curation.base.measures import PROSE_LETTERS
-from curation.rules.decide import Rule, expand_rules
+from curation.rules.decide import Rule
 from curation.stages import Filter, Lines, Stage
 from curation.stages.words import split_words
 
@@ -42,7 +42,7 @@ def removing_spans(stage: Stage | None, reason: str, text: str) -> list[Span]:
     """Return the parts of a text for which a stage removed it: those that break the rule of the reason, ascending."""
     if isinstance(stage, Lines):
         return stage.broken_units(load_engine("cpu"), text[:MAX_CHARACTERS], reason)
-    rules = expand_rules(stage.rules) if isinstance(stage, Filter) else ()
+    rules = stage.expanded if isinstance(stage, Filter) else ()
     rule = next((rule for rule in rules if rule.name == reason), None)
     return broken_spans(rule, text, stage.words if isinstance(stage, Filter) else "")
 

@@ -22,7 +22,7 @@ from curation.recipes.rule_settings import bound_paths
 from curation.record.measured_rows import OTHERS, ReachedRows, WantedRows, drawn_positions, group_column, read_rows
 from curation.rules.decide import Rule
 from curation.rules.group_tallies import tallies_of_groups
-from curation.rules.groups import GroupedRule, Groups, bounds_measures, groups_in
+from curation.rules.groups import GroupedRule, Groups, groups_in
 from curation.stages import RowStage, Stage
 from curation.stages.measured_rules import measured_rules, names_of, rules_of
 from curation.stages.outcome import StageCount
@@ -81,7 +81,7 @@ def _sampled(
     found, table = read
     assert isinstance(stage, RowStage)
     every = rules_of(stage)
-    rules = [*filter(bounds_measures, every)]
+    rules = [rule for rule in every if rule.is_on_measures]
     names, columns = names_of(rules), groups_in(every)
     own = {column: table.column(column).to_numpy() for column in table.column_names}
     measures = {measure: own[measure].astype(np.int64) for measure in names}
@@ -118,8 +118,8 @@ def _beyond(rules: Sequence[GroupedRule], measures: Mapping[str, np.ndarray], gr
     """Whether documents break one of some rules, with the bounds of their groups."""
     broken = np.zeros(len(groups), bool)
     for rule in rules:
-        values = rule.template.values(measures)
-        broken |= rule.member[groups] & ((values < rule.low[groups]) | (values > rule.high[groups]))
+        values, (low, high) = rule.values(measures), rule.bounds_of(groups)
+        broken |= (values < low) | (values > high)
     return broken
 
 

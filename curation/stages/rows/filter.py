@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from curation.base.errors import RecipeError, nearest
 from curation.base.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.rules.grammar import DIVIDED, NORMALIZED
-from curation.rules.groups import GroupedRule, groups_in
+from curation.rules.groups import GroupedRule, groups_in, of_all_documents
 from curation.rules.rule_lists import (
     check_lists,
     list_files,
@@ -37,7 +38,7 @@ from curation.stages.words import Split, check_words, divides, kernels_of, merge
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
 
 
-class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
+class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
     """Remove documents that break one of `rules`.
 
     rules      name of a rule set, or a list of names and rules; a document's first broken rule is its reason
@@ -72,64 +73,67 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def __post_init__(self) -> None:
         check_words(self.words)
-        if not expand_rules(self.rules):
+        if not self.expanded:
             raise ValueError("rules is empty; name a rule set, such as gopher, or give a rule")
         check_use(self.measures, self.tokenizer)
 
+    @cached_property
+    def expanded(self) -> tuple[Rule, ...]:
+        """The single rules, in the order in which they judge."""
+        return expand_rules(self.rules)
+
     def reads(self) -> tuple[str, ...]:
         """Return the columns besides `text` and `id` that the rules need."""
-        columns = [name for rule in expand_rules(self.rules) for name in rule.columns]
+        columns = [name for rule in self.expanded for name in rule.columns]
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def kernels(self) -> tuple[str, ...]:
         scripts = ("scripts",) if divides(self.words) and self.measures else ()
         edits = ("rewrite",) if self.normalized_measures else ()
-        return ("measures", *scripts, *edits, *kernels_of(self.words), *list_kernels(expand_rules(self.rules)))
+        return ("measures", *scripts, *edits, *kernels_of(self.words), *list_kernels(self.expanded))
 
     def files(self) -> dict[str, str]:
-        return list_files(expand_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
+        return list_files(self.expanded) | tokenizer_files(self.measures, self.tokenizer)
 
     def check(self, inputs: Sequence[str]) -> None:
-        check_lists(expand_rules(self.rules), self.words)
+        check_lists(self.expanded, self.words)
         check_tokenizer(self.measures, self.tokenizer)
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
         """RecipeError for a value without rules that an earlier stage can write into the column of groups. Other values
         are known when the documents are read: the frame with the first one ends the run, before it has written any."""
-        for groups in groups_in(expand_rules(self.rules)):
+        for groups in groups_in(self.expanded):
             by = next((stage for stage in reversed(earlier) if groups.column in stage.writes()), None)
             if by is not None:
                 groups.check_values(by.values_of(groups.column), by.name or by.kind)
 
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
-        if not lists_in(expand_rules(self.rules)):
+        if not lists_in(self.expanded):
             return self
         entries = [self.rules] if isinstance(self.rules, str) else self.rules
         return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder, self.words)))
 
     def rules_on_measures(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in expand_rules(self.rules) if rule.is_on_measures)
+        return of_all_documents(self.expanded)
 
     def rules_by_group(self) -> tuple[Rule, ...]:
-        rules = expand_rules(self.rules)
-        return rules if groups_in(rules) else ()
+        return self.expanded if groups_in(self.expanded) else ()
 
     def explain(self) -> list[str]:
         """Return warnings about lists, one line per rule, and the sizes of lists."""
-        rules = expand_rules(self.rules)
-        warnings, sizes = list_warnings(rules, self.words), sizes_of(rules, self.words)
-        return [*warnings, *(rule.describe() for rule in rules), *sizes]
+        warnings, sizes = list_warnings(self.expanded, self.words), sizes_of(self.expanded, self.words)
+        return [*warnings, *(rule.describe() for rule in self.expanded), *sizes]
 
     @property
     def measures(self) -> tuple[str, ...]:
         """The names of the measures that the rules need."""
-        return tuple(dict.fromkeys(name for rule in expand_rules(self.rules) for name in rule.measures))
+        return tuple(dict.fromkeys(name for rule in self.expanded for name in rule.measures))
 
     @property
     def normalized_measures(self) -> tuple[str, ...]:
         """The names of the measures of normalized texts: those of `gopher_multilingual`."""
-        rules = _normalized(expand_rules(self.rules))
+        rules = _normalized(self.expanded)
         return tuple(dict.fromkeys(name for rule in rules for name in rule.measures))
 
     @property
@@ -138,7 +142,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         `_matches` or `_listed`, and a number from 2 on for further rules of the same reason."""
         found: dict[str, Rule] = {}
         seen = Counter[str]()
-        for rule in expand_rules(self.rules):
+        for rule in self.expanded:
             if rule.matches is not None or rule.listed is not None:
                 suffix = "_listed" if rule.matches is None else "_matches"
                 name = rule.name.removesuffix(suffix) + suffix
@@ -161,11 +165,10 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
             details = count_unlisted(engine, frame, measures) if names else {}
         else:
             details = {name: int(measures[name].sum()) for name in counted}
-        rules = expand_rules(self.rules)
-        columns = self._columns(engine, frame, rules, edited, split)
-        verdict = decide(rules, measures, len(frame), columns)
-        groups = tuple(groups.numbers_of(columns[groups.column]) for groups in groups_in(rules))
-        shown = rules if groups else self.rules_on_measures()
+        columns = self._columns(engine, frame, self.expanded, edited, split)
+        verdict = decide(self.expanded, measures, len(frame), columns)
+        groups = tuple(groups.numbers_of(columns[groups.column]) for groups in groups_in(self.expanded))
+        shown = self.expanded if groups else self.rules_on_measures()
         names = tuple(dict.fromkeys(name for rule in shown for name in rule.measures))
         return Outcome(verdict, details=details, measures={name: measures[name] for name in names}, groups=groups)
 
@@ -192,8 +195,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""
-        rules = expand_rules(self.rules)
-        return decide(rules, measures, len(frame), self._columns(engine, frame, rules, self._edited(engine, frame)))
+        columns = self._columns(engine, frame, self.expanded, self._edited(engine, frame))
+        return decide(self.expanded, measures, len(frame), columns)
 
     def _columns(
         self,
@@ -215,7 +218,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return columns
 
     def warnings(self, count: StageCount) -> list[str]:
-        return [f"{count.name}: {line}" for line in list_warnings(expand_rules(self.rules), self.words)]
+        return [f"{count.name}: {line}" for line in list_warnings(self.expanded, self.words)]
 
 
 def _normalized(rules: Sequence[Rule]) -> list[Rule]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -49,7 +50,7 @@ SHARES = ("words", "lines", "characters")
 CUT_UNITS, CUT_CHARACTERS = "cut_units", "cut_characters"
 
 
-class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
+class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
     """Cut the lines of texts that break one of `rules`, or their paragraphs or sentences.
 
     unit         `line`: an element of `str.splitlines()`; `paragraph`: a run of lines with words; `sentence`: the
@@ -95,15 +96,14 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         check_words(self.words)
         if self.unit not in UNITS:
             raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
-        rules = expand_unit_rules(self.rules)
-        if not rules:
+        if not self.expanded:
             raise ValueError("rules is empty; name a rule set, or give a rule: {words: {min: 3}}")
         for name, share in self.max_removed.items():
             if name not in SHARES:
                 raise ValueError(f"max_removed takes {', '.join(SHARES)}, not {name!r}")
             if not 0 <= share < 1:
                 raise ValueError(f"max_removed: {name} must be a share from 0 to below 1, not {share:g}")
-        if not self.cut and not self.max_removed and not any(rule.removes for rule in rules):
+        if not self.cut and not self.max_removed and not any(rule.removes for rule in self.expanded):
             raise ValueError(
                 "cut: false changes nothing without max_removed, and no rule removes a document. Give max_removed: "
                 "{words: 0.05}"
@@ -114,6 +114,11 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         for codes in self._languages.values():
             labels_of(codes, self.model, LANGUAGE)
 
+    @cached_property
+    def expanded(self) -> tuple[UnitRule, ...]:
+        """The single rules, in the order in which they judge."""
+        return expand_unit_rules(self.rules)
+
     def kernels(self) -> tuple[str, ...]:
         return (
             "units",
@@ -121,52 +126,50 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
             *kernels_of(self.words),
             *(("hashes",) if REPEATS in self.measures else ()),
             *(("language",) if self._languages else ()),
-            *list_kernels(expand_unit_rules(self.rules)),
+            *list_kernels(self.expanded),
         )
 
     def files(self) -> dict[str, str]:
-        files = list_files(expand_unit_rules(self.rules)) | tokenizer_files(self.measures, self.tokenizer)
+        files = list_files(self.expanded) | tokenizer_files(self.measures, self.tokenizer)
         if not self._languages:
             return files
         model = describe_model(self.model)
         return files | {model["file"]: model["sha256"]}
 
     def check(self, inputs: Sequence[str]) -> None:
-        check_lists(expand_unit_rules(self.rules), self.words)
+        check_lists(self.expanded, self.words)
         check_tokenizer(self.measures, self.tokenizer)
 
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
-        rules = expand_unit_rules(self.rules)
-        if not lists_in(rules):
+        if not lists_in(self.expanded):
             return self
-        return msgspec.structs.replace(self, rules=list(with_stored_lists(rules, folder, self.words)))
+        return msgspec.structs.replace(self, rules=list(with_stored_lists(self.expanded, folder, self.words)))
 
     def unit_name(self) -> str:
         return self.unit
 
     def rules_on_units(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in expand_unit_rules(self.rules) if rule.is_on_measures)
+        return tuple(rule for rule in self.expanded if rule.is_on_measures)
 
     def explain(self) -> list[str]:
         """Return one line per rule."""
-        rules = expand_unit_rules(self.rules)
-        lines = list_warnings(rules, self.words)
-        for rule in rules:
+        lines = list_warnings(self.expanded, self.words)
+        for rule in self.expanded:
             removes = " or the document is removed" if rule.removes else f" or the {self.unit} is cut" * self.cut
             lines.append(f"{rule.describe()}{removes}")
-        lines += sizes_of(rules, self.words)
+        lines += sizes_of(self.expanded, self.words)
         return lines + [f"{TOO_MUCH}: more than {share:g} of the {name}" for name, share in self.max_removed.items()]
 
     @property
     def measures(self) -> tuple[str, ...]:
         """The names of the measures that the rules need, with `repeats`."""
-        return tuple(dict.fromkeys(name for rule in expand_unit_rules(self.rules) for name in rule.measures))
+        return tuple(dict.fromkeys(name for rule in self.expanded for name in rule.measures))
 
     @property
     def _languages(self) -> dict[str, tuple[str, ...]]:
         """The languages of each rule on languages, also in `any`, by the name of its measure."""
-        parts = [part for rule in expand_unit_rules(self.rules) for part in rule.parts]
+        parts = [part for rule in self.expanded for part in rule.parts]
         return {part.measures[0]: part.codes for part in parts if isinstance(part, UnitRule) and part.codes}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -185,7 +188,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
 
     def _judged(self, engine: Engine, units: UnitFrame) -> Judged:
         """Measure the units, and find the first rule that each breaks."""
-        rules = expand_unit_rules(self.rules)
+        rules = self.expanded
         columns = {}
         if any(rule.columns for rule in rules):
             columns[TEXT] = engine.to_arrow(units.frame).column(TEXT)
@@ -255,7 +258,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         units = engine.split_units(frame[TEXT], self.unit, False)
         contents = engine.to_arrow(units.frame).column(TEXT).to_pylist()
         broken = self._judged(engine, engine.split_units(frame[TEXT], self.unit, self.strip)).broken
-        numbers = {k for k, rule in enumerate(expand_unit_rules(self.rules)) if reason in (rule.name, TOO_MUCH)}
+        numbers = {k for k, rule in enumerate(self.expanded) if reason in (rule.name, TOO_MUCH)}
         spans, place = [], 0
         for content, number in zip(contents, broken.tolist(), strict=True):
             place = text.index(content, place)
@@ -264,7 +267,7 @@ class Lines(RowStage, frozen=True, kw_only=True, tag="lines"):
         return spans
 
     def warnings(self, count: StageCount) -> list[str]:
-        return [f"{count.name}: {line}" for line in list_warnings(expand_unit_rules(self.rules), self.words)]
+        return [f"{count.name}: {line}" for line in list_warnings(self.expanded, self.words)]
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return a line with what was cut, and the rules that cut most."""
