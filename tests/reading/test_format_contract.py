@@ -357,7 +357,11 @@ def is_format(node: ast.AST) -> bool:
 
 
 MAY_ASK = re.compile(rb"\bformat\b|\"(%b)\"" % "|".join(FORMATS).encode())  # parsing all files takes two seconds
-OUTPUTS = {"recipes/exports.py", "running/phases/exports.py", "results/report/card.py"}  # formats of files that a run writes
+OUTPUTS = {
+    "recipes/exports.py",
+    "running/phases/exports.py",
+    "results/report/card.py",
+}  # formats of files that a run writes
 
 
 @pytest.mark.slow("only one module knows the names of formats")

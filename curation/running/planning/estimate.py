@@ -263,7 +263,7 @@ def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
     estimates = []
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         entry = StageEstimate(name=sampled.name, kind=sampled.kind, explained=stage.explain())
-        if not stage.compares:
+        if not isinstance(stage, CorpusStage):
             entry.documents_in, entry.documents_out = round(sampled.documents_in), round(sampled.documents_out)
             entry.edited = round(sampled.edited)
             entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}

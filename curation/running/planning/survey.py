@@ -49,8 +49,8 @@ from curation.running.planning.survey_numbers import (
     like_others,
 )
 from curation.stages import CorpusStage, Stage
-from curation.stages.checks import stage_errors
-from curation.stages.invoke import prepare_stage
+from curation.stages.base import StageSample
+from curation.stages.invoke import forecast, prepare_stage
 from curation.stages.rows.language import Language, unlabelled_warning
 from curation.tokens.token_spans import parts_of
 from curation.tokens.tokenization import Tokenizer
@@ -142,8 +142,10 @@ def kept_share(recipe: Recipe, survey: Survey) -> float:
     share = 1.0
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage):
-            with stage_errors(stage):
-                share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
+            reaching = StageSample(
+                documents=share * survey.kept_documents, tokens=share * tokens, groups=sampled.groups
+            )
+            share *= forecast(stage, reaching).kept_share
     return share
 
 
@@ -175,8 +177,7 @@ def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
 def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage) and sampled.groups:
-            with stage_errors(stage):
-                yield from stage.group_warnings(sampled.groups)
+            yield from forecast(stage, StageSample(groups=sampled.groups)).warnings
 
 
 def _unlabelled(recipe: Recipe, survey: Survey) -> Iterator[str]:
