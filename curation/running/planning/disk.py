@@ -192,7 +192,7 @@ def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
         return math.inf
     text, copied = 0.0, copied_bytes(files)
     for file in files:
-        text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], format_of(file).max_expansion)
+        text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], format_of(file).expansion[1])
     output, copies = recipe.output, max((entry.copies for entry in recipe.input), default=1)
     forms = len(output.formats) + bool(output.formats) + bool(output.raw) + bool(output.cleaned) + output.index
     per_byte = MAX_PER_SEGMENT * len(cut_segments(recipe.stages)) + copies * (MAX_PER_COPY + MAX_PER_FORM * forms)

@@ -23,6 +23,7 @@ from curation.base.system.system_folders import system_folder
 from curation.reading.blank import without_blank
 from curation.reading.excerpts import Excerpt, draw_excerpts
 from curation.reading.formats import format_of
+from curation.reading.formats.base import NEEDED
 from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import shown
@@ -261,7 +262,7 @@ def _sample_of(excerpts: Sequence[Excerpt], numbers: Iterable[int]) -> _Sample:
         np.array([len(excerpt.table) for _, excerpt in own], np.float64),
         {excerpt.file.path: (excerpt.file.bytes, excerpt.unread) for _, excerpt in own},
         any(_is_one_document(excerpt.file) for _, excerpt in own),
-        any(format_of(excerpt.file).needs_parts for _, excerpt in own),
+        any(format_of(excerpt.file).parts == NEEDED for _, excerpt in own),
     )
 
 
