@@ -57,8 +57,8 @@ def save(folder: Path, texts: list[str], stage: SubstringDedup) -> float:
 
     started = time.process_time()
     run_phases(stage, corpus, work, saving=True)
-    target = folder / "index" / stage.index_folder
-    stage.write_index(corpus, target, lambda rows: pa.array(rows).cast(pa.large_string()))
+    index = stage.new_index()
+    index.write(corpus, folder / "index" / index.folder, lambda rows: pa.array(rows).cast(pa.large_string()), ())
     return time.process_time() - started
 
 

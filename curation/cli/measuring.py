@@ -188,7 +188,7 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
         options.console.warn(f"all rules are measured before {', '.join(later)}, which change the text between filters")
     rules = [rule for stage in recipe.stages if isinstance(stage, Filter) for rule in stage.expanded]
     names = list(dict.fromkeys([*names, *(name for rule in rules for name in rule.measures)]))
-    if not names and not any(isinstance(stage, Lines) and stage.rules_on_units() for stage in before):
+    if not names and not any(isinstance(stage, Lines) and stage.shown_rules().rules for stage in before):
         raise RecipeError(f"no rule of {name} is on a measure; rules on columns have no percentiles")
     per = tuple(dict.fromkeys(groups.column for groups in groups_in(rules)))
     measure = RuleMeasures(name="measure", names=tuple(names), per=per) if per else MeasureStage(names=tuple(names))

@@ -42,6 +42,7 @@ from curation.frames.tables import (
 )
 from curation.frames.written import note_written, warn_of_replaced
 from curation.stages import CorpusStage, RowStage, Stage
+from curation.stages.base import Function
 from curation.stages.checks import check_announced, stage_errors, stage_label
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.corpus.written_columns import WrittenColumns, columns_folder
@@ -197,7 +198,8 @@ def check_frame(frame: Any, text_column: str, stage: Stage | None = None) -> Non
     engine_of(frame)
     if not hasattr(getattr(frame, "_meta", frame), "columns"):
         raise ArgumentError(f"expected a DataFrame, got {type(frame).__name__}. Pass frame[[column]] or a whole frame")
-    if not getattr(stage, "reads_text", True):  # a class in place of a stage is refused later
+    function = getattr(stage, "function", None)
+    if isinstance(function, Function) and not function.reads_text:
         return
     if text_column not in frame.columns:
         raise InputError(

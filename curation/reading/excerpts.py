@@ -27,6 +27,7 @@ from curation.base.contract import TEXT
 from curation.base.errors import InputError
 from curation.reading.documents import schema_of
 from curation.reading.formats import format_of, probe
+from curation.reading.formats.base import NEEDED
 from curation.reading.slice_documents import read_documents
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import is_damage, open_raw, read_chunk
@@ -96,7 +97,7 @@ def draw_excerpts(
         if is_full and kind_of(file) in kinds:
             return
         kinds.add(kind_of(file))
-        if format_of(file).needs_parts and _is_cut(file):
+        if format_of(file).parts == NEEDED and _is_cut(file):
             piece = format_of(file).piece(file, place, PIECE_BYTES)
             if piece and (file.path, piece.start) in groups:  # several places are in one row group
                 continue
@@ -151,7 +152,7 @@ def _places(
 
 
 def _piece_bytes(file: SourceFile) -> int:
-    return PLACE_BYTES if _is_cut(file) and not format_of(file).needs_parts else PIECE_BYTES
+    return PLACE_BYTES if _is_cut(file) and format_of(file).parts != NEEDED else PIECE_BYTES
 
 
 def _number_of_places(file: SourceFile) -> int:
@@ -162,13 +163,13 @@ def _number_of_places(file: SourceFile) -> int:
 
 def _is_head(file: SourceFile) -> bool:
     """Whether only the beginning of a file is read."""
-    return is_remote(file.path) or format_of(file).is_costly
+    return is_remote(file.path) or "extract" in format_of(file).options
 
 
 def _is_cut(file: SourceFile) -> bool:
     """Whether a file is read at any place. URLs are read from the start: some servers cannot send a part of a file."""
     kind = format_of(file)
-    is_small = kind.needs_parts and file.bytes <= SCANNED_PARTS
+    is_small = kind.parts == NEEDED and file.bytes <= SCANNED_PARTS
     return not is_remote(file.path) and kind.is_divisible(file) and not is_small
 
 
@@ -216,7 +217,7 @@ def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterat
     every, number, counted, rejected, size, is_whole = 1, 0, 0, 0, 0, True
     started = time.perf_counter()
     stored: float
-    with _head(probed, file.bytes if format_of(file).needs_parts else limit) as (head, stored):
+    with _head(probed, file.bytes if format_of(file).parts == NEEDED else limit) as (head, stored):
         counts = format_of(probed).row_counts(probed) if probed.bytes else None
         whole = FileRange(file=head, start=0, stop=head.bytes if counts is None else len(counts))
         for documents in read_documents(Slice(index=0, ranges=[whole]), UNIT_BYTES):

@@ -19,6 +19,7 @@ from curation.base.errors import ArgumentError, InputError
 from curation.base.records import LARGEST_STRING
 from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
+from curation.reading.formats.delimited import Delimited
 from curation.reading.source_files import QUOTE, Column, ReadOptions
 from curation.reading.split_settings import Split
 from curation.reading.urls import shown
@@ -173,7 +174,9 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         _check_character("escape", self.escape or "", "no escapes")
         if self.escape and self.escape in (self.quote, self.delimiter[:1]):
             raise ValueError(f"escape is {self.escape!r}, as quote or delimiter. Leave escape out for doubled quotes")
-        if self.quote and self.quote in (self.delimiter[:1] or [kind.delimiter for kind in FORMATS.values()]):
+        if self.quote and self.quote in (
+            self.delimiter[:1] or [kind.delimiter for kind in FORMATS.values() if isinstance(kind, Delimited)]
+        ):
             raise ValueError(f"quote and delimiter are both {self.quote!r}; expected two characters. Set both")
 
 

@@ -93,6 +93,7 @@ def versions(extract: Extract) -> dict[str, str]:
     return {name: version_of(name) for name in PACKAGES[extract.by]}
 
 
+@cache
 def version_of(package: str) -> str:
     """Return the installed version, which may decide the text of a page; "missing" without the package."""
     try:

@@ -20,6 +20,7 @@ from curation.base.system.files import read_json
 from curation.base.system.os_errors import fault_of, is_of_system
 from curation.base.system.path_advice import advice, unreplaced
 from curation.reading.formats import FORMATS, STREAMED, by_suffix, is_copied
+from curation.reading.formats.base import NEEDED, WHOLE
 from curation.reading.globs import HIDDEN, glob_paths, hidden_hint, remote_matches
 from curation.reading.inputs import (
     AUTO,
@@ -355,7 +356,7 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
         known = _known_suffixes()
         remedy = conversion(os.path.splitext(path)[1]) or f". Set format: to one of {', '.join(FORMATS)}"
         raise InputError(f"the name of {shown(path)} does not tell its format; expected {known}{remedy}")
-    if compression and not FORMATS[format_].is_compressible:
+    if compression and FORMATS[format_].parts == NEEDED:
         raise InputError(f"{shown(path)}: {format_.title()} has internal compression; decompress the file first")
     _check_read(entry, path, format_)
     where = path if is_remote(path) else os.path.abspath(path)
@@ -363,7 +364,7 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
         return _described(where, entry, name, format_, compression, _status(path))
     with open_raw(path) as file:
         kind = FORMATS[format_]
-        is_whole = kind.reads_parts and not (compression or file.sends_ranges(kind.needs_parts))
+        is_whole = kind.parts != WHOLE and not (compression or file.sends_ranges(kind.parts == NEEDED))
         described = _described(where, entry, name, format_, compression, (file.size, 0))
         return msgspec.structs.replace(described, version=file.version, is_whole=is_whole)
 

@@ -41,7 +41,8 @@ def groups_of(file_ranges: Sequence[FileRange]) -> Iterator[list[FileRange]]:
 
 
 def _group_key(file_range: FileRange) -> tuple[str, Hashable]:
-    return file_range.file.format, format_of(file_range.file).group_key(file_range)
+    joint = format_of(file_range.file).joint(file_range)
+    return file_range.file.format, None if joint is None else joint.key
 
 
 def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
@@ -49,8 +50,9 @@ def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     first = number = 0  # rows and ranges before
     for group in groups_of(input_slice.ranges):
         kind, rows = format_of(group[0].file), 0
+        joint = kind.joint(group[0]) if len(group) > 1 else None
         start = [Location(0, 0, 0)] if len(input_slice.ranges) > len(group) == 1 else []
-        for documents in kind.read(group[0], batch_bytes) if len(group) == 1 else kind.read_group(group, batch_bytes):
+        for documents in joint.read(group, batch_bytes) if joint else kind.read(group[0], batch_bytes):
             rows += documents.rows
             if documents.rows:
                 documents, start = documents._replace(locations=[*start, *documents.locations]), []

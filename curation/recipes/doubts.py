@@ -10,8 +10,8 @@ from curation.reading.inputs import entries_by_name
 from curation.reading.urls import shown
 from curation.recipes.exports import REMOVED_COLUMNS
 from curation.stages import CorpusStage, ExactDedup, Filter, FuzzyDedup, Language, MeasureStage, SemanticDedup, Stage
-from curation.stages.base import ScoringStage, noted_columns
-from curation.stages.checks import stage_errors
+from curation.stages.base import ScoringStage, StageSample, noted_columns
+from curation.stages.invoke import forecast, saves_index
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -52,7 +52,7 @@ def _unsaved_indexes(recipe: Recipe) -> Iterator[str]:
     """A warning for each kind of stage of which only the last one saves an index."""
     of_kind: dict[str, list[str]] = {}
     for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
-        if getattr(stage, "indexes", False):
+        if saves_index(stage):
             of_kind.setdefault(stage.kind, []).append(name)
     for kind, names in of_kind.items():
         *others, last = names
@@ -64,8 +64,7 @@ def _orders(recipe: Recipe) -> Iterator[str]:
     """The warnings of corpus stages about the stages after them."""
     for number, stage in enumerate(recipe.stages, 1):
         if isinstance(stage, CorpusStage):
-            with stage_errors(stage):
-                yield from stage.order_warnings(recipe.stages[number:])
+            yield from forecast(stage, StageSample(later=recipe.stages[number:])).warnings
 
 
 def order_advice(recipe: Recipe) -> list[str]:

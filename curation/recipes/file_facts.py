@@ -15,7 +15,7 @@ from charset_normalizer import from_bytes
 from curation.base.errors import InputError
 from curation.reading.archive_ends import fault_at_end
 from curation.reading.formats import contents, format_of
-from curation.reading.formats.base import TEXT_COLUMNS, start_of
+from curation.reading.formats.base import NEEDED, TEXT_COLUMNS, ColumnFormat, start_of
 from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk
 from curation.recipes.text_kinds import ENTITY, LOOKED_AT, has_tags, is_code, is_wrapped
@@ -135,7 +135,7 @@ def _facts(file: SourceFile) -> Facts:
     kind, reading = format_of(file), _reading_of(file)
     file = msgspec.structs.replace(file, **reading)
     contents.check(file, kind)
-    start = start_of(file) if kind.is_compressible else Chunk(b"", "")
+    start = start_of(file) if kind.parts != NEEDED else Chunk(b"", "")
     facts = _plain_facts(file, start.data, tuple(reading.items()))
     fault = f"{start.damage}; a run reads what comes before" if start.damage else kind.doubt(file)
     return facts._replace(fault=fault if start.data or file.bytes else "the file is empty")
@@ -143,7 +143,7 @@ def _facts(file: SourceFile) -> Facts:
 
 def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, Any], ...]) -> Facts:
     kind = format_of(file)
-    if not kind.has_columns:
+    if not isinstance(kind, ColumnFormat):
         kind.probe(file)
         texts = [start.decode(file.encoding, "replace")] if kind.name == "text" else []
         return _with_kinds(Facts("", False, form), texts)

@@ -36,8 +36,9 @@ from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
 from curation.recipes.yaml_text import MAX_BYTES, parse_yaml
-from curation.stages import CorpusStage, FuzzyDedup, Stage
+from curation.stages import Stage
 from curation.stages.base import added_columns, stage_names
+from curation.stages.invoke import saves_index
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
 from curation.stages.rows.token_counts import with_tokenizer
 from curation.stages.words import check_words, with_words
@@ -241,15 +242,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         check_mix(self.stages, self.stage_names, self.input, self.tokenizer, bool(self.output.formats))
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
-        if self.output.index and not any(map(saves_index, self.stages)):
+        if self.output.index and not [stage for stage in self.stages if saves_index(stage)]:  # each may refuse
             raise ValueError(
                 "output.index needs exact_dedup, line_dedup, substring_dedup, fuzzy_dedup or semantic_dedup, and no "
                 "stage is one. Add a stage"
-            )
-        if self.output.index and any(isinstance(s, FuzzyDedup) and s.skip_prefix != "none" for s in self.stages):
-            raise ValueError(
-                "output.index needs n-grams of whole documents, and skip_prefix of fuzzy_dedup leaves some out. "
-                "Leave out one of the two"
             )
 
     def check_entries(self) -> None:
@@ -379,11 +375,6 @@ def _shown_entry(entry: object) -> str:
     if isinstance(entry, type) and issubclass(entry, Stage):
         return f"the class {name}. Write {name}()"
     return f"the function {name}. Write @curation.stage before def {name}, and {name}()" if name else repr(entry)
-
-
-def saves_index(stage: Stage) -> bool:
-    """Whether a stage writes keys for `output.index`."""
-    return isinstance(stage, CorpusStage) and stage.indexes
 
 
 def _wrong_values(value: Any, path: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from curation.recipes.yaml_text import flow
 from curation.stages import FuzzyDedup
 
 EXAMPLE = "data/*.jsonl.gz"
+ADDRESS = "url"  # field of archives: where a page came from
 HTML = [  # patterns of a stage before `rewrite`
     {"matches": r"(?is)<(script|style)\b.*?</(script|style)\s*>|<!--.*?-->", "by": ""},
     {"matches": r"(?i)<(br|hr|li|/p|/div|/[uo]l|/h[1-6]|/tr|/blockquote|/pre|/title)\b[^<>]*>", "by": "\n"},
@@ -69,7 +70,7 @@ def starting_recipe(survey: Survey, name: str) -> str:
     lines += [f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
         found = _format_of(suggested)
-        carried = {"columns": [found.address]} if found and found.address else {}
+        carried = {"columns": [ADDRESS]} if found and ADDRESS in found.fields else {}
         lines += [*(f"  # {printable_line(line)}" for line in describe(suggested))]
         lines += [f"  - {flow(suggested.settings | carried)}"]
     for title, others in survey.others:

@@ -235,8 +235,8 @@ def as_report(
     """Return the stage's entry in `report.json`, without reasons of count 0.
 
     lines     below the funnel
-    rules     `rules_on_measures` or `rules_on_units` of the stage, whose tallies the entry has
-    by_group  its `rules_by_group`
+    rules     `ShownRules.rules` of the stage, whose tallies the entry has
+    by_group  its `ShownRules.by_group`
     """
     entry = dict(msgspec.to_builtins(stage))
     entry["reasons"] = {reason: number for reason, number in stage.reasons.items() if number}
@@ -245,7 +245,7 @@ def as_report(
     entry["seconds"] = round(stage.seconds, 3)
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
     entry["lines"] = list(lines)
-    for name in ("tallies", "groups", *CUT):
+    for name in ("tallies", "groups", "tokens_per_byte", *CUT):
         del entry[name]
     if not stage.unit:
         del entry["unit"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from curation.base.errors import counted, near_or_nothing
+from curation.base.errors import InputError, counted, near_or_nothing
 from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
+from curation.reading.streams import DamageError
 
 MIN_BLANK_SHARE = 0.01
 SHOWN_COLUMNS = 20  # of an input; each is compared with the names of all fields
@@ -19,7 +20,7 @@ def null_columns(name: str, columns: Sequence[str], file: SourceFile, of: str) -
 
     `file` is one of the input's; its first records show which field was meant.
     """
-    known, fields = format_of(file).record_fields(file) if columns else [], file.carried
+    known, fields = _known(file) if columns else [], file.carried
     for column in columns[:SHOWN_COLUMNS]:
         field = fields[column]
         from_field = f", from the field {field!r}," if field != column else ""
@@ -27,6 +28,14 @@ def null_columns(name: str, columns: Sequence[str], file: SourceFile, of: str) -
         yield f"input {name!r}: column {column!r}{from_field} is null in every {of}{hint}"
     if others := columns[SHOWN_COLUMNS:]:
         yield f"input {name!r}: {counted(len(others), 'more column')} are null in every {of}, such as {others[0]!r}"
+
+
+def _known(file: SourceFile) -> list[str]:
+    """Return the fields that a file has; none if it cannot be read any more."""
+    try:
+        return format_of(file).columns(file)
+    except (InputError, OSError, DamageError):
+        return []
 
 
 def without_text(name: str, blank: int, documents: int, of: str) -> Iterator[str]:

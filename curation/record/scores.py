@@ -82,7 +82,7 @@ def stored_keys(batch: pa.RecordBatch) -> np.ndarray:
 def kept_stages(recipe: Recipe, numbers: Iterable[int]) -> list[int]:
     """Return those of the stages with these numbers whose scores a run of the recipe keeps."""
     chosen = numbers if recipe.output.scores else ()
-    return [number for number in chosen if _values_of(recipe.stages[number])]
+    return [number for number in chosen if kept_values(recipe.stages[number])]
 
 
 def bytes_per_document(recipe: Recipe) -> int:
@@ -110,7 +110,7 @@ def facts_of(stage: Stage) -> dict[str, Any]:
 
 def schema_of(stage: Stage) -> pa.Schema:
     """Return the schema of the stored scores of a stage."""
-    fields = [pa.field(name, arrow_type(kind)) for name, kind in _values_of(stage).items()]
+    fields = [pa.field(name, arrow_type(kind)) for name, kind in kept_values(stage).items()]
     metadata = {FACTS: orjson.dumps(facts_of(stage), option=orjson.OPT_SORT_KEYS)}
     return pa.schema([pa.field(HASH, pa.binary(HASH_BYTES), nullable=False), *fields], metadata)
 
@@ -130,8 +130,10 @@ def sorted_rows(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.unique(keys, return_index=True)[1])).combine_chunks()
 
 
-def _values_of(stage: Stage) -> dict[str, str]:
-    return stage.kept_values() if isinstance(stage, ScoringStage) else {}
+def kept_values(stage: Stage) -> dict[str, str]:
+    """Return the values that a run keeps for later ones (`output.scores`): name -> Arrow type, those that depend on the
+    machine. Integers of fastText and of n-gram models are computed about as fast as they are found."""
+    return stage.values() if isinstance(stage, ScoringStage) and stage.computed_with() else {}
 
 
 def row_bytes(schema: pa.Schema) -> int:

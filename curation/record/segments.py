@@ -28,9 +28,10 @@ def cut_segments(stages: Sequence[Stage]) -> list[Segment]:
     segments: list[tuple[list[int], list[int]]] = [([], [])]
     for number, stage in enumerate(stages):
         corpus_stages = segments[-1][1]
-        if corpus_stages and (not stage.compares or _changes(stages[corpus_stages[-1]])):
+        compares = isinstance(stage, CorpusStage)
+        if corpus_stages and (not compares or _changes(stages[corpus_stages[-1]])):
             segments.append(([], []))
-        segments[-1][stage.compares].append(number)
+        segments[-1][compares].append(number)
     if stages and _changes(stages[-1]):
         segments.append(([], []))
     result, first = [], 0

@@ -91,15 +91,15 @@ class SliceNotes:
     def add_measures(self, number: int, stage: RowStage, frame: Frame, outcome: Outcome) -> None:
         """Add the measures that a stage computed, of documents or of their units."""
         if outcome.unit_measures:
-            self.tallies.setdefault(number, Tallies(stage.rules_on_units())).add(outcome.unit_measures)
+            self.tallies.setdefault(number, Tallies(stage.shown_rules().of_units)).add(outcome.unit_measures)
         if outcome.groups and outcome.verdict is not None:
-            tallies = self.groups.setdefault(number, tallies_of_groups(stage.rules_by_group()))
+            tallies = self.groups.setdefault(number, tallies_of_groups(stage.shown_rules().by_group))
             for counts, groups in zip(tallies, outcome.groups, strict=True):
                 counts.add(groups, outcome.measures, outcome.verdict.reason)
         if self.values is not None and self.values_schema is not None and len(frame) and measured_rules(stage):
             rows = self.engine.to_arrow(frame[[ROW]]).column(ROW)
             self.values.write(values_of(self.values_schema, number, rows, stage, outcome))
-        rules, measures = stage.rules_on_measures(), outcome.measures
+        rules, measures = stage.shown_rules().of_documents, outcome.measures
         if rules and len(frame):
             if number not in self.tallies:
                 self.tallies[number] = Tallies(rules)

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from curation.base.errors import counted
 from curation.base.system.files import make_folder
 from curation.reading.inputs import entries_by_name
 from curation.record.context import RunContext
@@ -68,6 +67,7 @@ from curation.running.phases.write_phase import (
     write_output_parts,
 )
 from curation.stages import RowStage, Stage
+from curation.stages.base import CorpusStage
 from curation.stages.measured_rules import measured_rules
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
@@ -89,9 +89,9 @@ def run_phases(context: RunContext) -> dict[str, Any]:
             kind=stage.kind,
             name=name,
             removes=stage.removes,
-            compares=stage.compares,
-            finds_duplicates=stage.finds_duplicates,
-            unit=stage.unit_name() if isinstance(stage, RowStage) else "",
+            compares=isinstance(stage, CorpusStage),
+            finds_duplicates=isinstance(stage, CorpusStage) and stage.finds_duplicates,
+            unit=stage.shown_rules().unit if isinstance(stage, RowStage) else "",
         )
         for stage, name in zip(recipe.stages, recipe.stage_names, strict=True)
     ]
@@ -360,13 +360,5 @@ def _conclude(
     if not context.plan.recipe.report.samples:
         for count in counts:
             count.hide_texts()
-    stages = zip(context.plan.recipe.stages, counts, strict=True)
-    lines = [[*stage.report_lines(count), *_reused_line(count, context.reused.folder)] for stage, count in stages]
-    content = build(context, documents, (counts, lines), totals, output_records, digests)
+    content = build(context, documents, counts, totals, output_records, digests)
     return content | ({"reused_from": context.reused.folder} if context.reused.folder else {})
-
-
-def _reused_line(count: StageCount, folder: str) -> list[str]:
-    if "reused" not in count.details:
-        return []
-    return [f"{count.details['reused']:,} of {counted(count.documents_in, 'score')} reused from {folder or 'a run'}"]

@@ -24,7 +24,7 @@ from curation.recipes.recipe import Recipe
 from curation.record.context import Reused
 from curation.record.finished_report import read_report
 from curation.record.folder import REPORT, WORK, plan_path
-from curation.record.scores import FACTS, FOLDER, StoredScores, facts_of, open_scores, schema_of, suffix_of
+from curation.record.scores import FACTS, FOLDER, StoredScores, facts_of, kept_values, open_scores, schema_of, suffix_of
 from curation.stages.base import ScoringStage
 
 WHICH = "embed, classify or perplexity with a transformer, or embed with static embeddings"
@@ -90,7 +90,7 @@ def _matching(
     wanted = {
         number: facts_of(stage)
         for number, stage in enumerate(recipe.stages)
-        if isinstance(stage, ScoringStage) and stage.kept_values()
+        if isinstance(stage, ScoringStage) and kept_values(stage)
     }
     if not wanted:
         raise InputError(f"--reuse {old}: the recipe has no stage with scores to reuse: {WHICH}. {ADVICE}")

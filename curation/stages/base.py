@@ -19,21 +19,50 @@ import numpy as np
 import pyarrow as pa
 
 from curation.base.contract import Engine, Frame
-from curation.base.errors import counted
+from curation.base.errors import StageError, counted
 from curation.rules.grammar import Rule
-from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
+from curation.stages.outcome import EMPTY, Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
 PATH = "str | os.PathLike[str]"  # annotation of settings that are paths, for `Function.types`
 
 
 class Clustered(NamedTuple):
-    """Clusters that a stage finds or assigns: the column of the vectors, their names (empty: numbers), and the file of
-    the centroids ("": the file of `CorpusStage.centroids_file`, which the run keeps)."""
+    """Clusters that a stage finds or assigns, for the map in the report.
+
+    vectors    column of the vectors
+    names      names of the clusters; empty: numbers
+    centroids  path of the file of the centroids, or a function that returns it in `corpus.scratch` after the phases of
+               a corpus stage. The run then keeps the file as `centroids/stage-N.npz`
+    """
 
     vectors: str
-    names: tuple[str, ...] = ()
-    centroids: str = ""
+    names: tuple[str, ...]
+    centroids: str | Callable[[Corpus], Path]
+
+
+class Outputs(NamedTuple):
+    """What a stage adds to the outputs besides the columns of `Stage.writes`.
+
+    notes     columns of `removed/` with `output.removed: text`: name -> name of the Arrow type. They are null for
+              documents that other stages remove
+    clusters  clusters that the report shows on a map
+    """
+
+    notes: Mapping[str, str] = EMPTY
+    clusters: Clustered | None = None
+
+
+class ColumnFacts(NamedTuple):
+    """What later stages may know of a column before the run.
+
+    values  all values that the stage can write, as strings; empty: not known
+    origin  facts on which the vectors of the column depend, such as the digest of a model: name -> value. Vectors are
+            only compared with those in a saved index if the facts are equal
+    """
+
+    values: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = EMPTY
 
 
 class Function(NamedTuple):
@@ -44,12 +73,44 @@ class Function(NamedTuple):
     second   setting that is the second parameter. Default: the one without a default, else a whole stage
     types    name of a setting -> its annotation, if it takes more types than in a recipe
     details  true if the function has `details`, which returns `curation.Duplicates`
+    reads_text  false if it takes frames without a column of texts
     """
 
     doc: str
     second: str = ""
     types: Mapping[str, str] = MappingProxyType({})
     details: bool = False
+    reads_text: bool = True
+
+
+# Names that classes of other packages may still define -> what they are now
+_FORECAST, _INDEX, _RULES = "which forecast() returns", "which new_index() returns", "which shown_rules() returns"
+_OUTPUTS, _FACTS = "which outputs() returns", "which column_facts() returns"
+REPLACED = {
+    "kept_share": f"Forecast.kept_share, {_FORECAST}",
+    "group_sizes": f"Forecast.groups, {_FORECAST}",
+    "group_warnings": f"Forecast.warnings, {_FORECAST}",
+    "order_warnings": f"Forecast.warnings, {_FORECAST}",
+    "scratch_bytes": f"Forecast.scratch_bytes, {_FORECAST}",
+    "index_bytes": f"Forecast.index_bytes, {_FORECAST}",
+    "indexes": "new_index(), which returns None by default",
+    "index_phases": f"NewIndex.phases, {_INDEX}",
+    "write_index": f"NewIndex.write, {_INDEX}",
+    "index_settings": f"NewIndex.settings, {_INDEX}",
+    "index_folder": f"NewIndex.folder, {_INDEX}",
+    "indexes_removed": f"NewIndex.has_removed, {_INDEX}",
+    "clustered": f"Outputs.clusters, {_OUTPUTS}",
+    "centroids_file": f"the function Clustered.centroids in Outputs.clusters, {_OUTPUTS}",
+    "notes": f"Outputs.notes, {_OUTPUTS}",
+    "values_of": f"ColumnFacts.values, {_FACTS}",
+    "origin": f"ColumnFacts.origin, {_FACTS}",
+    "rules_on_measures": f"ShownRules.rules, {_RULES}",
+    "rules_on_units": f"ShownRules.rules, {_RULES}",
+    "rules_by_group": f"ShownRules.by_group, {_RULES}",
+    "unit_name": f"ShownRules.unit, {_RULES}",
+    "compares": "true of every CorpusStage, and of no RowStage",
+    "reads_text": "Function.reads_text, in the class variable function",
+}
 
 
 class Stage(
@@ -60,19 +121,25 @@ class Stage(
 
     name   name of the stage in reports; default: its kind
 
-    Class variables: `removes` is false if the stage never removes a document; `compares` is true if it compares
-    documents with each other, `finds_duplicates` if those that it removes are duplicates; `revision` is raised when a
-    new version of the stage gives other results for the same settings. A revision above 1 is part of the identity of a
-    run.
+    Class variables: `removes` is false if the stage never removes a document; `revision` is raised when a new version
+    of the stage gives other results for the same settings. A revision above 1 is part of the identity of a run.
     """
 
     revision: ClassVar[int] = 1
     removes: ClassVar[bool] = True
-    reads_text: ClassVar[bool] = True  # False: its function takes frames without a column of texts
-    compares: ClassVar[bool] = False
-    finds_duplicates: ClassVar[bool] = False
 
     name: str = ""
+
+    def __init_subclass__(cls) -> None:
+        """StageError for a class of another package that defines a name of an earlier version."""
+        super().__init_subclass__()
+        old = [] if cls.__module__.startswith("curation.") else [name for name in REPLACED if hasattr(cls, name)]
+        if old:
+            advice = "; ".join(f"{name} is now {REPLACED[name]}" for name in old)
+            raise StageError(
+                f"the stage {cls.__module__}:{cls.__qualname__} defines names of an earlier version: {advice}. See "
+                "docs/extending.md"
+            )
 
     @property
     def kind(self) -> str:
@@ -91,15 +158,14 @@ class Stage(
         `bool`, `large_string`). A later stage may overwrite one. Default: none."""
         return {}
 
-    def values_of(self, column: str) -> tuple[str, ...]:
-        """Return all values, as strings, that the stage can write into a column of `writes`; later stages check their
-        groups against them before the run. Default: none, if they are not known."""
-        return ()
+    def column_facts(self, column: str) -> ColumnFacts:
+        """Return what is known of a column of `writes` before the run; later stages check their groups and indexes
+        against it. Default: nothing."""
+        return ColumnFacts()
 
-    def notes(self) -> dict[str, str]:
-        """Return the columns that the stage adds to `removed/` with `output.removed: text`: name -> name of the Arrow
-        type. They are null for documents that other stages remove. Default: none."""
-        return {}
+    def outputs(self) -> Outputs:
+        """Return what the stage adds to the outputs besides the columns of `writes`. Default: nothing."""
+        return Outputs()
 
     def files(self) -> dict[str, str]:
         """Return the files that the stage reads: path -> SHA-256 (`curation.base.system.files.known_sha256`).
@@ -119,11 +185,6 @@ class Stage(
         `curation.stages.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
         other kernel is compiled when it is first called. Default: none."""
         return ()
-
-    def origin(self) -> dict[str, Any]:
-        """Return the facts on which the vectors that the stage writes depend, such as the digest of its model: name ->
-        value. Vectors are only compared with those in a saved index if the facts are equal. Default: none."""
-        return {}
 
     def check(self, inputs: Sequence[str]) -> None:
         """Check the stage against the names of the inputs, before any input is read. RecipeError for settings that do
@@ -145,10 +206,6 @@ class Stage(
         settings = {key: value for key, value in msgspec.to_builtins(self).items() if key not in ("kind", "name")}
         return [", ".join(f"{key} {_shown(value)}" for key, value in settings.items()) or "no settings"]
 
-    def clustered(self) -> Clustered | None:
-        """Return the clusters that the report shows on a map. Default: none."""
-        return None
-
     def report_lines(self, count: StageCount) -> list[str]:
         """Return lines for the report, below the funnel, without the stage's name. Default: the number of documents
         removed and edited."""
@@ -161,27 +218,38 @@ class Stage(
         return []
 
 
+class ShownRules(NamedTuple):
+    """The rules by which a row stage judges, for the report.
+
+    rules     rules on measures of documents, or of their units
+    by_group  all rules, if they differ between groups of documents
+    unit      what `rules` judge instead of documents, such as `line`; "" for documents
+    """
+
+    rules: tuple[Rule, ...] = ()
+    by_group: tuple[Rule, ...] = ()
+    unit: str = ""
+
+    @property
+    def of_documents(self) -> tuple[Rule, ...]:
+        """The rules on measures of documents."""
+        return () if self.unit else self.rules
+
+    @property
+    def of_units(self) -> tuple[Rule, ...]:
+        """The rules on measures of units of documents."""
+        return self.rules if self.unit else ()
+
+
 class RowStage(Stage, frozen=True, kw_only=True):
     """A stage that processes one frame at a time."""
 
-    def rules_on_measures(self) -> tuple[Rule, ...]:
-        """Return the rules on measures by which the stage removes documents. `apply` returns these measures; the report
-        shows their values and bounds. Default: none."""
-        return ()
-
-    def rules_by_group(self) -> tuple[Rule, ...]:
-        """Return all rules of a stage whose rules differ between groups of documents. `apply` returns the group of each
-        document as `groups`, and all measures of the rules; the report shows each group. Default: none."""
-        return ()
-
-    def unit_name(self) -> str:
-        """Return what the stage judges instead of documents, such as `line`; "" for documents."""
-        return ""
-
-    def rules_on_units(self) -> tuple[Rule, ...]:
-        """Return the rules on measures of the lines, paragraphs or sentences of texts. `apply` returns these measures
-        as `unit_measures`; the report shows their values and bounds. Default: none."""
-        return ()
+    def shown_rules(self) -> ShownRules:
+        """Return the rules on measures by which the stage removes documents, or judges their units. `apply` returns
+        the measures of `rules` as `measures`, or as `unit_measures` if there is a unit. With `by_group` it returns the
+        group of each document as `groups`, and all measures of these rules. The report shows values, bounds and groups.
+        Default: none."""
+        return ShownRules()
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         """Return the outcome for the rows of a frame, and leave the frame unchanged.
@@ -210,11 +278,6 @@ class ScoringStage(RowStage, frozen=True, kw_only=True):
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         return self.outcome(self.score(engine, frame))
 
-    def kept_values(self) -> dict[str, str]:
-        """Return the values that a run keeps for later ones (`output.scores`), as `values` does: those that depend on
-        the machine. Integers of fastText and of n-gram models are computed about as fast as they are found."""
-        return self.values() if self.computed_with() else {}
-
 
 class Phase(NamedTuple):
     """A step of a corpus stage between its keys and its decision.
@@ -235,21 +298,75 @@ class Phase(NamedTuple):
     durable: bool = False
 
 
+class NewIndex(NamedTuple):
+    """The index that a corpus stage saves for later runs, with `output.index`.
+
+    write        function of `corpus`, `folder`, `ids_of` and `earlier` that writes the index of a corpus to the folder,
+                 as a whole. `corpus.scratch` has the files of `phases`, and is on the same disk as the folder; `ids_of`
+                 takes rows (int64) and returns their ids as a string array; `earlier` are the earlier stages
+    phases       phases that write files in `corpus.scratch` before `write`, in order. The corpus has the documents of
+                 the index, and the centroids of the stage if it keeps any
+    settings     settings that the index depends on: a stage with other ones cannot use it
+    folder       folder below `index/` of a run; "" is `index/` itself. The last stage with a folder saves its index
+    has_removed  true if the index also has the documents that the stage itself or later stages remove
+    """
+
+    write: Callable[[Corpus, Path, Callable[[np.ndarray], pa.Array], Sequence[Stage]], None]
+    phases: Sequence[Phase] = ()
+    settings: Mapping[str, Any] = EMPTY
+    folder: str = ""
+    has_removed: bool = False
+
+
+class StageSample(NamedTuple):
+    """What is known of the documents that reach a corpus stage, for its forecast. A number is 0, and a mapping or
+    sequence empty, where it is not known.
+
+    documents, text_bytes, tokens  estimates
+    keys    keys of some documents, all of the input `source`: name -> array, one value per document. Of such a sample
+            only `Forecast.groups` is used
+    source  name of their input
+    groups  name of a group -> estimated documents, from the `Forecast.groups` of such samples
+    later   the stages after this one in the recipe
+    """
+
+    documents: float = 0
+    text_bytes: float = 0
+    tokens: float = 0
+    keys: Mapping[str, np.ndarray] = EMPTY
+    source: str = ""
+    groups: Mapping[str, float] = EMPTY
+    later: Sequence[Stage] = ()
+
+
+class Forecast(NamedTuple):
+    """What a corpus stage tells about a run before it runs.
+
+    kept_share     share of `sample.documents` that it keeps, if its settings fix it; above 1 if it repeats documents
+    scratch_bytes  about how many bytes its phases write to `corpus.scratch` if they need the text of these documents
+    index_bytes    about how many bytes an index of these documents has
+    groups         documents of each group among those of `sample.keys`: name -> number
+    warnings       lines that contain the stage's name, about `sample.groups` for `curate plan`, or about `sample.later`
+                   for the plan and the report
+    """
+
+    kept_share: float = 1.0
+    scratch_bytes: float = 0.0
+    index_bytes: float = 0.0
+    groups: Mapping[str, int] = EMPTY
+    warnings: Sequence[str] = ()
+
+
 class CorpusStage(Stage, frozen=True, kw_only=True):
     """A stage that compares documents: keys of each slice, then phases, then one decision. After a kill, finished tasks
     of phases are not run again.
 
-    Class variables: `cuts_text` is true if the stage cuts spans of text; it may remove rows too. `indexes` is true if
-    it has `write_index`. `index_folder` is the folder below `index/` of a run that it writes; "" is `index/` itself.
-    `indexes_removed` is true if the index also has the documents that the stage itself or later stages remove.
+    Class variables: `finds_duplicates` is false if the documents that it removes are no duplicates; `cuts_text` is true
+    if the stage cuts spans of text; it may remove rows too.
     """
 
-    compares: ClassVar[bool] = True
     finds_duplicates: ClassVar[bool] = True
     cuts_text: ClassVar[bool] = False
-    indexes: ClassVar[bool] = False
-    indexes_removed: ClassVar[bool] = False
-    index_folder: ClassVar[str] = ""
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the keys of a frame: name -> integers or bool, one per row, in one dimension. The corpus stores signed
@@ -264,53 +381,15 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         """Return the rows to remove, and the spans to cut if no task has stored them (`store_cuts`)."""
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
 
-    def centroids_file(self, corpus: Corpus) -> Path | None:
-        """Return the file in `corpus.scratch` that the run keeps as `centroids/stage-N.npz`, after the phases. Default:
-        none."""
+    def forecast(self, sample: StageSample) -> Forecast:
+        """Return what the stage tells about a run with such documents, for `curate plan` and the check of the disk.
+        A run is refused if its disk is too small. Default: the stage keeps all documents and needs no disk."""
+        return Forecast()
+
+    def new_index(self) -> NewIndex | None:
+        """Return the index that the stage saves for later runs, or None. RecipeError for settings with which it cannot
+        save one. Default: none."""
         return None
-
-    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
-        """Return the share that the stage keeps of so many documents with so many tokens, if its settings fix it; above
-        1 if it repeats documents. `groups` has the estimated documents of each of its groups (`group_sizes`). `curate
-        plan` and the check of the disk use it. Default: 1."""
-        return 1.0
-
-    def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
-        """Return the number of documents of each group, by name, among some documents of an input with these keys.
-        Default: none, for stages whose `kept_share` needs none."""
-        return {}
-
-    def group_warnings(self, groups: Mapping[str, float]) -> list[str]:
-        """Return warnings for `curate plan` about the groups of a sample: name -> estimated documents (`group_sizes`).
-        Default: none."""
-        return []
-
-    def order_warnings(self, later: Sequence[Stage]) -> list[str]:
-        """Return warnings for the plan and the report about the stages after this one in the recipe. Default: none."""
-        return []
-
-    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents
-        with `text_bytes` of text. Default: 0. The run is refused if its disk is too small."""
-        return 0
-
-    def index_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return about how many bytes the index of so many documents has. Default: 0."""
-        return 0
-
-    def index_phases(self) -> Sequence[Phase]:
-        """Return the phases that write files in `corpus.scratch` before `write_index`, in order. The corpus has the
-        documents of the index, and the centroids of the stage if it keeps any. Default: none."""
-        return ()
-
-    def write_index(
-        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
-    ) -> None:
-        """Write to `folder`, as a whole, the index of `corpus` with which a later run compares its documents.
-
-        `corpus.scratch` has the files of `index_phases`, and is on the same disk as `folder`. `ids_of` takes rows
-        (int64) and returns their ids as a string array. `earlier` are the earlier stages of the recipe."""
-        raise NotImplementedError(f"{type(self).__name__} has no write_index()")
 
 
 def _shown(value: object) -> str:
@@ -327,7 +406,7 @@ def added_columns(stages: Sequence[Stage]) -> dict[str, str]:
 
 def noted_columns(stages: Sequence[Stage]) -> dict[str, str]:
     """Return the columns that stages add to `removed/`: name -> Arrow type. Of equal names the last counts."""
-    return {name: kind for stage in stages for name, kind in stage.notes().items()}
+    return {name: kind for stage in stages for name, kind in stage.outputs().notes.items()}
 
 
 def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:

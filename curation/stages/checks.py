@@ -169,9 +169,9 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
         raise StageError(f"the verdict has {last + 1} reasons: those of rows must be -1 (keep) to {last}")
     if verdict.bounds and np.shape(verdict.bounds) != (last + 1, 2):
         raise StageError(f"the verdict has {last + 1} reasons: bounds must be () or a (lowest, highest) for each")
-    if {*verdict.notes} != {*stage.notes()}:
-        raise StageError(f"the verdict has the notes {[*verdict.notes]}, but notes() has {[*stage.notes()]}")
-    notes = {name: _typed(name, verdict.notes[name], kind) for name, kind in stage.notes().items()}
+    if {*verdict.notes} != {*stage.outputs().notes}:
+        raise StageError(f"the verdict has the notes {[*verdict.notes]}, but outputs() has {[*stage.outputs().notes]}")
+    notes = {name: _typed(name, verdict.notes[name], kind) for name, kind in stage.outputs().notes.items()}
     removed = int(np.count_nonzero(reason >= 0))
     for name, values in notes.items():
         if len(values) != removed:

@@ -15,7 +15,7 @@ from curation.base.contract import TEXT, Engine, Frame
 from curation.base.errors import StageError
 from curation.base.system.files import commit, make_folder, sync_files
 from curation.base.system.steps import each
-from curation.stages.base import CorpusStage, Phase, RowStage, Stage
+from curation.stages.base import CorpusStage, Forecast, NewIndex, Phase, RowStage, Stage, StageSample
 from curation.stages.checks import checked_decision, checked_keys, checked_outcome, stage_errors
 from curation.stages.outcome import Corpus, Decision, Outcome
 from curation.stages.text_sizes import without_large_texts
@@ -70,9 +70,39 @@ def as_column(engine: Engine, frame: Frame, values: Any) -> Any:
     return column
 
 
+def forecast(stage: CorpusStage, sample: StageSample) -> Forecast:
+    """Return what a stage tells about a run with a sample. StageError for anything else."""
+    with stage_errors(stage):
+        found = stage.forecast(sample)
+        if not isinstance(found, Forecast):
+            raise StageError(f"forecast() must return a Forecast, not {type(found).__name__}")
+    return found
+
+
+def saves_index(stage: Stage) -> bool:
+    """Whether a stage saves an index for `output.index`. RecipeError for settings with which it cannot, StageError for
+    anything else than an index or None."""
+    return isinstance(stage, CorpusStage) and _new_index(stage) is not None
+
+
+def index_of(stage: CorpusStage) -> NewIndex:
+    """Return the index of a stage that saves one."""
+    index = _new_index(stage)
+    assert index is not None
+    return index
+
+
+def _new_index(stage: CorpusStage) -> NewIndex | None:
+    with stage_errors(stage):
+        index = stage.new_index()
+        if not isinstance(index, NewIndex | None):
+            raise StageError(f"new_index() must return a NewIndex or None, not {type(index).__name__}")
+    return index
+
+
 def _phases_of(stage: CorpusStage, saving: bool) -> Sequence[Phase]:
     """Return the phases of a stage, or those that save its index. StageError for duplicate or invalid names."""
-    phases = stage.index_phases() if saving else stage.phases()
+    phases = index_of(stage).phases if saving else stage.phases()
     names = [phase.name for phase in phases]
     if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
         raise StageError(f"phases must have different names of letters, digits and '_', not {names}")

@@ -13,7 +13,8 @@ STORED_BYTES, NUMBER_BYTES = 13, 4  # per document that reaches a filter, and pe
 
 def rules_of(stage: RowStage) -> Sequence[Rule]:
     """Return all rules of a stage that distinguishes groups; else those on measures."""
-    return stage.rules_by_group() or stage.rules_on_measures()
+    shown = stage.shown_rules()
+    return shown.by_group or shown.of_documents
 
 
 def measured_rules(stage: Stage | None) -> list[Rule]:

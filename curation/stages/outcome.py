@@ -47,9 +47,9 @@ class Outcome(NamedTuple):
     columns   name -> values of every column in the stage's `writes`: NumPy or Arrow arrays, one value per row; nulls
               are kept
     details   name -> integer for the stage's entry in the report, summed over all frames, such as rows by language
-    measures  name -> int64, one value per row, for every measure in the stage's `rules_on_measures`
-    unit_measures  name -> int64, one value per unit, for every measure in the stage's `rules_on_units`
-    groups    numbers of the groups of the rows, integers, one array for each column in the stage's `rules_by_group`
+    measures  name -> int64, one value per row, for every measure in the stage's `ShownRules.of_documents`
+    unit_measures  name -> int64, one value per unit, for every measure in the stage's `ShownRules.of_units`
+    groups    numbers of the groups of the rows, integers, one array for each column in its `ShownRules.by_group`
     """
 
     verdict: Verdict | None = None
@@ -266,15 +266,16 @@ class Corpus:
 class StageCount(msgspec.Struct, kw_only=True):
     """The entry of one stage in the funnel. Bytes are those of the UTF-8 text; `seconds` are summed over all workers.
 
-    `tallies` has one entry for each of the stage's `rules_on_measures`, or of its `rules_on_units` if it judges units:
-    lines, paragraphs or sentences, which `unit` names.
+    `tallies` has one entry for each of the stage's `ShownRules.rules`; `unit` names the lines, paragraphs or sentences
+    that they judge.
 
     `cut_bytes` are those by which texts become shorter, of `bytes_before`, those of the kept documents before the
     stage.
 
-    `groups` has the counts of the groups of each column in `rules_by_group`.
+    `groups` has the counts of the groups of each column in `ShownRules.by_group`. `tokens_per_byte` are the tokens of
+    the kept text, for the lines of the report; None without tokens.
 
-    `removes`, `compares` and `finds_duplicates` are copies of the class variables: reports are read without the class.
+    `removes`, `compares` and `finds_duplicates` describe the class: reports are read without it.
     """
 
     kind: str
@@ -295,6 +296,7 @@ class StageCount(msgspec.Struct, kw_only=True):
     tallies: list[Tally] = []
     groups: list[GroupCounts] = []
     unit: str = ""
+    tokens_per_byte: float | None = None
 
     @property
     def removed(self) -> int:

@@ -51,6 +51,9 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
     frame_columns: ClassVar[tuple[str, ...] | None] = None
     _result: ClassVar[type | None] = None
 
+    def __init_subclass__(cls) -> None:
+        """Allow settings with the names of methods of earlier versions: a function has none of these."""
+
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(type(self)):
             try:

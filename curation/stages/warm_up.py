@@ -32,6 +32,7 @@ from curation.base.system.progress import Lines, Progress
 from curation.base.system.steps import Count
 from curation.base.system.system_folders import system_folder
 from curation.kernels.cache import FOLDER, SAVED, is_installed
+from curation.stages.base import CorpusStage
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -288,7 +289,7 @@ def recipe_groups(recipe: Recipe, engine: str) -> list[str]:
         wanted.add("listed")
     if "packed" in recipe.output.formats:
         wanted.add("packing")
-    if any(stage.compares for stage in recipe.stages):
+    if any(isinstance(stage, CorpusStage) for stage in recipe.stages):
         wanted.add("file_ranges")
     if any(stage.removes for stage in recipe.stages):
         wanted.add("language")  # of `lost_groups`

@@ -148,7 +148,7 @@ def test_a_run_stores_the_rules_and_says_what_they_are():
         "newlines_per_words: newlines / words at most 0.15, per language (1 group)",
         "too_few_words: words at least 50, per language (1 group)",
     ]
-    assert stage.rules_on_measures() == ()
+    assert stage.shown_rules().rules == ()
     with pytest.raises(RecipeError, match="'words' differs per language; change the rules of each value"):
         load_recipe("default", settings=[f"stages={as_builtins(recipe)['stages']}", "stages.filter.words.min=5"])
 

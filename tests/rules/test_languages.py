@@ -66,13 +66,13 @@ GERMAN = "Der Ausschuss hat seinen Bericht vorgelegt, und die Mitglieder werden 
 def test_keep_takes_any_form(engine: ModuleType, keep: Any):
     frame, _ = apply_stage(engine, frame_of(engine, [ENGLISH, GERMAN]), Language(keep=keep))
     assert engine.to_arrow(frame).column("language").to_pylist() == ["de"]
-    assert Language(keep=keep).values_of("language") == ("de",)
+    assert Language(keep=keep).column_facts("language").values == ("de",)
 
 
 def test_any_keeps_all():
     for keep in ("any", "[any]"):
         (stage,) = parse_recipe(f"stages: [{{kind: language, keep: {keep}}}]").stages
-        assert stage == Language() and len(stage.values_of("language")) == 176
+        assert stage == Language() and len(stage.column_facts("language").values) == 176
 
 
 def glotlid(folder: Path) -> Path:
@@ -95,9 +95,9 @@ def test_labels_of_glotlid(engine: ModuleType, tmp_path: Path):
     found = engine.to_arrow(frame).column("language").to_pylist()
     assert found == [pair and pair[0].removeprefix("__label__") for pair in expected]
     assert len(label_names(str(path))) == 2102
-    (first,) = Language(model=str(path), keep=["zh"]).values_of("language")
+    (first,) = Language(model=str(path), keep=["zh"]).column_facts("language").values
     assert first == "cmn_Hani"
-    assert Language(model=str(path), keep="sr").values_of("language") == ("srp_Cyrl", "srp_Latn")
+    assert Language(model=str(path), keep="sr").column_facts("language").values == ("srp_Cyrl", "srp_Latn")
 
 
 # Rules per language

@@ -274,11 +274,11 @@ def test_an_index_of_other_settings(old, tmp_path, options, message):
     ids=repr,
 )
 def test_an_index_of_an_earlier_division_or_comparison(tmp_path, stage, there, here):
-    made = {name: value for name, value in stage.index_settings().items() if name not in NEWER} | there
+    made = {name: value for name, value in stage.new_index().settings.items() if name not in NEWER} | there
     content = {"format": saved_index.FORMAT, "version": "0.4", "settings": made, "documents": 0, "files": {}}
     (tmp_path / "index.json").write_text(json.dumps(content))
     with pytest.raises(RecipeError) as error:
-        SavedIndex(tmp_path).check(stage.index_settings())
+        SavedIndex(tmp_path).check(stage.new_index().settings)
     assert f"was made with other settings: {here}. Use the same here, or make the index again" in str(error.value)
 
 

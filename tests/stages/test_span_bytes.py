@@ -14,6 +14,7 @@ from curation.base.contract import TEXT
 from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.stages import SubstringDedup
+from curation.stages.base import StageSample
 from curation.stages.exact import span_bytes, span_index, span_runs
 from tests.oracle.substring_dedup import substring_dedup
 from tests.stages.divided import CPU, Order
@@ -81,7 +82,8 @@ def test_the_plan_tells_how_texts_are_compared():
     assert stage.explain()[1:] == [
         "the documents of old/index precede those of this run", "compare bytes where hashes are equal"
     ]  # fmt: skip
-    assert stage.scratch_bytes(1, 1000) > SubstringDedup().scratch_bytes(1, 1000) + 1000
+    sample = StageSample(1, 1000)
+    assert stage.forecast(sample).scratch_bytes > SubstringDedup().forecast(sample).scratch_bytes + 1000
     assert {*stage.kernels()} == {"span_records", "span_masks", "leaders", "file_ranges"}
 
 

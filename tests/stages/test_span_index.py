@@ -65,9 +65,8 @@ def save(folder: Path, stage: SubstringDedup, corpus: Corpus, order: Order, monk
             run_phase_task(stage, CPU, corpus, place, task, saving=True)
 
     run_phases(stage, corpus, work, saving=True)
-    stage.write_index(
-        corpus, folder / stage.index_folder, lambda rows: pa.array(map(str, rows.tolist()), "large_string")
-    )
+    index = stage.new_index()
+    index.write(corpus, folder / index.folder, lambda rows: pa.array(map(str, rows.tolist()), "large_string"), ())
     return str(folder)
 
 

@@ -4,12 +4,14 @@ same rows or a StageError of one kind."""
 
 import hashlib
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dask.config
 import dask.dataframe as dd
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -25,6 +27,7 @@ from curation.base.parquet import in_file_types
 from curation.recipes.recipe import Output, Recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage
+from curation.stages.base import REPLACED, Forecast, StageSample
 from curation.stages.checks import check_announced
 from curation.stages.invoke import compute_keys
 from tests.runs import records_of
@@ -422,14 +425,14 @@ def test_what_is_announced(case: str):
             refuse()
 
 
-OLD_FORM = r"kept_share\(\) is called with \(documents, tokens, groups\), but the class has \(documents, tokens\)"
+OLD_FORM = r"forecast\(\) is called with \(sample\), but the class has \(documents, tokens\)"
 
 
 class OldForm(CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:OldForm"):
-    """Overrides a method in the form of an earlier version."""
+    """Overrides a method with other arguments."""
 
-    def kept_share(self, documents: float, tokens: float) -> float:  # type: ignore[override]
-        return 0.5
+    def forecast(self, documents: float, tokens: float) -> Forecast:  # type: ignore[override]
+        return Forecast()
 
 
 class Fails(CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:Fails"):
@@ -438,8 +441,25 @@ class Fails(CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:Fails"):
     def keys(self, engine: Any, frame: Any) -> dict[str, np.ndarray]:
         return {"key": np.zeros(len(frame), np.int64)}
 
-    def kept_share(self, documents: float, tokens: float, groups: Any) -> float:
-        return documents / groups["none"]
+    def forecast(self, sample: StageSample) -> Forecast:
+        return Forecast(sample.documents / sample.groups["none"])
+
+
+class Tells(Fails, frozen=True, kw_only=True, tag=f"{HERE}:Tells"):
+    """Tells a share in place of a forecast."""
+
+    def forecast(self, sample: StageSample) -> Any:
+        return 0.5
+
+
+class Saves(Fails, frozen=True, kw_only=True, tag=f"{HERE}:Saves"):
+    """Gives the folder of its index alone."""
+
+    def forecast(self, sample: StageSample) -> Forecast:
+        return Forecast()
+
+    def new_index(self) -> Any:
+        return "folder"
 
 
 @pytest.mark.parametrize(
@@ -448,12 +468,47 @@ class Fails(CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:Fails"):
         (curation.estimate, OldForm(), OLD_FORM),
         (curation.run, OldForm(), OLD_FORM),
         (curation.estimate, Fails(), "the stage .*Fails.*: KeyError: 'none'"),
+        (curation.estimate, Tells(), r"the stage .*Tells.*: forecast\(\) must return a Forecast, not float"),
     ],
 )
 def test_methods_that_the_plan_cannot_call(call: Any, stage: CorpusStage, message: str, tmp_path: Path):
     (tmp_path / "a.jsonl").write_bytes(records_of(["text"]))
     with pytest.raises(StageError, match=message):
         call(Recipe(input=[curation.Input(path=str(tmp_path / "a.jsonl"))], stages=[stage]), tmp_path / "out")
+
+
+def test_an_index_that_is_none(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes(records_of(["text"]))
+    inputs, output = [curation.Input(path=str(tmp_path / "a.jsonl"))], curation.Output(formats=[], index=True)
+    with pytest.raises(StageError, match=r"the stage .*Saves.*: new_index\(\) must return a NewIndex or None, not str"):
+        curation.run(Recipe(input=inputs, stages=[Saves()], output=output), tmp_path / "out")
+
+
+@pytest.mark.parametrize("base", [RowStage, CorpusStage])
+@pytest.mark.parametrize("name", REPLACED)
+def test_names_of_earlier_versions_are_refused(name: str, base: type[Any]):
+    """As a method, a class variable and a setting, and of a class on which the stage is built."""
+    message = f"stage tests.stages.test_stage_contract:.*Mine defines names of an earlier version: {name} is now "
+    makers: list[Callable[[], Any]] = [
+        lambda: types.new_class("Mine", (base,), exec_body=lambda body: body.update({name: lambda self: None, **here})),
+        lambda: types.new_class("Mine", (base,), exec_body=lambda body: body.update({name: True, **here})),
+        lambda: msgspec.defstruct("Mine", [(name, bool, True)], bases=(base,), module=HERE),
+        lambda: types.new_class(
+            "Mine", (type("Mixin", (), {name: True}), base), exec_body=lambda body: body.update(here)
+        ),
+    ]
+    here = {"__module__": HERE}
+    for make in makers:
+        with pytest.raises(StageError, match=message) as error:
+            make()
+        assert REPLACED[name] in str(error.value)
+
+
+def test_a_function_may_have_settings_of_these_names():
+    def keep(texts: Any, *, origin: str = "", notes: int = 1) -> bool:
+        return bool(texts)
+
+    assert curation.stage(keep)(origin="a").notes == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", STAGES)

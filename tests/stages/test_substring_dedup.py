@@ -28,6 +28,7 @@ from curation.results.finished.verify import verify
 from curation.running.planning.disk import CANDIDATES
 from curation.running.run import run
 from curation.stages import SubstringDedup
+from curation.stages.base import StageSample
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.corpus.key_ranges import division_of
 from curation.stages.exact import span_runs
@@ -419,7 +420,7 @@ def test_copies_with_changes_need_less_disk_than_announced(length: int, tmp_path
     stage, size = SubstringDedup(length=length), sum(map(len, texts))
     decide(stage, CPU, corpus)
     files = sum(path.stat().st_size for path in corpus.scratch.rglob("*.bin"))
-    assert 0.5 < files / (CANDIDATES * stage.scratch_bytes(6, size)) < 1
+    assert 0.5 < files / (CANDIDATES * stage.forecast(StageSample(6, size)).scratch_bytes) < 1
 
 
 def chosen_text(size: int, length: int) -> str:

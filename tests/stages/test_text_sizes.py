@@ -15,6 +15,7 @@ from curation.base.contract import TEXT, Engine
 from curation.rules.decide import Verdict
 from curation.running.run import run
 from curation.stages import RowStage, text_sizes
+from curation.stages.base import Outputs
 from curation.stages.invoke import apply_stage
 from curation.stages.outcome import Outcome
 from curation.stages.rows.text_edits import Replacement, replace_matches, replacement_problem
@@ -65,8 +66,8 @@ def test_a_run_removes_what_an_edit_makes_too_large(small: int, tmp_path: Path, 
 class Doubled(RowStage, frozen=True, kw_only=True, tag="test_text_sizes:Doubled"):
     """Removes the first row with a note, and doubles all others."""
 
-    def notes(self) -> dict[str, str]:
-        return {"note": "int64"}
+    def outputs(self) -> Outputs:
+        return Outputs(notes={"note": "int64"})
 
     def apply(self, engine: Engine, frame: Any) -> Outcome:
         texts = engine.to_arrow(frame[[TEXT]]).column(TEXT).combine_chunks()

@@ -182,7 +182,7 @@ def test_a_setting_changes_the_words_or_the_measure():
 def test_marks_are_of_these_words():
     stage = Filter(rules=[Rule(measure="top_2gram_count", max=1, reason="top")], words="table")
     text = "中国人民，中国人民。"
-    (rule,) = stage.rules_on_measures()
+    (rule,) = stage.shown_rules().of_documents
     assert removing_spans(stage, "top", text) == [(0, 4), (5, 9)]
     assert broken_spans(rule, text) == []
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec.inspect import StructType, type_info
 
 import curation
@@ -121,16 +120,14 @@ def _rules(name: str) -> Values:
 
 def _bounds(rule: Rule) -> Values:
     """Return what a rule says; of one with groups the bounds of English, the number of groups and a digest of all."""
-    plain = rule.template if isinstance(rule, GroupedRule) else rule
     fields = [field for field in msgspec.structs.fields(Rule) if field.name not in ("reason", "listed")]
-    said = {each.encode_name: found for each in fields if (found := getattr(plain, each.name)) != each.default}
+    said = {each.encode_name: found for each in fields if (found := getattr(rule, each.name)) != each.default}
     if not isinstance(rule, GroupedRule):
         return said
-    bounds = [rule.low, rule.high]
-    table = hashlib.sha256(np.concatenate([*bounds, rule.member]).astype("<f8").tobytes())
-    lists = {number: listed.words for number, listed in getattr(rule, "lists", {}).items()}
-    table.update(repr((lists, getattr(rule, "instead", None))).encode())
-    english = [float(bound[rule.groups.numbers[ENGLISH]]) for bound in bounds]
+    table = hashlib.sha256(rule.limits.astype("<f8").tobytes())
+    lists = {number: listed.words for number, listed in rule.lists.items()}
+    table.update(repr((lists, rule.instead)).encode())
+    english = rule.limits[:, rule.groups.numbers[ENGLISH]].tolist()
     return said | {"english": english, "groups": int(rule.member.sum()), "sha256": table.hexdigest()[:16]}
 
 

@@ -37,11 +37,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
+from curation.base.measures import Measure
 from curation.frames.duplicates import Duplicates, find_duplicates
 from curation.frames.frames import AnyFrame, apply
-from curation.recipes.keywords import stage_of, takes
-from curation.base.measures import Measure
 from curation.reading.inputs import FilesInput
+from curation.recipes.keywords import stage_of, takes
 from curation.rules.decide import Rule
 """
 ERRORS = "Raises RecipeError for a wrong setting,{more} and the errors of `curation.apply`."

@@ -7,7 +7,7 @@ from __future__ import annotations
 from curation.base.errors import InputError
 from curation.reading.formats import contents
 from curation.reading.formats.archives import Warc, Wet
-from curation.reading.formats.base import SET, TEXT_COLUMNS, Format
+from curation.reading.formats.base import NEEDED, SET, TEXT_COLUMNS, Format
 from curation.reading.formats.delimited import Csv, Tsv
 from curation.reading.formats.html import Html
 from curation.reading.formats.jsonl import JsonLines
@@ -53,7 +53,7 @@ def by_suffix(suffix: str) -> str:
 
 def is_copied(file: SourceFile) -> bool:
     """Return whether a run copies a remote file before it reads it, as its server sends no parts of it."""
-    return file.is_whole and format_of(file).needs_parts
+    return file.is_whole and format_of(file).parts == NEEDED
 
 
 def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:

@@ -183,7 +183,6 @@ def _unread(media: str, body: bytes) -> str:
 
 class _Archive(Format):
     fields = (*FIELDS,)
-    address = "url"
     step = "parse"
 
 
@@ -206,7 +205,6 @@ class Warc(_Archive):
     """The main text of the page in a record. InputError where a package is missing."""
 
     name = "warc"
-    is_costly = True
     suffixes = (".warc",)
     fields = (*FIELDS, LINKS, STATUS, MEDIA_TYPE)
     start = rb"WARC/"
@@ -217,10 +215,8 @@ class Warc(_Archive):
         file = file_range.file
         return _read(file, batch_bytes, _holds_page, _page_reader(file))
 
-    def require(self, file: SourceFile) -> None:
-        pages.extractor(file.extraction)
-
     def computed_with(self, file: SourceFile) -> dict[str, str]:
+        pages.extractor(file.extraction)  # InputError where a package is missing
         return pages.versions(file.extraction) | {BROTLI: pages.version_of(BROTLI)}
 
     def note(self, file: SourceFile) -> str:

@@ -29,6 +29,20 @@ SET = {  # remedies, by setting of an input
 }
 
 
+WHOLE, USED, NEEDED = "whole", "used", "needed"  # parts of files, for `Format.parts`
+
+
+class Joint(NamedTuple):
+    """Small files that are read together.
+
+    key   what they have in common
+    read  function of their ranges and `batch_bytes` that yields the same documents as `Format.read` file by file
+    """
+
+    key: Hashable
+    read: Callable[[Sequence[FileRange], int], Iterator[Documents]]
+
+
 class Piece(NamedTuple):
     """A range of a file for an estimate.
 
@@ -50,17 +64,13 @@ class Format:
     start             regular expression for the first bytes of a file with another suffix, after white space
     fields            what `columns` may name, of formats without columns of their own
     options           settings of an input that this format uses, of `separator encoding delimiter quote escape header
-                      extract`
-    delimiter         between fields, where an input sets none
-    has_columns       whether one of several columns has the text
+                      extract`; with `extract`, reading takes far longer than decompressing
     tells_encoding    whether a file names its encoding, so that `curate init` need not guess it
-    is_compressible   whether the file may be compressed as a whole
-    reads_parts       whether parts of an uncompressed file are read alone, if its server sends them
-    needs_parts       whether nothing can be read without them, so that a file is copied from a server without parts
-    is_costly         whether reading takes far longer than decompressing, as main texts of web pages do
+    parts             whether parts of a file are read alone. WHOLE: never; USED: those of an uncompressed file, if its
+                      server sends them; NEEDED: nothing is read without them, so that the file may not be compressed as
+                      a whole, and is copied from a server without parts
     may_grow          whether uncompressed files are read up to their planned size, and may have more bytes by then
-    expansion         bytes of text per stored byte, assumed; `max_expansion` is a bound
-    address           the one of `fields` that `curate init` carries: where a page came from; "" for none
+    expansion         bytes of text per stored byte: assumed, and a bound
     step              verb of the console's funnel
     hint              comment of `curate init`
     """
@@ -70,17 +80,10 @@ class Format:
     start: ClassVar[bytes] = b"(?!)"
     fields: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[str, ...]] = ()
-    delimiter: ClassVar[str] = ""
-    has_columns: ClassVar[bool] = False
     tells_encoding: ClassVar[bool] = False
-    is_compressible: ClassVar[bool] = True
-    reads_parts: ClassVar[bool] = False
-    needs_parts: ClassVar[bool] = False
-    is_costly: ClassVar[bool] = False
+    parts: ClassVar[str] = WHOLE
     may_grow: ClassVar[bool] = True
-    expansion: ClassVar[float] = 1.0
-    max_expansion: ClassVar[float] = 1.0
-    address: ClassVar[str] = ""
+    expansion: ClassVar[tuple[float, float]] = (1.0, 1.0)
     step: ClassVar[str] = "read"
     hint: ClassVar[str] = ""
 
@@ -92,13 +95,9 @@ class Format:
         """
         raise NotImplementedError
 
-    def group_key(self, file_range: FileRange) -> Hashable:
-        """Return what files have in common that `read_group` takes together; None for a file that is read alone."""
+    def joint(self, file_range: FileRange) -> Joint | None:
+        """Return how a small file is read together with others; None for a file that is read alone."""
         return None
-
-    def read_group(self, file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
-        """Yield the documents of small files with the same `group_key`: the same as `read` file by file."""
-        raise NotImplementedError
 
     def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
         """Return (start, stop) of each range of a file; by default of one.
@@ -131,12 +130,9 @@ class Format:
         """Return whether a file is JSON Lines of which only texts and ids by plain names are wanted."""
         return False
 
-    def require(self, file: SourceFile) -> None:
-        """Raise InputError where a package is missing."""
-
     def computed_with(self, file: SourceFile) -> dict[str, str]:
         """Return the packages on which the texts of a file depend: name -> version. A run does not resume with
-        others."""
+        others. InputError where one is missing."""
         return {}
 
     def note(self, file: SourceFile) -> str:
@@ -145,7 +141,7 @@ class Format:
 
     def probe(self, file: SourceFile) -> SourceFile:
         """Return a file with its text column. InputError: it lacks a required column, or it is not of this format."""
-        self.require(file)
+        self.computed_with(file)
         if file.types:
             raise InputError(f"{self.name} has only strings in its columns. Leave the types of columns out")
         for name in file.carried.values():
@@ -158,10 +154,6 @@ class Format:
     def columns(self, file: SourceFile) -> list[str]:
         """Return what `columns` may name. InputError: the file cannot be read."""
         return [*self.fields]
-
-    def record_fields(self, file: SourceFile) -> list[str]:
-        """Return the fields of the first records, for formats in which a carried column may be misspelt; else []."""
-        return []
 
     def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
         """Return the values of each column in the first PROBED_RECORDS records. InputError: it cannot be read."""
@@ -179,20 +171,18 @@ class Format:
 class ColumnFormat(Format):
     """A format whose files have named columns, one of them with the text. A subclass defines `columns`."""
 
-    has_columns = True
-
     def probe(self, file: SourceFile) -> SourceFile:
-        self.require(file)
+        self.computed_with(file)
         try:
             names = self.columns(file)
         except DamageError as error:
             again = "" if isinstance(error, WindowError) else AGAIN
             raise InputError(f"{shown(file.path)} cannot be read: {error}{again}") from None
-        return self.with_column(file, names)
+        return self._with_column(file, names)
 
-    def with_column(self, file: SourceFile, names: Sequence[str]) -> SourceFile:
+    def _with_column(self, file: SourceFile, names: Sequence[str]) -> SourceFile:
         """Return a file with these columns and its text column. InputError: it lacks a required column."""
-        column = file.text_column or find_column(names, file, advice=self.column_advice(names, file))
+        column = file.text_column or find_column(names, file, advice=self._column_advice(names, file))
         probed = msgspec.structs.replace(file, text_column=column)
         _check_names(names, probed)
         return probed
@@ -200,7 +190,7 @@ class ColumnFormat(Format):
     def columns(self, file: SourceFile) -> list[str]:
         raise NotImplementedError
 
-    def column_advice(self, names: Sequence[str], file: SourceFile) -> str:
+    def _column_advice(self, names: Sequence[str], file: SourceFile) -> str:
         """Return the remedy for a file without a usual text column."""
         return SET["text_column"]
 

@@ -16,7 +16,7 @@ import orjson
 
 from curation.base.errors import InputError
 from curation.reading.answers import UNKNOWN_SIZE
-from curation.reading.formats.base import PROBED_BYTES, Format, start_of
+from curation.reading.formats.base import PROBED_BYTES, ColumnFormat, Format, start_of
 from curation.reading.source_files import COMPRESSIONS, MARKS, UTF8, SourceFile
 from curation.reading.streams import MAX_WINDOW, open_raw
 from curation.reading.urls import is_remote, shown
@@ -175,7 +175,9 @@ def _problem(file: SourceFile, kind: Format) -> str:
         return _not_compressed(file, start, found)
     if found.what == "zstd" and (window := window_of(start)) > MAX_WINDOW:
         return f"{shown(file.path)} {window_problem(window, shown(file.path))}"
-    start = start_of(file, PROBED_BYTES if kind.has_columns else LOOK_BYTES).data[:LOOK_BYTES]  # one read for both
+    start = start_of(file, PROBED_BYTES if isinstance(kind, ColumnFormat) else LOOK_BYTES).data[
+        :LOOK_BYTES
+    ]  # one read for both
     return _content_problem(file, kind, start, look(start), f"{file.compression} of ")
 
 
@@ -197,7 +199,7 @@ def _content_problem(file: SourceFile, kind: Format, start: bytes, found: Conten
         )
     if found or kind.name in TABLES or kind.tells_encoding:
         return ""
-    is_small = kind.has_columns and not file.text_column and len(start) < LOOK_BYTES
+    is_small = isinstance(kind, ColumnFormat) and not file.text_column and len(start) < LOOK_BYTES
     if is_small and (keys := _error_of_server(start)):
         begin = _begins(start)
         return f"{shown(file.path)} is an error of a server in JSON, with {', '.join(keys)}: {begin}. {FETCH}"
@@ -207,7 +209,7 @@ def _content_problem(file: SourceFile, kind: Format, start: bytes, found: Conten
 def _suits(found: Content, kind: Format) -> bool:
     """Whether a format reads this content: its own, and text where it reads any text."""
     return found.what in (kind.name, ALIKE.get(kind.name)) or (
-        found.is_text and "encoding" in kind.options and not kind.has_columns
+        found.is_text and "encoding" in kind.options and not isinstance(kind, ColumnFormat)
     )
 
 

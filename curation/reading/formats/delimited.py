@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import orjson
@@ -103,6 +103,7 @@ def _is_encodable(value: str) -> bool:
 class Delimited(ColumnFormat):
     """The first row has the names of the columns, unless `header` is false."""
 
+    delimiter: ClassVar[str]  # between fields, where an input sets none
     options = ("encoding", "delimiter", "quote", "escape", "header")
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
@@ -151,7 +152,7 @@ class Delimited(ColumnFormat):
         if not file.delimiter:
             self._check_delimiter(names, start, file)
         self._check_rows(names, start, file)
-        return self.with_column(file, names)
+        return self._with_column(file, names)
 
     def _check_delimiter(self, names: Sequence[str], start: bytes, file: SourceFile) -> None:
         """Raise InputError for a header of one column whose name holds another usual delimiter."""
@@ -196,7 +197,7 @@ class Delimited(ColumnFormat):
                 "detects these settings"
             )
 
-    def column_advice(self, names: Sequence[str], file: SourceFile) -> str:
+    def _column_advice(self, names: Sequence[str], file: SourceFile) -> str:
         if any(SURROGATE.search(name) or "\0" in name for name in names):
             encoding = file.encoding.upper()
             return f"The header is not valid {encoding}: set encoding: of the input, such as latin-1 or utf-16-le"

@@ -31,7 +31,6 @@ class Html(Format):
     """A file without a set encoding is read as by a browser: `curation.reading.page_encodings`."""
 
     name = "html"
-    is_costly = True
     suffixes = (".html", ".htm")
     fields = ("path",)
     options = ("encoding", "extract")
@@ -66,10 +65,8 @@ class Html(Format):
     def is_one_document(self, file: SourceFile) -> bool:
         return True
 
-    def require(self, file: SourceFile) -> None:
-        pages.extractor(file.extraction)
-
     def computed_with(self, file: SourceFile) -> dict[str, str]:
+        pages.extractor(file.extraction)  # InputError where a package is missing
         return pages.versions(file.extraction)
 
     def note(self, file: SourceFile) -> str:

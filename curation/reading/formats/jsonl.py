@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,9 @@ from curation.reading.formats.base import (
     PROBED_BYTES,
     PROBED_RECORDS,
     SET,
+    USED,
     ColumnFormat,
+    Joint,
     Piece,
     find_column,
     head,
@@ -38,7 +40,7 @@ class JsonLines(ColumnFormat):
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson", ".json")
     start = rb"{"
-    reads_parts = True
+    parts = USED
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         return lines.read_jsonl(file_range, batch_bytes)
@@ -47,14 +49,11 @@ class JsonLines(ColumnFormat):
         whole = FileRange(file=msgspec.structs.replace(file, bytes=UNKNOWN_SIZE), start=0, stop=0)
         return lines.read_stream(stream, whole, batch_bytes)
 
-    def group_key(self, file_range: FileRange) -> Hashable:
+    def joint(self, file_range: FileRange) -> Joint | None:
         file = file_range.file
         small = not file.compression and file.bytes <= lines.SMALL_FILE_BYTES and not is_remote(file.path)
         whole = (file_range.start, file_range.stop) == (0, file.bytes)
-        return (file.text_column, file.id_column) if small and whole else None
-
-    def read_group(self, file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
-        return lines.read_files(file_ranges, batch_bytes)
+        return Joint((file.text_column, file.id_column), lines.read_files) if small and whole else None
 
     def is_divisible(self, file: SourceFile) -> bool:
         return not file.compression and file.bytes > 0
@@ -102,8 +101,6 @@ class JsonLines(ColumnFormat):
 
     def columns(self, file: SourceFile) -> list[str]:
         return _field_names(_sample_records(file))
-
-    record_fields = columns
 
     def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
         """The values of each field, and of the fields of its objects (`data.text`)."""

@@ -31,7 +31,7 @@ from curation.reading.documents import (
     schema_of,
     table_rows,
 )
-from curation.reading.formats.base import PROBED_RECORDS, ColumnFormat, Piece
+from curation.reading.formats.base import NEEDED, PROBED_RECORDS, USED, ColumnFormat, Piece
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.parquet_pages import MIN_ROWS, Bounds, bounds_of
 from curation.reading.remote import refuse_local
@@ -342,9 +342,9 @@ def _check_offsets(column: pa.Array) -> None:
 
 
 class _Table(ColumnFormat):
-    reads_parts = True
+    parts = USED
     may_grow = False
-    max_expansion = 8.0
+    expansion = (1.0, 8.0)
 
     def schema(self, file: SourceFile) -> pa.Schema:
         raise NotImplementedError
@@ -358,7 +358,7 @@ class _Table(ColumnFormat):
 
     def probe(self, file: SourceFile) -> SourceFile:
         schema = self.schema(file)
-        probed = self.with_column(file, list(schema.names))
+        probed = self._with_column(file, list(schema.names))
         _check_types(schema, probed)
         return probed
 
@@ -382,9 +382,8 @@ class Parquet(_Table):
     name = "parquet"
     suffixes = (".parquet", ".pq")
     start = rb"PAR1"
-    is_compressible = False
-    needs_parts = True
-    expansion = 2.5
+    parts = NEEDED
+    expansion = (2.5, 8.0)
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         """Bad rows are rejected. Damage loses the rest of its row group, as one rejected record."""

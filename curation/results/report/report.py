@@ -14,7 +14,6 @@ import numpy as np
 
 from curation.base import errors
 from curation.base.system.files import commit, write_json
-from curation.base.system.terminal import short_number
 from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, entries_by_name
 from curation.reading.minima import check_fewest, check_minimum
 from curation.reading.other_records import OtherCounts, add_counts, not_pages, reported
@@ -56,7 +55,7 @@ LIMITS = ("max_documents", "max_bytes")
 def build(
     context: RunContext,
     documents: dict[str, int],
-    counted_stages: tuple[Sequence[StageCount], Sequence[Sequence[str]]],
+    stages: Sequence[StageCount],
     totals: SliceTotals,
     output_records: dict[str, Any],
     digests: dict[str, str],
@@ -65,7 +64,7 @@ def build(
     files.
 
     documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
-    counted_stages  the count and the lines under the funnel of each stage, in recipe order
+    stages          the counts of the stages, in recipe order
     totals          the done-records of the slices, first segment
     output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms;
                     `untokenised`, documents without tokens; `texts`, samples; `measured`, of each filter; `lost`,
@@ -75,7 +74,6 @@ def build(
     """
     plan, folder = context.plan, context.folder
     slices, records = totals.slices, totals.records
-    stages, lines = counted_stages
     parts = output_records["parts"]
     digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
     tokens = _token_report(plan, parts)
@@ -86,7 +84,10 @@ def build(
     if "megatron" in plan.recipe.output.formats:
         digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
     digests |= form_digests(forms, folder)
-    shown = [[*own, *before_and_after(count, tokens)] for own, count in zip(lines, stages, strict=True)]
+    for count in stages:
+        count.tokens_per_byte = tokens.get("per_byte")
+    pairs_of = zip(plan.recipe.stages, stages, strict=True)
+    shown = [[*stage.report_lines(count), *_reused_line(count, context.reused.folder)] for stage, count in pairs_of]
     unlabelled = report_unlabelled(plan.recipe.stages, stages, shown, parts, output_records["unlabelled"])
     rejected = folder / "rejected.jsonl"
     content = {
@@ -156,7 +157,7 @@ def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:
     """The rules of which the report has values, and those of groups."""
     if not isinstance(stage, RowStage):
         return (), ()
-    return stage.rules_on_units() if stage.unit_name() else stage.rules_on_measures(), stage.rules_by_group()
+    return stage.shown_rules()[:2]
 
 
 def _values(
@@ -286,15 +287,12 @@ def _token_report(plan: Plan, parts: Sequence[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def before_and_after(stage: StageCount, tokens: Mapping[str, Any]) -> list[str]:
-    """Return a line with the text before and after a stage that cuts repeated spans: in tokens, estimated by those of
-    the kept text, or in bytes without tokens. An empty list for any other stage."""
-    if "frequent" not in stage.details or not stage.edited:
+def _reused_line(count: StageCount, folder: str) -> list[str]:
+    if "reused" not in count.details:
         return []
-    if not tokens:
-        return [f"{stage.bytes_in:,} bytes of text before, {stage.bytes_out:,} after"]
-    before, after = (short_number(round(size * tokens["per_byte"])) for size in (stage.bytes_in, stage.bytes_out))
-    return [f"about {before} tokens before, {after} after, at {tokens['per_byte']:.3f} per byte of the kept text"]
+    return [
+        f"{count.details['reused']:,} of {errors.counted(count.documents_in, 'score')} reused from {folder or 'a run'}"
+    ]
 
 
 def _pair_digests(pairs: Sequence[TrainingPair], folder: Path) -> dict[str, str]:

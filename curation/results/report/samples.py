@@ -132,9 +132,9 @@ class Sampler(NamedTuple):
         """The map of the clusters of the last stage that has any, in a list; an empty list without one."""
         recipe = self.context.plan.recipe
         for number, stage in reversed(list(enumerate(recipe.stages))):
-            if clustered := stage.clustered():
+            if clustered := stage.outputs().clusters:
                 kept = self.context.folder / CENTROIDS / f"stage-{number + 1}.npz"
-                path = Path(clustered.centroids) if clustered.centroids else kept
+                path = kept if callable(clustered.centroids) else Path(clustered.centroids)
                 rows = np.sort(self._kept(POINTS))
                 found = cluster_map(self.context.engine, clustered, path, self.state.partitions, rows, self._id)
                 return [{"stage": recipe.stage_names[number], **found}] if found else []

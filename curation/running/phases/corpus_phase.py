@@ -23,7 +23,6 @@ from curation.base.system.interrupts import check as check_interrupts
 from curation.base.system.sealed import read_sealed, write_sealed
 from curation.base.system.steps import Count
 from curation.reading.slice_table import SliceTable
-from curation.recipes.recipe import saves_index
 from curation.record.context import RunContext
 from curation.record.folder import CENTROIDS
 from curation.record.identity import check_stage_files
@@ -42,7 +41,7 @@ from curation.stages import CorpusStage, Stage
 from curation.stages.corpus.cutting import StoredCuts, cuts_folder
 from curation.stages.corpus.saved_index import DESCRIPTION, FOLDER, index_digests
 from curation.stages.corpus.written_columns import WrittenColumns, columns_folder
-from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
+from curation.stages.invoke import decide, index_of, prepare_stage, run_phase_task, run_phases, saves_index
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
 
@@ -113,14 +112,14 @@ def load_removed(path: Path, stage: int, partitions: Partitions) -> list[Removed
 def save_index(
     context: RunContext, compared: Mapping[int, Partitions], removed: Sequence[RemovedRows], numbering: Numbering
 ) -> dict[str, str]:
-    """Write `index/`: the last stage with each `index_folder` saves an index; return path -> SHA-256.
+    """Write `index/`: the last stage with each `NewIndex.folder` saves an index; return path -> SHA-256.
 
     An index has the documents that its segment kept up to the last stage that saves one, or those that reached its own
-    stage (`indexes_removed`). An index that exists is kept.
+    stage (`NewIndex.has_removed`). An index that exists is kept.
     `compared` has the rows of each corpus stage, by its number, `removed` the removed rows of all.
     """
     stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
-    numbers = {cast(CorpusStage, stage).index_folder: k for k, stage in enumerate(stages) if saves_index(stage)}
+    numbers = {index_of(cast(CorpusStage, stage)).folder: k for k, stage in enumerate(stages) if saves_index(stage)}
     if not index_folder.exists():
         work = context.work / FOLDER
         for below, number in sorted(numbers.items()):  # "" first
@@ -128,7 +127,8 @@ def save_index(
                 continue
             partitions = compared[number]
             stage = cast(CorpusStage, stages[number])
-            last = number - 1 if stage.indexes_removed else max(numbers.values())
+            index = index_of(stage)
+            last = number - 1 if index.has_removed else max(numbers.values())
             lost = [rows.row for rows in removed if rows.partitions is partitions and rows.stage <= last]
             mask = context.work / f"{FOLDER}-{number}.npy"
             write_mask(mask, len(partitions), lost)
@@ -137,7 +137,7 @@ def save_index(
             _bring_centroids(context, number, stage, corpus)
             run_phases(stage, corpus, partial(_run_phase, context, number, stage, corpus, mask, saving=True), True)
             ids = partial(ids_of, partitions, numbering=numbering)
-            stage.write_index(corpus, work / below, ids, stages[:number])
+            index.write(corpus, work / below, ids, stages[:number])
             delete_scratch(context, SAVED - number, corpus.scratch)
         os.replace(work, index_folder)
         sync_folder(context.folder)
@@ -282,9 +282,15 @@ def _decide(
     return load_decision(path, partitions, number)
 
 
+def _centroids_file(stage: CorpusStage, corpus: Corpus) -> Path | None:
+    """Return the file in `corpus.scratch` of the centroids that a stage finds."""
+    clusters = stage.outputs().clusters
+    return clusters.centroids(corpus) if clusters is not None and callable(clusters.centroids) else None
+
+
 def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
     """Copy the centroids of a stage to the outputs."""
-    file = stage.centroids_file(corpus)
+    file = _centroids_file(stage, corpus)
     if file is not None:
         make_folder(context.folder / CENTROIDS)
         with commit(context.folder / CENTROIDS / f"stage-{number + 1}.npz") as path:
@@ -293,7 +299,7 @@ def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus
 
 def _bring_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
     """Copy the centroids of a stage, if it has kept any, to where the tasks that save its index look for them."""
-    file = stage.centroids_file(corpus)
+    file = _centroids_file(stage, corpus)
     if file is not None:
         with commit(file) as path:
             copyfile(context.folder / CENTROIDS / f"stage-{number + 1}.npz", path)

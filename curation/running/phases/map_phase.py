@@ -167,7 +167,7 @@ def _removed_schema(plan: Plan) -> pa.Schema:
 def _stage_counts(task: _Task) -> list[StageCount]:
     names = task.plan.recipe.stage_names
     stages = [(names[k], cast(RowStage, task.stages[k])) for k in task.numbers]
-    return [StageCount(kind=stage.kind, name=name, unit=stage.unit_name()) for name, stage in stages]
+    return [StageCount(kind=stage.kind, name=name, unit=stage.shown_rules().unit) for name, stage in stages]
 
 
 def _frames(

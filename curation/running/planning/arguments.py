@@ -84,7 +84,7 @@ def work_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | 
         steps.append("parse")
     tokens = [] if tokenizer is None else ["tokens"]
     on_host = tokens if tokenizer and tokenizer.device_note else []
-    size = sum(text_bytes(file.bytes, format_of(file).expansion, bool(file.compression)) for file in files)
+    size = sum(text_bytes(file.bytes, format_of(file).expansion[0], bool(file.compression)) for file in files)
     return Work(size, [*steps, *(tokens if not on_host else [])], workers or read_processors(), on_host)
 
 

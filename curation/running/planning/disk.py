@@ -21,10 +21,10 @@ bytes per byte of text (or as named), from a survey of the inputs:
     scores          *.arrow                             16 and the values of the stage, per document and stage; `_work`
                                                         has them once more
     raw, cleaned    *.jsonl, *.csv, *.parquet           1.05 and 60 per document; Parquet as `documents`
-    index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document; `_work` has
-                                                        the largest index once more, by slice group
+    index           keys, shingles, ids                 `Forecast.index_bytes` and the id, per document; `_work` has the
+                                                        largest index once more, by slice group
 
-A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES
+A corpus stage may need more during its phases than the outputs need later: `Forecast.scratch_bytes` for CANDIDATES
 of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies`, and a `mix` that repeats
 documents, multiply documents, tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and
 FIXED_BYTES are added. Other corpus stages are assumed to remove nothing, so inputs with many duplicates need less than
@@ -62,7 +62,8 @@ from curation.running.planning.remote_copies import copied_bytes
 from curation.running.planning.survey import kept_share, survey_inputs
 from curation.running.planning.survey_numbers import ASSUMED_PARQUET, Survey
 from curation.stages import CorpusStage, Mix
-from curation.stages.checks import stage_errors
+from curation.stages.base import StageSample
+from curation.stages.invoke import forecast, index_of, saves_index
 from curation.stages.measured_rules import values_bytes
 from curation.tokens.forms import MEGATRON
 from curation.tokens.tokenization import Tokenizer
@@ -162,10 +163,10 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
     corpus_stages = [stage for stage in recipe.stages if isinstance(stage, CorpusStage)]
     if output.index:
         sizes = {}
-        for stage in [stage for stage in corpus_stages if stage.indexes]:
-            with stage_errors(stage):
-                size = stage.index_bytes(survey.kept_documents, survey.kept_bytes)
-            sizes[stage.index_folder] = size + id_bytes * survey.kept_documents
+        reaching = StageSample(documents=survey.kept_documents, text_bytes=survey.kept_bytes)
+        for stage in filter(saves_index, corpus_stages):
+            size = forecast(stage, reaching).index_bytes
+            sizes[index_of(stage).folder] = size + id_bytes * survey.kept_documents
         parts["index"] = sum(sizes.values())
         parts["_work"] += max(sizes.values())
     parts["_work"] += CUT_SHARE * survey.text_bytes * sum(stage.cuts_text for stage in corpus_stages)
@@ -177,12 +178,9 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
 
 def _scratch(recipe: Recipe, documents: float, text_bytes: float) -> list[float]:
     """The bytes that each corpus stage writes to its scratch."""
-    scratch = []
-    for stage in recipe.stages:
-        if isinstance(stage, CorpusStage):
-            with stage_errors(stage):
-                scratch.append(CANDIDATES * stage.scratch_bytes(documents, text_bytes))
-    return scratch
+    reaching = StageSample(documents=documents, text_bytes=text_bytes)
+    corpus_stages = [stage for stage in recipe.stages if isinstance(stage, CorpusStage)]
+    return [CANDIDATES * forecast(stage, reaching).scratch_bytes for stage in corpus_stages]
 
 
 def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
@@ -194,7 +192,7 @@ def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
         return math.inf
     text, copied = 0.0, copied_bytes(files)
     for file in files:
-        text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], format_of(file).max_expansion)
+        text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], format_of(file).expansion[1])
     output, copies = recipe.output, max((entry.copies for entry in recipe.input), default=1)
     forms = len(output.formats) + bool(output.formats) + bool(output.raw) + bool(output.cleaned) + output.index
     per_byte = MAX_PER_SEGMENT * len(cut_segments(recipe.stages)) + copies * (MAX_PER_COPY + MAX_PER_FORM * forms)

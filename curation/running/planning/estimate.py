@@ -300,7 +300,7 @@ def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
     estimates = []
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         entry = StageEstimate(name=sampled.name, kind=sampled.kind, explained=stage.explain())
-        if not stage.compares:
+        if not isinstance(stage, CorpusStage):
             entry.documents_in, entry.documents_out = round(sampled.documents_in), round(sampled.documents_out)
             entry.edited = round(sampled.edited)
             entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
@@ -326,7 +326,7 @@ def _seconds(recipe: Recipe, survey: Survey, processors: int, share: float) -> t
     least, least_alone = shared, 0.0
     for number, stage in enumerate(recipe.stages):
         if isinstance(stage, CorpusStage):
-            if least == shared and type(stage).kept_share is CorpusStage.kept_share:  # it may keep a single document
+            if least == shared and (stage.finds_duplicates or stage.cuts_text):  # it may keep a single document
                 least = survey.seconds["read"] + sum(entry.seconds for entry in survey.stages[: number + 1])
                 least_alone = survey.text_bytes * DECISION_SECONDS
             alone += survey.text_bytes * (PHASES_SECONDS if stage.phases() else DECISION_SECONDS)

@@ -24,9 +24,8 @@ from curation.record.segments import Segment
 from curation.rules.groups import groups_in
 from curation.running.planning.survey_numbers import FileKind, StageSurvey, Survey, add_survey, empty_survey
 from curation.stages import CorpusStage, RowStage, Stage
-from curation.stages.base import added_columns
-from curation.stages.checks import stage_errors
-from curation.stages.invoke import apply_stage, compute_keys
+from curation.stages.base import StageSample, added_columns
+from curation.stages.invoke import apply_stage, compute_keys, forecast
 from curation.stages.outcome import Outcome
 from curation.stages.rows.language import Language
 from curation.stages.text_sizes import TextsGrowError, bounded_texts
@@ -105,8 +104,8 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
             started = time.perf_counter()
             comparing = cast(CorpusStage, chain.stages[number])
             keys = compute_keys(comparing, engine, frame)
-            with stage_errors(comparing):
-                measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
+            found = forecast(comparing, StageSample(documents=len(frame), keys=keys, source=chunk.kind.input))
+            measured.stages[number].groups = {**found.groups}
             measured.stages[number].reached = {chunk.kind.input: len(frame)}
             measured.stages[number].equal = dict(most_equal(chunk.kind.input, keys))
             size += sum(key.nbytes for key in keys.values())
@@ -118,7 +117,7 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
         causes = Counter(lost[row] for row in without.tolist() if row in lost)
         measured.stages[number].unlabelled, measured.stages[number].lost = len(without), dict(causes)
     for number, entry in enumerate(measured.stages):
-        measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds
+        measured.seconds["keys" if isinstance(recipe.stages[number], CorpusStage) else "stages"] += entry.seconds
     _measure_outputs(chain, chunk, engine.to_arrow(frame), chunk.units[rows], measured)
     measured.documents_seen = [
         SampledDocument(chunk.kind.input, text, dict(zip(chunk.columns, values, strict=True)), lost.get(row), 1)
@@ -144,7 +143,7 @@ def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: Stag
     survey.edited = 0 if outcome.edited is None else int(outcome.edited.sum())
     survey.reasons = {} if outcome.verdict is None else {k: float(n) for k, n in outcome.verdict.counts().items() if n}
     if outcome.verdict is not None:
-        for groups, numbers in zip(groups_in(stage.rules_by_group()), outcome.groups, strict=True):
+        for groups, numbers in zip(groups_in(stage.shown_rules().by_group), outcome.groups, strict=True):
             counts, gone = np.bincount(numbers), np.bincount(numbers, ~outcome.verdict.kept)
             for number in np.flatnonzero(counts).tolist():
                 survey.by_group[groups.column, groups.name(number)] = float(counts[number]), float(gone[number])

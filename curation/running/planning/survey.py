@@ -23,6 +23,7 @@ from curation.base.system.system_folders import system_folder
 from curation.reading.blank import without_blank
 from curation.reading.excerpts import Excerpt, draw_excerpts
 from curation.reading.formats import format_of
+from curation.reading.formats.base import NEEDED
 from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import shown
@@ -49,8 +50,8 @@ from curation.running.planning.survey_numbers import (
     like_others,
 )
 from curation.stages import CorpusStage, Stage
-from curation.stages.checks import stage_errors
-from curation.stages.invoke import prepare_stage
+from curation.stages.base import StageSample
+from curation.stages.invoke import forecast, prepare_stage
 from curation.stages.rows.language import Language, unlabelled_warning
 from curation.tokens.token_spans import parts_of
 from curation.tokens.tokenization import Tokenizer
@@ -145,8 +146,10 @@ def kept_share(recipe: Recipe, survey: Survey) -> float:
     share = 1.0
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage):
-            with stage_errors(stage):
-                share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
+            reaching = StageSample(
+                documents=share * survey.kept_documents, tokens=share * tokens, groups=sampled.groups
+            )
+            share *= forecast(stage, reaching).kept_share
     return share
 
 
@@ -178,8 +181,7 @@ def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
 def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage) and sampled.groups:
-            with stage_errors(stage):
-                yield from stage.group_warnings(sampled.groups)
+            yield from forecast(stage, StageSample(groups=sampled.groups)).warnings
 
 
 def _unlabelled(recipe: Recipe, survey: Survey) -> Iterator[str]:
@@ -263,7 +265,7 @@ def _sample_of(excerpts: Sequence[Excerpt], numbers: Iterable[int]) -> _Sample:
         np.array([len(excerpt.table) for _, excerpt in own], np.float64),
         {excerpt.file.path: (excerpt.file.bytes, excerpt.unread) for _, excerpt in own},
         any(_is_one_document(excerpt.file) for _, excerpt in own),
-        any(format_of(excerpt.file).needs_parts for _, excerpt in own),
+        any(format_of(excerpt.file).parts == NEEDED for _, excerpt in own),
     )
 
 

@@ -39,6 +39,7 @@ from curation.base.errors import IntegrityError, RecipeError
 from curation.base.system.damage import damaged, reading
 from curation.base.system.files import commit, make_folder, remove, sync_folder, write_json
 from curation.base.system.steps import each
+from curation.stages.base import NewIndex, Phase, Stage
 from curation.stages.corpus.index_tasks import Band, files_folder, index_files, noted_files
 from curation.stages.corpus.similarity import ExactJaccard, Similarity
 
@@ -71,6 +72,15 @@ def _documents_file(band: int) -> str:
 def keys_band(band: int, column: str) -> Band:
     """Name the files of one band: keys from `column`, and the documents that have them."""
     return Band([column], [_keys_file(band)], _documents_file(band))
+
+
+def saved_by(phases: Sequence[Phase], settings: Settings, folder: str = "", has_ids: bool = True) -> NewIndex:
+    """Return an index that `write_index` writes, with or without ids of documents."""
+
+    def write(corpus: Corpus, below: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage]) -> None:
+        write_index(below, settings, corpus, ids_of if has_ids else None)
+
+    return NewIndex(write, phases, settings, folder)
 
 
 def write_index(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from curation.base.errors import counted
 from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.rewrite import VISIBLE, VISIBLE_VERSION, RewriteSteps
 from curation.reading.source_files import RESERVED
-from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
+from curation.stages.base import PATH, CorpusStage, Forecast, Function, NewIndex, Phase, StageSample
 from curation.stages.corpus.index_tasks import index_phases
 from curation.stages.corpus.keep_orders import (
     FIRST,
@@ -50,7 +50,7 @@ from curation.stages.corpus.key_ranges import (
     write_cells,
     write_run,
 )
-from curation.stages.corpus.saved_index import Matches, SavedIndex, sum_details, write_index
+from curation.stages.corpus.saved_index import Matches, SavedIndex, saved_by, sum_details
 from curation.stages.corpus.stored_drops import matched_drops, stored_drops
 from curation.stages.corpus.written_columns import store_columns
 from curation.stages.exact.canonical_urls import TRACKING, canonical_urls
@@ -130,9 +130,6 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     drop_parameters: str | list[str] = TRACKING_NAME
     copies_column: str = msgspec.field(default="", name="writes")
 
-    indexes: ClassVar[bool] = True
-    index_folder: ClassVar[str] = EXACT
-
     def __post_init__(self) -> None:
         if self.max_characters < 0:
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
@@ -197,11 +194,11 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     def open_index(self) -> SavedIndex:
         """Return the saved index. RecipeError if it is missing or has other settings."""
         index = open_exact_index(self.index)
-        index.check(self.index_settings())
+        index.check(self._index_settings)
         return index
 
-    def index_settings(self) -> dict[str, Any]:
-        """Return the settings that a saved index depends on."""
+    @property
+    def _index_settings(self) -> dict[str, Any]:
         settings = {"hash": HASH, "max_characters": self.max_characters, "compare": self.compare}
         if self.column:
             settings["column"] = ", ".join(self.key_columns)
@@ -211,22 +208,13 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             settings["drop_parameters"] = sorted({*self._dropped})
         return settings
 
-    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """The numbers of copies take 8 bytes each, if they are written."""
-        return 8 * documents if self.copies_column else 0
+    def new_index(self) -> NewIndex:
+        return saved_by(index_phases([HASHES]), self._index_settings, EXACT)
 
-    def index_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of hashes and of their documents."""
-        return 20 * documents
-
-    def index_phases(self) -> Sequence[Phase]:
-        return index_phases([HASHES])
-
-    def write_index(
-        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
-    ) -> None:
-        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        write_index(folder, self.index_settings(), corpus, ids_of)
+    def forecast(self, sample: StageSample) -> Forecast:
+        """Return the bytes of the column that it writes, and of hashes and their documents."""
+        scratch = 8 * sample.documents if self.copies_column else 0
+        return Forecast(scratch_bytes=scratch, index_bytes=20 * sample.documents)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         if self.column:

@@ -21,7 +21,7 @@ from curation.base.arrays import load_mapped, save_array
 from curation.base.contract import TEXT, Engine, Frame
 from curation.base.system.files import commit
 from curation.base.system.sealed import read_sealed, write_sealed
-from curation.stages.base import CorpusStage, Phase
+from curation.stages.base import CorpusStage, Outputs, Phase
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import (
     division_phase,
@@ -75,8 +75,8 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         """Whether spans are removed, so that the next stages read a changed text."""
         return self.rule_of().removes == "span"
 
-    def notes(self) -> dict[str, str]:
-        return dict(NOTES)
+    def outputs(self) -> Outputs:
+        return Outputs(notes=NOTES)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return a hash of the compared text of each candidate, a document with a known n-gram; 0 for the others."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from curation.base.contract import Engine, Frame
 from curation.base.errors import counted, near_or_nothing
 from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.units import UNITS
-from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
+from curation.stages.base import PATH, CorpusStage, Forecast, Function, NewIndex, Phase, StageSample
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import (
     division_of,
@@ -23,7 +23,7 @@ from curation.stages.corpus.key_ranges import (
     slice_group_count,
     write_cells,
 )
-from curation.stages.corpus.saved_index import SavedIndex, write_index
+from curation.stages.corpus.saved_index import SavedIndex, saved_by
 from curation.stages.exact import unit_cuts
 from curation.stages.exact.unit_index import FOLDER as UNIT_INDEX
 from curation.stages.exact.unit_index import known_documents, open_unit_index, unit_index_phases
@@ -39,7 +39,7 @@ from curation.stages.exact.unit_runs import (
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 COPIES, CUTS = "copies", "cuts"  # phases
 HASH = "murmur3_x64_128, high half"
@@ -95,8 +95,6 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
     removes: ClassVar[bool] = False
     finds_duplicates: ClassVar[bool] = False
     cuts_text: ClassVar[bool] = True
-    indexes: ClassVar[bool] = True
-    index_folder: ClassVar[str] = UNIT_INDEX
 
     def __post_init__(self) -> None:
         for name, choices in (("unit", UNITS), ("compare", COMPARISONS), ("keep", KEEP)):
@@ -138,29 +136,20 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
     def open_index(self) -> SavedIndex:
         """Return the saved index. RecipeError if it is missing or has other settings."""
         index = open_unit_index(self.index)
-        index.check(self.index_settings())
+        index.check(self._index_settings)
         return index
 
-    def index_settings(self) -> dict[str, Any]:
-        """Return the settings that a saved index depends on."""
+    @property
+    def _index_settings(self) -> dict[str, Any]:
         return {"hash": HASH, **self.compared._asdict()}
 
-    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of keys, places and verdicts: at most 16 per unit."""
-        return SCRATCH_SHARE * text_bytes
+    def new_index(self) -> NewIndex:
+        return saved_by(unit_index_phases(self.compared), self._index_settings, UNIT_INDEX, has_ids=False)
 
-    def index_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of keys and of their numbers of documents."""
-        return INDEX_SHARE * text_bytes
-
-    def index_phases(self) -> Sequence[Phase]:
-        return unit_index_phases(self.compared)
-
-    def write_index(
-        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
-    ) -> None:
-        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        write_index(folder, self.index_settings(), corpus, None)
+    def forecast(self, sample: StageSample) -> Forecast:
+        """Return the bytes of keys, places and verdicts, at most 16 per unit, and those of keys and their numbers of
+        documents."""
+        return Forecast(scratch_bytes=SCRATCH_SHARE * sample.text_bytes, index_bytes=INDEX_SHARE * sample.text_bytes)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {}

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from curation.stages.base import Function, Stage
+from curation.stages.base import Forecast, Function, StageSample
 from curation.stages.exact.substring_dedup import SubstringDedup
 from curation.stages.outcome import StageCount
 
@@ -22,5 +21,5 @@ class SpanShares(SubstringDedup, frozen=True, kw_only=True, tag="curation.stages
     def report_lines(self, count: StageCount) -> list[str]:
         return []
 
-    def order_warnings(self, later: Sequence[Stage]) -> list[str]:
-        return []
+    def forecast(self, sample: StageSample) -> Forecast:
+        return super().forecast(sample)._replace(warnings=())

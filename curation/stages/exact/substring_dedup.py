@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,10 +14,21 @@ from curation.base.contract import Engine, Frame
 from curation.base.errors import counted, nearest
 from curation.base.system.files import commit
 from curation.base.system.sealed import read_sealed, write_sealed
-from curation.stages.base import PATH, SHOWN_COUNTS, CorpusStage, Function, Phase, Stage
+from curation.base.system.terminal import short_number
+from curation.stages.base import (
+    PATH,
+    SHOWN_COUNTS,
+    CorpusStage,
+    Forecast,
+    Function,
+    NewIndex,
+    Phase,
+    Stage,
+    StageSample,
+)
 from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
-from curation.stages.corpus.saved_index import write_index
+from curation.stages.corpus.saved_index import saved_by
 from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.exact.span_counts import (
     add_lengths,
@@ -35,7 +46,7 @@ from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 MIN_ANCHORS = 10_000  # of fewer no share says anything
 ANCHORS = 4  # per `length` bytes of text, about
@@ -90,9 +101,6 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
 
     finds_duplicates: ClassVar[bool] = False
     cuts_text: ClassVar[bool] = True
-    indexes: ClassVar[bool] = True
-    indexes_removed: ClassVar[bool] = True
-    index_folder: ClassVar[str] = SPAN_INDEX
 
     def __post_init__(self) -> None:
         if not MIN_LENGTH <= self.length <= MAX_LENGTH:
@@ -129,30 +137,28 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
     def open_index(self) -> SpanIndex:
         """Return the saved index. RecipeError if it is missing or has another length."""
         index = SpanIndex(self.index)
-        index.saved.check(self.index_settings())
+        index.saved.check(self._index_settings)
         return index
 
-    def index_settings(self) -> dict[str, Any]:
-        """Return the settings that a saved index depends on."""
+    @property
+    def _index_settings(self) -> dict[str, Any]:
         return {**SETTINGS, "length": self.length}
 
-    def index_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of texts, of anchors and of where documents begin."""
-        return text_bytes * (1 + RECORD_BYTES * ANCHORS / self.length) + DOCUMENT_BYTES * documents
+    def new_index(self) -> NewIndex:
+        phases = span_index_phases(self.length, self.verify == BYTES)
+        return saved_by(phases, self._index_settings, SPAN_INDEX)._replace(has_removed=True)
 
-    def index_phases(self) -> Sequence[Phase]:
-        return span_index_phases(self.length, self.verify == BYTES)
-
-    def write_index(
-        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
-    ) -> None:
-        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        write_index(folder, self.index_settings(), corpus, ids_of)
-
-    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return a bound on the bytes of records and verdicts, for any text that was not chosen against the hash."""
+    def forecast(self, sample: StageSample) -> Forecast:
+        """Return a bound on the bytes of records and verdicts, for any text that was not chosen against the hash; the
+        bytes of texts, of anchors and of where documents begin in an index; and a warning about later stages."""
         verified = VERIFIED_BYTES * (self.verify == BYTES)
-        return text_bytes * (min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) + verified) / ESTIMATED
+        per_byte = (min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) + verified) / ESTIMATED
+        return Forecast(
+            scratch_bytes=sample.text_bytes * per_byte,
+            index_bytes=sample.text_bytes * (1 + RECORD_BYTES * ANCHORS / self.length)
+            + DOCUMENT_BYTES * sample.documents,
+            warnings=self._order_warnings(sample.later),
+        )
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {}
@@ -219,7 +225,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             lines.append(f"remove a document that keeps fewer than {counted(self.min_kept, 'character')}")
         return lines
 
-    def order_warnings(self, later: Sequence[Stage]) -> list[str]:
+    def _order_warnings(self, later: Sequence[Stage]) -> list[str]:
         names = [stage.name or stage.kind for stage in later if stage.removes]
         if not names:
             return []
@@ -255,7 +261,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 f"{counted(count.removed, 'document')} removed that kept fewer than {self.min_kept:,} characters, "
                 f"with the {counted(details['left'], 'character')} that were left"
             )
-        return lines
+        return [*lines, *_before_and_after(count)]
 
     def warnings(self, count: StageCount) -> list[str]:
         anchors = count.details["anchors"]
@@ -266,6 +272,17 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
             f"per {self.length / 4:.0f} or more. It may have been chosen to slow this stage. The cuts are exact; the "
             "stage took more time and disk"
         ]
+
+
+def _before_and_after(count: StageCount) -> list[str]:
+    """Return a line with the text before and after the cuts: in tokens, estimated by those of the kept text, or in
+    bytes without tokens. An empty list without cuts."""
+    if not count.edited:
+        return []
+    if count.tokens_per_byte is None:
+        return [f"{count.bytes_in:,} bytes of text before, {count.bytes_out:,} after"]
+    before, after = (short_number(round(size * count.tokens_per_byte)) for size in (count.bytes_in, count.bytes_out))
+    return [f"about {before} tokens before, {after} after, at {count.tokens_per_byte:.3f} per byte of the kept text"]
 
 
 def _has_report(corpus: Corpus) -> bool:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from curation.base.contract import TEXT, Engine, Frame, Text
-from curation.base.errors import as_share, counted
+from curation.base.errors import RecipeError, as_share, counted
 from curation.base.system.files import commit_folder, make_folder, temporary_folder
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import VISIBLE_VERSION
-from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
+from curation.stages.base import PATH, CorpusStage, Forecast, Function, NewIndex, Phase, StageSample
 from curation.stages.corpus.index_tasks import Compared, index_phases
 from curation.stages.corpus.keep_orders import (
     checked_counts,
@@ -41,8 +41,8 @@ from curation.stages.corpus.saved_index import (
     SavedIndex,
     find_matches,
     keys_band,
+    saved_by,
     sum_details,
-    write_index,
 )
 from curation.stages.corpus.similarity import (
     COMPARISONS,
@@ -73,7 +73,7 @@ from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.words import WORDS_VERSION, check_words, divides
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 CHOICES = {
     "unit": ("word", "character"),
@@ -159,7 +159,6 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     skip_prefix: str = NONE
     index: str = ""
 
-    indexes: ClassVar[bool] = True
     # 2: groups of more than 16 are divided by keys before any comparison; 3: `visible`, words; 4: `joined_text`
     revision: ClassVar[int] = 4
 
@@ -291,8 +290,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def _columns(self) -> list[str]:
         return [f"band_{band:03d}" for band in range(self.banding[0])]
 
-    def index_settings(self) -> dict[str, Any]:
-        """Return the settings that a saved index depends on. A stage with other ones cannot use it."""
+    @property
+    def _index_settings(self) -> dict[str, Any]:
         bands, rows = self.banding
         names = ("ngram", "unit", "compare", "permutations", "seed", "threshold", "verify")
         chosen = {name: getattr(self, name) for name in names}
@@ -305,21 +304,25 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def open_index(self) -> SavedIndex:
         """Return the saved index. RecipeError if it is missing or has other settings."""
         index = SavedIndex(self.index)
-        index.check(self.index_settings())
+        index.check(self._index_settings)
         return index
 
-    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures."""
+    def forecast(self, sample: StageSample) -> Forecast:
+        """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures. An
+        index has 12 more per band and document."""
+        documents = sample.documents
         per_byte = SHINGLE_BYTES / (1 if self.unit == "character" else BYTES_PER_WORD)
-        sizes = {"exact": per_byte * text_bytes, "signature": 4 * self.permutations * documents}
-        prefixes = PAIR_BYTES / STEP * text_bytes + 8 * self.banding[0] * documents
-        return sizes.get(self.verify, 0) + (prefixes if self.skip_prefix != NONE else 0)
+        sizes = {"exact": per_byte * sample.text_bytes, "signature": 4 * self.permutations * documents}
+        prefixes = PAIR_BYTES / STEP * sample.text_bytes + 8 * self.banding[0] * documents
+        scratch = sizes.get(self.verify, 0) + (prefixes if self.skip_prefix != NONE else 0)
+        return Forecast(scratch_bytes=scratch, index_bytes=scratch + 12 * self.banding[0] * documents)
 
-    def index_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of similarity and of 12 per band and document."""
-        return self.scratch_bytes(documents, text_bytes) + 12 * self.banding[0] * documents
-
-    def index_phases(self) -> Sequence[Phase]:
+    def new_index(self) -> NewIndex:
+        if self.skip_prefix != NONE:
+            raise RecipeError(
+                "output.index needs n-grams of whole documents, and skip_prefix of fuzzy_dedup leaves some out. "
+                "Leave out one of the two"
+            )
         joins = {
             "exact": (ExactJaccard.FILES, ExactJaccard.join),
             "signature": (SignatureJaccard.FILES, SignatureJaccard.join),
@@ -329,16 +332,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             self._write_similarity(engine, corpus, np.arange(len(corpus.rows)), folder)
 
         bands = [keys_band(band, column) for band, column in enumerate(self._columns())]
-        if self.verify == "none":
-            return index_phases(bands)
-        names, join = joins[self.verify]
-        return index_phases(bands, Compared(names, write, join))
-
-    def write_index(
-        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
-    ) -> None:
-        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        write_index(folder, self.index_settings(), corpus, ids_of)
+        compared = None if self.verify == "none" else Compared(joins[self.verify][0], write, joins[self.verify][1])
+        return saved_by(index_phases(bands, compared), self._index_settings)
 
     def phases(self) -> Sequence[Phase]:
         index = [(INDEX, slice_group_count, self._match_index)] if self.index else []

@@ -14,7 +14,7 @@ from curation.models.embeddings import digest_of_model, dimensions_of, embed_tex
 from curation.models.packages import model_folder, named_in
 from curation.models.transformers import transformer_digests
 from curation.models.vectors import to_column, type_name
-from curation.stages.base import PATH, Function, ScoringStage
+from curation.stages.base import PATH, ColumnFacts, Function, ScoringStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.rows.windows import (
@@ -91,15 +91,15 @@ class Embed(ScoringStage, frozen=True, kw_only=True, tag="embed"):
     def computed_with(self) -> dict[str, str]:
         return facts_of(self._folder)
 
-    def origin(self) -> dict[str, Any]:
+    def column_facts(self, column: str) -> ColumnFacts:
         facts: dict[str, Any] = {
             "model": digest_of_model(self._folder),
             "dimensions": dimensions_of(self._folder),
             "max_characters": self.max_characters,
         }
         if is_static(self._folder):
-            return facts
-        return facts | {"windows": self.windows, "pooling": self.pooling}
+            return ColumnFacts(origin=facts)
+        return ColumnFacts(origin=facts | {"windows": self.windows, "pooling": self.pooling})
 
     def prepare(self, folder: Path) -> Embed:
         load_model(self._folder)  # a model that cannot be used ends the run before its tasks

@@ -28,7 +28,7 @@ from curation.rules.rule_lists import (
     sizes_of,
     with_stored_lists,
 )
-from curation.stages.base import Function, RowStage, Stage
+from curation.stages.base import Function, RowStage, ShownRules, Stage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.normalized import COUNTS, Normalized, normalize
 from curation.stages.rows.scripts import OF_WORDS, count_unlisted
@@ -105,7 +105,7 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         for groups in groups_in(self.expanded):
             by = next((stage for stage in reversed(earlier) if groups.column in stage.writes()), None)
             if by is not None:
-                groups.check_values(by.values_of(groups.column), by.name or by.kind)
+                groups.check_values(by.column_facts(groups.column).values, by.name or by.kind)
 
     def prepare(self, folder: Path) -> Stage:
         """Store the entries of lists in files that all tasks share."""
@@ -114,11 +114,8 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         entries = [self.rules] if isinstance(self.rules, str) else self.rules
         return msgspec.structs.replace(self, rules=list(with_stored_lists(entries, folder, self.words)))
 
-    def rules_on_measures(self) -> tuple[Rule, ...]:
-        return of_all_documents(self.expanded)
-
-    def rules_by_group(self) -> tuple[Rule, ...]:
-        return self.expanded if groups_in(self.expanded) else ()
+    def shown_rules(self) -> ShownRules:
+        return ShownRules(of_all_documents(self.expanded), self.expanded if groups_in(self.expanded) else ())
 
     def explain(self) -> list[str]:
         """Return warnings about lists, one line per rule, and the sizes of lists."""
@@ -168,7 +165,7 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         columns = self._columns(engine, frame, self.expanded, edited, split)
         verdict = decide(self.expanded, measures, len(frame), columns)
         groups = tuple(groups.numbers_of(columns[groups.column]) for groups in groups_in(self.expanded))
-        shown = self.expanded if groups else self.rules_on_measures()
+        shown = self.expanded if groups else self.shown_rules().rules
         names = tuple(dict.fromkeys(name for rule in shown for name in rule.measures))
         return Outcome(verdict, details=details, measures={name: measures[name] for name in names}, groups=groups)
 

@@ -20,7 +20,7 @@ from curation.models.fasttext import describe_model, label_names, load_classifie
 from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
 from curation.rules.languages import matching, scripts_of
-from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
+from curation.stages.base import PATH, ColumnFacts, Function, RowStage, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.normalized import COUNTS, MIN_BYTES, Classify, classify_normalized
 from curation.stages.rows.scripts import SCRIPT, script_columns
@@ -118,8 +118,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
 
-    def values_of(self, column: str) -> tuple[str, ...]:
-        return (*(self.kept_labels or label_names(self.model)),) if column == self.column else ()
+    def column_facts(self, column: str) -> ColumnFacts:
+        return ColumnFacts((*(self.kept_labels or label_names(self.model)),) if column == self.column else ())
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         model = load_classifier(self.model)

@@ -19,7 +19,7 @@ from curation.base.contract import TEXT, Engine, Frame, UnitFrame
 from curation.kernels.units import UNITS, count_repeats
 from curation.models.fasttext import describe_model, load_classifier
 from curation.rules.decide import Verdict
-from curation.rules.grammar import DIVIDED, Rule
+from curation.rules.grammar import DIVIDED
 from curation.rules.rule_lists import (
     check_lists,
     list_files,
@@ -38,7 +38,7 @@ from curation.rules.units import (
     first_broken,
     values_of,
 )
-from curation.stages.base import Function, RowStage, Stage, counts_line
+from curation.stages.base import Function, RowStage, ShownRules, Stage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import labels_of
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
@@ -146,11 +146,8 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
             return self
         return msgspec.structs.replace(self, rules=list(with_stored_lists(self.expanded, folder, self.words)))
 
-    def unit_name(self) -> str:
-        return self.unit
-
-    def rules_on_units(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.expanded if rule.is_on_measures)
+    def shown_rules(self) -> ShownRules:
+        return ShownRules(tuple(rule for rule in self.expanded if rule.is_on_measures), unit=self.unit)
 
     def explain(self) -> list[str]:
         """Return one line per rule."""
@@ -179,7 +176,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         own = np.repeat(verdict.kept, units.counts)  # of units: whether the document is kept
         cut = judged.broken >= 0 if self.cut else np.zeros(len(own), bool)
         details = self._details(judged, own & cut, len(own))
-        measures = {name: judged.measures[name] for rule in self.rules_on_units() for name in rule.measures}
+        measures = {name: judged.measures[name] for rule in self.shown_rules().rules for name in rule.measures}
         outcome = Outcome(verdict, details=details, unit_measures=measures)
         if not self.cut or not (self.strip or (own & cut).any()):
             return outcome

@@ -12,7 +12,7 @@ import numpy as np
 from curation.base.contract import TEXT, Engine, Frame
 from curation.base.errors import counted
 from curation.base.measures import Measure, name_of
-from curation.stages.base import Function, RowStage, counts_line
+from curation.stages.base import ColumnFacts, Function, RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.redact import Redact
 from curation.stages.rows.scripts import (
@@ -93,8 +93,8 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         scripts = columns_of(self.script, self.script_shares)
         return dict.fromkeys(self.measures, "int64") | listed | counts | scripts
 
-    def values_of(self, column: str) -> tuple[str, ...]:
-        return SCRIPT_CODES if self.script and column == SCRIPT else ()
+    def column_facts(self, column: str) -> ColumnFacts:
+        return ColumnFacts(SCRIPT_CODES if self.script and column == SCRIPT else ())
 
     @property
     def measures(self) -> tuple[str, ...]:

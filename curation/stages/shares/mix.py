@@ -18,7 +18,7 @@ from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.errors import InputError, RecipeError, nearest
 from curation.base.system.files import commit
 from curation.base.system.terminal import aligned
-from curation.stages.base import CorpusStage, Function, Phase, Stage
+from curation.stages.base import CorpusStage, Forecast, Function, Phase, Stage, StageSample
 from curation.stages.corpus.keep_orders import as_strings
 from curation.stages.corpus.key_ranges import read_cell, slice_group, slice_group_count, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
@@ -129,7 +129,12 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def reads(self) -> tuple[str, ...]:
         return () if self.by == SOURCE else (self.by,)
 
-    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
+    def forecast(self, sample: StageSample) -> Forecast:
+        share = self._kept_share(sample.documents, sample.tokens, sample.groups)
+        groups = self._group_sizes(sample.keys, sample.source) if sample.keys else {}
+        return Forecast(kept_share=share, groups=groups, warnings=self._missing_groups(sample.groups))
+
+    def _kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
         found, wanted = (tokens, self.tokens) if self.tokens else (documents, self.documents)
         if not wanted and groups:
             scale = documents / sum(groups.values())
@@ -139,7 +144,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         share = wanted / found if wanted and found else 1.0
         return min(share, self.max_epochs or share)
 
-    def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
+    def _group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
         if self.by == SOURCE:
             return {source: len(keys[ORDER])}
         if self._is_found:
@@ -148,9 +153,9 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         counts = np.bincount(keys[GROUP].astype(np.int64), minlength=len(self.weights) + 1)
         return dict(zip([*self._names, ""], counts.tolist(), strict=True))
 
-    def group_warnings(self, groups: Mapping[str, float]) -> list[str]:
+    def _missing_groups(self, groups: Mapping[str, float]) -> list[str]:
         """Return a warning for weights of groups that the sample lacks. Inputs have been checked by name."""
-        missing = [repr(name) for name in self._names if self.by != SOURCE and not groups.get(name)]
+        missing = [repr(name) for name in self._names if groups and self.by != SOURCE and not groups.get(name)]
         if not missing:
             return []
         return [
@@ -180,7 +185,9 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
         """RecipeError for a weight of a group that the stage which writes `by` never writes."""
-        values = next((stage.values_of(self.by) for stage in reversed(earlier) if self.by in stage.writes()), ())
+        values = next(
+            (stage.column_facts(self.by).values for stage in reversed(earlier) if self.by in stage.writes()), ()
+        )
         known = {*values}
         for name in self._names if values else ():
             if name not in known:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.errors import InputError, as_share, counted
 from curation.rules.columns import has_kind, numbers_of, written_numbers
 from curation.rules.hosts import domains_of
-from curation.stages.base import CorpusStage, Function, Phase
+from curation.stages.base import CorpusStage, Forecast, Function, Phase, StageSample
 from curation.stages.corpus.keep_orders import SIGN, as_strings, order_of_floats
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, dropped_rows, phases
@@ -136,14 +136,14 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     def _is_grouped(self) -> bool:
         return self._grouped_by != ""
 
-    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
+    def forecast(self, sample: StageSample) -> Forecast:
         if self.max_bytes:
-            return 1.0  # a plan does not know the bytes
+            return Forecast()  # a plan does not know the bytes
         if self.max_documents:
-            has_groups = self.per or self.per_domain
-            return 1.0 if has_groups or documents <= self.max_documents else self.max_documents / documents
+            keeps_all = self.per or self.per_domain or sample.documents <= self.max_documents
+            return Forecast(1.0 if keeps_all else self.max_documents / sample.documents)
         name, share = self._given
-        return share if name.startswith("keep") else 1 - share
+        return Forecast(share if name.startswith("keep") else 1 - share)
 
     @property
     def _reason(self) -> str:

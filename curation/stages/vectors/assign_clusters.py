@@ -13,7 +13,7 @@ import pyarrow as pa
 from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.errors import InputError, RecipeError, counted
 from curation.base.system.files import known_sha256
-from curation.stages.base import PATH, Clustered, Function, RowStage
+from curation.stages.base import PATH, Clustered, ColumnFacts, Function, Outputs, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.vectors.vector_clusters import Clusters
@@ -36,7 +36,6 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
     """
 
     removes: ClassVar[bool] = False
-    reads_text: ClassVar[bool] = False
     function: ClassVar[Function] = Function(
         """Return the frame with a column: the cluster of each row, the one of the nearest centroid; null without a
         vector.
@@ -49,6 +48,7 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
         Raises InputError for centroids or vectors that cannot be used.
         """,
         types={"centroids": PATH},
+        reads_text=False,
     )
 
     centroids: str
@@ -73,8 +73,8 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string" if self.names else "int64"}
 
-    def values_of(self, column: str) -> tuple[str, ...]:
-        return self.names or tuple(map(str, range(len(self._load().centroids))))
+    def column_facts(self, column: str) -> ColumnFacts:
+        return ColumnFacts(self.names or tuple(map(str, range(len(self._load().centroids)))))
 
     def files(self) -> dict[str, str]:
         return {self.centroids: known_sha256(self.centroids)}
@@ -110,8 +110,8 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
             values = pa.array(self.names, pa.large_string()).take(values)
         return Outcome(columns={self.column: values}, details={"without_vector": len(present) - len(rows)})
 
-    def clustered(self) -> Clustered:
-        return Clustered(self.vectors, self.names, self.centroids)
+    def outputs(self) -> Outputs:
+        return Outputs(clusters=Clustered(self.vectors, self.names, self.centroids))
 
     def explain(self) -> list[str]:
         named = f", named {', '.join(dict.fromkeys(self.names))}" if self.names else ""

@@ -17,7 +17,18 @@ from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.errors import InputError, as_share, counted, installation
 from curation.base.system.files import known_sha256
 from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
-from curation.stages.base import PATH, Clustered, CorpusStage, Function, Phase, Stage
+from curation.stages.base import (
+    PATH,
+    Clustered,
+    CorpusStage,
+    Forecast,
+    Function,
+    NewIndex,
+    Outputs,
+    Phase,
+    Stage,
+    StageSample,
+)
 from curation.stages.corpus.components import Components
 from curation.stages.corpus.keep_orders import (
     checked_counts,
@@ -116,9 +127,6 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     seed: int = 1
     index: str = ""
 
-    indexes: ClassVar[bool] = True
-    index_folder: ClassVar[str] = vector_index.FOLDER
-
     def __post_init__(self) -> None:
         if self.column in ("", TEXT, ID):
             raise ValueError(f"column must name a column of vectors, not {self.column!r}")
@@ -175,7 +183,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     def _origin(self, earlier: Sequence[Stage]) -> dict[str, Any]:
         """Return the facts of the vectors, from the stage that writes them; none for vectors of the input."""
         writers = [stage for stage in earlier if self.column in stage.writes()]
-        return writers[-1].origin() if writers else {}
+        return dict(writers[-1].column_facts(self.column).origin) if writers else {}
 
     def explain(self) -> list[str]:
         where = f"centroids of {self.centroids}" if self.centroids else f"clusters {self.clusters}"
@@ -211,14 +219,13 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         lines = value_warnings(self.keep, count.details, count.documents_in)
         return [f"{self.name or self.kind}: {line}" for line in lines]
 
-    def clustered(self) -> Clustered:
-        return Clustered(self.column)
+    def outputs(self) -> Outputs:
+        return Outputs(clusters=Clustered(self.column, (), vector_clusters.centroids_path))
 
-    def centroids_file(self, corpus: Corpus) -> Path:
-        return vector_clusters.centroids_path(corpus)
-
-    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
-        return BYTES_PER_VECTOR * documents
+    def forecast(self, sample: StageSample) -> Forecast:
+        """Return the bytes of the vectors. An index also needs the copies from which they are sorted."""
+        size = BYTES_PER_VECTOR * sample.documents
+        return Forecast(scratch_bytes=size, index_bytes=2 * size)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         vectors, present = vector_store.vectors_of(engine, frame, self.column)
@@ -347,24 +354,20 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         details["index"] = vector_index.index_details(corpus, index, matches, self.seed)
         return Decision((drops, matched_drops(corpus, INDEX_REASON, index.folder, matches)), details=details)
 
-    def index_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return the bytes of the vectors, and of the copies from which they are sorted."""
-        return 2 * BYTES_PER_VECTOR * documents
-
-    def index_phases(self) -> Sequence[Phase]:
+    def new_index(self) -> NewIndex:
         tasks = [
             (vector_index.SORTED, slice_group_count, self._sort_by_cluster),
             (vector_index.PARTS, vector_index.part_count, vector_index.write_part),
         ]
-        return (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
+        phases = (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
+        return NewIndex(self._write_index, phases, {"vectors": vector_index.VERSION}, vector_index.FOLDER)
 
     def _sort_by_cluster(self, engine: Engine, corpus: Corpus, task: int) -> None:
         vector_index.sort_by_cluster(engine, corpus, task, self.column)
 
-    def write_index(
-        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    def _write_index(
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage]
     ) -> None:
-        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
         vector_index.write_clusters(corpus)
         write_index(folder, {"vectors": vector_index.VERSION} | self._origin(earlier), corpus, ids_of)
 
