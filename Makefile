@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-leaves test-models test-storage test-versions tokens
+.PHONY: help demo test fix functions check wheel sdist coverage bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-leaves test-models test-storage test-versions tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -20,6 +20,10 @@ test:  ## install into .venv, then run all tests but the slow ones
 
 test-all: $(ALL)/.ready  ## run all tests, the slow ones too, in an environment with every optional package
 	$(ALL)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ""
+
+coverage: $(ALL)/.ready  ## run all tests as test-all does, and print the share of lines that they run
+	$(ALL)/bin/pip install --quiet 'pytest-cov>=6'
+	$(ALL)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "" --cov --cov-report=term:skip-covered
 
 # PyTorch first: what depends on it would install gigabytes of CUDA.
 $(ALL)/.ready: pyproject.toml
@@ -88,6 +92,13 @@ wheel:  ## build a wheel in dist/ with kernels compiled for x86-64-v3
 	.venv-wheel/bin/python -m tests.tools.wheel_kernels
 	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -r curation/kernels/compiled
+
+sdist:  ## build an sdist in dist/, install it in an empty environment, and run its demo there
+	rm -f dist/*.tar.gz
+	python3 -m venv --clear .venv-sdist && .venv-sdist/bin/pip install --quiet build
+	.venv-sdist/bin/python -m build --sdist --outdir dist .
+	python3 -m venv --clear .venv-sdist && .venv-sdist/bin/pip install --quiet dist/*.tar.gz
+	cd .venv-sdist && bin/curate demo -o demo
 
 bench: $(READY)  ## run the benchmarks on this machine
 	$(BIN)/python -m benchmarks.bench

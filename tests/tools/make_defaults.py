@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def read_changelog(text: str) -> Changelog:
     """Return the top section of the text of a log."""
     section, _, content = text.partition("\n## ")[2].partition("\n## ")[0].partition("\n")
     notes = content.partition("\n### Migration\n")[2].partition("\n### ")[0].split("\n- ")[1:]
-    return Changelog(section.strip("[]"), [" ".join(note.split()) for note in notes])
+    return Changelog(section.strip("[").partition("]")[0], [" ".join(note.split()) for note in notes])
 
 
 def changelog() -> Changelog:
@@ -127,7 +128,7 @@ def _bounds(rule: Rule) -> Values:
     table = hashlib.sha256(rule.limits.astype("<f8").tobytes())
     lists = {number: listed.words for number, listed in rule.lists.items()}
     table.update(repr((lists, rule.instead)).encode())
-    english = rule.limits[:, rule.groups.numbers[ENGLISH]].tolist()
+    english = [None if math.isnan(bound) else bound for bound in rule.limits[:, rule.groups.numbers[ENGLISH]].tolist()]
     return said | {"english": english, "groups": int(rule.member.sum()), "sha256": table.hexdigest()[:16]}
 
 
