@@ -97,7 +97,7 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
     if is_filter and (rule := as_rule(name, parent.get(name))):  # `words` is a setting, and near to `min_words`
         return f". Write rules: {rule}"
     others = _structures_with(name, recipe)
-    if hint.startswith("; did") and not others:
+    if hint.startswith("; did") and (not others or f"{name}s" in fields):
         return hint
     if ":" in name:
         return f". Put a space after the colon: {name.replace(':', ': ', 1)}"

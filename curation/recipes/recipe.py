@@ -522,7 +522,10 @@ def with_inputs(recipe: Recipe, input: object, settings: Sequence[str] = (), nam
             entries = list_inputs(content["input"])
         return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
-        raise RecipeError(f"{name or recipe.name or 'the recipe'} with another input: {error}") from None
+        message = str(error).replace("`$[", "`$.input[")
+        content = {"input": list(input) if isinstance(input, list | tuple) else [input]}
+        advice = advice_for(message, content, Recipe)
+        raise RecipeError(f"{name or recipe.name or 'the recipe'} with another input: {message}{advice}") from None
 
 
 def check_readable(recipe: object) -> None:

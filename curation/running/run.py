@@ -100,7 +100,8 @@ def run(
 ) -> RunResult:
     """Run a recipe, write its output folder, and return the report.
 
-    README.md lists the files of an output folder. Outputs do not depend on `workers`, `scheduler` and `slice_bytes`.
+    docs/output_files.md lists the files of an output folder. Outputs do not depend on `workers`, `scheduler` and
+    `slice_bytes`.
 
     recipe       the recipe to run: a Recipe, its name or path, or its dictionary, whose `input` may have frames; or a
                  frame, which the default recipe reads
@@ -116,8 +117,8 @@ def run(
     scheduler    "auto" (default): threads, and from 16 workers on processes of up to 8 threads; "threads"; "processes"
                  of one thread; or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
-    progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
-                 nothing. Or a display of `curation.base.system.progress`
+    progress     True (default): show progress, in a notebook as one line, else on standard error, as bars in a
+                 terminal or as lines. False: show nothing. Or a display of `curation.base.system.progress`
     array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
     lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
     work         with a URL: the local folder of the run. Default: a folder in the current one, named by the URL

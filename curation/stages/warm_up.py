@@ -28,8 +28,8 @@ from curation.base.system.files import write_json
 from curation.base.system.interrupts import check as check_interrupts
 from curation.base.system.locks import locked
 from curation.base.system.memory import count_compilers, read_limits, read_processors
-from curation.base.system.progress import Lines, Progress
-from curation.base.system.steps import Count
+from curation.base.system.progress import Lines, Progress, notebook_progress
+from curation.base.system.steps import Count, shown_by
 from curation.base.system.system_folders import system_folder
 from curation.kernels.cache import FOLDER, SAVED, is_installed
 from curation.stages.base import CorpusStage
@@ -323,10 +323,13 @@ def warm_up_groups(groups: Sequence[str], workers: int) -> None:
 
 
 def warm_up_stage(stage: Stage, engine: Engine) -> None:
-    """Compile the missing kernels of one stage on frames of the CPU engine, with lines on standard error."""
+    """Compile the missing kernels of one stage on frames of the CPU engine. A notebook shows one line, other programs
+    lines on standard error."""
     missing = missing_groups(stage_groups([stage], "cpu"))
     if missing and engine.describe()["engine"] == "cpu":
-        _warm_up(missing, read_processors(), Lines())
+        progress = notebook_progress(Lines())
+        with shown_by(progress):
+            _warm_up(missing, read_processors(), progress)
 
 
 def _warm_up(groups: Sequence[str], workers: int, progress: Progress) -> None:

@@ -22,7 +22,7 @@ def unchanged(texts: Any) -> str:
 
 def run(**changed: Any) -> Any:
     content = {"stages": changed.pop("stages", []), "output": NO_TOKENS}
-    return curation.run(content, "out", input=FRAME, engine="cpu", progress=False, **changed)
+    return curation.run(content, "out", **{"input": FRAME, "engine": "cpu", "progress": False, **changed})
 
 
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -36,7 +36,8 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         r'splits must be shares by name, such as {"train": 0.9, "valid": 0.1}, not \[0.9, 0.1\]',
     ),
     "the class of a stage": (
-        lambda: run(stages=[unchanged]), curation.RecipeError, r"got its class. Write unchanged\(\) - at `\$.stages\[0\]`",
+        lambda: run(stages=[unchanged]), curation.RecipeError,
+        r"got its class. Write unchanged\(\) - at `\$.stages\[0\]`",
     ),
     "a function": (
         lambda: run(stages=[unchanged.function]), curation.RecipeError,
@@ -44,6 +45,12 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "a class in a structure": (
         lambda: curation.Recipe(stages=[unchanged]), curation.RecipeError, r"the class unchanged. Write unchanged\(\)",
+    ),
+    "a setting of another section": (
+        lambda: curation.convert_recipe({"output": {"format": []}}), curation.RecipeError, "did you mean formats?",
+    ),
+    "a misspelt setting of a frame": (
+        lambda: run(input={"path": FRAME, "text_colum": "text"}), curation.RecipeError, "did you mean text_column?",
     ),
     "frames in place of files": (
         lambda: curation.check_overlap(FRAME, FRAME), curation.ArgumentError,
@@ -66,14 +73,14 @@ def test_a_recipe_whose_list_was_changed_is_shown_and_refused(tmp_path: Path):
     recipe.stages.append("fuzzy_dedup")
     assert repr(recipe) == "<recipe without name: 0 inputs; exact_dedup, 'fuzzy_dedup'; tokenizer gpt2>"
     assert "not a stage" in recipe._repr_html_()
-    with pytest.raises(curation.RecipeError, match="stages takes stages, .*, not 'fuzzy_dedup'"):
+    with pytest.raises(curation.RecipeError, match=r"stages takes stages, .*, not 'fuzzy_dedup'"):
         curation.run(recipe, tmp_path / "out", input=FRAME, progress=False)
 
 
 def test_a_threshold_above_one_is_no_percentage():
-    with pytest.raises(ValueError, match="threshold must be .*, not 1.5. It is the Jaccard similarity"):
+    with pytest.raises(ValueError, match=r"threshold must be .*, not 1.5. It is the Jaccard similarity"):
         curation.FuzzyDedup(threshold=1.5)
-    with pytest.raises(ValueError, match="Write 0.8 for 80 %"):
+    with pytest.raises(ValueError, match=r"Write 0.8 for 80 %"):
         curation.FuzzyDedup(threshold=80)
 
 

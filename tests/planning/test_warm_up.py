@@ -9,15 +9,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from curation.base.engine import load_engine
 from curation.base.errors import EngineError
-from curation.base.system.progress import Progress
+from curation.base.system import progress
+from curation.base.system.progress import NotebookLine, Progress
 from curation.models.ngrams import TINY
 from curation.recipes.recipe import convert_recipe, load_recipe
-from curation.stages import STAGES, warm_up
+from curation.stages import STAGES, Filter, warm_up
 from curation.stages.vectors.vector_clusters import Clusters
 from curation.stages.warm_up import GROUPS, missing_groups, recipe_groups
 from tests.models.tiny_files import write_static
@@ -185,3 +188,14 @@ def test_a_group_is_missing_until_it_has_its_marker(tmp_path: Path, monkeypatch:
     assert missing_groups(["hashes", "utf8"]) == ["utf8"]
     monkeypatch.setattr(warm_up, "is_installed", lambda: True)
     assert missing_groups(["hashes", "utf8"]) == []
+
+
+def test_a_notebook_shows_the_kernels_of_a_stage_in_its_line(monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    shown: list[Any] = []
+    line = NotebookLine(lambda data, **_: shown.append(data))
+    monkeypatch.setattr(progress, "_of_notebook", lambda: line)
+    monkeypatch.setattr(warm_up, "missing_groups", lambda groups: ["measures"])
+    monkeypatch.setattr(warm_up, "warm_up", lambda groups, display, workers: display.log("compiling kernels"))
+    warm_up.warm_up_stage(Filter(rules="gopher"), load_engine("cpu"))
+    assert "compiling kernels" in shown[-1]["text/html"] and "done in" in shown[-1]["text/html"]
+    assert capsys.readouterr().err == ""

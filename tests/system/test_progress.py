@@ -21,7 +21,7 @@ import curation
 from curation.base.errors import IntegrityError
 from curation.base.system import interrupts, progress
 from curation.base.system.files import numbered_path
-from curation.base.system.progress import Bars, JsonLines, Lines, Progress, choose_progress, span
+from curation.base.system.progress import Bars, JsonLines, Lines, NotebookLine, Progress, choose_progress, span
 from curation.base.system.sealed import write_sealed
 from curation.base.system.steps import Count, bytes_read, each, note_share, shown_by
 from curation.base.system.terminal import EVENTS
@@ -441,3 +441,12 @@ def interrupts_line() -> str:
     from curation.cli.console import Json
 
     return Json().stopping("stopping")
+
+
+def test_a_notebook_says_how_a_stopped_run_goes_on():
+    shown: list[Any] = []
+    line = NotebookLine(lambda data, **_: shown.append(data))
+    line.advice = "the same call resumes the run"
+    line.log("reading")
+    line.over(False)
+    assert "stopped after 0 s; the same call resumes the run</summary>" in shown[-1]["text/html"]

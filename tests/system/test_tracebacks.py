@@ -20,6 +20,7 @@ def first_word(texts) -> str:
     """recipe = {"stages": [first_word()], "output": {"formats": []}}
 curation.run(recipe, "out", input=frame, engine="cpu", progress=False)""",
     "print('=== all'); get_ipython().run_line_magic('tb', 'Verbose')",
+    "print('=== other'); curation.run({'output': {'formats': []}}, '.', input=frame, engine='cpu', progress=False)",
     "print('=== list'); curation.filter(['one'], 'gopher')",
     """print('=== stop')
 import _thread
@@ -38,7 +39,7 @@ def test_errors_show_the_lines_of_cells_and_the_message(tmp_path: Path):
     needs("IPython")
     command = [sys.executable, "-c", CELLS]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
-    short, all_frames, of_list, stopped = (part.strip().split("\n") for part in shown.split("\n=== "))
+    short, all_frames, other, of_list, stopped = (part.strip().split("\n") for part in shown.split("\n=== "))
     assert short == [
         "Cell In[2], line 2",
         '    curation.run(recipe, "out", input=frame, engine="cpu", progress=False)',
@@ -49,6 +50,7 @@ def test_errors_show_the_lines_of_cells_and_the_message(tmp_path: Path):
         "%tb Verbose shows all frames",
     ]
     assert len(all_frames) > 100 and "IndexError" in "".join(all_frames)
-    assert of_list[1:3] == ["Cell In[4], line 1", "    print('=== list'); curation.filter(['one'], 'gopher')"]
+    assert of_list[1:3] == ["Cell In[5], line 1", "    print('=== list'); curation.filter(['one'], 'gopher')"]
+    assert "give a new output" in other[-2] and "--" not in other[-2]
     assert of_list[3].startswith("ArgumentError: expected a DataFrame") and len(of_list) == 5
     assert stopped[-2:] == ["Interrupted: stopped; the same call resumes the run", "%tb Verbose shows all frames"]

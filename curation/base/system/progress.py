@@ -390,9 +390,9 @@ def choose_progress(wanted: Progress | bool = True) -> Progress:
     return _of_notebook() or (Bars() if sys.stderr.isatty() else Lines())
 
 
-def notebook_progress() -> Progress:
-    """Return the display for functions on frames: one line in a notebook, nothing elsewhere."""
-    return _of_notebook() or Progress()
+def notebook_progress(other: Progress | None = None) -> Progress:
+    """Return the display for functions on frames: one line in a notebook, elsewhere `other`; None: nothing."""
+    return _of_notebook() or other or Progress()
 
 
 def _of_notebook() -> NotebookLine | None:

@@ -5,6 +5,7 @@ by `_render_traceback_`, and a run adds up to 200 lines of this package, its lib
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -14,13 +15,17 @@ from typing import Any
 
 OWN = {"curation", "cpu_fallback", "gpu_pipeline"}
 SHORT_MODE = "Context"  # the default of %xmode; in the others a user has asked for all frames
+FLAGS = ("force", "force_disk")
+OPTION = re.compile(
+    r"--(force-disk|force|output|input|engine|workers|work|text-column)(?![\w-])(?: (cpu|gpu|[A-Z]{2,}))?"
+)
 ALL_FRAMES = "%tb Verbose shows all frames"
 
 
 def rendered(error: BaseException, message: str) -> list[str]:
     """Return the lines that IPython shows of an exception; in modes other than the default, those of IPython.
 
-    message   of the error, which is the last line but one
+    message   of the error, which is the last line but one; with arguments in place of options of the command
     """
     shell: Any = sys.modules["IPython"].get_ipython()
     if shell.InteractiveTB.mode != SHORT_MODE:
@@ -38,7 +43,15 @@ def rendered(error: BaseException, message: str) -> list[str]:
             function = "" if code.co_name == "<module>" else f", in {code.co_name}"
             shown += [f"{_name_of(shell, code.co_filename)}, line {number}{function}", f"    {text}"]
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
-    return [*shown, f"{type(error).__name__}: {message}", ALL_FRAMES]
+    return [*shown, f"{type(error).__name__}: {OPTION.sub(_as_argument, message)}", ALL_FRAMES]
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    """The argument of a function for an option of the command."""
+    name, value = option[1].replace("-", "_"), option[2]
+    if name in FLAGS:
+        return f"{name}=True"
+    return f"{name}={value if value.isupper() else repr(value)}" if value else name
 
 
 def own_frames(error: BaseException) -> Iterator[tuple[CodeType, int]]:
