@@ -16,7 +16,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -115,7 +115,7 @@ def _bounded(
                 continue
             groups.add((file.path, piece.start if piece else 0))
         for excerpt in _read(file, place, limits, total):
-            text_bytes += excerpt.table.column(TEXT).nbytes
+            text_bytes += excerpt.table.column(TEXT).nbytes * _has_places(file)  # `_scan` bounds that of others
             yield excerpt
 
 
@@ -141,33 +141,33 @@ def _scan_bytes(file: SourceFile) -> int:
 def _places(
     files: Sequence[SourceFile], seed: int, kind_of: Callable[[SourceFile], Hashable]
 ) -> list[tuple[SourceFile, int]]:
-    """The places to read: (file, number of the place in it), the first of each kind before all others.
+    """The places to read: (file, number of the place in it), the first of each kind, the second of each, and so on.
 
     The places are drawn one from each of up to MAX_PIECES equal parts of all bytes, and again from the parts of a kind
-    that has few of them. They are in random order: reading may end at any of them.
+    that has few of them. Those of a kind are in random order: reading may end at any of them.
     """
     files = [file for file in files if file.bytes > 0]
     kinds: dict[Hashable, list[SourceFile]] = {}
     for file in files:
         kinds.setdefault(kind_of(file), []).append(file)
     source = random.Random(seed)
-    places: list[tuple[SourceFile, int]] = []
     drawn: dict[Hashable, list[tuple[SourceFile, int]]] = {}
     for file, number in _drawn(files, MAX_PIECES, source):
         drawn.setdefault(kind_of(file), []).append((file, number))
     least = min(MIN_PIECES, MAX_PIECES // max(len(kinds), 1))
+    queues = []
     for kind, members in kinds.items():
         own = drawn.get(kind, [])
-        is_fast = not _is_head(members[0]) and (
-            _is_cut(members[0]) or format_of(members[0]).is_one_document(members[0])
-        )
-        places += _drawn(members, least, source) if len(own) < least and is_fast else own
-    source.shuffle(places)
-    first: dict[Hashable, tuple[SourceFile, int]] = {}
-    for file, place in [*places, *((file, 0) for file in files)]:  # last the kinds that were not drawn
-        first.setdefault(kind_of(file), (file, place))
-    unique = {(file.path, place): (file, place) for file, place in [*first.values(), *places]}
-    return list(unique.values())
+        if len(own) < least and not _is_head(members[0]) and _has_places(members[0]):
+            own = [*_drawn(members, least, source)]
+        queues.append(source.sample(own, len(own)) or [(members[0], 0)])
+    places = [place for row in zip_longest(*queues) for place in row if place]
+    return list({(file.path, number): (file, number) for file, number in places}.values())
+
+
+def _has_places(file: SourceFile) -> bool:
+    """Whether each place has a part of a file, or a file that is one document; others are read from their beginning."""
+    return _is_cut(file) or format_of(file).is_one_document(file)
 
 
 def _drawn(files: Sequence[SourceFile], most: int, source: random.Random) -> Iterator[tuple[SourceFile, int]]:

@@ -251,6 +251,19 @@ def test_an_input_with_few_bytes_has_as_many_places_as_it_needs(tmp_path: Path):
     assert sum(file.source == "few" for file, _ in places) == excerpts.MIN_PIECES
 
 
+def test_a_file_that_is_read_from_its_beginning_takes_no_text_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(tmp_path / "a.parquet", made_texts(3000, seed=3))
+    (tmp_path / "texts").mkdir()
+    for number in range(100):
+        (tmp_path / "texts" / f"{number}.txt").write_text("word " * 100)
+    monkeypatch.setattr(excerpts, "MAX_TEXT", 100_000)
+    files = find_files([FilesInput(path=str(tmp_path / name)) for name in ("a.parquet", "texts")])
+    drawn = [*excerpts.draw_excerpts(files, 0, lambda file: file.format)]
+    assert sum(each.file.format == "text" for each in drawn) >= 30
+
+
 def test_the_share_that_a_stage_removes_has_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Long documents have most bytes, short ones most documents: few of these are in the sample."""
     folder = tmp_path / "data"

@@ -31,7 +31,7 @@ from curation.base.system.files import local_output, unsynced_folder
 from curation.base.system.html_table import html_table
 from curation.base.system.memory import Resources, read_processors
 from curation.base.system.progress import Progress
-from curation.reading import probe
+from curation.reading.formats import probe_all
 from curation.reading.inputs import is_hub
 from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
@@ -253,7 +253,7 @@ def check_inputs(recipe: Recipe, folder: Path | None = None) -> tuple[list[Sourc
     check_readable(recipe)
     check_stages(recipe)
     left_out = "" if folder in (None, Path.cwd()) else str(folder)
-    files = [file if is_hub(file.path) else probe(file) for file in find_files(recipe.input, left_out)]
+    files = probe_all(find_files(recipe.input, left_out), lambda file: is_hub(file.path))
     tokenizer = load_tokenizer(recipe.tokenizer) if recipe.output.formats else None
     if tokenizer:
         check_forms(recipe.output, tokenizer)
