@@ -377,7 +377,7 @@ def test_broken_files_are_named_and_spoil_no_group(capsys: pytest.CaptureFixture
 def test_files_that_are_not_probed_are_still_looked_at(capsys: pytest.CaptureFixture[str]):
     """Of 120 files, each third is probed: none of those with a number of 1, 4, 7, ... is."""
     for number in range(120):
-        write(Path(f"data/{number:03}.txt"), f"{STORY} {number} für alle")
+        write(Path(f"data/{number:03}.txt"), f"{STORY} {number} für uns")
         write(Path(f"data/{number:03}.jsonl"), GOOD)
     others = {
         "001.txt": b"%PDF-1.4\n" + bytes(range(256)), "004.txt": gzip.compress(STORY.encode()),
@@ -411,7 +411,7 @@ def test_files_that_are_not_probed_are_still_looked_at(capsys: pytest.CaptureFix
 def test_the_encoding_of_a_file_does_not_depend_on_others(is_most: bool):
     for number in range(120):
         is_latin = is_most != (number % 3 == 1)
-        write(Path(f"data/{number:03}.txt"), f"{STORY} für alle {number}".encode("latin-1" if is_latin else "utf-8"))
+        write(Path(f"data/{number:03}.txt"), f"{STORY} für uns {number}".encode("latin-1" if is_latin else "utf-8"))
     surveyed = survey([Input(path="data")])
     found = {found.settings.get("encoding", "utf-8"): found.files for found in surveyed.inputs}
     assert found == ({"latin-1": 80, "utf-8": 40} if is_most else {"latin-1": 40, "utf-8": 80})
