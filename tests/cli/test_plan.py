@@ -19,6 +19,7 @@ import curation
 from curation.reading import excerpts
 from curation.reading.inputs import FilesInput
 from curation.reading.paths import find_files
+from curation.record.lost_groups import _counted
 from tests.cli.test_cli import curate, failed
 from tests.runs import files_below, made_texts, recipe_of, records_of
 
@@ -288,6 +289,7 @@ def test_estimated_counts_do_not_exceed_the_exact_number_of_files(tmp_path: Path
     found = curation.estimate(recipe, tmp_path / "out")
     (line,) = [line for line in found.warnings if "look like source code" in line]
     assert not found.sample.is_whole and "about 600 of 600 documents" in line, line
+    assert _counted(387.2, is_exact=False) == "about 380" and _counted(14.6, is_exact=False) == "about 15"
 
 
 def test_warnings_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
