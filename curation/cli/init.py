@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from curation.cli.options import LOGGING, READING, inputs_in, share
 from curation.cli.parsing import Command, Parser, UsageError
@@ -39,14 +41,34 @@ def share_output(parser: Parser, metavar: str) -> None:
 def path_of_output(options: argparse.Namespace) -> Path:
     """Return where a command writes its recipe. Raises UsageError for another suffix, OutputError for a file that is
     there."""
-    from curation.base.system.files import local_output, prepare_output
+    from curation.base.system.files import prepare_output
+
+    return prepare_output(_named_output(options), options.force)
+
+
+def _named_output(options: argparse.Namespace) -> Path:
+    from curation.base.system.files import local_output
 
     path = local_output(options.output)
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"{options.command.name} --output {options.output} is not a recipe; expected a name ending in .yaml or .yml"
         )
-    return prepare_output(path, options.force)
+    return path
+
+
+def _inputs(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The inputs of the command. UsageError without any, and for a recipe among them."""
+    entries = inputs_in(options)
+    if not entries:
+        raise UsageError(
+            "init has no input; expected the files, folders, globs or URLs to read: curate init PATH -o "
+            f"{shlex.quote(options.output)}"
+        )
+    recipes = [entry["path"] for entry in entries if entry["path"].lower().endswith(SUFFIXES)]
+    if recipes:
+        raise UsageError(f"init would read {recipes[0]} as an input. To write the recipe to it: -o {recipes[0]}")
+    return entries
 
 
 def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -61,20 +83,17 @@ def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxy
 def init(options: argparse.Namespace) -> int:
     """Look at samples of the inputs, write a recipe that suits them, and print the reasons for its settings."""
     from curation.base.errors import counted
-    from curation.base.system.files import check_new_or_same, sweep_dead
+    from curation.base.system.files import check_new_or_same, prepare_output, sweep_dead
     from curation.reading.inputs import list_inputs
-    from curation.recipes.starter import describe, is_all_code, left_out_lines, starting_recipe
+    from curation.recipes.starter import describe, is_all_code, left_out_lines, lists_of, starting_recipe
     from curation.recipes.survey import HIDDEN_NAME, UNKNOWN, survey
 
-    path = path_of_output(options)
-    surveyed = survey(list_inputs(inputs_in(options)), options.output)
+    path = _named_output(options)
+    surveyed = survey(list_inputs(_inputs(options)), options.output)
+    prepare_output(path, options.force)
     inputs, console = surveyed.inputs, options.console
     text = starting_recipe(surveyed, options.output)
-    texts = {
-        suggested.settings["path"].removeprefix("@"): "\n".join([*suggested.listed, ""])
-        for suggested in inputs
-        if suggested.listed
-    }
+    texts = lists_of(surveyed)
     for name, content in texts.items():
         check_new_or_same(Path(name), content.encode(), options.force)
         sweep_dead(Path(name))
@@ -92,8 +111,6 @@ def init(options: argparse.Namespace) -> int:
         console.info(f"  {suggested.settings['path']}{f' ({settings})' if settings else ''}")
         for line in describe(suggested):
             console.info(f"    {line}")
-    if not inputs:
-        console.info("Edit its input, or name your files: curate init PATH --force")
     console.info(f"Next: curate plan {options.output}", f"      curate run {options.output} -o out")
     return int(
         console.result("init", output=str(path), inputs=len(inputs), unused=surveyed.unused, faults=surveyed.faults)

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of `curate plan`: an estimate for people, in at most LINES lines."""
+"""The lines of `curate plan`: an estimate for people, in at most LINES lines, before long ones are wrapped."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import textwrap
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from curation.base.errors import counted, shown_size
@@ -13,7 +17,7 @@ from curation.reading.source_files import RESERVED
 
 if TYPE_CHECKING:
     from curation.running.planning.disk import DiskNeed
-    from curation.running.planning.estimate import DeviceTime, Estimate, MemoryNeed, StageEstimate
+    from curation.running.planning.estimate import DeviceTime, Estimate, GroupEstimate, MemoryNeed, StageEstimate
     from curation.running.planning.survey_numbers import FileKind
 
 LINES, WIDTH, INDENT = 25, 118, " " * 7
@@ -31,7 +35,7 @@ ONE_BOUND = re.compile(r"in \[(\S+), (\S+)\]")  # of a rule that a stage explain
 
 
 def plan_lines(estimate: Estimate) -> list[str]:
-    """Return the lines of an estimate, each of at most WIDTH characters."""
+    """Return the lines of an estimate. A terminal has each in as many lines as its width needs; a file has it whole."""
     name = estimate.recipe["name"]
     head = [
         f"{f'recipe {name}' if name else 'recipe'}: {counted(estimate.files, 'file')}, {shown_size(estimate.bytes)}",
@@ -48,7 +52,7 @@ def plan_lines(estimate: Estimate) -> list[str]:
         "All settings and bounds: add --full",
     ]
     lines = [*head, *_stage_lines(estimate.stages, LINES - len(head) - len(tail)), *tail]
-    return [_cut(line) for line in lines]
+    return [part for line in lines for part in _wrapped(line)]
 
 
 def _kind_lines(kinds: list[FileKind]) -> list[str]:
@@ -165,7 +169,9 @@ def _effect(stage: StageEstimate) -> str:
     parts = [f"edits {_share(stage.edited, total)}"] if stage.edited else []
     if removed:
         reasons = _joined([f"{name} {_share(count, total)}" for name, count in ranked], ", ", WIDTH - 40)
-        parts.insert(0, f"removes {_share(removed, total)}: {reasons}")
+        parts.insert(0, f"removes {_share(removed, total)}{_shares_between(stage.removed_between)}: {reasons}")
+    elif stage.removed_between[1]:
+        parts.insert(0, f"removes no document of the sample{_shares_between(stage.removed_between)}")
     return "; ".join(parts) or "changes no document of the sample"
 
 
@@ -175,13 +181,20 @@ def _effects(stage: StageEstimate) -> list[str]:
     for column in dict.fromkeys(entry.column for entry in stage.groups):
         own = [entry for entry in stage.groups if entry.column == column]
         total = sum(entry.documents for entry in own)
-        parts = [
-            f"{entry.group} {_share(entry.documents, total)} (removes {_share(entry.removed, entry.documents)})"
-            for entry in own
-        ]
+        parts = [f"{entry.group} {_share(entry.documents, total)} (removes {_removed(entry)})" for entry in own]
         start = f"per {column}: "
         lines.append(start + _joined(parts, ", ", WIDTH - len(INDENT + start) - len(", 1,000 more")))
     return lines
+
+
+def _removed(entry: GroupEstimate) -> str:
+    low, high = entry.removed_between
+    return _share(entry.removed, entry.documents) if low == high else f"{100 * low:.1f} to {high:.1%}"
+
+
+def _shares_between(bounds: tuple[float, float]) -> str:
+    low, high = bounds
+    return "" if low == high else f" ({100 * low:.1f} to {high:.1%})"
 
 
 def _share(count: int | None, total: int) -> str:
@@ -237,5 +250,15 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 4]} ..."
+def _wrapped(line: str) -> Iterator[str]:
+    if not sys.stdout.isatty():
+        yield line
+        return
+    start = " " * (len(line) - len(line.lstrip()) + 2)
+    yield from textwrap.wrap(
+        line,
+        shutil.get_terminal_size().columns,
+        subsequent_indent=start,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -16,7 +16,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -47,7 +47,10 @@ STEP = 8 << 10
 MAX_DOCUMENT_BYTES = 16 << 20  # a longer document is no part of an excerpt
 MAX_HEAD_TEXT = 16 << 20  # of one head: compression can multiply its size by a thousand
 MAX_PIECES = 400
-MAX_TEXT = 6 << 20  # of all excerpts together; the first of each kind of file is always read
+MIN_PIECES = 40  # of each kind of file that is cut or is one document, if there are few kinds
+# Of the files that are read fast, and again of the slow ones, so that these take nothing from the others. The first of
+# each kind of file is always read.
+MAX_TEXT = 6 << 20
 MAX_SECONDS = 2.0  # on a slow disk; else only the seed chooses the excerpts
 
 
@@ -83,11 +86,21 @@ def draw_excerpts(
 
     Raises InputError for a file that cannot be read, or that lacks its text column.
     """
-    text_bytes = 0
-    kinds: set[Hashable] = set()
     places = _places(files, seed, kind_of)
     limits = _limits([file for file, _ in places if not _is_cut(file)])
     total = sum(max(file.bytes, 0) for file in files)
+    for is_slow in (False, True):
+        own = [(file, place) for file, place in places if _is_head(file) == is_slow]
+        yield from _bounded(own, limits, total, kind_of)
+
+
+def _bounded(
+    places: Sequence[tuple[SourceFile, int]], limits: Mapping[str, int], total: int,
+    kind_of: Callable[[SourceFile], Hashable],
+) -> Iterator[Excerpt]:  # fmt: skip
+    """The excerpts of places until a bound is reached."""
+    text_bytes = 0
+    kinds: set[Hashable] = set()
     if places:
         [*_read(*places[0], {}, 1)]  # the first read loads kernels, which is no part of the time of reading
     started = time.perf_counter()
@@ -103,7 +116,7 @@ def draw_excerpts(
                 continue
             groups.add((file.path, piece.start if piece else 0))
         for excerpt in _read(file, place, limits, total):
-            text_bytes += excerpt.table.column(TEXT).nbytes
+            text_bytes += excerpt.table.column(TEXT).nbytes * _has_places(file)  # `_scan` bounds that of others
             yield excerpt
 
 
@@ -129,26 +142,44 @@ def _scan_bytes(file: SourceFile) -> int:
 def _places(
     files: Sequence[SourceFile], seed: int, kind_of: Callable[[SourceFile], Hashable]
 ) -> list[tuple[SourceFile, int]]:
-    """The places to read: (file, number of the place in it), the first of each kind before all others.
+    """The places to read: (file, number of the place in it), the first of each kind, the second of each, and so on.
 
-    The places are drawn one from each of up to MAX_PIECES equal parts of all bytes, and are in random order: reading
-    may end at any of them.
+    The places are drawn one from each of up to MAX_PIECES equal parts of all bytes, and again from the parts of a kind
+    that has few of them. Those of a kind are in random order: reading may end at any of them.
     """
     files = [file for file in files if file.bytes > 0]
-    ends = list(accumulate(_number_of_places(file) for file in files))
-    total, source = ends[-1] if ends else 0, random.Random(seed)
-    parts = min(total, MAX_PIECES)
-    drawn = [source.randrange(part * total // parts, (part + 1) * total // parts) for part in range(parts)]
-    source.shuffle(drawn)
-    numbers = [(number, bisect_right(ends, number)) for number in drawn]
-    places = [(files[at], number - (ends[at - 1] if at else 0)) for number, at in numbers]
-    places = [(file, place if _is_cut(file) else 0) for file, place in places]
-    places += [(file, 0) for file in files]  # kinds that were not drawn
-    first: dict[Hashable, tuple[SourceFile, int]] = {}
-    for file, place in places:
-        first.setdefault(kind_of(file), (file, place))
-    unique = {(file.path, place): (file, place) for file, place in [*first.values(), *places[: len(drawn)]]}
-    return list(unique.values())
+    kinds: dict[Hashable, list[SourceFile]] = {}
+    for file in files:
+        kinds.setdefault(kind_of(file), []).append(file)
+    source = random.Random(seed)
+    drawn: dict[Hashable, list[tuple[SourceFile, int]]] = {}
+    for file, number in _drawn(files, MAX_PIECES, source):
+        drawn.setdefault(kind_of(file), []).append((file, number))
+    least = min(MIN_PIECES, MAX_PIECES // max(len(kinds), 1))
+    queues = []
+    for kind, members in kinds.items():
+        own = drawn.get(kind, [])
+        if len(own) < least and not _is_head(members[0]) and _has_places(members[0]):
+            own = [*_drawn(members, least, source)]
+        queues.append(source.sample(own, len(own)) or [(members[0], 0)])
+    places = [place for row in zip_longest(*queues) for place in row if place]
+    return list({(file.path, number): (file, number) for file, number in places}.values())
+
+
+def _has_places(file: SourceFile) -> bool:
+    """Whether each place has a part of a file, or a file that is one document; others are read from their beginning."""
+    return _is_cut(file) or format_of(file).is_one_document(file)
+
+
+def _drawn(files: Sequence[SourceFile], most: int, source: random.Random) -> Iterator[tuple[SourceFile, int]]:
+    """A random place of each of up to `most` equal parts of the files."""
+    ends = list(accumulate(map(_number_of_places, files)))
+    total = ends[-1] if ends else 0
+    parts = min(total, most)
+    for part in range(parts):
+        number = source.randrange(part * total // parts, (part + 1) * total // parts)
+        at = bisect_right(ends, number)
+        yield files[at], number - (ends[at - 1] if at else 0) if _is_cut(files[at]) else 0
 
 
 def _piece_bytes(file: SourceFile) -> int:

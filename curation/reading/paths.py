@@ -77,6 +77,9 @@ def list_files(
     """Return the files as `find_files` does, without its warning. Files that are not read are added to `left_out`."""
     run = os.path.realpath(leave_out) if leave_out else ""
     paths = [(path, number) for number, entry in enumerate(entries) for path in _paths(entry, run, left_out)]
+    if left_out.links is not None:
+        left_out.links += (path for path, _ in paths if broken_link(path))
+        paths = [(path, number) for path, number in paths if path not in left_out.links]
     _check_once([path for path, _ in paths])
     names = input_names(entries)
     files = [_source_file(path, entries[number], names[number]) for path, number in paths]
@@ -99,11 +102,23 @@ def _warn_of_whole(files: Sequence[SourceFile]) -> None:
             )
 
 
+def broken_link(path: str) -> str:
+    """Return the message about a link to a file that does not exist; "" for any other path."""
+    if is_remote(path) or not os.path.islink(path) or os.path.exists(path):
+        return ""
+    return f"{path} is a broken link: {os.readlink(path)} does not exist. Replace the link, or delete it"
+
+
 def _paths(entry: AnyInput, run: str, left_out: LeftOut) -> list[str]:
     """Return the files of an input; for a data set, which is streamed, its label."""
     if isinstance(entry, HubInput):
         return [hub_label(entry)]
-    return [path for listed in _listed(entry) for path in _matches(listed, run, entry.format != AUTO, left_out)]
+    try:
+        return [path for listed in _listed(entry) for path in _matches(listed, run, entry.format != AUTO, left_out)]
+    except InputError as error:
+        if not entry.path.startswith(LIST_MARK) or entry.path.removeprefix(LIST_MARK) in str(error):
+            raise
+        raise InputError(f"{error}. The list {shown(entry.path.removeprefix(LIST_MARK))} names it") from None
 
 
 def split_suffix(path: str) -> tuple[str, str]:
@@ -243,7 +258,7 @@ def _matches(path: str, leave_out: str, has_format: bool, left_out: LeftOut) -> 
         except (OSError, ValueError):
             pass
         if os.path.islink(path):
-            raise InputError(f"input {path} is a link to {os.readlink(path)}, which does not exist. Replace the link")
+            raise InputError(f"input {broken_link(path)}")
         raise InputError(f"input {path} does not exist (working directory: {os.getcwd()}){advice(path)}")
     found = glob_paths(path)
     matches = [match for match in found.shown if _is_readable_kind(match)]
@@ -415,8 +430,8 @@ def _status(path: str) -> tuple[int, int]:
         raise InputError(f"the name of {path!r} is not valid UTF-8; rename the file or a folder above it") from None
     try:
         status = os.stat(path)
-    except OSError as error:  # for example a broken link
-        raise InputError(f"cannot open {path}: {fault_of(error)}") from None
+    except OSError as error:
+        raise InputError(broken_link(path) or f"cannot open {path}: {fault_of(error)}") from None
     return status.st_size, status.st_mtime_ns
 
 

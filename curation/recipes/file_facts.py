@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -14,13 +15,14 @@ from charset_normalizer import from_bytes
 
 from curation.base.errors import InputError
 from curation.reading.archive_ends import fault_at_end
-from curation.reading.formats import contents, format_of
-from curation.reading.formats.base import NEEDED, TEXT_COLUMNS, ColumnFormat, start_of
+from curation.reading.formats import contents, format_of, probe
+from curation.reading.formats.base import NEEDED, PROBED_BYTES, TEXT_COLUMNS, ColumnFormat, start_of
 from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk
 from curation.recipes.text_kinds import ENTITY, LOOKED_AT, has_tags, is_code, is_wrapped
 
 PROBED_FILES = 50  # per suffix
+ENCODING_BYTES = 1 << 16  # of each other file
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
 # Of ids, the most frequent first. `id` is the default of an input.
 IDS = ("doc_id", "docid", "document_id", "uuid", "guid", "record_id", "page_id", "_id", "ID")
@@ -112,6 +114,51 @@ def facts_of(
         except InputError as error:
             failures[file.path] = contents.explain(file, format_of(file), error)
     return facts, failures
+
+
+def facts_of_others(
+    files: Sequence[SourceFile], facts: Mapping[str, Facts], failures: Mapping[str, InputError]
+) -> tuple[dict[str, Facts], dict[str, InputError]]:
+    """The facts and the errors of the files that `facts_of` has not looked at.
+
+    A run looks at each file before it reads, and so does this function, with the settings of most files of the format.
+    Only a file that does not fit them is probed: its settings, an encoding above all, must not depend on the others.
+    """
+    usual = {format_: _usual([facts[file.path] for file in files if file.format == format_ and file.path in facts])
+             for format_ in {file.format for file in files if file.path in facts}}  # fmt: skip
+    found: dict[str, Facts] = {}
+    wrong: dict[str, InputError] = {}
+    for file in (file for file in files if file.path not in facts and file.path not in failures):
+        like = usual.get(file.format)
+        if like and _is_like(file, like):
+            found[file.path] = like
+        else:
+            own, errors = facts_of([file])
+            found, wrong = found | own, wrong | errors
+    return found, wrong
+
+
+def _usual(known: Sequence[Facts]) -> Facts:
+    """The settings of most of the files, without what their texts look like."""
+    needs = Counter((facts.is_usual or facts.column, facts.reading) for facts in known)
+    most = needs.most_common(1)[0][0]
+    first = next(facts for facts in known if (facts.is_usual or facts.column, facts.reading) == most)
+    return Facts(first.column, first.is_usual, first.reading, ids=first.ids)
+
+
+def _is_like(file: SourceFile, usual: Facts) -> bool:
+    """Whether a run reads a file with the settings of others, and has nothing to report of its start."""
+    kind, given = format_of(file), dict(usual.reading)
+    if usual.column and not (usual.is_usual or file.text_column):
+        given["text_column"] = usual.column
+    try:
+        expected = probe(msgspec.structs.replace(file, **given))
+    except InputError:
+        return False
+    is_guessed = "encoding" in kind.options and not kind.tells_encoding and file.encoding == "utf-8"
+    if is_guessed and encoding_of(file, ENCODING_BYTES) != given.get("encoding", ""):
+        return False
+    return bool(file.bytes) and not kind.doubt(expected)
 
 
 def agreed(facts: Mapping[str, Facts]) -> dict[str, Facts]:
@@ -223,13 +270,15 @@ def likeliest(lengths: dict[str, float], usual: str = "") -> str:
     return max(likely, key=lambda name: plain[name], default=longest)
 
 
-def encoding_of(file: SourceFile) -> str:
+def encoding_of(file: SourceFile, size: int = PROBED_BYTES) -> str:
     """Return the likely encoding of a text file that is not UTF-8: utf-16, utf-32, cp1252, latin-1 or one of
     OTHER_ENCODINGS; "" for UTF-8.
 
     The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
     """
-    head = start_of(file).data
+    head = start_of(file, size).data
+    if head.isascii() and b"\0" not in head:
+        return ""
     if (encoding := encoding_by_mark(head)) != "utf-8":
         return encoding
     for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):  # without a mark: every second byte of ASCII is 0

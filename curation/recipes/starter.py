@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -18,9 +18,10 @@ from curation.base.errors import counted, shown_size
 from curation.base.system.terminal import printable_line
 from curation.reading.formats import FORMATS
 from curation.reading.formats.base import Format
+from curation.reading.inputs import LIST_MARK
 from curation.reading.source_files import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
-from curation.recipes.survey import SuggestedInput, Survey
+from curation.recipes.survey import OtherForm, SuggestedInput, Survey
 from curation.recipes.text_kinds import CODE_SUFFIXES
 from curation.recipes.yaml_text import flow
 from curation.stages import FuzzyDedup
@@ -73,8 +74,8 @@ def starting_recipe(survey: Survey, name: str) -> str:
         carried = {"columns": [ADDRESS]} if found and ADDRESS in found.fields else {}
         lines += [*(f"  # {printable_line(line)}" for line in describe(suggested))]
         lines += [f"  - {flow(suggested.settings | carried)}"]
-    for title, others in survey.others:
-        lines += _other_form(title, others)
+    for other in survey.others:
+        lines += _other_form(other)
     lines += _unread_code(survey)
     lines += [f"# {COMMENTS['words']}", f"words: {content['words']}", "stages:"]
     stages = _code_stages() if is_all_code(survey) else content["stages"]
@@ -105,13 +106,23 @@ def _foreign(survey: Survey) -> Iterator[str]:
         )
 
 
-def _other_form(title: str, inputs: Sequence[SuggestedInput]) -> Iterator[str]:
-    """Comments with other inputs that read the same files; none if these need lists of files."""
-    if not any(each.listed for each in inputs):
-        yield f"  # {title}:"
-        yield from (f"  # - {printable_line(flow(each.settings))}" for each in inputs[:MAX_SHOWN_UNUSED])
-        if len(inputs) > MAX_SHOWN_UNUSED:
-            yield f"  # and {len(inputs) - MAX_SHOWN_UNUSED:,} more"
+def lists_of(survey: Survey) -> dict[str, str]:
+    """The lists of files that the inputs of the recipe and of its comments name: path -> content."""
+    shown = [each for other in survey.others for each in other.inputs[:MAX_SHOWN_UNUSED]]
+    return {
+        each.settings["path"].removeprefix(LIST_MARK): "\n".join([*each.listed, ""])
+        for each in (*survey.inputs, *shown)
+        if each.listed
+    }
+
+
+def _other_form(other: OtherForm) -> Iterator[str]:
+    """Comments with other inputs that read the same files."""
+    yield f"  # {other.reason}."
+    yield f"  # {other.title}:"
+    yield from (f"  # - {printable_line(flow(each.settings))}" for each in other.inputs[:MAX_SHOWN_UNUSED])
+    if len(other.inputs) > MAX_SHOWN_UNUSED:
+        yield f"  # and {len(other.inputs) - MAX_SHOWN_UNUSED:,} more"
 
 
 def _unread_code(survey: Survey) -> Iterator[str]:

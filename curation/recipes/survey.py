@@ -21,10 +21,10 @@ from curation.base.errors import InputError
 from curation.reading.globs import glob_paths
 from curation.reading.inputs import AUTO, LIST_MARK, AnyInput, FilesInput, default_name
 from curation.reading.left_out import LeftOut
-from curation.reading.paths import list_files, split_suffix
+from curation.reading.paths import broken_link, list_files, split_suffix
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
-from curation.recipes.file_facts import Facts, agreed, facts_of, suffix_of
+from curation.recipes.file_facts import Facts, agreed, facts_of, facts_of_others, suffix_of
 from curation.recipes.unread_files import (
     bare_files,
     code_among,
@@ -42,7 +42,6 @@ MAX_FOLDERS = 8  # that become inputs of their own
 MIN_SHARE = 0.1  # of the bytes of a folder: formats with less do not tell folders apart
 UNKNOWN = "unknown format"
 HIDDEN_NAME = "its name or folder begins with _ or ."
-SAME = "other files of its suffix cannot be read"
 
 
 class SuggestedInput(NamedTuple):
@@ -99,19 +98,31 @@ class SuggestedInput(NamedTuple):
         return 0 < self.texts <= 2 * self.wrapped
 
 
+class OtherForm(NamedTuple):
+    """Other inputs that read the files of a folder.
+
+    reason  why the recipe does not have them
+    title   of these inputs
+    """
+
+    reason: str
+    title: str
+    inputs: Sequence[SuggestedInput]
+
+
 class Survey(NamedTuple):
     """The inputs for a recipe.
 
     unused   files that none of them reads: path -> reason
     faults   files of which a run reads a part, or nothing: path -> reason
-    others   other inputs that would read the same files, with a title
+    others   other inputs that would read the same files
     code     globs of files with source code that none of the inputs reads -> number of files
     """
 
     inputs: list[SuggestedInput]
     unused: dict[str, str]
     faults: Mapping[str, str] = MappingProxyType({})
-    others: Sequence[tuple[str, Sequence[SuggestedInput]]] = ()
+    others: Sequence[OtherForm] = ()
     code: Mapping[str, int] = MappingProxyType({})
 
 
@@ -124,6 +135,7 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
     does not exist or in which no text is found.
     """
     left_out = LeftOut()
+    left_out.links = []
     found = [_surveyed(entry, left_out) for entry in entries]
     left_out.unknown.pop(os.path.normpath(recipe), None)
     if line := left_out.line():
@@ -132,11 +144,16 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
     unused |= {os.path.normpath(path): UNKNOWN for path in left_out.unknown}
     unused |= {os.path.normpath(path): HIDDEN_NAME for path in left_out.hidden}
     inputs = _with_unique_names([suggested for each in found for suggested in each.inputs])
+    taken: dict[str, tuple[str, ...]] = {}
     return Survey(
-        [_with_list(suggested, recipe) for suggested in inputs],
+        [_with_list(suggested, recipe, taken) for suggested in inputs],
         unused,
         {path: fault for each in found for path, fault in each.faults.items()},
-        [other for each in found for other in each.others],
+        [
+            other._replace(inputs=[_with_list(suggested, recipe, taken) for suggested in other.inputs])
+            for each in found
+            for other in each.others
+        ],
         code_among(left_out.unknown),
     )
 
@@ -154,24 +171,23 @@ def _surveyed(entry: AnyInput, left_out: LeftOut) -> Survey:
     entry = msgspec.structs.replace(entry, format=settings.get("format", entry.format))
     unknown = unknown_matches(entry.path) if entry.format == AUTO and is_glob(entry.path) else []
     left_out.add_unknown(unknown)  # a glob reads all its matches, a folder known formats alone
+    seen = len(left_out.links or ())
     files = list_files(known_matches(entry) if unknown else [entry], left_out)
+    links = (left_out.links or [])[seen:]
     facts, failures = facts_of(files, _firsts(entry.path, files))
     facts = agreed(facts)
+    is_named = os.path.isfile(os.path.expanduser(entry.path))  # other files may hold no documents
+    failures |= {} if is_named else _doubtful(facts)
+    others, errors = facts_of_others(files, {k: each for k, each in facts.items() if k not in failures}, failures)
+    facts, failures = facts | others, failures | errors | ({} if is_named else _doubtful(others))
+    failures |= {os.path.abspath(path): InputError(broken_link(path)) for path in links}
     faults = {_shown(path, entry.path): each.fault for path, each in facts.items() if each.fault}
-    if files and not os.path.isfile(os.path.expanduser(entry.path)):  # files that nobody named may hold no documents
-        failures |= {path: _no_text(path, entry) for path, entry in facts.items() if entry.is_doubtful}
-        facts = {path: entry for path, entry in facts.items() if path not in failures}
+    facts = {path: each for path, each in facts.items() if path not in failures}
     if failures and len(failures) == len(facts) + len(failures):
         raise next(iter(failures.values()))
-    known = {suffix_of(path) for path in facts}
-    read = [file for file in files if suffix_of(file.path) in known and file.path not in failures]
+    read = [file for file in files if file.path in facts]
     unused = {_shown(path, entry.path): str(error) for path, error in failures.items()}
     unused |= dict.fromkeys(runs_below(entry.path), "output of a run")
-    unused |= {
-        _shown(file.path, entry.path): _as_others(file, failures)
-        for file in files
-        if suffix_of(file.path) not in known and file.path not in failures
-    }
     groups = _grouped(read, facts)
     if len(groups) == 1 and not failures and not unknown:
         [group] = groups
@@ -179,7 +195,8 @@ def _surveyed(entry: AnyInput, left_out: LeftOut) -> Survey:
     else:
         inputs = [_input_of(entry, settings, group, facts) for group in groups]
     found = Survey(inputs, unused, faults)
-    return _by_folder(found, entry, settings, files, read, facts)
+    found_places = [*files, *(msgspec.structs.replace(files[0], path=os.path.abspath(path)) for path in links)]
+    return _by_folder(found, entry, settings, found_places, read, facts)
 
 
 def _surveyed_all(entries: Sequence[FilesInput], left_out: LeftOut) -> Survey:
@@ -198,15 +215,6 @@ def _code_name(path: str) -> str:
     return default_name(f"{os.path.basename(os.path.abspath(path.split('*')[0])) or 'code'}-{path.rpartition('.')[2]}")
 
 
-def _as_others(file: SourceFile, failures: Mapping[str, InputError]) -> str:
-    """The reason of a file that was not looked at, since all others of its suffix cannot be read: theirs if all have
-    the same one."""
-    own = {
-        str(error).replace(path, "it") for path, error in failures.items() if suffix_of(path) == suffix_of(file.path)
-    }
-    return own.pop() if len(own) == 1 else SAME
-
-
 def _input_of(
     entry: FilesInput, settings: Mapping[str, str], group: Sequence[SourceFile], facts: dict[str, Facts]
 ) -> SuggestedInput:
@@ -216,6 +224,10 @@ def _input_of(
     own = set_format | {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
     listed = tuple(_shown(file.path, entry.path) for file in group) if path == LIST_MARK else ()
     return _suggested(own, group, facts)._replace(listed=listed)
+
+
+def _doubtful(facts: Mapping[str, Facts]) -> dict[str, InputError]:
+    return {path: _no_text(path, each) for path, each in facts.items() if each.is_doubtful}
 
 
 def _no_text(path: str, facts: Facts) -> InputError:
@@ -283,9 +295,13 @@ def _by_folder(
                 ordered = {key: named[key] for key in dict.fromkeys(("path", "name", *named))}
                 one = one._replace(settings=ordered, listed=() if is_all else one.listed)
             inputs.append(one)
-    if len(folders) <= MAX_FOLDERS and len({_content(tops[top], facts) for top in folders}) > 1:
-        return found._replace(inputs=inputs, others=[("As one input for each format", found.inputs)])
-    return found._replace(others=[("An input for each folder, ready for blends", inputs)])
+    differ = len({_content(tops[top], facts) for top in folders}) > 1
+    if len(folders) <= MAX_FOLDERS and differ:
+        reason = "Folders are inputs of their own, because they differ in format, text column or kind of text"
+        return found._replace(inputs=inputs, others=[OtherForm(reason, "As one input for each format", found.inputs)])
+    reason = f"there are {len(folders):,}, more than {MAX_FOLDERS}" if differ else "they are alike in format and text"
+    reason = f"Folders are no inputs of their own, because {reason}"
+    return found._replace(others=[OtherForm(reason, "An input for each folder, ready for blends", inputs)])
 
 
 def _content(members: Sequence[SourceFile], facts: Mapping[str, Facts]) -> tuple[object, ...]:
@@ -304,7 +320,7 @@ def _content(members: Sequence[SourceFile], facts: Mapping[str, Facts]) -> tuple
 
 
 def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[SourceFile]]:
-    """Files by format, and by the settings that they need. Files that were not probed have the most frequent ones."""
+    """Files by format, and by the settings that they need."""
     formats: dict[str, list[SourceFile]] = {}
     for file in files:
         formats.setdefault(file.format, []).append(file)
@@ -312,10 +328,7 @@ def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[
     for members in formats.values():
         kinds: dict[tuple[object, ...], list[SourceFile]] = {}
         for file in members:
-            if file.path in facts:
-                kinds.setdefault(_needs(facts[file.path]), []).append(file)
-        frequent = max(kinds.values(), key=len) if kinds else kinds.setdefault((), [])
-        frequent += [file for file in members if file.path not in facts]
+            kinds.setdefault(_needs(facts[file.path]), []).append(file)
         groups += [sorted(group, key=lambda file: file.path) for group in kinds.values()]
     return groups
 
@@ -388,11 +401,17 @@ def _name_of(asked: str, path: str, group: Sequence[SourceFile]) -> dict[str, st
     return {"name": f"{stem or 'input'}-{group[0].format}"} if glob.has_magic(path) or path == LIST_MARK else {}
 
 
-def _with_list(suggested: SuggestedInput, recipe: str) -> SuggestedInput:
-    """An input with the path of its list, beside the recipe. The suffix `.list` is that of no format."""
+def _with_list(suggested: SuggestedInput, recipe: str, taken: dict[str, tuple[str, ...]]) -> SuggestedInput:
+    """An input with the path of its list, beside the recipe. The suffix `.list` is that of no format.
+
+    taken   path of each list -> its content
+    """
     if not suggested.listed:
         return suggested
-    path = f"{os.path.splitext(recipe)[0]}.{suggested.settings['name']}.list"
+    start = f"{os.path.splitext(recipe)[0]}.{suggested.settings['name']}"
+    names = (f"{start}{number}.list" for number in ("", *(f"-{more}" for more in range(2, 2 + len(taken)))))
+    path = next(name for name in names if taken.get(name, suggested.listed) == suggested.listed)
+    taken[path] = suggested.listed
     return suggested._replace(settings=suggested.settings | {"path": f"{LIST_MARK}{path}"})
 
 

@@ -225,7 +225,9 @@ def _line(kind: str, name: str, group: Group, others: float, is_plan: bool) -> s
 
 
 def _counted(number: float, is_exact: bool) -> str:
-    return f"{round(number):,}" if is_exact else f"about {float(f'{number:.2g}'):,.0f}"
+    whole = round(number)
+    rounded = whole - whole % 10 ** max(len(str(whole)) - 2, 0)  # down: above an exact number it would look wrong
+    return f"{whole:,}" if is_exact else f"about {rounded:,}"
 
 
 # Rules that remove far more of one language

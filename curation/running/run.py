@@ -28,7 +28,7 @@ from curation.base.system.progress import Progress, choose_progress
 from curation.base.system.sealed import read_sealed, write_sealed
 from curation.base.system.steps import each, shown_by
 from curation.reading import probe
-from curation.reading.formats import is_copied
+from curation.reading.formats import is_copied, probe_all
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
@@ -299,7 +299,7 @@ def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> t
     with explain_memory_errors(resources):
         if force or not plan_path(folder).exists():
             checking = each(files, "checking inputs", "file")
-            local_files = [file if is_hub(file.path) or is_copied(file) else probe(file) for file in checking]
+            local_files = probe_all(checking, lambda file: is_hub(file.path) or is_copied(file))
             if force:  # only after every check of the new run
                 discard(folder)
             else:

@@ -498,4 +498,4 @@ def test_one_function_writes_the_name_of_the_package_in_hints():
     engines = [folder.parent / name for name in ("cpu_fallback", "gpu_pipeline")]
     files = [*folder.rglob("*.yaml"), *(path for part in (folder, *engines) for path in part.rglob("*.py"))]
     own = [path for path in files if re.search(r"gpu-pipeline\[", path.read_text("utf-8"))]
-    assert own == [folder / "errors.py"]
+    assert own == [folder / "base" / "errors.py"]

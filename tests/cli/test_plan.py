@@ -19,6 +19,9 @@ from msgspec.structs import replace
 import curation
 from curation.cli import plan_text
 from curation.reading import excerpts
+from curation.reading.inputs import FilesInput
+from curation.reading.paths import find_files
+from curation.record.lost_groups import _counted
 from curation.running.planning import estimate as estimates
 from curation.running.planning.estimate import DeviceTime
 from curation.running.planning.survey_numbers import Sampled, StageSurvey, Survey
@@ -101,7 +104,7 @@ def test_the_plan_shows_what_is_removed_of_each_group(tmp_path: Path, capsys: py
     assert line.endswith(" more") and len(line) <= 118 and "l00 2.5% (removes 100.0%)" in line
     _, out, _ = curate(capsys, "plan", path, "--log", "json")
     assert json.loads(out)["stages"][0]["groups"][0] == {
-        "column": "language", "group": "de", "documents": 8, "removed": 2,
+        "column": "language", "group": "de", "documents": 8, "removed": 2, "removed_between": [0.25, 0.25],
     }  # fmt: skip
 
 
@@ -186,9 +189,23 @@ def test_a_plan_has_at_most_25_lines(corpus: Path, capsys: pytest.CaptureFixture
     Path("long.yaml").write_text(f"stages: [{stages}, exact_dedup]")
     inputs = ["in", *(f"more-{number}.csv" for number in range(8))]
     code, out, _ = curate(capsys, "plan", "long.yaml", "-i", *inputs)
-    assert code == 0 and len(out.splitlines()) == LINES and max(map(len, out.splitlines())) <= 118
+    assert code == 0 and len(out.splitlines()) == LINES
     assert "  8 more kinds of files: " in out and ": 8 csv\n" in out and " more stages" in out
     assert len(curate(capsys, "plan", "nemo", "-i", *inputs)[1].splitlines()) <= LINES
+
+
+def test_a_terminal_has_long_lines_wrapped_and_a_file_has_them_whole(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    rules = [{"measure": "words", "min": 1, "reason": "a_name_as_long_as_a_line_" * 6}]
+    Path("long.yaml").write_text(json.dumps({"stages": [{"kind": "filter", "rules": rules}]}))
+    _, out, _ = curate(capsys, "plan", "long.yaml", "-i", "in")
+    assert "a_name_as_long_as_a_line_" * 6 in out and "..." not in out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    _, wrapped, _ = curate(capsys, "plan", "long.yaml", "-i", "in")
+    assert len(wrapped.splitlines()) > len(out.splitlines())
+    assert all(len(line) <= 60 for line in wrapped.splitlines() if " " in line.strip())
 
 
 def test_a_file_without_the_text_column_fails_in_the_plan(corpus: Path, capsys: pytest.CaptureFixture[str]):
@@ -244,7 +261,7 @@ def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.text_bytes == pytest.approx(true_bytes, rel=0.15)
     assert found.kinds[0].documents == found.documents
     assert found.kinds[0].text_bytes == pytest.approx(found.text_bytes, abs=1)
-    read = len(texts) if "." in name else sum(map(bool, texts))  # an empty file has no document
+    read = len(texts) if "." in name else sum(bool(text.strip()) for text in texts)  # blank files have no document
     assert found.documents_between[0] <= read <= found.documents_between[1] == found.kinds[0].documents_between[1]
     true_kept = sum(len(text.split()) >= 20 for text in texts)
     assert found.kept == pytest.approx(true_kept, rel=0.2)
@@ -266,6 +283,69 @@ def test_the_numbers_of_files_sorted_by_length_are_inside_the_bounds(tmp_path: P
                               (*found.tokens_between[:1], tokens, *found.tokens_between[1:])):  # fmt: skip
         assert low <= number <= high <= 2 * low
     assert found.kinds[0].read_in_part == 0
+
+
+def test_slow_files_take_no_place_in_the_sample_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "a.jsonl", made_texts(1500, seed=3))
+    (tmp_path / "pages").mkdir()
+    for number in range(40):
+        (tmp_path / "pages" / f"{number}.txt").write_text("word " * 4000)
+    monkeypatch.setattr(excerpts, "MAX_TEXT", 60_000)
+    monkeypatch.setattr(excerpts, "_is_head", lambda file: file.format == "text")  # as formats whose texts are costly
+    files = find_files([FilesInput(path=str(tmp_path / name)) for name in ("a.jsonl", "pages")])
+    drawn = [*excerpts.draw_excerpts(files, 0, lambda file: file.format)]
+    sizes = {name: sum(each.table.nbytes for each in drawn if each.file.format == name) for name in ("jsonl", "text")}
+    assert min(sizes.values()) >= 60_000, sizes
+
+
+def test_an_input_with_few_bytes_has_as_many_places_as_it_needs(tmp_path: Path):
+    write(tmp_path / "few.jsonl", ["few words"] * 20_000)
+    write(tmp_path / "many.jsonl", ["word " * 2000] * 2000)
+    files = curation.reading.paths.find_files(
+        [FilesInput(path=str(tmp_path / f"{name}.jsonl")) for name in ("few", "many")]
+    )
+    places = excerpts._places(files, 0, lambda file: file.source)
+    assert sum(file.source == "few" for file, _ in places) == excerpts.MIN_PIECES
+
+
+def test_a_file_that_is_read_from_its_beginning_takes_no_text_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(tmp_path / "a.parquet", made_texts(3000, seed=3))
+    (tmp_path / "texts").mkdir()
+    for number in range(100):
+        (tmp_path / "texts" / f"{number}.txt").write_text("word " * 100)
+    monkeypatch.setattr(excerpts, "MAX_TEXT", 100_000)
+    files = find_files([FilesInput(path=str(tmp_path / name)) for name in ("a.parquet", "texts")])
+    drawn = [*excerpts.draw_excerpts(files, 0, lambda file: file.format)]
+    assert sum(each.file.format == "text" for each in drawn) >= 30
+
+
+def test_the_share_that_a_stage_removes_has_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Long documents have most bytes, short ones most documents: few of these are in the sample."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write(folder / "long.jsonl", ["word " * 3000] * 600)
+    write(folder / "short.jsonl", ["a b c"] * 9500 + ["a"] * 500)
+    stages = [{"kind": "filter", "rules": [{"measure": "words", "min": 2}]}]
+    content = {"input": [{"path": str(folder)}], "stages": stages, "output": {"formats": []}}
+    (tmp_path / "r.yaml").write_text(json.dumps(content))
+    (stage,) = curation.estimate(tmp_path / "r.yaml", tmp_path / "out").stages
+    low, high = stage.removed_between
+    assert low < 500 / 10_600 < high
+    _, out, _ = curate(capsys, "plan", tmp_path / "r.yaml")
+    assert f"({100 * low:.1f} to {high:.1%})" in out, out
+
+
+def test_estimated_counts_do_not_exceed_the_exact_number_of_files(tmp_path: Path):
+    (tmp_path / "code").mkdir()
+    for number in range(600):
+        (tmp_path / "code" / f"{number}.txt").write_text("x = f(x);\n" * (5 + 20 * (number % 60)))
+    recipe = recipe_of(tmp_path / "code", stages=[{"kind": "filter", "rules": ["gopher"]}])
+    found = curation.estimate(recipe, tmp_path / "out")
+    (line,) = [line for line in found.warnings if "look like source code" in line]
+    assert not found.sample.is_whole and "about 600 of 600 documents" in line, line
+    assert _counted(387.2, is_exact=False) == "about 380" and _counted(14.6, is_exact=False) == "about 15"
 
 
 def test_warnings_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

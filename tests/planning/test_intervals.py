@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from curation.running.planning.intervals import Units, interval_of, quantile, spread_of
+from curation.running.planning.intervals import Stratum, Units, interval_of, quantile, share_between, spread_of
 
 
 def test_the_quantile_is_that_of_students_t():
@@ -39,3 +39,33 @@ def test_most_intervals_hold_the_total_of_skewed_numbers(order: str):
         inside += low <= documents.sum() <= high
         widest = max(widest, high / low)
     assert inside >= 170 and widest < (1.5 if order == "sorted" else 2.5), (inside, widest)
+
+
+def test_the_bounds_of_a_share_are_wilsons_and_exact_if_all_was_read():
+    documents, removed = np.ones(100), np.zeros(100)
+    assert share_between([]) == (0, 0) and share_between([Stratum(2, 0, documents, removed)]) == (0, 0)
+    low, high = share_between([Stratum(50, 1, documents, removed)])
+    assert low == 0 and high == pytest.approx(0.037, rel=0.1)
+    removed[:30] = 1
+    low, high = share_between([Stratum(50, 1, documents, removed)])
+    assert (low, high) == pytest.approx((0.219, 0.396), rel=0.03)
+    alike = [Stratum(50, 1, np.full(10, 10.0), np.array([10.0] * 3 + [0.0] * 7))]  # neighbours are alike
+    assert share_between(alike)[1] - share_between(alike)[0] > 2 * (high - low)
+    read = Stratum(1, 0, np.array([900.0]), np.array([0.0]))
+    low, high = share_between([Stratum(1, 0.5, documents, removed), read])
+    assert 0.02 < low < 0.03 < high < 0.04  # only a tenth of the documents is uncertain
+
+
+def test_most_bounds_of_a_share_hold_it():
+    source = np.random.default_rng(5)
+    inside = 0
+    for _ in range(300):
+        strata, true, total = [], 0.0, 0
+        for number, alike in ((9000, 0.1), (600, 2.0), (90, 0.5)):
+            own = source.beta(alike, 9 * alike, number)  # share of each unit of 5 documents
+            units = source.choice(number, 40, replace=False)
+            strata.append(Stratum(number / 40, 1 - 40 / number, np.full(40, 5.0), source.binomial(5, own[units]) * 1.0))
+            true, total = true + own.sum() * 5, total + number * 5
+        low, high = share_between(strata)
+        inside += low <= true / total <= high
+    assert inside >= 270, inside

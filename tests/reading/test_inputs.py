@@ -363,7 +363,7 @@ def test_links_to_folders_are_followed_once(folder: Path):
 
 def test_a_link_to_nothing(folder: Path):
     (folder / "data" / "gone.jsonl").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"cannot open data/gone\.jsonl: no such file or folder"):
+    with pytest.raises(InputError, match=r"data/gone\.jsonl is a broken link: nowhere does not exist"):
         found("data")
 
 

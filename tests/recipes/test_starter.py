@@ -374,6 +374,108 @@ def test_broken_files_are_named_and_spoil_no_group(capsys: pytest.CaptureFixture
     assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list exists already" in capsys.readouterr().err
 
 
+def test_files_that_are_not_probed_are_still_looked_at(capsys: pytest.CaptureFixture[str]):
+    """Of 120 files, each third is probed: none of those with a number of 1, 4, 7, ... is."""
+    for number in range(120):
+        write(Path(f"data/{number:03}.txt"), f"{STORY} {number} für uns")
+        write(Path(f"data/{number:03}.jsonl"), GOOD)
+    others = {
+        "001.txt": b"%PDF-1.4\n" + bytes(range(256)), "004.txt": gzip.compress(STORY.encode()),
+        "007.txt": f"{STORY} Größe und Übung".encode("latin-1"), "010.txt": b"", "013.txt": b"", "016.txt": b"",
+        "001.jsonl": b'[{"text": "a"}]', "004.jsonl": b'{"story": "a story of some words", "n": 1}\n' * 3,
+        "007.jsonl": b"{no json\n" + GOOD.encode(),
+    }  # fmt: skip
+    for name, content in others.items():
+        Path("data", name).write_bytes(content)
+    Path("data/019.txt").unlink()
+    Path("data/019.txt").symlink_to("gone.txt")
+    assert main(["init", "data"]) == 0
+    told, text = capsys.readouterr().out, Path("recipe.yaml").read_text()
+    assert "data/019.txt: it is a broken link: gone.txt does not exist" in told
+    assert "data/010.txt, data/013.txt, data/016.txt: the file is empty" in text
+    for reason in (
+        "its content is a PDF document",
+        "its content is gzip",
+        "begins with a JSON array",
+        "are no JSON obj",
+    ):
+        assert reason in text
+    inputs = yaml.safe_load(text)["input"]
+    assert {"path": "data/007.txt", "encoding": "latin-1"} in inputs
+    assert {"path": "data/004.jsonl", "text_column": "story"} in inputs
+    assert main(["run", "recipe.yaml", "-o", "out", "--set", "stages=[]", "--set", "output.formats=[]"]) == 0
+    assert any("Größe und Übung" in row for row in pq.read_table("out/documents").column("text").to_pylist())
+
+
+@pytest.mark.parametrize("is_most", [True, False])
+def test_the_encoding_of_a_file_does_not_depend_on_others(is_most: bool):
+    for number in range(120):
+        is_latin = is_most != (number % 3 == 1)
+        write(Path(f"data/{number:03}.txt"), f"{STORY} für uns {number}".encode("latin-1" if is_latin else "utf-8"))
+    surveyed = survey([Input(path="data")])
+    found = {found.settings.get("encoding", "utf-8"): found.files for found in surveyed.inputs}
+    assert found == ({"latin-1": 80, "utf-8": 40} if is_most else {"latin-1": 40, "utf-8": 80})
+
+
+def test_all_files_that_cannot_be_read_are_in_one_message(capsys: pytest.CaptureFixture[str]):
+    for number in range(5):
+        write(Path(f"data/{number}.txt"), b"%PDF-1.4\n" + bytes(range(256)))
+    write(Path("data/good.txt"), STORY)
+    for command in (["plan", "default", "-i", "data"], ["run", "default", "-i", "data", "-o", "out"]):
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert (
+            "5 files cannot be read: (1) " in err and "2.txt is read as text" in err and err.endswith("; and 2 more\n")
+        )
+
+
+def test_a_missing_file_and_a_broken_link_are_named_with_their_list(capsys: pytest.CaptureFixture[str]):
+    write(Path("data/a.txt"), STORY)
+    Path("data/b.txt").symlink_to("gone.txt")
+    assert main(["plan", "default", "-i", "data"]) == 2
+    assert (
+        "data/b.txt is a broken link: gone.txt does not exist. Replace the link, or delete" in capsys.readouterr().err
+    )
+    Path("files.list").write_text("data/a.txt\ndata/c.txt\n")
+    assert main(["plan", "default", "-i", "@files.list"]) == 2
+    err = capsys.readouterr().err
+    assert "input data/c.txt does not exist" in err and "The list files.list names it" in err
+
+
+def test_errors_in_the_call_come_before_a_recipe_that_is_there(capsys: pytest.CaptureFixture[str]):
+    Path("recipe.yaml").write_text("mine")
+    for words, reason in {
+        (): "init has no input; expected the files, folders, globs or URLs to read: curate init PATH -o recipe.yaml",
+        ("-o", "q.yaml"): "curate init PATH -o q.yaml",
+        ("mad.jsonl",): "input mad.jsonl does not exist",
+        (
+            "made.jsonl",
+            "other.yaml",
+        ): "init would read other.yaml as an input. To write the recipe to it: -o other.yaml",
+        ("made.jsonl",): "recipe.yaml exists already",
+    }.items():
+        assert main(["init", *words]) == 2
+        assert reason in capsys.readouterr().err
+    assert Path("recipe.yaml").read_text() == "mine" and not Path("q.yaml").exists()
+
+
+def test_the_recipe_says_why_folders_are_inputs_and_has_the_other_form():
+    """The other form needs lists of files here."""
+    for name in "ab":
+        write(Path(f"d/{name}/x.txt"), CODE if name == "a" else STORY)
+        write(Path(f"d/{name}/y.txt"), "größer".encode("latin-1") * 9)
+    assert main(["init", "d"]) == 0
+    text = Path("recipe.yaml").read_text()
+    assert "Folders are inputs of their own, because they differ in format, text column or kind of text." in text
+    form = text[text.index("As one input for each format:") :].splitlines()[1:3]
+    paths = [yaml.safe_load(line.removeprefix("  # - "))["path"] for line in form]
+    assert all(Path(path.removeprefix("@")).is_file() or list(Path().glob(path)) for path in paths), paths
+    for number in range(9):
+        write(Path(f"e/{number}/x.{'txt' if number else 'jsonl'}"), GOOD)
+    text = starting_recipe(survey([Input(path="e")]), "recipe.yaml")
+    assert "Folders are no inputs of their own, because there are 9, more than 8." in text
+
+
 def test_an_archive_that_lacks_its_end_is_noticed():
     compressors = {"gzip": gzip.compress, "zstd": pa.Codec("zstd").compress, "bzip2": bz2.compress, "xz": lzma.compress}
     for compression, compress in compressors.items():

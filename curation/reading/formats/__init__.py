@@ -4,6 +4,8 @@ the name of a format. A format knows planned files, but neither inputs, recipes 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from curation.base.errors import InputError
 from curation.reading.formats import contents
 from curation.reading.formats.archives import Warc, Wet
@@ -14,6 +16,9 @@ from curation.reading.formats.jsonl import JsonLines
 from curation.reading.formats.plain import Text
 from curation.reading.formats.tabular import Arrow, Parquet
 from curation.reading.source_files import SourceFile
+from curation.reading.urls import is_remote
+
+MAX_NAMED = 3  # files that cannot be read
 
 
 class Streamed(Format):
@@ -68,4 +73,27 @@ def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
         raise InputError(str(found).replace(SET["text_column"], remedy)) from None
 
 
-__all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "is_copied", "probe"]
+def probe_all(files: Iterable[SourceFile], is_later: Callable[[SourceFile], bool]) -> list[SourceFile]:
+    """Return the files, each as `probe` returns it, unless `is_later`. One InputError has the first MAX_NAMED errors
+    and the number of the others; after an error of a URL, no other file is looked at."""
+    found: list[SourceFile] = []
+    errors: list[InputError] = []
+    for file in files:
+        try:
+            found.append(file if is_later(file) else probe(file))
+        except InputError as error:
+            if is_remote(file.path) and not errors:
+                raise
+            errors.append(error)
+            if is_remote(file.path):
+                break
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        named = "; ".join(f"({number}) {error}" for number, error in enumerate(errors[:MAX_NAMED], 1))
+        more = f"; and {len(errors) - MAX_NAMED:,} more" if errors[MAX_NAMED:] else ""
+        raise InputError(f"{len(errors):,} files cannot be read: {named}{more}")
+    return found
+
+
+__all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "is_copied", "probe", "probe_all"]

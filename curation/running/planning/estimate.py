@@ -32,7 +32,7 @@ from curation.base.system.files import local_output, unsynced_folder
 from curation.base.system.html_table import html_table
 from curation.base.system.memory import Resources, read_processors
 from curation.base.system.progress import Progress
-from curation.reading import probe
+from curation.reading.formats import probe_all
 from curation.reading.inputs import is_hub
 from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
@@ -57,12 +57,16 @@ DOCUMENT_BYTES = 40  # of memory in a corpus phase
 
 
 class GroupEstimate(msgspec.Struct, kw_only=True):
-    """Documents in a group of a column for which a filter has rules of its own, and how many of them it removes."""
+    """Documents in a group of a column for which a filter has rules of its own, and how many of them it removes.
+
+    removed_between   bounds of the share that is removed
+    """
 
     column: str
     group: str
     documents: int
     removed: int
+    removed_between: tuple[float, float]
 
 
 class StageEstimate(msgspec.Struct, kw_only=True):
@@ -71,6 +75,7 @@ class StageEstimate(msgspec.Struct, kw_only=True):
     explained             the lines of `Stage.explain`
     documents_in, documents_out, edited   documents; null for a corpus stage, whose effect a sample cannot show
     reasons               reason -> documents removed
+    removed_between       bounds of the share of documents that the stage removes; both are equal if all were read
     groups                for each column the groups in the sample, those with the most documents first
     unlabelled            what becomes of documents without a label of a language, in a sentence; "" if all have one
     """
@@ -82,6 +87,7 @@ class StageEstimate(msgspec.Struct, kw_only=True):
     documents_out: int | None = None
     edited: int | None = None
     reasons: dict[str, int] = {}
+    removed_between: tuple[float, float] = (0.0, 0.0)
     groups: list[GroupEstimate] = []
     unlabelled: str = ""
 
@@ -284,7 +290,7 @@ def check_inputs(recipe: Recipe, folder: Path | None = None) -> tuple[list[Sourc
     check_readable(recipe)
     check_stages(recipe)
     left_out = "" if folder in (None, Path.cwd()) else str(folder)
-    files = [file if is_hub(file.path) else probe(file) for file in find_files(recipe.input, left_out)]
+    files = probe_all(find_files(recipe.input, left_out), lambda file: is_hub(file.path))
     tokenizer = load_tokenizer(recipe.tokenizer) if recipe.output.formats else None
     if tokenizer:
         check_forms(recipe.output, tokenizer)
@@ -304,19 +310,24 @@ def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
             entry.documents_in, entry.documents_out = round(sampled.documents_in), round(sampled.documents_out)
             entry.edited = round(sampled.edited)
             entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
+            entry.removed_between = sampled.between.get((), (0.0, 0.0))
             entry.groups = _groups(sampled)
         if sampled.unlabelled:
             kept = sampled.unlabelled - sum(sampled.lost.values())
-            entry.unlabelled = unlabelled_line(sampled.documents_in, sampled.unlabelled, kept, sampled.lost)
+            about = "" if survey.sampled.is_whole else "about "
+            entry.unlabelled = about + unlabelled_line(sampled.documents_in, sampled.unlabelled, kept, sampled.lost)
         estimates.append(entry)
     return estimates
 
 
 def _groups(sampled: StageSurvey) -> list[GroupEstimate]:
     found = [
-        GroupEstimate(column=column, group=group, documents=round(documents), removed=round(removed))
+        GroupEstimate(
+            column=column, group=group, documents=round(documents), removed=round(removed),
+            removed_between=sampled.between[column, group],
+        )
         for (column, group), (documents, removed) in sampled.by_group.items()
-    ]
+    ]  # fmt: skip
     return sorted(found, key=lambda entry: (entry.column, -entry.documents, entry.group))
 
 

@@ -39,6 +39,21 @@ class Units(NamedTuple):
     counted: float = 0.0
 
 
+class Stratum(NamedTuple):
+    """The sampled documents of one kind of file, by their units.
+
+    weight     documents that each of them stands for
+    rest       share of the kind that is not sampled
+    documents  of each unit (float64)
+    removed    of each unit (float64)
+    """
+
+    weight: float
+    rest: float
+    documents: np.ndarray
+    removed: np.ndarray
+
+
 class Spread(NamedTuple):
     """An estimate of a total and how far it may be from the total, both relative to it.
 
@@ -85,6 +100,35 @@ def spread_of(value: float, units: Units, more_variance: float = 0.0) -> Spread:
     if rest and units.counted and len(values) < FEW_UNITS:  # which may be alike by chance
         error = max(error, math.sqrt(rest / units.counted))
     return Spread(value, error, len(values) - 1 if error else 0, unread)
+
+
+def share_between(strata: Sequence[Stratum]) -> tuple[float, float]:
+    """Return the bounds of the share of documents that are removed; both are the share itself if all were sampled.
+
+    The share is a ratio of two sums over strata (Cochran, section 6.11). The bounds are Wilson's, for as many documents
+    as would vary as much if each was drawn on its own: a sample without any removed document does not mean that none
+    is. The documents of a unit are neighbours, and may be alike.
+    """
+    total = sum(own.weight * float(own.documents.sum()) for own in strata)
+    if not total:
+        return 0.0, 0.0
+    share = sum(own.weight * float(own.removed.sum()) for own in strata) / total
+    one = share * (1 - share)  # variance of one document
+    variance = freedom = 0.0
+    for own in strata:
+        rest = 0.0 if own.rest < EPSILON else own.rest
+        differences = own.removed - share * own.documents
+        units = len(differences)
+        alike = float(((differences - differences.mean()) ** 2).sum()) * units / (units - 1) if units > 1 else 0.0
+        least = float(own.documents.sum())
+        variance += own.weight**2 * rest * (max(alike / one, least) if one > EPSILON else least)
+        freedom += units if rest else 0
+    if not variance:
+        return share, share
+    size, squared = total**2 / variance, quantile(max(int(freedom) - 1, 2)) ** 2
+    middle = (share + squared / (2 * size)) / (1 + squared / size)
+    width = math.sqrt(squared * (one / size + squared / (4 * size**2))) / (1 + squared / size)
+    return max(min(middle - width, share), 0.0), min(max(middle + width, share), 1.0)
 
 
 def interval_of(parts: Sequence[Spread]) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from curation.record.lost_groups import SampledDocument, starts_of
 from curation.record.partitions import with_ids
 from curation.record.segments import Segment
 from curation.rules.groups import groups_in
-from curation.running.planning.survey_numbers import FileKind, StageSurvey, Survey, add_survey, empty_survey
+from curation.running.planning.survey_numbers import FileKind, StageSurvey, Survey, add_survey, add_units, empty_survey
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import StageSample, added_columns
 from curation.stages.invoke import apply_stage, compute_keys, forecast
@@ -72,6 +72,7 @@ def measure(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
         for first in range(0, len(chunk.table), step):
             part = measure(chain, chunk.slice(first, first + step), like)
             add_survey(measured, part, 1, 1)
+            add_units(measured.stages, part.stages)
             measured.id_bytes = part.id_bytes
         return measured
 
@@ -86,7 +87,7 @@ def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
     for segment in chain.segments:
         for number in segment.row_stages:
             stage, before = cast(RowStage, chain.stages[number]), frame
-            frame, outcome = _apply_row_stage(engine, before, stage, measured.stages[number])
+            frame, outcome = _apply_row_stage(engine, before, stage, measured.stages[number], chunk.units[rows])
             if outcome.edited is not None:
                 measured.stages[number].cuts = {chunk.kind.input: _cut_bytes(engine, before, frame, outcome)}
             if isinstance(stage, Language):
@@ -133,8 +134,10 @@ def _cut_bytes(engine: Engine, before: Frame, frame: Frame, outcome: Outcome) ->
     return float(np.maximum(sizes - engine.byte_lengths(frame[TEXT]), 0).sum()), float(sizes.sum())
 
 
-def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, Outcome]:
-    """Apply a stage to the sample, and note its documents and its time in `survey`."""
+def _apply_row_stage(
+    engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey, units: np.ndarray
+) -> tuple[Frame, Outcome]:
+    """The frame after the stage, and its outcome. `units`: the excerpt of each row."""
     survey.documents_in = len(frame)
     started = time.perf_counter()
     frame, outcome = apply_stage(engine, frame, stage)
@@ -143,11 +146,20 @@ def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: Stag
     survey.edited = 0 if outcome.edited is None else int(outcome.edited.sum())
     survey.reasons = {} if outcome.verdict is None else {k: float(n) for k, n in outcome.verdict.counts().items() if n}
     if outcome.verdict is not None:
+        survey.units[()] = _by_unit(units, outcome.verdict.kept)
         for groups, numbers in zip(groups_in(stage.shown_rules().by_group), outcome.groups, strict=True):
             counts, gone = np.bincount(numbers), np.bincount(numbers, ~outcome.verdict.kept)
             for number in np.flatnonzero(counts).tolist():
-                survey.by_group[groups.column, groups.name(number)] = float(counts[number]), float(gone[number])
+                key, own = (groups.column, groups.name(number)), numbers == number
+                survey.by_group[key] = float(counts[number]), float(gone[number])
+                survey.units[key] = _by_unit(units[own], outcome.verdict.kept[own])
     return frame, outcome
+
+
+def _by_unit(units: np.ndarray, kept: np.ndarray) -> dict[int, tuple[float, float]]:
+    """The number of rows of each excerpt, and how many of them are not kept."""
+    documents, gone = np.bincount(units), np.bincount(units, ~kept)
+    return {unit: (float(documents[unit]), float(gone[unit])) for unit in np.flatnonzero(documents).tolist()}
 
 
 def _measure_outputs(chain: Chain, chunk: Chunk, kept: pa.Table, units: np.ndarray, measured: Survey) -> None:

@@ -35,7 +35,17 @@ from curation.record.lost_groups import bounded_columns, warn_of_lost_groups, wa
 from curation.record.null_columns import null_columns, without_text
 from curation.record.segments import cut_segments
 from curation.record.source_code import prose_stages, warn_of_code
-from curation.running.planning.intervals import EPSILON, NORMAL, UNSEEN, Spread, Units, interval_of, spread_of
+from curation.running.planning.intervals import (
+    EPSILON,
+    NORMAL,
+    UNSEEN,
+    Spread,
+    Stratum,
+    Units,
+    interval_of,
+    share_between,
+    spread_of,
+)
 from curation.running.planning.remote_copies import copied_bytes
 from curation.running.planning.sample_chunks import Chain, Chunk, measure
 from curation.running.planning.survey_numbers import (
@@ -45,6 +55,7 @@ from curation.running.planning.survey_numbers import (
     StageSurvey,
     Survey,
     add_survey,
+    add_units,
     assumed,
     empty_survey,
     like_others,
@@ -70,10 +81,10 @@ Key = tuple[str, str, str, str, int]
 def kind_of(file: SourceFile) -> Key:
     """Return what the files of a `FileKind` have in common, and a class of their size.
 
-    Files that are one document each are in classes whose sizes differ by a factor of 4, and are estimated by class: a
-    few long ones have most of the text.
+    Files that are read whole or from their beginning are in classes whose sizes differ by a factor of 4, and are
+    estimated by class: a few large ones have most of the text, and small ones have more of their text in the sample.
     """
-    size = file.bytes.bit_length() // 2 if _is_one_document(file) and file.bytes > 0 else 0
+    size = 0 if format_of(file).is_divisible(file) else max(file.bytes, 0).bit_length() // 2
     return file.source, file.format, file.compression, file.text_column, size
 
 
@@ -387,16 +398,19 @@ def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> list[tuple[
     for chunk, measured in done:
         rows[id(chunk.kind)] = rows.get(id(chunk.kind), 0.0) + measured.documents
     id_bytes = 0.0
+    weights: dict[int, float] = {}  # id of a kind -> documents that one of the measured stands for
     mean = empty_survey(survey)  # of the measured kinds, without copies
     for chunk, measured in done:
         entry = entries[chunk.kind.input]
         scale = entry.sample * chain.shares[chunk.kind.input] / shares[id(chunk.kind)]
         counts = scale * chunk.kind.documents * shares[id(chunk.kind)] / rows[id(chunk.kind)]
         add_survey(survey, measured, scale, entry.copies, counts)
+        weights[id(chunk.kind)] = counts
         part = 1 / shares[id(chunk.kind)]
         add_survey(mean, measured, part, 1, counts / scale * part if scale else 0.0)
         id_bytes += measured.id_bytes * measured.documents * counts
     survey.id_bytes = id_bytes / max(survey.documents, 1)
+    _bound_shares(done, weights, shares, survey)
     own_groups = [[{*stage.groups} == {chunk.kind.input} for stage in measured.stages] for chunk, measured in done]
     by_input = [all(column) for column in zip(*own_groups, strict=True)]
     for kind in survey.kinds:
@@ -407,6 +421,28 @@ def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> list[tuple[
             like = like_others(mean, kind, by_input) if is_small else assumed(kind, survey, chain.tokenizer)
             add_survey(survey, like, scale, entry.copies)
     return done
+
+
+def _bound_shares(
+    done: Sequence[tuple[Chunk, Survey]], weights: Mapping[int, float], shares: Mapping[int, float], survey: Survey
+) -> None:
+    """Set the bounds of the shares of documents that row stages remove.
+
+    weights, shares   id of a kind -> documents that a measured one stands for; share of the kind that is measured
+    """
+    by_kind: dict[int, list[StageSurvey]] = {}
+    for chunk, measured in done:
+        empty = [StageSurvey(name=stage.name, kind=stage.kind) for stage in measured.stages]
+        add_units(by_kind.setdefault(id(chunk.kind), empty), measured.stages)
+    strata: dict[tuple[int, tuple[str, ...]], list[Stratum]] = {}
+    for kind, stages in by_kind.items():
+        for number, stage in enumerate(stages):
+            for key, units in ((key, units) for key, units in stage.units.items() if units):
+                documents, removed = np.array([*units.values()]).T
+                own = Stratum(weights[kind], 1 - shares[kind], documents, removed)
+                strata.setdefault((number, key), []).append(own)
+    for (number, key), found in strata.items():
+        survey.stages[number].between[key] = share_between(found)
 
 
 def _bound(

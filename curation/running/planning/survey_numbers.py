@@ -56,6 +56,9 @@ class StageSurvey(msgspec.Struct, kw_only=True):
                                                    removed by stage and reason; only of the last `language` stage
     cuts                                           input -> bytes that a row stage cuts from kept documents, and
                                                    bytes of these before
+    units                                          () for all documents, and each key of by_group -> unit of the sample
+                                                   -> its documents, and how many of them are removed
+    between                                        each key of units -> bounds of the share that is removed
     reached, equal                                 of a corpus stage: input -> documents; (input, key, value) -> those
                                                    with this value, the most frequent one of a key in a chunk
     """
@@ -69,6 +72,8 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     seconds: float = 0
     groups: dict[str, float] = {}
     by_group: dict[tuple[str, str], tuple[float, float]] = {}
+    units: dict[tuple[str, ...], dict[int, tuple[float, float]]] = {}
+    between: dict[tuple[str, ...], tuple[float, float]] = {}
     unlabelled: float = 0
     lost: dict[tuple[str, str], float] = {}
     cuts: dict[str, tuple[float, float]] = {}
@@ -172,6 +177,16 @@ def assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Survey
     )  # fmt: skip
 
 
+def add_units(stages: Sequence[StageSurvey], others: Sequence[StageSurvey]) -> None:
+    """Add the documents of the units of the sample that stages have read, and those that they remove."""
+    for stage, other in zip(stages, others, strict=True):
+        for key, units in other.units.items():
+            own = stage.units.setdefault(key, {})
+            for unit, (documents, removed) in units.items():
+                before, gone = own.get(unit, (0.0, 0.0))
+                own[unit] = before + documents, gone + removed
+
+
 def add_survey(survey: Survey, measured: Survey, scale: float, copies: int, counts: float | None = None) -> None:
     """Add the numbers of another survey times `scale` and, for outputs, times `copies`.
 
@@ -182,7 +197,7 @@ def add_survey(survey: Survey, measured: Survey, scale: float, copies: int, coun
     survey.text_bytes += measured.text_bytes * scale
     survey.removed_bytes += measured.removed_bytes * scale
     survey.losses.merge(measured.losses)
-    survey.documents_seen += [document._replace(weight=scale) for document in measured.documents_seen]
+    survey.documents_seen += [document._replace(weight=counts) for document in measured.documents_seen]
     survey.segments = [size + more * scale for size, more in zip(survey.segments, measured.segments, strict=True)]
     survey.kept_documents += measured.kept_documents * counts * copies
     for name in ("kept_bytes", "documents_bytes", "tokens"):

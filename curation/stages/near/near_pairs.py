@@ -53,6 +53,7 @@ class LargeGroup(NamedTuple):
     band: np.ndarray  # int32
 
     def select(self, chosen: slice) -> LargeGroup:
+        """Return the rows of a slice."""
         return LargeGroup(*(values[chosen] for values in self))
 
 
