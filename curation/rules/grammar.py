@@ -528,7 +528,7 @@ def divided_override(override: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
     """Divide an override into changes of rules, and changes of rules of single values of the column of groups."""
     of_values = {key for key, change in override.items() if isinstance(change, dict) and _are_changes(change.values())}
     own = {key: change for key, change in override.items() if key not in of_values}
-    return own, {key: override[key] for key in of_values}
+    return own, {key: change for key, change in override.items() if key in of_values}
 
 
 def _are_changes(values: Iterable[Any]) -> bool:

@@ -18,6 +18,7 @@ from curation.recipes.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules.decide import Rule, expand_rules
 from curation.rules.fineweb2 import MIN_ENDS_OF_UNKNOWN
 from curation.rules.fineweb2_file import COLUMNS, STORED, configuration, languages
+from curation.rules.grammar import divided_override
 from curation.stages import Filter
 from curation.stages.invoke import apply_stage
 from curation.stages.outcome import StageCount
@@ -189,6 +190,12 @@ def test_a_mapping_and_settings_change_bounds_too():
     both = expand_rules([Rule(set="fineweb2", override={"too_few_punctuated_lines": {"min": 0.5}})])
     changed = [rule for rule in both if rule.name == "too_few_punctuated_lines"]
     assert [np.unique(rule.limits[0, rule.member]).tolist() for rule in changed] == [[0.5], [0.5]]
+
+
+def test_changes_of_languages_keep_their_order():
+    names = [*languages()][:50]
+    changes = {name: {"words": "off"} for name in names}
+    assert [*divided_override({"words": {"min": 5}, **changes})[1]] == names
 
 
 WRONG = {
