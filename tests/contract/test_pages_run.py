@@ -70,6 +70,7 @@ PYTHON = {
     "README.md": "tests/contract/test_docs.py",
     "clusters.md": "needs a cluster; its calls of curation are bound below",
     "coming_from.md": "a script of datatrove, which `import-config` reads and nothing runs",
+    "corpus_stages.md": "tests/stages/test_own_stages.py",
     "deduplication.md": "this file",
     "edits.md": "this file",
     "engine_functions.md": "this file",

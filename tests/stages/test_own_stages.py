@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages of somebody's own: `docs/extending.md`, block by block, and all that can be wrong with one."""
+"""Stages of somebody's own: `docs/extending.md` and `corpus_stages.md`, block by block, and all that
+can be wrong with one."""
 
 import hashlib
 import json
@@ -28,7 +29,8 @@ from curation.running.run import run
 from curation.stages.invoke import apply_stage
 from tests.runs import digests, made_texts, recipe_of, records_of
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text("utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = "\n".join((DOCS / name).read_text("utf-8") for name in ("extending.md", "corpus_stages.md"))
 BLOCK = re.compile(r"^```(\w+) ?([\w./]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = BLOCK.findall(PAGE)
 URLS = ["https://a.org/1", "https://spam.example/2", None, "https://b.org/3", "no url"]

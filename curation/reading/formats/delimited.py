@@ -112,6 +112,7 @@ class Delimited(ColumnFormat):
             yield from self.read_stream(stream, file_range.file, batch_bytes)
 
     def read_stream(self, stream: Any, file: SourceFile, batch_bytes: int) -> Iterator[Documents]:
+        """Read a decompressed stream to its end, in batches of about `batch_bytes` of text."""
         rows = Rows(stream, file, self.delimiter)
         names, numbered = _named(iter(rows), file)
         batch = _Batch(file, names)

@@ -46,6 +46,7 @@ class JsonLines(ColumnFormat):
         return lines.read_jsonl(file_range, batch_bytes)
 
     def read_stream(self, stream: Any, file: SourceFile, batch_bytes: int) -> Iterator[Documents]:
+        """Read a decompressed stream to its end, in batches of about `batch_bytes` of text."""
         whole = FileRange(file=msgspec.structs.replace(file, bytes=UNKNOWN_SIZE), start=0, stop=0)
         return lines.read_stream(stream, whole, batch_bytes)
 
