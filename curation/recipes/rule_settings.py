@@ -14,7 +14,7 @@ import msgspec
 from curation.base.errors import near_or_nothing, nearest
 from curation.base.measures import is_measure, near_measure
 from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, numbers_by_key, reasons_of, rules_of_entry
-from curation.rules.groups import GroupedRule, groups_in, of_different_groups
+from curation.rules.groups import GroupedRule, Groups, of_different_groups, values_with_rules
 from curation.stages import Filter, Stage
 
 
@@ -36,70 +36,99 @@ def put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) -> 
     """
     key, *rest = path
     rules = stage.get("rules", [])
-    rules = [rules] if isinstance(rules, str) else rules
-    msgspec.convert(rules, list[str | Rule])
-    is_known = any(fitting(_expanded(entry), key) for entry in rules)
-    if rest and not is_known and (number := _entry_of_value(rules, key)) is not None:
-        rules[number] = _changed_group(rules[number], path, value, where)
-        _expanded(rules[number])
-        stage["rules"] = rules
-        return
-    new = {} if is_known else _new_subject(rules, key, where)
-    if len(rest) == 1:
-        value = {rest[0]: value}
-    if value is False or value == OFF:  # YAML takes `off` for false
-        _remove_rule(rules, key, where)
-    elif not isinstance(value, dict) or not value or len(rest) > 1:
-        raise ValueError(f"give a bound of {key}: {where}.{key}.{'min=50' if new else _bound_of(rules, key)}")
-    elif new:
-        rules.append(new | value)
+    rules = stage["rules"] = [rules] if isinstance(rules, str) else rules
+    places, known = _expanded(msgspec.convert(rules, list[str | Rule]))
+    fits = fitting(known, key)
+    if rest and not fits and (found := _groups_of(places, known, key)):
+        _put_rule_of_value(rules, *found, path, value, where)
     else:
-        for condition, bound in value.items():
-            _change(rules, key, condition, bound)
-    msgspec.convert(rules, list[str | Rule])
-    stage["rules"] = rules
+        new = {} if fits else _new_subject(known, key, where)
+        change = _change(value, rest, f"{where}.{key}", "min=50" if new else _bound_of(known[fits[0]]))
+        if change == OFF:
+            _put_change(rules, *_fit(rules, places, known, key), OFF)
+        elif new:
+            rules.append(new | change)
+        else:
+            for condition, bound in change.items():
+                _put_change(rules, *_fit(rules, places, known, key, condition), {condition: bound})
+    if not _expanded(msgspec.convert(rules, list[str | Rule]))[1]:
+        raise ValueError(f"{where} would have no rules. Remove the stage instead")
 
 
-def _entry_of_value(rules: list[Any], value: str) -> int | None:
-    """The number of the first entry of `rules` with rules of their own for a value of a column."""
-    for number, entry in enumerate(rules):
-        if any(groups.lists(value) for groups in groups_in(_expanded(entry))):
-            return number
-    return None
+def _expanded(entries: Sequence[str | Rule]) -> tuple[list[int], list[Rule]]:
+    """The single rules of entries, those of a set after its override, and the number of the entry of each."""
+    found = [(number, rule) for number, entry in enumerate(entries) for rule in rules_of_entry(entry)]
+    return [number for number, _ in found], [rule for _, rule in found]
 
 
-def _changed_group(entry: Any, path: list[str], value: Any, where: str) -> Any:
-    """An entry of `rules` with another rule for a value of its column; the path begins with the value."""
-    name, key, *rest = path
-    if isinstance(entry, dict) and "rules" in entry:
-        own = _listed_value(entry, name)
-        inner = {"rules": entry["rules"][own]}
-        put_rule(inner, path[1:], value, f"{where}.{name}")
-        return {**entry, "rules": {**entry["rules"], own: inner["rules"]}}
+def _groups_of(places: Sequence[int], known: Sequence[Rule], value: str) -> tuple[int, Groups] | None:
+    """The first groups that list a value of their column, and the number of their entry."""
+    grouped = ((number, rule) for number, rule in zip(places, known, strict=True) if isinstance(rule, GroupedRule))
+    return next(((number, rule.groups) for number, rule in grouped if rule.groups.lists(value)), None)
+
+
+def _change(value: Any, rest: list[str], where: str, example: str) -> Any:
+    """What a setting changes of a rule: bounds by name, or `off`."""
     change = {rest[0]: value} if len(rest) == 1 else value
-    if len(rest) > 1 or not (isinstance(change, dict) or change is False or change == OFF):
-        raise ValueError(f"give a bound of {key}: {where}.{name}.{key}.min=50")
-    groups = {} if isinstance(entry, str) else entry.get("group_override") or {}
-    before = groups.get(name, {}).get(key)
-    if isinstance(change, dict):
-        change = {**(before if isinstance(before, dict) else {}), **change}
-    others = {other: rules for other, rules in groups.items() if other != name}
-    own_rules = {other: rule for other, rule in groups.get(name, {}).items() if other != key}
-    written = {"set": entry} if isinstance(entry, str) else entry
-    return {**written, "group_override": {**others, name: {**own_rules, key: change}}}
+    if change is False or change == OFF:  # YAML takes `off` for false
+        return OFF
+    if not isinstance(change, dict) or not change or len(rest) > 1:
+        raise ValueError(f"give a bound of {where.rpartition('.')[2]}: {where}.{example}")
+    return change
 
 
-def _listed_value(entry: dict[str, Any], value: str) -> str:
-    """The value under which an entry lists the rules of another one. ValueError for a value without rules."""
-    rules = entry["rules"]
-    (groups,) = groups_in(_expanded(entry))
-    for name, own in rules.items():
-        has_rules = not isinstance(own, str) or (own in SET_NAMES and own not in rules)
-        if has_rules and (name == value or groups.find(name) == groups.find(value) is not None):
-            return str(name)
-    raise ValueError(
-        f"{value!r} has no rules of its own. Give it some in the recipe: {{{value}: {{words: {{min: 50}}}}}}"
-    )
+def _fit(
+    rules: list[Any], places: Sequence[int], known: Sequence[Rule], key: str, condition: str = ""
+) -> tuple[int, str]:
+    """The number of the entry of `rules` that a key and a condition name, and the name of the rule in its override. The
+    name is the reason, or the key if other rules of the entry have this reason. ValueError for none or several."""
+    if condition and condition not in Rule.__struct_encode_fields__:
+        raise ValueError(f"a rule has no condition {condition!r}{nearest(condition, Rule.__struct_encode_fields__)}")
+    fits = fitting(known, key, "in_" if condition == "in" else condition)
+    if not fits:
+        raise ValueError(f"no rule named {key!r}{nearest(key, keys_of(known))}")
+    number, name = places[fits[0]], known[fits[0]].name
+    is_one = {places[fit] for fit in fits} == {number}
+    if not is_one or (len(fits) > 1 and not of_different_groups([known[fit] for fit in fits])):
+        raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
+    if isinstance(rules[number], dict) and "rules" in rules[number]:
+        raise ValueError(f"{key!r} differs per {rules[number]['per']}; change the rules of each value in the recipe")
+    same = [place for place, rule in enumerate(known) if places[place] == number and rule.name == name]
+    return number, name if same == fits else key
+
+
+def _put_change(rules: list[Any], number: int, name: str, change: Any, value: str = "") -> None:
+    """Put a change into an entry of `rules`; for a set into its override, as the last one, which wins. `value`: the
+    value of the column whose rule changes, or "" for all."""
+    entry = rules[number]
+    if isinstance(entry, dict) and "set" not in entry:
+        rules[number : number + 1] = [] if change == OFF else [entry | change]
+        return
+    field = "group_override" if value else "override"
+    entry = {"set": entry} if isinstance(entry, str) else entry
+    changes = entry.get(field) or {}
+    own = dict(changes.get(value, {}) if value else changes)
+    before = own.pop(name, OFF)
+    own[name] = before | change if isinstance(before, dict) and change != OFF else change
+    others = {other: each for other, each in changes.items() if other != value}
+    rules[number] = {**entry, field: {**others, value: own} if value else own}
+
+
+def _put_rule_of_value(rules: list[Any], number: int, groups: Groups, path: list[str], value: Any, where: str) -> None:
+    """As `put_rule`, for a path that begins with a value of the column of an entry."""
+    name, key, *rest = path
+    entry = rules[number]
+    if isinstance(entry, str) or "rules" not in entry:
+        _put_change(rules, number, key, _change(value, rest, f"{where}.{name}.{key}", "min=50"), name)
+        return
+    own = dict(enumerate(values_with_rules(entry["rules"], SET_NAMES))).get(groups.place(name) or 0)
+    if own is None:
+        raise ValueError(
+            f"{name!r} has no rules of its own. Give it some in the recipe: {{{name}: {{words: {{min: 50}}}}}}"
+        )
+    inner = {"rules": entry["rules"][own]}
+    put_rule(inner, path[1:], value, f"{where}.{name}")
+    rules[number] = {**entry, "rules": {**entry["rules"], own: inner["rules"]}}
 
 
 def bound_paths(name: str, stage: Stage, rules: Sequence[Rule], value: str = "") -> list[str]:
@@ -113,15 +142,15 @@ def bound_paths(name: str, stage: Stage, rules: Sequence[Rule], value: str = "")
     parts = ["stages", name, *([value] if value else [])]
     if not isinstance(stage, Filter) or name.isdecimal() or any(map(_has_syntax, parts)):
         return [""] * len(rules)
-    entries = [stage.rules] if isinstance(stage.rules, str) else [*stage.rules]
-    known = [each for entry in entries for each in rules_of_entry(entry)]
-    own: list[Rule] = known
+    known = stage.expanded
+    own: Sequence[Rule] = known
     if value:
-        number = _entry_of_value(entries, value)
-        if number is None or fitting(known, value):
+        found = _groups_of(range(len(known)), known, value)
+        if found is None or fitting(known, value):
             return [""] * len(rules)
-        grouped = [each for each in rules_of_entry(entries[number]) if isinstance(each, GroupedRule)]
-        own = [found for each in grouped if (found := each.of_group(_place(each, value))) is not None]
+        groups = found[1]
+        grouped = [each for each in known if isinstance(each, GroupedRule) and each.groups is groups]
+        own = [one for each in grouped if (one := each.of_group(groups.place(value) or 0)) is not None]
     taken = {*Filter.__struct_fields__} - {"words"} if not value else set()
     by_key = numbers_by_key(own)
     only = cache(lambda key, side: _only(fitting(own, key, side, by_key.get(key, ()))))
@@ -149,91 +178,22 @@ def _has_syntax(part: str) -> bool:
     return bool({*part} & {*".="}) or part != part.strip()
 
 
-def _place(rule: GroupedRule, value: str) -> int:
-    """The group of a value, or of all others."""
-    found = rule.groups.find(value)
-    return int(found if found is not None else rule.groups.other or 0)
-
-
 def _same(first: Rule, second: Rule) -> bool:
     return (first.name, first.measures, first.bounds) == (second.name, second.measures, second.bounds)
 
 
-def _bound_of(rules: list[Any], key: str) -> str:
-    """An example of a setting: a bound that the first rule of this name has, such as `max=0.1`."""
-    known = [rule for entry in rules for rule in _expanded(entry)]
-    low, high = known[fitting(known, key)[0]].bounds
+def _bound_of(rule: Rule) -> str:
+    """An example of a setting: a bound that the rule has, such as `max=0.1`."""
+    low, high = rule.bounds
     if low == -high == -math.inf:  # they differ between groups
         return "max=0.1"
     return f"min={low:g}" if low > -math.inf else f"max={high:g}"
 
 
-def _expanded(entry: Any) -> Sequence[Rule]:
-    """The rules of an entry of `rules`; for a set, after its override."""
-    return rules_of_entry(entry if isinstance(entry, str) else msgspec.convert(entry, Rule))
-
-
-def _new_subject(rules: list[Any], key: str, where: str) -> dict[str, Any]:
+def _new_subject(known: Sequence[Rule], key: str, where: str) -> dict[str, Any]:
     """The subject of a new rule; ValueError for a name that is not a measure or ratio."""
     subject = subject_of(key)
     if "column" in subject:
-        known = keys_of([rule for entry in rules for rule in _expanded(entry)])
-        names = [*Filter.__struct_fields__, *known]
-        hint = near_or_nothing(key, names) or near_measure(key)
+        hint = near_or_nothing(key, [*Filter.__struct_fields__, *keys_of(known)]) or near_measure(key)
         raise ValueError(f"{where} has no field or rule {key!r}, and no measure has that name{hint}")
     return subject
-
-
-def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, str]:
-    """(number of the entry of `rules`, name of the rule in its override) that a key names; ValueError for none or
-    several. The name is the reason, or the key if other rules of the entry have this reason."""
-    places = [(number, rule) for number, entry in enumerate(rules) for rule in _expanded(entry)]
-    known = [rule for _, rule in places]
-    fits = fitting(known, key, "in_" if condition == "in" else condition)
-    if not fits:
-        raise ValueError(f"no rule named {key!r}{nearest(key, keys_of(known))}")
-    entries = {places[fit][0] for fit in fits}
-    if len(entries) > 1 or (len(fits) > 1 and not of_different_groups([known[fit] for fit in fits])):
-        raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
-    number, rule = places[fits[0]]
-    same = [place for place, each in enumerate(places) if each[0] == number and each[1].name == rule.name]
-    if isinstance(rules[number], dict) and "rules" in rules[number]:
-        raise ValueError(f"{key!r} differs per {rules[number]['per']}; change the rules of each value in the recipe")
-    return number, rule.name if same == fits else key
-
-
-def _change(rules: list[Any], key: str, condition: str, bound: Any) -> None:
-    if condition not in Rule.__struct_encode_fields__:
-        raise ValueError(f"a rule has no condition {condition!r}{nearest(condition, Rule.__struct_encode_fields__)}")
-    number, name = _fit(rules, key, condition)
-    if _is_set(rules[number]):
-        before = _override(rules[number]).get(name)
-        _set_override(rules, number, name, {**(before if isinstance(before, dict) else {}), condition: bound})
-    else:
-        rules[number][condition] = bound
-
-
-def _remove_rule(rules: list[Any], key: str, where: str) -> None:
-    number, name = _fit(rules, key)
-    if _is_set(rules[number]):
-        _set_override(rules, number, name, OFF)
-    else:
-        del rules[number]
-    if not any(map(_expanded, rules)):
-        raise ValueError(f"{where} would have no rules. Remove the stage instead")
-
-
-def _is_set(entry: Any) -> bool:
-    return isinstance(entry, str) or "set" in entry
-
-
-def _override(entry: Any) -> dict[str, Any]:
-    return {} if isinstance(entry, str) else entry.get("override") or {}
-
-
-def _set_override(rules: list[Any], number: int, reason: str, change: Any) -> None:
-    """Set a change as the last one, which wins."""
-    entry = rules[number]
-    others = {key: other for key, other in _override(entry).items() if key != reason}
-    written = {"set": entry} if isinstance(entry, str) else entry
-    rules[number] = {**written, "override": {**others, reason: change}}

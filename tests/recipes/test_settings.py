@@ -183,6 +183,9 @@ def test_a_setting_is_put_where_it_says(setting: str, path: str, value: Any):
         (["rules=[{words: {min: 5}}, nemo]", "words.min=7"], [{"measure": "words", "min": 7}, "nemo"]),
         (["rules=[{words: {min: 5}}, nemo]", "words=off"], ["nemo"]),
         (["rules=[{words: {min: 5, reason: few}}]", "few.min=7"], [{"measure": "words", "min": 7, "reason": "few"}]),
+        (["rules=[{words: {min: 5, max: 50}}]", "words={min: 60, max: 99}"], [
+            {"measure": "words", "min": 60, "max": 99},
+        ]),
         (["rules={gopher: {words: {min: 9}}}", "words.max=99"], [
             {"set": "gopher", "override": {"words": {"min": 9}, "too_many_words": {"max": 99}}},
         ]),
