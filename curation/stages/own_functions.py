@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from curation.base.arrays import as_one_array
 from curation.base.contract import ID, TEXT, Engine, Frame
-from curation.base.errors import RecipeError, StageError
+from curation.base.errors import RecipeError, StageError, is_shortage
 from curation.rules.decide import Verdict
 from curation.stages import STAGES, RowStage
 from curation.stages.checks import TAKEN, UNREADABLE
@@ -78,7 +78,8 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
         try:
             found = self._call(given)
         except Exception as error:
-            if time.monotonic() - started < SEARCH_SECONDS and (row := self._raising_row(engine, given, error)) >= 0:
+            is_quick = time.monotonic() - started < SEARCH_SECONDS and not is_shortage(error)
+            if is_quick and (row := self._raising_row(engine, given, error)) >= 0:
                 ids = engine.to_arrow(frame[[ID]]).column(ID).to_pylist() if ID in frame.columns else []
                 error.add_note(f"document {ids[row]!r}" if ids else f"row {row:,}")
             raise

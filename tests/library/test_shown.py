@@ -102,6 +102,12 @@ def test_a_table_is_bounded():
     assert f"and {1_000_000 - MAX_ROWS:,} more rows" in page and len(page) < 60_000
 
 
+def test_headers_are_aligned_as_their_cells():
+    page = html_table("t", ("name", "number", "share"), [("a", 1, "2.50%"), ("b", 2, "")])
+    assert re.findall(r"<th style=\"text-align: (\w+)", page) == ["left", "right", "right"]
+    assert re.findall(r"<td style=\"text-align: (\w+)", page)[:3] == ["left", "right", "right"]
+
+
 def test_reprs_are_short(tmp_path: Path):
     (tmp_path / "a.jsonl").write_bytes(records_of(["one two", "three four"]))
     recipe = curation.load_recipe("default", input=str(tmp_path / "a.jsonl"), settings=["stages=[]"])

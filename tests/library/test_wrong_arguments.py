@@ -102,5 +102,5 @@ def test_runs_are_compared_by_their_results_and_shown_by_their_folders(tmp_path:
     # "few" is of the filter of A alone, "many" of that of B: both come before the stage after them
     assert [entry.stage for entry in found.removals] == ["filter", "filter", "exact_dedup"]
     page = found._repr_html_()
-    assert f"<th>{a.folder}</th><th>{b.folder}</th>" in page and "<p>different settings</p>" in page
+    assert f">{a.folder}</th><th" in page and f">{b.folder}</th></tr>" in page and "<p>different settings</p>" in page
     assert page.count("<table>") == 3 and "documents that only one run kept" in page

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
@@ -12,6 +13,7 @@ from curation.base.system.terminal import printable_line
 
 MAX_ROWS = 100
 MAX_CHARACTERS = 200  # of a value
+SHARE = re.compile(r"-?[\d,]+(\.\d+)? ?%?")  # a number in a string, such as "12.50%"
 MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 1000
 CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
 
@@ -34,9 +36,14 @@ def html_table(
     warnings  lines between title and table; the first 10 are shown, and the number of the others
     """
     rows = iter(rows)
-    shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(rows, MAX_ROWS))
+    first = [*islice(rows, MAX_ROWS)]
     left_out = sum(1 for _ in rows)
-    names = "".join(f"<th>{_text(name)}</th>" for name in header)
+    shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in first)
+    samples = first[0] if first else [""] * len(header)
+    names = "".join(
+        f'<th style="text-align: {_side(value)}">{_text(name)}</th>'
+        for name, value in zip(header, samples, strict=False)
+    )
     more = f"<p>and {counted(left_out, 'more row')}</p>" if left_out else ""
     head = f"<thead><tr>{names}</tr></thead>" if header else ""
     above = "".join(f"<p>{escape(printable_line(line))}</p>" for line in warning_lines(warnings))
@@ -77,9 +84,17 @@ def _number(value: object) -> str:
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    side = _side(value)
+    if side == "left":
         return f'<td style="text-align: left">{_text(value)}</td>'
-    return f'<td style="text-align: right">{_number(value) if isinstance(value, int) else shown_number(value, 6)}</td>'
+    shown = shown_number(value, 6) if isinstance(value, float) else _number(value)
+    return f'<td style="text-align: right">{escape(shown)}</td>'
+
+
+def _side(value: object) -> str:
+    """The side to which a cell and its header are aligned: numbers and shares to the right."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "right" if is_number or (isinstance(value, str) and SHARE.fullmatch(value)) else "left"
 
 
 def _text(value: object) -> str:
