@@ -64,7 +64,6 @@ _HOMES = {
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.tokens.samples": ("Sample",),
     "curation.stages.base": (
-        "Clustered",
         "ColumnFacts",
         "CorpusStage",
         "Forecast",
@@ -73,7 +72,6 @@ _HOMES = {
         "Phase",
         "RowStage",
         "ShownRules",
-        "StageSample",
     ),
     "curation.stages.own_functions": ("stage",),
     "curation.stages.corpus.cutting": ("store_cuts",),

@@ -93,7 +93,6 @@ from curation.stages import Rewrite as Rewrite
 from curation.stages import Select as Select
 from curation.stages import SemanticDedup as SemanticDedup
 from curation.stages import SubstringDedup as SubstringDedup
-from curation.stages.base import Clustered as Clustered
 from curation.stages.base import ColumnFacts as ColumnFacts
 from curation.stages.base import CorpusStage as CorpusStage
 from curation.stages.base import Forecast as Forecast
@@ -102,7 +101,6 @@ from curation.stages.base import Outputs as Outputs
 from curation.stages.base import Phase as Phase
 from curation.stages.base import RowStage as RowStage
 from curation.stages.base import ShownRules as ShownRules
-from curation.stages.base import StageSample as StageSample
 from curation.stages.corpus.cutting import store_cuts as store_cuts
 from curation.stages.outcome import Cuts as Cuts
 from curation.stages.outcome import Decision as Decision

@@ -42,7 +42,7 @@ class Clustered(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What a stage adds to the outputs besides the columns of `Stage.writes`.
+    """Further outputs of a stage.
 
     notes     columns of `removed/` with `output.removed: text`: name -> name of the Arrow type. They are null for
               documents that other stages remove
@@ -54,7 +54,7 @@ class Outputs(NamedTuple):
 
 
 class ColumnFacts(NamedTuple):
-    """What later stages may know of a column before the run.
+    """Facts of a written column.
 
     values  all values that the stage can write, as strings; empty: not known
     origin  facts on which the vectors of the column depend, such as the digest of a model: name -> value. Vectors are
@@ -219,7 +219,7 @@ class Stage(
 
 
 class ShownRules(NamedTuple):
-    """The rules by which a row stage judges, for the report.
+    """Rules for the report.
 
     rules     rules on measures of documents, or of their units
     by_group  all rules, if they differ between groups of documents
@@ -299,7 +299,7 @@ class Phase(NamedTuple):
 
 
 class NewIndex(NamedTuple):
-    """The index that a corpus stage saves for later runs, with `output.index`.
+    """The index that a stage saves.
 
     write        function of `corpus`, `folder`, `ids_of` and `earlier` that writes the index of a corpus to the folder,
                  as a whole. `corpus.scratch` has the files of `phases`, and is on the same disk as the folder; `ids_of`

@@ -227,8 +227,8 @@ def test_results_are_one_line_and_a_table(found: Any, expected: str):
 
 
 OF_STAGES = {
-    "Clustered", "ColumnFacts", "Cuts", "Decision", "Drops", "Forecast", "NewIndex", "Outcome", "Outputs", "Phase",
-    "ShownRules", "StageSample",
+    "ColumnFacts", "Cuts", "Decision", "Drops", "Forecast", "NewIndex", "Outcome", "Outputs", "Phase",
+    "ShownRules",
 }  # fmt: skip  # what classes of one's own make
 
 
