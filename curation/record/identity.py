@@ -25,7 +25,7 @@ from curation.stages.own_code import files_of
 from curation.tokens.tokenization import Tokenizer
 
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
-SHOWN_SETTINGS, SHOWN_FACTS = 10, 2  # changes in a message; a fact is mostly a file
+SHOWN_SETTINGS, SHOWN_FACTS = 10, 4  # changes in a message; a fact is mostly a file
 INPUT = "input "  # before the name of an input, which no name of a stage has
 
 

@@ -18,6 +18,7 @@ from curation.recipes.recipe import convert_recipe
 from curation.record.ledger import check_ledger
 from curation.results.finished.verify import verify
 from curation.results.report.html import as_html
+from curation.results.report.page.rendering import percent
 from curation.results.report.text import funnel, print_funnel
 from curation.running.run import run
 from curation.tokens.indexed import IndexedReader
@@ -119,7 +120,7 @@ def test_the_report_says_what_each_input_contributes(tmp_path: Path, corpora: tu
     assert first["share_before"] + second["share_before"] == pytest.approx(1)
     assert first["share_after"] == round(first["tokens"] / report["tokens"]["count"], 6)
     assert first["blend_weight"] == 3.0
-    assert f"{first['share_after']:.2%}" in as_html(report_of(tmp_path / "out"))
+    assert percent(first["share_after"], 1) in as_html(report_of(tmp_path / "out"))
 
 
 def test_the_funnel_adds_up_with_samples_and_copies(
@@ -190,7 +191,7 @@ def test_the_table_of_inputs_says_what_training_draws(
     page = as_html(report)
     for source in report["sources"]:
         for key in ("share_before", "share_after", "share_drawn"):
-            assert f"<td>{source[key]:.2%}</td>" in page
+            assert f"<td>{percent(source[key], 1)}</td>" in page
 
 
 def test_a_ledger_with_wrong_copies_is_refused(tmp_path: Path, corpora: tuple[Path, Path]):

@@ -362,8 +362,8 @@ def test_a_shipped_recipe_takes_inputs(tmp_path: Path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (5, r"Expected `object`, got `int` - at `\$\[0\]`"),
-        (["a", None], r"Expected `object`, got `null` - at `\$\[1\]`"),
+        (5, r"Expected `object`, got `int` - at `\$\.input\[0\]`"),
+        (["a", None], r"Expected `object`, got `null` - at `\$\.input\[1\]`"),
         (b"a", "got `bytes`"),
         ("", "path is empty"),
         ({"path": "a", "nam": "b"}, "unknown field `nam`"),

