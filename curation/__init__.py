@@ -13,7 +13,7 @@ Every name is loaded on first use: `import curation` loads no library.
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.4.0.dev0"
+__version__ = "0.5.0.dev0"
 
 # Module -> names. `make functions` writes those of stages, and `__init__.pyi` for type checkers.
 _HOMES = {
