@@ -526,7 +526,7 @@ TREES: dict[str, tuple[dict[str, str], list[dict[str, Any]], list[str]]] = {  # 
     "folders of prose and code": (
         {"d/a/x.txt": STORY, "d/b/x.txt": CODE},
         [{"path": "d/a", "name": "a"}, {"path": "d/b", "name": "b"}],
-        ["1 of 1 probed text look like source code"],
+        ["1 of 1 probed text looks like source code"],
     ),
     "folders that are alike": (
         {f"d/{name}/x.jsonl": GOOD for name in "ab"},
