@@ -148,8 +148,8 @@ def run_documents(
     stage, reason  only documents that this stage removed, or for this reason
     where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
                    `words: {min: 50}`. Measures are computed from the text that is returned. `language=de` means the
-                   documents with this value in this column. `file=notes/a.txt` means the files whose
-                   paths end so
+                   documents with this value in this column. `file=notes/a.txt` means the removed documents
+                   of the files whose paths end so
     sample, seed   a seeded sample of this many documents; None (default): all of them. A sample of edited documents
                    reads at most 1 GB of the text of the inputs
 
