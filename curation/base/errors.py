@@ -145,6 +145,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def sentence(text: str) -> str:
+    """Return a text with a full stop, unless it ends with a question mark, as hints do."""
+    return text if text.endswith("?") else f"{text}."
+
+
 def shown_number(value: float, digits: int = 3) -> str:
     """Return a number for people: "3,480", "100,000" or "0.123", with all digits before the point."""
     if not math.isfinite(value):

@@ -103,7 +103,7 @@ def init(options: argparse.Namespace) -> int:
     for line in left_out[:MAX_SHOWN_UNUSED]:
         console.info(line)
     if left_out[MAX_SHOWN_UNUSED:]:
-        console.info(f"and for {len(left_out) - MAX_SHOWN_UNUSED:,} more reasons, which the recipe has")
+        console.info(f"and for {counted(len(left_out) - MAX_SHOWN_UNUSED, 'more reason')}, which the recipe has")
     stages = "stages for source code" if is_all_code(surveyed) else "the stages of the default recipe"
     console.info(f"{path}: {counted(len(inputs), 'input')}, {stages}")
     for suggested in inputs[:MAX_SHOWN_INPUTS]:

@@ -89,6 +89,8 @@ def show(options: argparse.Namespace) -> int:
     limit = "; at most 1 GB of the inputs' text was read" if few else ""
     if not len(table):
         near = near_values(run, options.what, options.where)
+        if options.what == "removed" and not near:
+            near = "; kept documents are shown by --what kept"
         print_line(printable_line(f"no {options.what} document of {options.folder} fits{limit}{near}"))
         return 0
     lines = (line for row in rows for line in _lines(run, row, options.characters))
@@ -199,7 +201,16 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
         parts.append(f"kept: {row['duplicate_of']}" + ("" if jaccard is None else f", Jaccard {jaccard:.4f}"))
     if row.get("link") is not None:
         parts.append(f"joined through {row['link']}, Jaccard {row['link_jaccard']:.4f}")
+    if "reason" in row:
+        parts.append(_place(run, row))
     return "; ".join(parts)
+
+
+def _place(run: FinishedRun, row: dict[str, Any]) -> str:
+    """The file of a removed document, relative to the working directory if it is below, and its line or record."""
+    lined = any(file["format"] == "jsonl" for file in run.report["files"] if file["path"] == row["file"])
+    number = "" if row["line"] is None else f", {'line' if lined else 'record'} {row['line']:,}"
+    return f"{row['file'].removeprefix(os.path.join(os.getcwd(), ''))}{number}"
 
 
 def _subject(run: FinishedRun, row: dict[str, Any]) -> str:

@@ -23,14 +23,14 @@ class LeftOut:
     """Files that were found and are not read.
 
     unknown   files whose names tell no format -> bytes
-    links     broken links with names of a known format; None: they are errors
+    links     broken links with names of a known format, and links to a file that is read -> why; None: they are errors
     hidden    files with names of a known format that begin with `_` or `.`, or are in such a folder -> bytes
     """
 
     def __init__(self) -> None:
         self.unknown: dict[str, int] = {}
         self.hidden: dict[str, int] = {}
-        self.links: list[str] | None = None
+        self.links: dict[str, str] | None = None
         self._example = ""  # a path that reads the first of the hidden files
 
     def add_unknown(self, paths: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 from pathlib import Path
 
 import msgspec
@@ -78,7 +78,8 @@ def list_files(
     run = os.path.realpath(leave_out) if leave_out else ""
     paths = [(path, number) for number, entry in enumerate(entries) for path in _paths(entry, run, left_out)]
     if left_out.links is not None:
-        left_out.links += (path for path, _ in paths if broken_link(path))
+        left_out.links |= {path: fault for path, _ in paths if (fault := broken_link(path))}
+        left_out.links |= _links_to_others([path for path, _ in paths])
         paths = [(path, number) for path, number in paths if path not in left_out.links]
     _check_once([path for path, _ in paths])
     names = input_names(entries)
@@ -435,6 +436,18 @@ def _status(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def _links_to_others(paths: Sequence[str]) -> dict[str, str]:
+    """The links to files that are among the paths under another name -> why a run cannot read both."""
+    real_path = RealPaths()
+    first: dict[str, str] = {}
+    for path in sorted(filterfalse(is_remote, paths), key=os.path.islink):  # files come before the links to them
+        first.setdefault(real_path(path), path)
+    linked = {path: first[real_path(path)] for path in paths if os.path.islink(path)}
+    return {
+        path: f"{path} is a link to {shown(other)}, which is read" for path, other in linked.items() if other != path
+    }
+
+
 def _check_once(paths: Iterable[str]) -> None:
     """Raise InputError where a file occurs twice, also by links."""
     seen: dict[str, str] = {}
@@ -442,7 +455,11 @@ def _check_once(paths: Iterable[str]) -> None:
     for path in paths:
         real = path if is_remote(path) else real_path(path)
         if real in seen:
-            both = f"{shown(path)} and {shown(seen[real])} are the same file"
-            again = f"{shown(path)} is given twice" if path == seen[real] else both
-            raise InputError(f"{again}; a file can be read once in a run")
+            once = "a file can be read once in a run"
+            if path == seen[real]:
+                raise InputError(f"{shown(path)} is given twice; {once}")
+            raise InputError(
+                f"{shown(path)} and {shown(seen[real])} are the same file; {once}. Leave one out: give a glob that "
+                f"does not match it, or a list of the files, as in path: {LIST_MARK}files.list"
+            )
         seen[real] = path

@@ -285,7 +285,8 @@ def encoding_of(file: SourceFile, size: int = PROBED_BYTES) -> str:
         if 2 * head[first::2].count(0) > len(head[first::2]):
             return name
     text = head.decode(errors="replace")
-    wrong, several = text.count("\ufffd"), sum(character > "\x7f" for character in text)
+    wrong = text.count("\ufffd") - head.count("\ufffd".encode())  # a U+FFFD that the file has is valid UTF-8
+    several = sum(character > "\x7f" for character in text)
     if 2 * wrong <= several or (wrong == 1 and text.endswith("\ufffd")):  # UTF-8 with faults, or cut off by the limit
         return ""
     start = head[:CHARSET_BYTES]

@@ -176,8 +176,9 @@ def _html_stage(survey: Survey, stages: list[dict[str, Any]]) -> list[str]:
     if any(facts.entities for suggested in inputs for facts in suggested.facts):
         next(stage for stage in stages if stage["kind"] == "rewrite")["entities"] = "decode"
     tagged, texts = sum(each.tagged for each in inputs), sum(each.texts for each in inputs)
+    verb = "has" if tagged == 1 else "have"
     return [
-        f"  # {tagged:,} of {counted(texts, 'probed text')} have tags of HTML: deletes tags of all inputs, ends",
+        f"  # {tagged:,} of {counted(texts, 'probed text')} {verb} tags of HTML: deletes tags of all inputs, ends",
         "  # lines where blocks end. Delete this stage to keep tags, as for source code",
         f"  - {flow({'kind': 'rewrite', 'name': 'html', 'replace': HTML})}",
     ]
@@ -198,11 +199,12 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
     probed = counted(suggested.texts, "probed text")
     if suggested.is_code:
-        yield f"{suggested.code:,} of {probed} look like source code, of which rules for prose keep little"
+        verb = "looks" if suggested.code == 1 else "look"
+        yield f"{suggested.code:,} of {probed} {verb} like source code, of which rules for prose keep little"
     if suggested.is_wrapped:
         yield f"{suggested.wrapped:,} of {probed} may have wrapped lines"
     if suggested.tagged:
-        yield f"{suggested.tagged:,} of {probed} have tags of HTML"
+        yield f"{suggested.tagged:,} of {probed} {'has' if suggested.tagged == 1 else 'have'} tags of HTML"
     found = _format_of(suggested)
     if found and found.hint:
         yield found.hint

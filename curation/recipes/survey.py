@@ -21,7 +21,7 @@ from curation.base.errors import InputError
 from curation.reading.globs import glob_paths
 from curation.reading.inputs import AUTO, LIST_MARK, AnyInput, FilesInput, default_name
 from curation.reading.left_out import LeftOut
-from curation.reading.paths import broken_link, list_files, split_suffix
+from curation.reading.paths import list_files, split_suffix
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 from curation.recipes.file_facts import Facts, agreed, facts_of, facts_of_others, suffix_of
@@ -135,7 +135,6 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
     does not exist or in which no text is found.
     """
     left_out = LeftOut()
-    left_out.links = []
     found = [_surveyed(entry, left_out) for entry in entries]
     left_out.unknown.pop(os.path.normpath(recipe), None)
     if line := left_out.line():
@@ -171,16 +170,16 @@ def _surveyed(entry: AnyInput, left_out: LeftOut) -> Survey:
     entry = msgspec.structs.replace(entry, format=settings.get("format", entry.format))
     unknown = unknown_matches(entry.path) if entry.format == AUTO and is_glob(entry.path) else []
     left_out.add_unknown(unknown)  # a glob reads all its matches, a folder known formats alone
-    seen = len(left_out.links or ())
+    links: dict[str, str] = {}
+    left_out.links = links
     files = list_files(known_matches(entry) if unknown else [entry], left_out)
-    links = (left_out.links or [])[seen:]
     facts, failures = facts_of(files, _firsts(entry.path, files))
     facts = agreed(facts)
     is_named = os.path.isfile(os.path.expanduser(entry.path))  # other files may hold no documents
     failures |= {} if is_named else _doubtful(facts)
     others, errors = facts_of_others(files, {k: each for k, each in facts.items() if k not in failures}, failures)
     facts, failures = facts | others, failures | errors | ({} if is_named else _doubtful(others))
-    failures |= {os.path.abspath(path): InputError(broken_link(path)) for path in links}
+    failures |= {os.path.abspath(path): InputError(reason) for path, reason in links.items()}
     faults = {_shown(path, entry.path): each.fault for path, each in facts.items() if each.fault}
     facts = {path: each for path, each in facts.items() if path not in failures}
     if failures and len(failures) == len(facts) + len(failures):

@@ -147,7 +147,7 @@ MISTAKES = {
     ),
     "verify a file": Mistake("verify done/report.json", ("done/report.json is a file", "run in done.")),
     "verify a parent": Mistake("verify .", ("holds no finished run", "this folder in it does: done")),
-    "verify nothing": Mistake("verify dune", ("dune does not exist", "did you mean done?", "--output of a run")),
+    "verify nothing": Mistake("verify dune", ("dune does not exist", "did you mean done? Give the --output of a run")),
     "folder without files": Mistake(
         "plan -i pdfs", ("folder pdfs", ".jsonl", "It holds .pdf", "Convert"), {"pdfs/a.pdf": "x"}
     ),

@@ -57,11 +57,17 @@ def shown(capsys: pytest.CaptureFixture[str], *words: Any) -> str:
 
 
 def test_a_removed_document_is_shown_with_its_reason_bound_and_marked_part(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     out = shown(capsys, finished, "--stage", "rules")
-    assert "--- d0 (a); rules: short, words 3, bound 5\na short\\x1b[2J text\n" in out
-    assert "--- d1 (a); rules: lorem, value 2, bound 0\none [[lorem]] two [[lorem]] three four\n" in out
+    monkeypatch.chdir(finished.parent)
+    below = shown(capsys, finished, "--stage", "rules")
+    assert (
+        f"--- d0 (a); rules: short, words 3, bound 5; {finished.parent}/a.jsonl, line 1\na short\\x1b[2J text\n" in out
+    )
+    assert (
+        "--- d1 (a); rules: lorem, value 2, bound 0; a.jsonl, line 2\none [[lorem]] two [[lorem]] three four\n" in below
+    )
     assert "[[- a b]]\n[[- c d]]\n[[- e f]]" in out
     assert out.endswith("3 documents, seed 0\n") and "\x1b" not in out
 
@@ -140,7 +146,7 @@ def test_programs_get_one_object_per_document(finished: Path, capsys: pytest.Cap
 
 def test_a_run_without_texts_still_shows_reasons(finished: Path, capsys: pytest.CaptureFixture[str]):
     ids = finished.parent / "ids"
-    assert "short, words 3\n(the run stored no texts" in shown(capsys, ids, "--reason", "short")
+    assert "a.jsonl, line 1\n(the run stored no texts" in shown(capsys, ids, "--reason", "short")
     for words in (("--what", "pairs"), ("--where", "words: {min: 3}")):
         assert main(["show", str(ids), *words]) == 2
         assert "has no texts of removed documents. Run its recipe again" in capsys.readouterr().err
@@ -156,6 +162,7 @@ def test_a_run_without_texts_still_shows_reasons(finished: Path, capsys: pytest.
         (("--what", "rejected", "--where", "words: {min: 3}"), "a rule has no meaning with rejected records"),
         (("--where", "wrds: {min: 3}"), "no column 'wrds' in the documents; did you mean words?"),
         (("--where", "speech=de"), "has no column 'speech'; expected one of doc, id, source"),
+        (("--what", "kept", "--where", "file=a.txt"), "columns: [path] in the input, then choose by path=a.txt"),
         (("--where", "__import__('os')"), "is no rule. Write one of"),
         (("--where", "[1]"), "is no rule. Write one of docs/rules.md"),
         (("--where", "words < 50"), "'words < 50' is no rule. Write one of docs/rules.md, such as 'words: {min: 50}'"),
@@ -258,7 +265,7 @@ def test_a_file_is_found_by_the_end_of_its_path(finished: Path, capsys: pytest.C
         ("file=.jsonl", "did you mean a.jsonl?"),  # no end of a path from a folder on
         ("reason=lorm", "did you mean lorem?"),
         ("reason=zzz", "; expected one of short, "),
-        ("words: {max: 0}", "fits\n"),  # another rule than COLUMN=VALUE
+        ("words: {max: 0}", "fits; kept documents are shown by --what kept\n"),  # another rule than COLUMN=VALUE
     ],
 )
 def test_a_value_that_no_document_has_brings_a_near_one(

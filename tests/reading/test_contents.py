@@ -178,6 +178,7 @@ READ: dict[str, bytes] = {
     "r.jsonl": b"< a bad line\n" + LINE, "s.jsonl": bytes(9) + b"\n" + LINE, "t.jsonl.zst": window_of(27),
     "u.jsonl.gz": gzip.compress(LINE) + gzip.compress(LINE), "v.csv": b"text,b\n../x,./y\n", "w.txt": b"../data/a.txt",
     "x.jsonl": b'{"error": "a", "text": "b"}\n', "y.txt": b"form\x0cfeeds \x1b[1m and \x08 backspaces",
+    "z.txt": "lost \ufffd\ufffd \x03words\x0f".encode(),
     "z.jsonl.zst": b"\x50\x2a\x4d\x18\1\0\0\0x" + window_of(20),
 }  # fmt: skip
 

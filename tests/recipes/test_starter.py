@@ -223,6 +223,8 @@ def test_folders_of_one_format_are_one_input_whatever_their_compression(here: Pa
     [
         ("naïve café\n".encode(), ""),
         (b"plain\n", ""),
+        ("F\ufffdd\ufffdrale.\n".encode(), ""),  # valid UTF-8, from characters that another program has lost
+        ("F\ufffdd\ufffdrale.\n".encode() + b"\xe9t\xe9, fid\xe8le, \xe0 l'\xe9glise\n", "latin-1"),
         ("naïve café ".encode() * 9 + b"\xe9 fault\n", ""),  # UTF-8 with a fault is not Latin-1
         ("naïve café\n".encode("latin-1"), "latin-1"),
         ("a \u201cquote\u201d\n".encode("cp1252"), "cp1252"),
@@ -429,6 +431,19 @@ def test_all_files_that_cannot_be_read_are_in_one_message(capsys: pytest.Capture
         )
 
 
+def test_a_link_to_another_file_of_the_folder_is_left_out(capsys: pytest.CaptureFixture[str]):
+    write(Path("data/git.txt"), STORY)
+    write(Path("data/plain.txt"), STORY * 2)
+    Path("data/a.txt").symlink_to("git.txt")  # links sort before and after their file
+    Path("data/sub").mkdir()
+    Path("data/sub/z.txt").symlink_to("../git.txt")
+    assert main(["init", "data"]) == 0
+    assert "data/a.txt and others: it is a link to data/git.txt, which is read" in capsys.readouterr().out
+    assert "data/sub/z.txt is a link to data/git.txt, which is read" in Path("recipe.yaml").read_text()
+    assert main(["run", "recipe.yaml", "-o", "out", "--set", "stages=[]", "--set", "output.formats=[]"]) == 0
+    assert pq.read_table("out/documents").num_rows == 2
+
+
 def test_a_missing_file_and_a_broken_link_are_named_with_their_list(capsys: pytest.CaptureFixture[str]):
     write(Path("data/a.txt"), STORY)
     Path("data/b.txt").symlink_to("gone.txt")
@@ -511,7 +526,7 @@ TREES: dict[str, tuple[dict[str, str], list[dict[str, Any]], list[str]]] = {  # 
     "folders of prose and code": (
         {"d/a/x.txt": STORY, "d/b/x.txt": CODE},
         [{"path": "d/a", "name": "a"}, {"path": "d/b", "name": "b"}],
-        ["1 of 1 probed text look like source code"],
+        ["1 of 1 probed text looks like source code"],
     ),
     "folders that are alike": (
         {f"d/{name}/x.jsonl": GOOD for name in "ab"},

@@ -316,8 +316,9 @@ def test_a_slider_shows_shares_samples_and_settings(folder: Path, tmp_path: Path
     total = effect.reached
     shares = [100 * (1 - removed / total) for removed in (effect.removed, effect.before)]
     assert typed["panel"][0] == (
-        f"With the moved bounds, {shares[0]:.1f}% of all documents are kept; the run kept {shares[1]:.1f}%. "
-        f"All rules then remove {effect.removed:,} of {total:,} documents; the run removed {effect.before:,}."
+        f"With the moved bounds, {shares[0]:.1f}% of the documents are kept after this filter; "
+        f"the run kept {shares[1]:.1f}%. All rules then "
+        f"remove {effect.removed:,} of {total:,} documents; the run removed {effect.before:,}."
     )
     assert f"all {total:,} documents that reached filter" in typed["panel"][1]
     assert not typed["hidden"] and typed["code"] == "--set stages.filter.too_few_words.min=60"

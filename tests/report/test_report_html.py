@@ -172,6 +172,13 @@ def test_every_number_of_the_funnel_is_on_the_page(report: dict[str, Any]):
     assert f"<b>{report['documents']['kept']:,}</b>documents kept" in page
 
 
+def test_the_data_card_has_the_singular(report: dict[str, Any]):
+    one = report | {"documents": report["documents"] | {"read": 1, "edited": 1, "repaired": 2}}
+    page = as_html(one)
+    assert "<dd>1 document of 1 file</dd>" in page
+    assert "<dt>Edited</dt><dd>1 document</dd>" in page and "malformed UTF-8 in 2 documents<" in page
+
+
 @pytest.mark.slow("the size of report.html is bounded")
 def test_the_size_is_bounded(report: dict[str, Any]):
     many = copy.deepcopy(report)

@@ -141,7 +141,7 @@ def test_pairs_are_shown_with_the_cosine(corpus: Path, tmp_path: Path, capsys: p
     headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--- ")]
     assert headings == [
         f"--- {row['id']} (in); semantic_dedup: semantic_duplicate, cosine {row['value']:.6g}; "
-        f"kept: {row['duplicate_of']}"
+        f"kept: {row['duplicate_of']}; {row['file']}, line {row['line']:,}"
         for row in pairs.to_pylist()
     ]
     shown = [pair for group in report["texts"]["pairs"] for pair in group["pairs"]]

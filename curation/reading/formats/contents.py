@@ -280,7 +280,7 @@ def _is_binary(start: bytes, encoding: str = "utf-8") -> bool:
     limit = MAX_CONTROLS * len(data)
     if data.count(0) > max(limit, MIN_NULS - 1):
         return True
-    is_damaged = "\ufffd" in text[:-1] or not is_utf8
+    is_damaged = not is_utf8 or text[:-1].count("\ufffd") > start[:-1].count("\ufffd".encode())
     return is_damaged and len(data) - len(data.translate(None, CONTROLS)) > limit
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.base.errors import OutputError, RecipeError, nearest
+from curation.base.errors import OutputError, RecipeError, nearest, sentence
 from curation.recipes.recipe import Recipe
 from curation.record.measure_files import FOLDER
 from curation.record.tables import Part, read_tables
@@ -184,7 +184,7 @@ def load_measures(
             if name not in computed:
                 raise RecipeError(
                     f"rule {rule.name} needs the measure {name!r}, which stage {stage} of the run in {run.folder} did "
-                    f"not keep{nearest(name, computed)}. Keep it: add a rule on it to that recipe"
+                    f"not keep{sentence(nearest(name, computed))} Keep it: add a rule on it to that recipe"
                 )
     for column in groups:
         if column not in stored:

@@ -148,8 +148,8 @@ def run_documents(
     stage, reason  only documents that this stage removed, or for this reason
     where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
                    `words: {min: 50}`. Measures are computed from the text that is returned. `language=de` means the
-                   documents with this value in this column. `file=notes/a.txt` means the files whose
-                   paths end so
+                   documents with this value in this column. `file=notes/a.txt` means the removed documents
+                   of the files whose paths end so
     sample, seed   a seeded sample of this many documents; None (default): all of them. A sample of edited documents
                    reads at most 1 GB of the text of the inputs
 
@@ -209,10 +209,22 @@ def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dic
     files = run.parts(name)
     schema = Part(files[0]).schema if files else pa.schema([])
     if column not in schema.names:
-        raise OutputError(f"{name}/ of {run.folder} has no column {column!r}{nearest(column, schema.names)}")
+        is_file = column == "file" and name == FOLDERS["kept"]
+        hint = _of_kept_file(schema, value) if is_file else nearest(column, schema.names)
+        raise OutputError(f"{name}/ of {run.folder} has no column {column!r}{hint}")
     is_text = pa.types.is_string(schema.field(column).type)
     ends = [file["path"] for file in run.report["files"] if column in FILES and _ends(file["path"], value)]
     return {"column": column, "in": [value if is_text else parse_yaml(value, "where"), *ends]}
+
+
+def _of_kept_file(schema: pa.Schema, value: str) -> str:
+    """The end of the message that `documents/` has no column of files: how to choose kept documents by theirs."""
+    if "path" in schema.names:
+        return f", which only removed documents have. Choose by path={value}"
+    return (
+        ", which only removed documents have. For files of text or HTML: run with columns: [path] in the input, then "
+        f"choose by path={value}"
+    )
 
 
 def _ends(path: str, value: str) -> bool:

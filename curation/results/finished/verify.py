@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.base.errors import CurationError, IntegrityError, OutputError
+from curation.base.errors import CurationError, IntegrityError, OutputError, sentence
 from curation.base.system.files import as_json, file_sha256
 from curation.base.system.os_errors import explain
 from curation.base.system.path_advice import advice as path_advice
@@ -154,7 +154,8 @@ def no_run(folder: str | Path) -> str:
         return f"{folder} {fault}; {'these folders in it do' if runs[1:] else 'this folder in it does'}: " + (
             ", ".join(runs[:MAX_SHOWN_RUNS])
         )
-    return f"{folder} {fault}{path_advice(str(folder)) if not folder.exists() else ''}. Give the --output of a run"
+    hint = path_advice(str(folder)) if not folder.exists() else ""
+    return f"{sentence(f'{folder} {fault}{hint}')} Give the --output of a run"
 
 
 def _files(folder: Path, content: dict[str, Any]) -> list[str]:

@@ -320,7 +320,7 @@
       for (const card of this.cards) card.show();
       const [entering, leaving] = this.mark(moved.length > 0);
       this.box.hidden = !moved.length;
-      const lines = [this.kept("all documents", filter.tally(), filter.documents, filter.removed)];
+      const lines = [this.kept("the documents", filter.tally(), filter.documents, filter.removed)];
       const groups = new Map(moved.filter((rule) => rule.group !== undefined)
         .map((rule) => [`${rule.column} ${rule.group}`, rule]));
       for (const { column, group } of groups.values()) {
@@ -344,8 +344,8 @@
       const { share, error } = this.filter.share(found, documents, documents - removed);
       const about = this.filter.whole ? "" : "about ";
       const before = percent((documents - removed) / documents);
-      return make("p", {}, "With the moved bounds, ", make("b", {}, `${percent(share)}${around(error)}`), ` of ${name} are kept; `
-        + `the run kept ${before}. All rules then remove ${about}${count((1 - share) * documents)} of ${count(documents)} `
+      return make("p", {}, "With the moved bounds, ", make("b", {}, `${percent(share)}${around(error)}`), ` of ${name} are kept `
+        + `after this filter; the run kept ${before}. All rules then remove ${about}${count((1 - share) * documents)} of ${count(documents)} `
         + `documents; the run removed ${count(removed)}.`);
     }
 
