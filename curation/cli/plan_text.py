@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from curation.base.errors import counted, shown_size
@@ -47,7 +47,7 @@ def plan_lines(estimate: Estimate) -> list[str]:
         *([_tokens_line(estimate)] if estimate.tokens else []),
         *([estimate.special_tokens] if estimate.tokens else []),
         *_time_lines(estimate),
-        _memory_line(estimate.memory),
+        _memory_line(estimate.memory, named=estimate.device_time is not None),
         _disk_line(estimate.disk),
         "All settings and bounds: add --full",
     ]
@@ -204,6 +204,8 @@ def _share(count: int | None, total: int) -> str:
 def _time_lines(estimate: Estimate) -> list[str]:
     """The time of the CPU engine, measured, and below it both engines by the model if the estimate has it."""
     cpu = f"{_range(estimate.seconds)} on {counted(estimate.workers, 'worker')}"
+    if 0 < estimate.processors < estimate.workers:
+        cpu += f", which share this machine's {counted(estimate.processors, 'processor')}"
     share = estimate.processor_share
     busy = f", which had {share:.0%} of a processor: the machine is busy" if share < BUSY_SHARE else ""
     if estimate.device_time is None:
@@ -220,21 +222,25 @@ def _model_lines(model: DeviceTime) -> list[str]:
     here = f"not usable here: {model.obstacle.partition(' (')[0]}" if model.obstacle else "usable here"
     return [
         f"time, modelled for {counted(model.processors, 'processor')}, if no document is removed: cpu "
-        f"{_time(model.cpu_seconds)}, gpu {_range(model.seconds)} {on}",
+        f"{_fine(model.cpu_seconds)}, gpu {_range(model.seconds, _fine)} {on}",
         f"engine, by this model: {verdict}: the gpu is {times} times as fast; most of its time is {MOST[model.most]}",
         f"gpu: a worker takes {shown_size(model.memory)} of its memory, or waits; {here}",
     ]
 
 
-def _range(seconds: tuple[float, float]) -> str:
-    low, high = map(_time, seconds)
+def _range(seconds: tuple[float, float], shown: Callable[[float], str] | None = None) -> str:
+    low, high = map(shown or _time, seconds)
     return low if low == high else f"{low} to {high}"
 
 
-def _memory_line(memory: MemoryNeed) -> str:
+def _memory_line(memory: MemoryNeed, named: bool) -> str:
+    """The memory of the host. `named`: with the engine, where the plan has both."""
+    engine = f", {memory.engine}" if named else ""
     free = f"; {memory.limit} leaves {shown_size(memory.free)}" if memory.free >= 0 else ""
-    batches = f"; the GPU takes batches of {shown_size(memory.device_batch)}" if memory.device_batch else ""
-    return f"memory: needs about {shown_size(memory.needed)}{document_remark(memory.document)}{free}{batches}"
+    tasks = f" for {counted(memory.workers, 'worker')}" if named else ""
+    batches = f" with batches of {shown_size(memory.device_batch)}" if memory.device_batch else ""
+    size = f"{shown_size(memory.needed)}{tasks}{batches}{document_remark(memory.document)}"
+    return f"memory{engine}: needs about {size}{free}"
 
 
 def _disk_line(disk: DiskNeed) -> str:
@@ -248,6 +254,13 @@ def _time(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _fine(seconds: float) -> str:
+    """A time with three digits, so that a reader can check the ratio of two."""
+    if seconds < 600:
+        return f"{seconds:.{0 if seconds >= 100 else 1}f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
 def _wrapped(line: str) -> Iterator[str]:

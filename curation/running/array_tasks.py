@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs by processes that share only a folder, such as the tasks of a SLURM array: no scheduler, no connections.
+"""Runs by processes that share only a folder, such as the tasks of a Slurm array: no scheduler, no connections.
 
 One process holds the lease of the driver: it plans, publishes each phase, and writes the report. All processes, the
 driver among them, take tasks of the published phase. If the driver dies, another process takes over its lease and
@@ -57,6 +57,7 @@ from curation.running.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
 LEVELS = 2  # of an unfinished run, in which each process looks for links; the driver looks for them in all
+OR_FORCE = re.compile(r",? or --force\b")
 MAX_LOSSES = 5  # files that the file system loses between two phases, before this process ends
 
 
@@ -78,11 +79,11 @@ def parse_array_task(text: str, expire_seconds: float = EXPIRE_SECONDS) -> Array
         raise EngineError(f"an array task is NUMBER/COUNT, such as 3/100, not {text!r}")
     number, count = int(match[1]), int(match[2])
     if not 1 <= number <= count:
-        raise EngineError(
-            f"array task {text}: the number must be 1 to {count}. For a SLURM array write --array=1-{max(count, 1)}"
-            if count
-            else f"array task {text}: the count must be 1 or more"
-        )
+        if not count:
+            raise EngineError(f"array task {text}: the count must be 1 or more")
+        # the maximum of an array that counts from 0 is one less than its tasks
+        slurm = f"--array=1-{count}" if number else f"--array=1-{count + 1} in place of --array=0-{count}"
+        raise EngineError(f"array task {text}: the number must be 1 to {count}. For a Slurm array write {slurm}")
     if not MIN_EXPIRE <= expire_seconds <= MAX_EXPIRE:
         raise EngineError(f"lease_seconds must be {MIN_EXPIRE:g} to {MAX_EXPIRE:,.0f}, not {expire_seconds:g}")
     return ArrayTask(number, count, expire_seconds)
@@ -96,6 +97,17 @@ class _Failure(msgspec.Struct):
     task: str
     number: int = 0
     path: str = ""
+
+
+@contextmanager
+def advised_without_force() -> Iterator[None]:
+    """Leave `--force`, which an array refuses, out of the advice of errors."""
+    try:
+        yield
+    except CurationError as error:
+        if OR_FORCE.search(str(error)):
+            error.args = (OR_FORCE.sub("", str(error)),)
+        raise
 
 
 Report = dict[str, Any]

@@ -24,10 +24,10 @@ def prepare_cluster(call: Call) -> Resources | None:
     """
     if ":" not in call.scheduler:
         return None
-    mark_work(call.folder)
     call.progress.log(f"connecting to the scheduler at {call.scheduler}, for up to {patience()}")
     with open_cluster(call.scheduler) as cluster:
         cluster.check_versions()
+        mark_work(call.folder)
         cluster.check_folder(call.folder, call.folder / WORK)
         resources = find_cluster_resources(call, cluster)
         threads = max(worker.threads for worker in cluster.workers)

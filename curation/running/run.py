@@ -53,7 +53,7 @@ from curation.results.finished.moved_paths import rewrite_moved_paths
 from curation.results.finished.object_copy import RUN, ObjectCopy, prepare_copy
 from curation.results.finished.run_result import RunResult
 from curation.results.report.report import output_notes, tokenizer_notes, write_report
-from curation.running.array_tasks import Driver, parse_array_task, run_array_task
+from curation.running.array_tasks import Driver, advised_without_force, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phase_loop import run_phases
 from curation.running.planning.arguments import (
@@ -169,8 +169,9 @@ def run(
         begin_writing()
         progress.advice = RESUME
         if array_task:
-            finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
-            return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
+            with advised_without_force():
+                finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
+                return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
         return _run_and_copy(call, copy) if copy else _run_alone(call)
 
 

@@ -117,7 +117,7 @@ def test_the_plan_names_columns_whose_names_are_taken_and_the_time_of_both_engin
     cpu, both, verdict, gpu = [line for line in out.splitlines() if line.startswith(("time", "engine", "gpu"))]
     assert re.fullmatch(r"time, cpu: .* on \d+ workers?; measured on the sample.*", cpu)
     assert re.fullmatch(
-        r"time, modelled for \d+ processors?, if no document is removed: cpu 1 s, gpu 15 s on one H200", both
+        r"time, modelled for \d+ processors?, if no document is removed: cpu 1\.2 s, gpu 15\.0 s on one H200", both
     )
     assert verdict == (
         "engine, by this model: cpu is faster: the gpu is 0.1 times as fast; most of its time is its start, "
@@ -126,7 +126,17 @@ def test_the_plan_names_columns_whose_names_are_taken_and_the_time_of_both_engin
     assert re.fullmatch(r"gpu: a worker takes 67\.1 MB of its memory, or waits; (not )?usable here.*", gpu)
     assert {*map(len, out.splitlines())} <= {*range(119)}
     _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"), "--engine", "gpu", "--workers", "64")
-    assert " on 64 workers; " in out and "time, modelled for 64 processors, " in out
+    assert " on 64 workers, which share this machine's " in out and "time, modelled for 64 processors, " in out
+    assert "\nmemory, gpu: needs about 137.8 GB for 64 workers with batches of 268.4 MB" in out
+
+
+def test_the_measured_time_is_at_least_no_more_than_the_modelled_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.jsonl").write_bytes(records_of(["one text"]))
+    recipe = {"input": [{"path": str(tmp_path / "a.jsonl")}], "output": {"formats": []}}
+    monkeypatch.setattr(estimates, "LOW", 1000.0)
+    assert curation.estimate(recipe, tmp_path, engine="cpu").seconds[0] > 1000
+    found = curation.estimate(recipe, tmp_path, engine="gpu", workers=64)
+    assert found.device_time is not None and found.seconds[0] == found.device_time.cpu_seconds == 1.2
 
 
 def test_the_plan_says_which_engine_the_model_expects_to_be_faster():
@@ -135,7 +145,7 @@ def test_the_plan_says_which_engine_the_model_expects_to_be_faster():
         memory=16 << 28, obstacle="no NVIDIA driver was found (libcuda.so.1 does not load)",
     )  # fmt: skip
     assert plan_text._model_lines(found) == [
-        "time, modelled for 16 processors, if no document is removed: cpu 3 min, gpu 90 s to 3 min on one H200",
+        "time, modelled for 16 processors, if no document is removed: cpu 180 s, gpu 90.0 s to 200 s on one H200",
         "engine, by this model: unclear, so auto takes cpu: the gpu is 0.9 to 2.0 times as fast; most of its time is "
         "the host's work",
         "gpu: a worker takes 4.3 GB of its memory, or waits; not usable here: no NVIDIA driver was found",

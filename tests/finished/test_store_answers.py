@@ -7,8 +7,10 @@ import asyncio
 import errno
 import gc
 import io
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import repeat
@@ -232,6 +234,15 @@ def test_each_answer_that_is_no_list_is_one_message(monkeypatch: pytest.MonkeyPa
             store.names()
         text = str(raised.value)
         assert text.startswith(f"{URL}{message}") and "\n" not in text and len(text) < 300
+
+
+def test_a_store_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch):
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"  # without listen() it refuses
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        with pytest.raises(OutputError, match=f"Check the network and the store at {address}, then run"):
+            opened().names()
 
 
 SETTINGS: dict[str, tuple[dict[str, str], str]] = {

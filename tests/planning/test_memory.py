@@ -311,7 +311,7 @@ def test_a_raised_limit_of_documents_is_a_remark():
     assert document_bytes([usual, raised, low]) == 20 << 30
     assert document_bytes([usual, low]) == document_bytes([]) == 0
     needed = MemoryNeed(needed=10**9, limit="the machine", free=2 * 10**9, document=20 << 30)
-    assert _memory_line(needed) == (
+    assert _memory_line(needed, named=False) == (
         "memory: needs about 1.0 GB; up to 21.5 GB more for a document of max_document_bytes; the machine leaves 2.0 GB"
     )
     assert document_remark(0) == ""

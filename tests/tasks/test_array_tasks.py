@@ -259,8 +259,12 @@ def test_the_error_of_one_ends_all_and_the_next_attempt_resumes(
 @pytest.mark.parametrize(
     ("text", "seconds", "message"),
     [
-        ("0/3", 60, "array task 0/3: the number must be 1 to 3. For a SLURM array write --array=1-3"),
-        ("4/3", 60, "array task 4/3: the number must be 1 to 3. For a SLURM array write --array=1-3"),
+        (
+            "0/3",
+            60,
+            "array task 0/3: the number must be 1 to 3. For a Slurm array write --array=1-4 in place of --array=0-3",
+        ),
+        ("4/3", 60, "array task 4/3: the number must be 1 to 3. For a Slurm array write --array=1-3"),
         ("0/0", 60, "array task 0/0: the count must be 1 or more"),
         ("x", 60, "an array task is NUMBER/COUNT, such as 3/100, not 'x'"),
         ("1/3/5", 60, "an array task is NUMBER/COUNT, such as 3/100, not '1/3/5'"),
@@ -286,6 +290,12 @@ def test_options_that_array_tasks_cannot_have(options: dict[str, Any], message: 
     with pytest.raises(EngineError, match=message):
         place.run("refused", array_task="1/2", **options)
     assert not (place.folder / "refused").exists()
+
+
+def test_the_advice_of_an_array_leaves_out_force(place: Place):
+    place.run("other", array_task="1/1")
+    with pytest.raises(OutputError, match=r"belongs to another recipe or input; .*\. Give a new --output$"):
+        run(recipe_of(place.folder / "made.jsonl"), place.folder / "other", array_task="1/1", engine="cpu")
 
 
 def test_the_parent_of_the_folder_must_exist(place: Place):

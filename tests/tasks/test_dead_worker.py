@@ -357,3 +357,10 @@ def test_no_scheduler_answers(place: Place):
     with timeout, pytest.raises(EngineError, match=f"no scheduler answers at {address}"):
         place.run("nobody", scheduler=address, progress=Lines())
     assert lines == [f"connecting to the scheduler at {address}, for up to 0.2s"]
+    assert not (place.folder / "nobody").exists()
+
+
+def test_the_host_of_a_scheduler_is_not_found(place: Place):
+    with pytest.raises(EngineError, match=r"the host nowhere\.invalid of the scheduler tcp://nowhere.* is not found: "):
+        place.run("nobody", scheduler="tcp://nowhere.invalid:8786")
+    assert not (place.folder / "nobody").exists()

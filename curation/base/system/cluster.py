@@ -16,6 +16,7 @@ import multiprocessing.context
 import multiprocessing.resource_tracker
 import os
 import signal
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ BATCHES_LEFT, MAX_BATCH = 2, 64  # a batch has half of the tasks left per thread
 BATCH_SECONDS = 0.0021  # from one batch to the next: processor time of the scheduler (docs/scale.md)
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
 START_SECONDS = 0.3  # below the time of a function that `at_end` registers
+NAMED_HOSTS = ("", "tcp", "tls", "ws", "wss")  # schemes of addresses whose host is a name or a number
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
 CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
@@ -199,12 +201,26 @@ def open_client(cluster: Any) -> Iterator[Any]:
     from distributed import Client
 
     with _silent(CLIENT_LOGS):
+        if isinstance(cluster, str):
+            _check_host(cluster)
         try:
             client = wait_for(partial(Client, cluster))
         except OSError as error:
             raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
         with client:
             yield client
+
+
+def _check_host(address: str) -> None:
+    """Raise EngineError if the host of a scheduler has no address: Dask would repeat the search until its timeout."""
+    scheme, _, place = address.rpartition("://")
+    host = place.rpartition(":")[0].strip("[]")
+    if scheme not in NAMED_HOSTS or not host:
+        return
+    try:
+        wait_for(partial(socket.getaddrinfo, host, None))
+    except (OSError, UnicodeError) as error:
+        raise EngineError(f"the host {host} of the scheduler {address} is not found: {error}. Correct it") from None
 
 
 def _dashboard(client: Any) -> str:

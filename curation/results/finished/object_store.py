@@ -335,6 +335,12 @@ class ObjectStore:
             raise TimeoutError(f"{len(data)} of {stop - start} bytes came")
         return data
 
+    def _endpoint(self) -> str:
+        """The address to which requests go, as the end of a phrase; "" before the client is made."""
+        client = getattr(self._files, "_s3", None)
+        address = getattr(getattr(client, "meta", None), "endpoint_url", "")
+        return f" at {shown(address)}" if address else ""
+
     def _try(self, action: str, name: str, request: Callable[[], Answer]) -> Answer:
         """Return the answer to a request, which is repeated after errors that pass.
 
@@ -364,8 +370,8 @@ class ObjectStore:
                 what = f"no answer within {request_limits.SILENT_SECONDS:g} s" if is_stalled else what
                 if not tries_again(attempt, tries, None if self._has_answered else began):
                     raise OutputError(
-                        f"{address}: {what} {in_tries(attempt)}. Check the network and the store, then run the same "
-                        "command again: it resumes"
+                        f"{address}: {what} {in_tries(attempt)}. Check the network and the store{self._endpoint()}, "
+                        "then run the same command again: it resumes"
                     ) from None
             else:
                 self._has_answered = True

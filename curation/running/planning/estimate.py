@@ -13,6 +13,7 @@ and tokens. The rest has rates, measured with the default recipe on 20 MB (2026-
 A processor takes its share of this time. Decisions keep one processor busy. The upper bound is HIGH times the result: a
 shared machine, a cold disk and a small sample cause the difference. The lower bound is LOW times the least work, that
 of a run whose first stage that compares documents keeps almost none, with the time in which the sample had a processor.
+A plan with `DeviceTime` lowers it to the model's time of the CPU engine: under load, the sample is slower than the run.
 Compiling kernels, once per version, takes 15 s more on two idle cores.
 """
 
@@ -27,17 +28,25 @@ import msgspec
 
 from curation.base.engine import choose_engine, device_name, load_engine
 from curation.base.errors import counted
-from curation.base.speeds import START_SECONDS, device_bytes, engine_times, measured_rates
+from curation.base.speeds import (
+    BATCH_LIMITS,
+    START_SECONDS,
+    Work,
+    device_bytes,
+    engine_seconds,
+    engine_times,
+    measured_rates,
+)
 from curation.base.system.files import local_output, unsynced_folder
 from curation.base.system.html_table import html_table
-from curation.base.system.memory import Resources, read_processors
+from curation.base.system.memory import Resources, choose_for_device, read_limits, read_processors
 from curation.base.system.progress import Progress
 from curation.reading.formats import probe_all
 from curation.reading.inputs import is_hub
 from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
-from curation.running.planning.arguments import check_session, document_bytes, find_resources, work_of
+from curation.running.planning.arguments import MAX_SLICE_BYTES, check_session, document_bytes, find_resources, work_of
 from curation.running.planning.disk import DiskNeed, disk_need
 from curation.running.planning.frame_inputs import frames_as_files, recipe_of
 from curation.running.planning.plan import check_stages
@@ -93,13 +102,17 @@ class StageEstimate(msgspec.Struct, kw_only=True):
 
 
 class MemoryNeed(msgspec.Struct, kw_only=True):
-    """The memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known.
+    """The host's memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known.
 
-    device_batch   bytes of a batch on this machine's GPU; 0 without a GPU that the engine "auto" may choose
+    engine         "cpu" or "gpu": the engine that needs it
+    workers        tasks at once of this engine
+    device_batch   bytes of a batch of the GPU engine: of this machine's GPU, or without one the most; 0 with "cpu"
     document       bytes that one document may take on top, if `max_document_bytes` is raised; else 0
     """
 
     needed: int
+    engine: str = "cpu"
+    workers: int = 0
     limit: str = ""
     free: int = -1
     device_batch: int = 0
@@ -145,7 +158,9 @@ class Estimate(msgspec.Struct, kw_only=True):
     tokens       tokens of the output, also at most; 0 if it has none
     tokens_between   lower and upper bound of the tokens
     special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
-    seconds      lower and upper bound of the wall time with the CPU engine, measured on the sample
+    seconds      lower and upper bound of the wall time with the CPU engine on `processors`, measured on the sample.
+                 With `device_time`, the lower bound is at most the CPU engine's modelled time on them
+    processors   of this machine that the workers use
     processor_share  of a processor that the sample had when it was measured; 1 on an idle machine
     device_time  the time of both engines by a model; null without a usable GPU, unless `engine` is "gpu"
     workers      tasks at once
@@ -174,6 +189,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     not_counted: list[str]
     warnings: list[str]
     processor_share: float = 1.0
+    processors: int = 0
     device_time: DeviceTime | None = None
 
     def __repr__(self) -> str:
@@ -250,11 +266,18 @@ def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress:
     check_session(workers, "auto", 0)
     choice = choose_engine("auto" if engine == "gpu" else engine)
     device = device_name() if choice.name == "gpu" else ""
-    cpu, processors = load_engine("cpu"), read_processors()
-    warm_up_recipe(recipe, "cpu", min(workers or processors, processors), progress or Progress())
+    cpu, all_processors = load_engine("cpu"), read_processors()
+    warm_up_recipe(recipe, "cpu", min(workers or all_processors, all_processors), progress or Progress())
     survey = survey_inputs(recipe, files, cpu, tokenizer)
     resources = find_resources(cpu, "cpu", workers, "auto", len(files))
+    processors = min(resources.workers, all_processors)
     share = kept_share(recipe, survey)
+    seconds, model, planned = _seconds(recipe, survey, processors, share), None, "cpu"
+    if device or engine == "gpu":
+        work = _work(recipe, files, tokenizer, survey, workers)
+        model = _device_time(work, device, choice.reason)
+        seconds = min(seconds[0], _modelled_cpu(work._replace(processors=processors))), seconds[1]
+        planned = "gpu" if engine == "gpu" else model.faster or "cpu"
     return Estimate(
         recipe=as_builtins(recipe),
         files=len(files),
@@ -269,16 +292,15 @@ def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress:
         tokens=round(survey.tokens * share),
         tokens_between=(math.floor(survey.tokens_between[0] * share), math.ceil(survey.tokens_between[1] * share)),
         special_tokens=special_tokens_line(tokenizer) if tokenizer else "",
-        seconds=_seconds(recipe, survey, min(resources.workers, processors), share),
+        seconds=seconds,
         workers=resources.workers,
-        memory=_memory(resources, survey, recipe),
+        processors=processors,
+        memory=_memory(_device_resources(workers, device) if planned == "gpu" else resources, planned, survey, recipe),
         disk=disk_need(recipe, survey, tokenizer, folder),
         not_counted=survey.not_counted,
         warnings=survey.warnings,
         processor_share=round(survey.processor_share, 2),
-        device_time=_device_time(recipe, files, tokenizer, survey, workers, device, choice.reason)
-        if device or engine == "gpu"
-        else None,
+        device_time=model,
     )
 
 
@@ -346,21 +368,26 @@ def _seconds(recipe: Recipe, survey: Survey, processors: int, share: float) -> t
     return round(LOW * low, 1), round(HIGH * (start + shared / processors + alone), 1)
 
 
-def _device_time(
-    recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, workers: int, device: str,
-    reason: str,
-) -> DeviceTime:  # fmt: skip
+def _work(recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, workers: int) -> Work:
+    """The work of the model, with the bytes and documents that the sample shows."""
     size, documents = round(survey.text_bytes), max(round(survey.documents), 1)
-    work = work_of(recipe, files, tokenizer, workers)._replace(bytes=size, document=max(size // documents, 1))
+    return work_of(recipe, files, tokenizer, workers)._replace(bytes=size, document=max(size // documents, 1))
+
+
+def _modelled_cpu(work: Work) -> float:
+    return round(engine_seconds("cpu", work), 1)
+
+
+def _device_time(work: Work, device: str, reason: str) -> DeviceTime:
     measured = measured_rates(device)
     times, start = engine_times("gpu", work, measured), START_SECONDS["gpu"]
     low, high = start + times.at_least(), start + times.at_most()
-    cpu = START_SECONDS["cpu"] + engine_times("cpu", work).at_most()
+    cpu = _modelled_cpu(work)
     return DeviceTime(
         seconds=(round(low, 1), round(high, 1)),
         start=start,
         device=device if measured else "",
-        cpu_seconds=round(cpu, 1),
+        cpu_seconds=cpu,
         processors=work.processors,
         faster="gpu" if high < cpu else "cpu" if low > cpu else "",
         most=max({"start": start, **times._asdict()}.items(), key=lambda pair: pair[1])[0],
@@ -369,12 +396,21 @@ def _device_time(
     )
 
 
-def _memory(resources: Resources, survey: Survey, recipe: Recipe) -> MemoryNeed:
+def _device_resources(workers: int, device: str) -> Resources:
+    """The resources of the GPU engine; without a usable GPU with its largest batches."""
+    count = workers or read_processors()
+    batch = load_engine("gpu").batch_bytes(count) if device else BATCH_LIMITS[0]
+    return choose_for_device(read_limits(), count, batch, MAX_SLICE_BYTES, fixed_workers=workers > 0)
+
+
+def _memory(resources: Resources, engine: str, survey: Survey, recipe: Recipe) -> MemoryNeed:
     found = MemoryNeed(
-        needed=resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents), document=document_bytes(recipe.input)
+        needed=resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents),
+        engine=engine,
+        workers=resources.workers,
+        device_batch=resources.batch_bytes if engine == "gpu" else 0,
+        document=document_bytes(recipe.input),
     )
     if resources.limit is not None:
         found.limit, found.free = resources.limit.name, resources.limit.free
-    if choose_engine("auto").name == "gpu":
-        found.device_batch = load_engine("gpu").batch_bytes(resources.workers)
     return found
