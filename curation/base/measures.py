@@ -34,8 +34,8 @@ _COVERED = (
     "(Rae et al. 2021)"
 )
 _REPEATED = (
-    "characters at which one of the most frequent strings of {} characters begins; of those that occur twice or more, "
-    "the square root of the number of different strings, rounded down (data-juicer)"
+    "characters at which one of the most frequent strings of {} characters begins. With n different strings, the most "
+    "frequent ones are the first sqrt(n), rounded down, among those that occur twice or more (data-juicer)"
 )
 
 
@@ -56,7 +56,7 @@ class Measure(IntEnum):
         return f"<Measure.{self.name}: {self.definition} (unit: {self.unit})>"
 
     def __new__(cls, definition: str, *parts_of: str) -> "Measure":
-        """`parts_of`: measures of which this one counts a part. A unit with characters counts as its first character.
+        """`parts_of`: measures that this one never exceeds. For this, a word or a line counts as its first character.
 
         Excluded: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is no letter).
         """

@@ -420,7 +420,7 @@ class Decided(NamedTuple):
 
 
 class _FrameDecision(NamedTuple):
-    """What a decision about all frames says of one frame."""
+    """The part of a decision that concerns the rows of one frame."""
 
     kept: np.ndarray  # bool, one per row
     cuts: Cuts | None  # rows are numbered from the first of the frame

@@ -101,7 +101,7 @@ def warn_of_lost_groups(
 ) -> list[str]:
     """Return the warnings: a line per group, the largest first, at most MAX_WARNINGS lines and one about the others.
 
-    A document of a group that has a line counts in no later one: inputs, then columns, scripts, languages.
+    Each document is reported once: by its input, else by its column, its script or its language.
 
     inputs   the counts of the inputs; empty: they are counted in the sample
     stages   name -> stage of the recipe

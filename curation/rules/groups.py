@@ -246,7 +246,7 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         return values, breaks
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
-        """As of any rule, in documents of groups with the rule; 0 in others."""
+        """Return the counts of a rule for the documents whose group has the rule, and 0 for all others."""
         return np.where(self._own(columns), self._counts(self._judged(columns)), 0.0)
 
     def _counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:

@@ -43,7 +43,7 @@ def bytes_of_ids(tokenizer: Tokenizer) -> np.ndarray:
 def parts_of(
     input_slice: Slice, batch_bytes: int, spec: TokenizerSpec | None = None, identity: Mapping[str, Any] | None = None
 ) -> Parts | None:
-    """Return what splits the documents of a slice; None if they are not split.
+    """Return the settings by which the documents of a slice are split; None if they stay whole.
 
     spec       the recipe's tokenizer; None where there is no recipe
     identity   `Tokenizer.identity` in the plan; None for no comparison

@@ -140,7 +140,7 @@ def _compositions() -> list[str]:
     return sorted(form for form in forms if len(form) > 1)
 
 
-# Vocabularies in which every cut shows
+# Vocabularies whose ids show where the pre-tokenizer cuts a text
 
 
 @cache
@@ -210,7 +210,7 @@ def shipped_vocabularies() -> Iterator[Vocabulary]:
 
 
 def vocabulary_like(name: str) -> Vocabulary:
-    """Return a vocabulary in which every cut shows, with the split of the tokenizer `name`."""
+    """Return a vocabulary with the pre-tokenizer of the tokenizer `name`, whose ids show where it cuts a text."""
     found = load_vocabulary(name)
     if found.kind == "tiktoken":
         return tiktoken_with(found.split(), GIGATOKEN_SCHEMES.get(name))

@@ -411,7 +411,7 @@ def _fault_of(error: BaseException) -> _Fault:
 
 
 def _passes(error: Exception, fault: _Fault) -> bool:
-    """Whether a later try may succeed: after faults of the server, of the network and of names that are not found."""
+    """Return whether to try again: the server or the network failed, or a host name was not found."""
     if fault.code or fault.status:
         passing = fault.status in PASSING or (fault.status >= 500 and fault.status != UNSUPPORTED)
         return passing or fault.code in PASSING_CODES

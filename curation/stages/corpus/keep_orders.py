@@ -235,7 +235,7 @@ def _times(fields: dict[str, pa.Array]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_name(month: pa.Array | None) -> bool:
-    """Whether months are names. All of a form are."""
+    """Return whether the months are names, as the first one is: all dates of a form are alike."""
     return month is not None and len(month) > 0 and month[0].as_py().isalpha()
 
 

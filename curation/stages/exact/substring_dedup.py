@@ -149,8 +149,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return saved_by(phases, self._index_settings, SPAN_INDEX)._replace(has_removed=True)
 
     def forecast(self, sample: StageSample) -> Forecast:
-        """Return a bound on the bytes of records and verdicts, for any text that was not chosen against the hash; the
-        bytes of texts, of anchors and of where documents begin in an index; and a warning about later stages."""
+        """Return a bound on the bytes of records and verdicts, which only texts made to collide in the hash exceed; the
+        bytes of texts, anchors and offsets of documents in an index; and a warning about later stages."""
         verified = VERIFIED_BYTES * (self.verify == BYTES)
         per_byte = (min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) + verified) / ESTIMATED
         return Forecast(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys only.
 
-The reducer of a key pairs each row with the first row of its group (a *star*). Of a group of up to SMALL rows, all
-other pairs follow. The rows of a larger group are divided by the key of the next band, at most ROUNDS times, and
-each smaller group is treated the same way; the rows of a large group that no band divides have stars only. A row thus
-has at most SMALL + ROUNDS pairs per band, however many rows share its key.
+The rows with one key are a group. Each row is paired with the first row of its group (a *star*). In a group of at most
+SMALL rows, all other rows are paired too. A larger group is divided by the key of the next band, at most ROUNDS times,
+and its parts are groups again. A large group in which all bands are equal keeps only the pairs with its first row. So a
+row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
 Rows, pairs and large groups depend only on keys, not on slice groups, reducers or results of comparisons.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite: {invisible: remove}`: which invisible characters a text can lose, on the host of both engines.
+"""`rewrite: {invisible: remove}`: which invisible characters a text can lose. It runs on the CPU with either engine.
 
 They are those that `compare: visible` ignores, but control characters, which `control` deletes, and format characters
 that fonts draw. Characters that shape their neighbours stay:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main script of each text, and the shares of its letters that are of some scripts; on the host of both engines."""
+"""The main script of each text, and the shares of scripts among its letters, on the CPU with either engine."""
 
 from __future__ import annotations
 

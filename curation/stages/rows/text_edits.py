@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of `rewrite` that run on the host of both engines: by RE2, or by Python on the texts that RE2 selects.
+"""The steps of `rewrite` that run on the CPU with either engine: by RE2, or by Python on the texts that RE2 selects.
 
 Texts without a match keep their buffer. White space is that of `str.isspace`, spelled out: the class of RE2 has ASCII
 alone.

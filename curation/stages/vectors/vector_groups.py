@@ -166,7 +166,7 @@ class Stars:
                 joined[places] = number
 
     def _near_members(self, others: np.ndarray, star: Star) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield close pairs of other vectors, ascending, and the star: at most one per vector, in several blocks."""
+        """Yield blocks of pairs (other vector, close member of the star), ascending; each other vector at most once."""
         near, angles = self._angles(star.leader, others)
         yield others[near], np.full(int(near.sum()), star.leader)
         if not len(star.members):
