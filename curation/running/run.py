@@ -33,6 +33,7 @@ from curation.reading.formats import is_copied, probe_all
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
+from curation.recipes.keywords import check_types
 from curation.record.context import RunContext
 from curation.record.folder import (
     WORK,
@@ -144,6 +145,7 @@ def run(
     file of a stage, tokenizer or the run changes during the run, or if the counts do not add up.
     """
     recipe, frames = recipe_of(recipe, input)
+    check_types("run", {"output": (output, str)})
     if array_task or scheduler not in LOCAL:
         refuse_cells(recipe.stages, "the processes of an array" if array_task else "a cluster")
     started = time.perf_counter()

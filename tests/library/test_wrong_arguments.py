@@ -56,6 +56,25 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: curation.check_overlap(FRAME, FRAME), curation.ArgumentError,
         "expected paths or inputs, got a DataFrame. Write it to a file",
     ),
+    "a frame in place of a run": (
+        lambda: curation.compare_runs(FRAME, "."), curation.ArgumentError,
+        "expected the folder of a run, or its RunResult, got DataFrame",
+    ),
+    "nothing to verify": (
+        lambda: curation.verify(None), curation.ArgumentError, "expected the folder of a run.*got NoneType",
+    ),
+    "a number as output": (
+        lambda: curation.run("default", 5, input=FRAME), curation.RecipeError,
+        r"Expected `str`, got `int` - at `\$.output`",
+    ),
+    "no rules": (
+        lambda: curation.filter(FRAME), curation.ArgumentError,
+        r"filter: 1 argument missing \(rules\). Write curation.filter\(frame, rules\)",
+    ),
+    "a word as threshold": (
+        lambda: curation.FuzzyDedup(threshold="high"), curation.RecipeError,
+        r"fuzzy_dedup: Expected `float`, got `str` - at `\$.threshold`",
+    ),
 }  # fmt: skip
 
 
