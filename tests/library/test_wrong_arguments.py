@@ -77,10 +77,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "texts in place of paths": (
         lambda: run(input=["Is this\na text?\n" * 90, "one\ntwo"]), curation.ArgumentError,
-        r"got the text '(Is this\\na text\?\\n){3}Is this\\na t\.\.\.'\. Give a frame of texts",
+        r"got the text '(Is this\\na text\?\\n){3}Is this\\na te\.\.\.'\. Give a frame of texts",
     ),
     "a long line in place of a path": (
-        lambda: curation.read("words " * 50), curation.ArgumentError, r"got the text '(words ){10}\.\.\.'\. Give a frame",
+        lambda: curation.read("words " * 50), curation.ArgumentError,
+        r"got the text '(words ){10}\.\.\.'\. Give a frame",
     ),
     "a misspelt measure": (
         lambda: curation.filter(FRAME, ["gopher", {"wordz": {"min": 3}}]), curation.InputError,
