@@ -308,6 +308,12 @@ def near_measure(name: str) -> str:
     return f"; did you mean {', '.join(similar)}?" if similar else nearest(name, Measure.__members__)
 
 
+def close_measure(name: str) -> str:
+    """Return "; did you mean ...?" with the measures that a name may mean; "" if none is close."""
+    hint = near_measure(name)
+    return hint if hint.endswith("?") else ""
+
+
 def name_of(measure: object) -> str:
     """Return the name of a measure, from its name or a `Measure`. ValueError for anything else."""
     name = measure.name if isinstance(measure, Measure) else measure

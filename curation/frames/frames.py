@@ -24,6 +24,7 @@ from curation.base.arrays import as_one_array, batches_by_size
 from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.engine import engine_of
 from curation.base.errors import ArgumentError, InputError, RecipeError
+from curation.base.measures import close_measure
 from curation.base.system.files import unsynced_folder
 from curation.base.system.progress import notebook_progress
 from curation.base.system.steps import Count, shown_by, watching
@@ -232,9 +233,11 @@ def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
     for column in stage.reads():
         if column not in columns:
             first = "Call curation.language first, add" if column in Language().writes() else "Add"
+            hint = close_measure(column) if hasattr(stage, "rules") else ""  # a rule on an unknown name reads a column
             raise InputError(
                 f"{stage_label(stage)} reads the column {column!r}, which the frame lacks; besides its text "
-                f"{text_column!r} it has {list(frame.columns)}. {first} the column, or change the settings of the stage"
+                f"{text_column!r} it has {list(frame.columns)}{hint or '.'} {first} "
+                "the column, or change the settings of the stage"
             )
         if columns.count(column) > 1:
             check_once(list(frame.columns), column)

@@ -19,6 +19,7 @@ from curation.base.contract import TEXT, Engine, Frame
 from curation.base.engine import engine_of
 from curation.base.errors import InputWarning
 from curation.base.measures import TOKENS
+from curation.frames.written import callers_level
 from curation.rules.decide import Rule, Verdict
 from curation.stages import Filter, MeasureStage, RowStage, Stage
 from curation.stages.outcome import Outcome
@@ -111,7 +112,7 @@ def on_measures(stage: RowStage, frame: Frame, text_column: str) -> RowStage:
             f"the measures in the frame are not those of {text_column!r}: {stale}. All texts are measured again. After "
             "a change of the text, call curation.measure again",
             InputWarning,
-            stacklevel=3,
+            stacklevel=callers_level(),
         )
         return stage
     if isinstance(stage, Explain):

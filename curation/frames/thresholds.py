@@ -43,6 +43,7 @@ def decide(measures: Measures, rules: Rules) -> Verdict:
     Raises RecipeError for wrong rules, for a measure or column that is missing, and for columns of different lengths.
     """
     measures, expanded = _readable(measures), _expanded(rules)
+    _check_measured(measures, expanded, rules)
     columns = {name: _arrow_column(measures, name) for rule in expanded for name in rule.columns}
     arrays, rows = _arrays(measures, expanded)
     rows = max([rows, *map(len, columns.values())])
@@ -65,6 +66,7 @@ def rule_effects(measures: Measures, rules: Rules) -> Effects:
     Raises RecipeError for wrong rules, for a missing measure, and for measures of different lengths.
     """
     measures, expanded = _readable(measures), _expanded(rules)
+    _check_measured(measures, expanded, rules)
     arrays, rows = _arrays(measures, expanded)
     if any(len(values) != rows for values in arrays.values()):
         raise RecipeError("the measures have different numbers of rows; give those of one set of documents")
@@ -79,6 +81,18 @@ def _readable(measures: Measures) -> Measures:
 def _expanded(rules: Rules) -> tuple[Rule, ...]:
     listed = [rules] if isinstance(rules, Rule | dict) else rules
     return stage_of(Filter, rules, {"rules": listed}).expanded
+
+
+def _check_measured(measures: Measures, expanded: Sequence[Rule], rules: Rules) -> None:
+    """Raise RecipeError for several measures that are missing; `_column` names a single one, and those like it."""
+    wanted = dict.fromkeys(name for rule in expanded for name in rule.measures)
+    missing = [name for name in wanted if name not in _names(measures)]
+    if len(missing) > 1:
+        given = repr(rules) if isinstance(rules, str) else "rules"
+        raise RecipeError(
+            f"the measures lack {len(missing)} columns: {', '.join(missing)}. Call curation.explain(frame, {given}) "
+            "first, which adds them"
+        )
 
 
 def _arrays(measures: Measures, rules: Sequence[Rule]) -> tuple[dict[str, np.ndarray], int]:
@@ -101,8 +115,12 @@ def _arrow_column(measures: Measures, name: str) -> pa.ChunkedArray:
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([pa.array(column)])
 
 
+def _names(measures: Measures) -> list[Any]:
+    return list(measures.column_names if isinstance(measures, pa.Table) else measures)
+
+
 def _column(measures: Measures, name: str) -> Any:
-    names = list(measures.column_names if isinstance(measures, pa.Table) else measures)
+    names = _names(measures)
     if name not in names:
         fault = f"no column {name!r} in the measures{nearest(name, names)}"
         if name in Measure.__members__:

@@ -37,12 +37,12 @@ def warn_of_replaced(frame: Any, stage: Stage) -> None:
         f"{stage.name or stage.kind} replaces columns that the frame has: {', '.join(map(repr, replaced))}. To keep "
         f"them, {option[settings[0]] if settings else ''}rename them first",
         InputWarning,
-        stacklevel=_callers_level(),
+        stacklevel=callers_level(),
     )
 
 
-def _callers_level() -> int:
-    """The `stacklevel` at which `warn_of_replaced` names the line that called this package."""
+def callers_level() -> int:
+    """Return the `stacklevel` at which a warning of the calling function names the line that called this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:
         level, frame = level + 1, frame.f_back

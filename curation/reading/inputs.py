@@ -22,10 +22,12 @@ from curation.reading.formats import FORMATS
 from curation.reading.formats.delimited import Delimited
 from curation.reading.source_files import QUOTE, Column, ReadOptions
 from curation.reading.split_settings import Split
-from curation.reading.urls import shown
+from curation.reading.urls import is_remote, shown
 
 AUTO = "auto"  # the format by suffix
 LIST_MARK = "@"
+MAX_NAME_BYTES = 255  # of a file, in the file systems of Linux
+SHOWN_CHARACTERS = 60  # of a text in place of a path
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -286,6 +288,13 @@ def with_kinds(listed: Sequence[Any], where: str) -> list[Any]:
     return inputs
 
 
+def _is_text(entry: str) -> bool:
+    """Whether a string has line breaks, or a part that is too long for the name of a file, and is no path."""
+    is_long = max(len(part.encode(errors="replace")) for part in entry.split("/")) > MAX_NAME_BYTES
+    is_pattern = is_remote(entry) or (glob.has_magic(entry) and " " not in entry)
+    return ("\n" in entry or (is_long and not is_pattern)) and not os.path.lexists(entry.replace("\0", ""))
+
+
 def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[AnyInput]:
     """Return the inputs given as a path, an `Input`, its dictionary, or a list of these.
 
@@ -300,6 +309,12 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[A
         )
     several = isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike | AnyInput | Mapping)
     listed = list(given) if several else [given]
+    if text := next((entry for entry in listed if isinstance(entry, str) and _is_text(entry)), ""):
+        shown_text = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+        raise ArgumentError(
+            f"expected paths or inputs, got the text {shown_text!r}. "
+            'Give a frame of texts: pandas.DataFrame({"text": texts})'
+        )
     paths = [isinstance(entry, str | os.PathLike) for entry in listed]
     content = [
         {"path": os.fspath(entry), **(settings or {})} if is_path else entry

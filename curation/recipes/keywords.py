@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 import numpy as np
 
-from curation.base.errors import CurationError, RecipeError, nearest
+from curation.base.errors import ArgumentError, CurationError, RecipeError, counted, nearest
 from curation.base.measures import Measure
 from curation.recipes.advice import UNKNOWN, advice_for
 from curation.recipes.recipe import Recipe
@@ -35,7 +35,9 @@ def takes(
     one."""
 
     def documented(function: Function) -> Function:
-        known = [*inspect.signature(function).parameters]
+        parameters = inspect.signature(function).parameters
+        known = [*parameters]
+        required = [name for name, entry in parameters.items() if entry.default is inspect.Parameter.empty]
 
         @wraps(function)
         def checked(*arguments: Any, **given: Any) -> Any:
@@ -45,6 +47,11 @@ def takes(
                     rule = as_rule(name, given[name]) if "rules" in known else ""
                     hint = f". Write rules={as_python(rule)}" if rule else nearest(name, known)
                     raise error(f"{function.__name__}: no setting {name!r}{hint}")
+            if missing := [name for name in required if name not in named]:
+                lacking = f"{counted(len(missing), 'argument')} missing ({', '.join(missing)})"
+                raise ArgumentError(
+                    f"{function.__name__}: {lacking}. Write curation.{function.__name__}({', '.join(required)})"
+                )
             others = [name for name in known[2:] if name in named and name not in NO_SETTINGS]
             if kind is not None and others and isinstance(named.get(known[1]), kind):
                 raise error(

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from curation.base.engine import choose_engine, suit_engine
-from curation.base.errors import EngineError, counted
+from curation.base.errors import DeviceLostError, EngineError, counted
 from curation.base.system.cluster import begun_by
 from curation.base.system.files import local_output
 from curation.base.system.interrupts import Interrupted, begin_writing
 from curation.base.system.leases import EXPIRE_SECONDS
 from curation.base.system.memory import Resources, document_remark, explain_memory_errors, read_processors
+from curation.base.system.os_errors import PASSING
 from curation.base.system.progress import Progress, choose_progress
 from curation.base.system.sealed import read_sealed, write_sealed
 from curation.base.system.steps import each, shown_by
@@ -32,6 +33,7 @@ from curation.reading.formats import is_copied, probe_all
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
+from curation.recipes.keywords import check_types
 from curation.record.context import RunContext
 from curation.record.folder import (
     WORK,
@@ -79,6 +81,7 @@ from curation.tokens.tokenization import Tokenizer
 
 MIN_SLICE_BYTES = 4 << 20
 RESUME = "the same call resumes the run"
+FINISHED = "the run was already finished"
 
 
 def run(
@@ -142,6 +145,7 @@ def run(
     file of a stage, tokenizer or the run changes during the run, or if the counts do not add up.
     """
     recipe, frames = recipe_of(recipe, input)
+    check_types("run", {"output": (output, str)})
     if array_task or scheduler not in LOCAL:
         refuse_cells(recipe.stages, "the processes of an array" if array_task else "a cluster")
     started = time.perf_counter()
@@ -167,12 +171,24 @@ def run(
         options = workers, scheduler, slice_bytes, force, force_disk
         call = Call(recipe, folder, checked, choice, *options, progress, started, reuse)
         begin_writing()
-        progress.advice = RESUME
-        if array_task:
-            with advised_without_force():
-                finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
-                return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
-        return _run_and_copy(call, copy) if copy else _run_alone(call)
+        with _advising(progress):
+            if array_task:
+                with advised_without_force():
+                    finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
+                    return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
+            return _run_and_copy(call, copy) if copy else _run_alone(call)
+
+
+@contextmanager
+def _advising(progress: Progress) -> Iterator[None]:
+    """Show how the run goes on after an interruption, and after an error that passes: after another, it fails again."""
+    progress.note = ""  # of an earlier call
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | DeviceLostError) or getattr(error, "errno", None) in PASSING:
+            progress.note = RESUME
+        raise
 
 
 @contextmanager
@@ -217,9 +233,10 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
         reused = stack.enter_context(open_reused(call.reuse, recipe, folder, progress))
         _check_folder(call, array)
         cluster = prepare_cluster(call)
-        if not array and not call.force and plan_path(folder).exists():
-            progress.log(f"resuming the run in {folder}: finished tasks are not repeated")
+        resumes = not array and not call.force and plan_path(folder).exists()
         plan, stored, resources = _make_plan(call, cluster, array)
+        if resumes:
+            progress.log(f"resuming the run in {folder}: finished tasks are not repeated")
         processes = array.processes if array else 1
         workers = resources.workers * processes
         workers_shown = counted(workers, "worker") + (f" of {counted(processes, 'array task')}" if array else "")
@@ -285,6 +302,7 @@ def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
         call.progress.log(f"the folder has moved: rewrote tokens/_meta/ with paths in {folder}")
     if not call.recipe.output.keep_work:
         remove_work(folder)
+    call.progress.note = FINISHED
     return RunResult(report, True, folder)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.base.contract import Engine, Frame
-from curation.base.errors import StageError, counted
+from curation.base.errors import RecipeError, StageError, counted
 from curation.rules.grammar import Rule
 from curation.stages.outcome import EMPTY, Corpus, Decision, Outcome, StageCount
 
@@ -113,6 +114,24 @@ REPLACED = {
 }
 
 
+def _naming_wrong_types(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return the check of a stage, which raises RecipeError if a setting has a type that it cannot compare."""
+
+    @wraps(check)
+    def named(stage: Any) -> None:
+        try:
+            check(stage)
+        except TypeError:  # Python code makes a stage without the conversion that recipes have
+            for field in msgspec.structs.fields(stage):
+                try:
+                    msgspec.convert(getattr(stage, field.name), field.type)
+                except msgspec.ValidationError as error:
+                    raise RecipeError(f"{stage.kind}: {error} - at `$.{field.encode_name}`") from None
+            raise
+
+    return named
+
+
 class Stage(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", repr_omit_defaults=True,
 ):  # fmt: skip
@@ -140,6 +159,8 @@ class Stage(
                 f"the stage {cls.__module__}:{cls.__qualname__} defines names of an earlier version: {advice}. See "
                 "docs/extending.md"
             )
+        if "__post_init__" in vars(cls):
+            cls.__post_init__ = _naming_wrong_types(cls.__post_init__)  # type: ignore[attr-defined]
 
     @property
     def kind(self) -> str:

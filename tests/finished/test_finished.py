@@ -20,6 +20,10 @@ def finished(tmp_path: Path) -> Any:
     return curation.run(recipe, tmp_path / "out", engine="cpu", progress=False)
 
 
+def test_a_result_is_as_good_as_its_folder(finished: Any):
+    assert curation.open_run(finished).report == finished.report and curation.verify(finished) == []
+
+
 def test_documents_are_frames(finished: Any):
     kept, removed = finished.kept(), finished.removed()
     assert isinstance(kept, pd.DataFrame)

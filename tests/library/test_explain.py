@@ -277,6 +277,7 @@ def test_measures_of_other_texts_are_not_used():
     measured["body"] = measured["body"].str[:7]
     told = r"the measures in the frame are not those of 'body': words is 4 in the frame and 2 in the text"
     for function in (curation.filter, curation.explain):
-        with pytest.warns(InputWarning, match=told):
+        with pytest.warns(InputWarning, match=told) as warned:
             found = function(measured, {"words": {"min": 3}}, text_column="body")
         assert not len(found) or not found["kept"].any()
+        assert warned[0].filename == __file__

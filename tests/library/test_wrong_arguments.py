@@ -56,6 +56,45 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: curation.check_overlap(FRAME, FRAME), curation.ArgumentError,
         "expected paths or inputs, got a DataFrame. Write it to a file",
     ),
+    "a frame in place of a run": (
+        lambda: curation.compare_runs(FRAME, "."), curation.ArgumentError,
+        "expected the folder of a run, or its RunResult, got DataFrame",
+    ),
+    "nothing to verify": (
+        lambda: curation.verify(None), curation.ArgumentError, "expected the folder of a run.*got NoneType",
+    ),
+    "a number as output": (
+        lambda: curation.run("default", 5, input=FRAME), curation.RecipeError,
+        r"Expected `str`, got `int` - at `\$.output`",
+    ),
+    "no rules": (
+        lambda: curation.filter(FRAME), curation.ArgumentError,
+        r"filter: 1 argument missing \(rules\). Write curation.filter\(frame, rules\)",
+    ),
+    "a word as threshold": (
+        lambda: curation.FuzzyDedup(threshold="high"), curation.RecipeError,
+        r"fuzzy_dedup: Expected `float`, got `str` - at `\$.threshold`",
+    ),
+    "texts in place of paths": (
+        lambda: run(input=["Is this\na text?\n" * 90, "one\ntwo"]), curation.ArgumentError,
+        r"got the text '(Is this\\na text\?\\n){3}Is this\\na te\.\.\.'\. Give a frame of texts",
+    ),
+    "a long line in place of a path": (
+        lambda: curation.read("words " * 50), curation.ArgumentError,
+        r"got the text '(words ){10}\.\.\.'\. Give a frame",
+    ),
+    "a misspelt measure": (
+        lambda: curation.filter(FRAME, ["gopher", {"wordz": {"min": 3}}]), curation.InputError,
+        r"reads the column 'wordz', which the frame lacks.*; did you mean words\? Add the column",
+    ),
+    "a misspelt measure of a run": (
+        lambda: run(stages=[{"filter": {"rules": {"wordz": {"min": 3}}}}]), curation.RecipeError,
+        r"'wordz', which the input frame .* does not carry; did you mean words\? Or add columns",
+    ),
+    "effects without measures": (
+        lambda: curation.rule_effects(FRAME, "fineweb"), curation.RecipeError,
+        r"lack 7 columns: punctuated_lines, text_lines, .*words. Call curation.explain\(frame, 'fineweb'\) first",
+    ),
 }  # fmt: skip
 
 

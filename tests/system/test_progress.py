@@ -446,7 +446,7 @@ def interrupts_line() -> str:
 def test_a_notebook_says_how_a_stopped_run_goes_on():
     shown: list[Any] = []
     line = NotebookLine(lambda data, **_: shown.append(data))
-    line.advice = "the same call resumes the run"
+    line.note = "the same call resumes the run"
     line.log("reading")
     line.over(False)
     assert "stopped after 0 s; the same call resumes the run</summary>" in shown[-1]["text/html"]

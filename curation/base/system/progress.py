@@ -141,7 +141,7 @@ class Progress:
     every = 0.0  # seconds between calls of `progressed`; 0: never
     loop_delay = 0.0  # seconds before a loop is shown
     label = ""  # of the phase that began last
-    advice = ""  # how a call that stops can go on
+    note = ""  # what the end of the call adds: how a stopped run goes on, or that it was finished
 
     def log(self, line: str) -> None:
         """Show a line of text."""
@@ -362,10 +362,10 @@ class NotebookLine(Progress):
         self._draw(f"{phase.label}: {', '.join(phase.numbers())}")
 
     def over(self, is_complete: bool) -> None:
-        if self._drawn == -math.inf:
+        if self._drawn == -math.inf and not self.note:
             return
         text = f"{'done in' if is_complete else 'stopped after'} {span(time.monotonic() - self._started)}"
-        text += f"; {self.advice}" if self.advice and not is_complete else ""
+        text += f"; {self.note}" if self.note else ""
         messages = "<br>".join(escape(printable_line(line)) for line in self._messages)
         data = {"text/html": f'<details class="{CLASSES}"><summary>{text}</summary>{messages}</details>'}
         self._draw(text, data if messages else {}, is_last=True)

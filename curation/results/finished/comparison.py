@@ -122,10 +122,10 @@ def compare_runs(a: str | Path | RunResult, b: str | Path | RunResult, *, exampl
         >>> comparison.counts["kept"], comparison.kept_by_a
         ((2, 1), 2)
 
-    Raises OutputError for a folder without a finished run or without `documents/`, and for one folder given twice.
+    Raises OutputError for a folder without a finished run or without `documents/`, and for one folder given twice;
+    ArgumentError for a value that is neither a path nor a `RunResult`.
     """
-    first, second = (run.folder if isinstance(run, RunResult) else run for run in (a, b))
-    return compare_finished((open_finished(first), open_finished(second)), examples)
+    return compare_finished((open_finished(a), open_finished(b)), examples)
 
 
 def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Comparison:

@@ -36,7 +36,7 @@ from curation.record.folder import REPORT
 from curation.record.tables import DOC, WITH_TEXT, Part, part_paths, read_tables
 from curation.results.finished.edited import edited_documents
 from curation.results.finished.split_checks import has_documents
-from curation.results.finished.verify import no_run
+from curation.results.finished.verify import HasFolder, folder_of, no_run
 from curation.rules.decide import Rule
 from curation.stages import Filter, Lines
 from curation.stages.corpus.links import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
@@ -115,9 +115,10 @@ def need_documents(run: FinishedRun, purpose: str) -> None:
         )
 
 
-def open_finished(folder: str | Path) -> FinishedRun:
+def open_finished(folder: str | Path | HasFolder) -> FinishedRun:
     """Return the finished run in a folder. OutputError if there is none, or if it is of another version; IntegrityError
     if its report has changed."""
+    folder = folder_of(folder)
     content = read_report(Path(folder)) if Path(folder).is_dir() else None
     if content is None:
         raise OutputError(no_run(folder))

@@ -164,16 +164,17 @@ class RunResult(NamedTuple):
         return html_table(f"run {self.folder}", header, rows, funnel_line(self.report), warnings=self._warnings)
 
 
-def open_run(folder: str | Path) -> RunResult:
+def open_run(folder: str | Path | RunResult) -> RunResult:
     """Return the finished run in a folder.
 
-    folder   output folder of `curation.run` or `curate run`
+    folder   output folder of `curation.run` or `curate run`; or a `RunResult`, whose folder is read again
 
         >>> import curation
         >>> curation.open_run("out")
         <run 'out': 4 documents read, 2 kept>
 
-    Raises OutputError for a folder without a finished run, and for a run of another version. It imports no code.
+    Raises OutputError for a folder without a finished run, and for a run of another version; ArgumentError for a value
+    that is no path. It imports no code.
     """
     run = open_finished(folder)
     return RunResult(run.report, True, run.folder)

@@ -7,14 +7,14 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.base.errors import CurationError, IntegrityError, OutputError, sentence
+from curation.base.errors import ArgumentError, CurationError, IntegrityError, OutputError, sentence
 from curation.base.system.files import as_json, file_sha256
 from curation.base.system.os_errors import explain
 from curation.base.system.path_advice import advice as path_advice
@@ -38,7 +38,15 @@ ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are 
 MAX_SHOWN_RUNS = 5
 
 
-def verify(folder: str | Path) -> list[str]:
+class HasFolder(Protocol):
+    """The result of a run, such as `curation.RunResult`."""
+
+    @property
+    def folder(self) -> Path:
+        """The output folder of the run."""
+
+
+def verify(folder: str | Path | HasFolder) -> list[str]:
     """Return one message for each fault of a finished run; an empty list if there is none.
 
     Checks, in this order:
@@ -58,11 +66,12 @@ def verify(folder: str | Path) -> list[str]:
         >>> curation.verify("out")
         []
 
-    `folder` may be the URL of a copy in an object store (`s3://BUCKET/PREFIX`). Then the report, the ledger and the
-    SHA-256 of every object are checked, and no content.
+    `folder` may be a `RunResult`; or the URL of a copy in an object store (`s3://BUCKET/PREFIX`). Of a copy the report,
+    the ledger and the SHA-256 of every object are checked, and no content.
 
-    Raises OutputError if `folder` holds no finished run.
+    Raises OutputError if `folder` holds no finished run, and ArgumentError if it is no path.
     """
+    folder = folder_of(folder)
     if is_object_url(folder):
         return _verify_copy(ObjectStore(str(folder)))
     if not Path(folder).is_dir():
@@ -86,6 +95,14 @@ def verify(folder: str | Path) -> list[str]:
         _ledger, _documents, _removed, _pairs, split_leaks,
     )  # fmt: skip
     return [problem for check in checks for problem in _ended(check(folder, content))]
+
+
+def folder_of(run: Any) -> str | Path:
+    """Return the folder of a run, given by its path or by a result with a `folder`. ArgumentError for another value."""
+    folder = run if isinstance(run, str | os.PathLike) else getattr(run, "folder", None)
+    if not isinstance(folder, str | os.PathLike):
+        raise ArgumentError(f"expected the folder of a run, or its RunResult, got {type(run).__name__}")
+    return folder if isinstance(folder, str) else Path(folder)
 
 
 def _ended(problems: Iterator[str]) -> Iterator[str]:

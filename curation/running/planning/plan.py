@@ -12,7 +12,7 @@ import msgspec
 
 from curation import __version__
 from curation.base.errors import IntegrityError, RecipeError, near_or_nothing
-from curation.base.measures import WORD_LENGTHS, similar_measures
+from curation.base.measures import WORD_LENGTHS, close_measure, similar_measures
 from curation.base.system.progress import Progress
 from curation.reading.inputs import entries_by_name, input_names, is_hub
 from curation.reading.paths import find_files
@@ -222,6 +222,8 @@ def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carr
         return f"; did you mean the measure {measures[0]}? Or add {carry}"
     if WORD_LENGTHS.fullmatch(column):
         return f"; did you mean the ratio word_characters/words? Or add {carry}"
+    if hasattr(recipe.stages[number], "rules") and (close := close_measure(column)):
+        return f"{close} Or add {carry}"
     if column in LANGUAGE_COLUMNS:
         return f". Put a language stage before this one, or add {carry}"
     if recipe.stages[number].kind in VECTOR_STAGES:
