@@ -131,8 +131,10 @@ def _print_changed(found: Comparison) -> None:
             print_line(_start(row["text"]))
         if number > len(examples):
             print_line(f"and {number - len(examples):,} more")
+    if found.unmatched:
+        print_line(printable_line(found.unmatched))
     for name, number in (("A", found.only_a), ("B", found.only_b)):
-        if number:
+        if number and not found.unmatched:
             print_line(
                 f"{counted(number, 'document')} only in {name}: the other run has no such id under this input "
                 "name, or rejected it"

@@ -160,3 +160,28 @@ def test_a_page_that_cannot_be_written(
 ):
     assert main(["compare", *map(str, runs), "--html", name.format(runs=runs)]) in (1, 2)
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.slow("a comparison in which no document is matched says why")
+def test_runs_without_a_common_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(20)))
+    (tmp_path / "b.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes().replace(b'"id": "', b'"id": "other'))
+    folders = []
+    for number, (file, settings) in enumerate([("a", {}), ("a", {"name": "own"}), ("b", {"name": "own"})]):
+        given = {"path": str(tmp_path / f"{file}.jsonl"), **settings}
+        folders.append(tmp_path / str(number))
+        curation.run(
+            {"stages": ["exact_dedup"], "output": {"formats": []}, "input": [given]},
+            folders[-1],
+            engine="cpu",
+            progress=False,
+        )
+    sources = "matched by source and id, and the sources differ: a and own. Give the inputs the same name"
+    found = curation.compare_runs(*folders[:2])
+    assert found.only_a == found.only_b > 0 and found.unmatched.endswith(sources) and sources in repr(found)
+    assert curation.compare_runs(*folders[1:]).unmatched.endswith("and the ids differ")
+    capsys.readouterr()
+    assert main(["compare", *map(str, folders[:2])]) == 0
+    printed = capsys.readouterr().out
+    assert sources in printed and "no such id" not in printed
+    assert sources in comparison_page(found, *map(open_finished, folders[:2]))

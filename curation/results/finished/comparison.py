@@ -26,6 +26,7 @@ from curation.results.finished.results import FinishedRun, need_documents, open_
 from curation.results.finished.run_result import RunResult
 
 EXAMPLES = 5
+SHOWN_SOURCES = 3
 EQUAL = "the identities are equal: settings, input files, files of stages, tokenizer and version"
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd: the keys of documents with an equal id differ
 SEPARATOR = "\x1f"  # between input and id
@@ -72,6 +73,7 @@ class Comparison(NamedTuple):
     facts           what else differs in the identities of the runs: version, input files, files of stages, tokenizer,
                     revisions of stages
     names           the folders of A and B
+    unmatched       why no document of A is in B; "" if one is
     """
 
     settings: list[Setting]
@@ -86,13 +88,15 @@ class Comparison(NamedTuple):
     examples: pa.Table
     facts: list[str] = []  # noqa: RUF012
     names: tuple[str, str] = ("A", "B")
+    unmatched: str = ""
 
     def __repr__(self) -> str:
         read, kept = ("{:,} and {:,}".format(*self.counts[name]) for name in ("read", "kept"))
         return (
             f"<comparison of A and B: {counted(len(self.settings), 'different setting')}; "
             f"{read} documents read, {kept} kept, {self.kept_by_a:,} by A only, {self.kept_by_b:,} by B only; "
-            f"{counted(self.only_a, 'document')} in A only, {self.only_b:,} in B only>"
+            f"{counted(self.only_a, 'document')} in A only, {self.only_b:,} in B only"
+            f"{self.unmatched and f'; {self.unmatched}'}>"
         )
 
     def _repr_html_(self) -> str:
@@ -156,7 +160,22 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
         examples=pa.Table.from_pylist(shown, schema=EXAMPLE_SCHEMA),
         facts=other_differences(*runs),
         names=(str(first), str(second)),
+        unmatched="" if len(same[0]) or not all(len(documents.key) for documents in known) else _unmatched(runs),
     )
+
+
+def _unmatched(runs: tuple[FinishedRun, FinishedRun]) -> str:
+    """Why two runs have no common document, by the sources of their documents."""
+    sources = [
+        sorted({source for folder in ("documents", "removed") for rows in read_tables(run.parts(folder), ["source"])
+                for source in rows.column("source").unique().to_pylist()})
+        for run in runs
+    ]  # fmt: skip
+    start = "no document of A is in B: documents are matched by source and id, and the"
+    if {*sources[0]} & {*sources[1]}:
+        return f"{start} ids differ"
+    shown = (", ".join(names[:SHOWN_SOURCES]) + ", ..." * (len(names) > SHOWN_SOURCES) for names in sources)
+    return f"{start} sources differ: {' and '.join(shown)}. Give the inputs the same name"
 
 
 def _counts(*runs: FinishedRun) -> dict[str, tuple[int, int]]:

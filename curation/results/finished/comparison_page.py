@@ -53,8 +53,10 @@ def _left_out(found: Comparison) -> list[str]:
         f"{counted(documents, 'document')} only in {name}: the other run has no such id under this input name, or "
         "rejected it."
         for name, documents in (("A", found.only_a), ("B", found.only_b))
-        if documents
+        if documents and not found.unmatched
     ]
+    if found.unmatched:
+        lines.append(f"{found.unmatched[0].upper()}{found.unmatched[1:]}.")
     if found.ambiguous_a or found.ambiguous_b:
         lines.append(
             f"{found.ambiguous_a:,} of A and {found.ambiguous_b:,} of B, whose id the runs have in different numbers. "
