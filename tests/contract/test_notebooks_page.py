@@ -37,6 +37,9 @@ WRONG: dict[str, Callable[[], Any]] = {
     "a rule names an unknown measure": lambda: curation.filter(
         pd.DataFrame({"text": ["a"]}), {"measure": "wordz", "min": 1}
     ),
+    '`{"wordz": {"min": 3}}`, a rule on a column': lambda: curation.filter(
+        pd.DataFrame({"text": ["a"]}), {"wordz": {"min": 3}}
+    ),
     "the measures lack one that a rule needs": lambda: curation.plot({"wordz": [1]}, [WORDS]),
     "Altair is missing": lambda: curation.plot({"words": [1]}, [WORDS]),
 }
