@@ -101,8 +101,8 @@ def test_limits_of_batches_are_those_of_the_code():
 
 
 def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
-    def needed(processors, bound):
-        work = Work(10**9, STEPS, processors)
+    def needed(processors, bound, steps=STEPS):
+        work = Work(10**9, steps, processors)
         cpu, gpu = engine_times("cpu", work).at_most(), getattr(engine_times("gpu", work), bound)()
         return (speeds.START_SECONDS["gpu"] - speeds.START_SECONDS["cpu"]) / (cpu - gpu) if cpu > gpu else None
 
@@ -112,7 +112,13 @@ def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
     assert needed(16, "at_most") is None
     page = (ROOT / "docs" / "installing.md").read_text("utf-8")
     assert "| less text than 2.5 GB (2 processors), 5 GB (4), 10 GB (8) or 20 GB (16) | slower" in page
-    assert "| more text than 3 GB (2 processors), 8 GB (4) or 33 GB (8) | faster; on 16 " in page
+    assert "| more text than 3.1 GB (2 processors), 8 GB (4) or 34 GB (8) | faster; on 16 " in page
+    labelled = (*STEPS, "language")
+    least = [needed(count, "at_least", labelled) for count in (2, 4, 8, 16)]
+    most = [needed(count, "at_most", labelled) for count in (2, 4, 8, 16)]
+    assert least == pytest.approx([1.2, 2.5, 5, 12], rel=0.1) and most == pytest.approx([1.5, 3.5, 9.5, 117], rel=0.1)
+    assert "less text than 1.2 GB (2 processors), 2.5 GB (4), 5 GB (8) or 12 GB (16) | slower" in page
+    assert "more text than 1.5 GB (2 processors), 3.5 GB (4), 9.5 GB (8) or 117 GB (16) | faster" in page
 
 
 def test_a_device_that_parses_leaves_bytes_to_the_host():

@@ -320,7 +320,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         lambda at: ["-i", at / "made.jsonl"],
         {"recipe", "stages", "files", "bytes", "kinds", "documents", "text_bytes", "sample", "kept", "tokens"}
         | {"seconds", "workers", "memory", "disk", "not_counted", "special_tokens", "warnings"}
-        | {"documents_between", "tokens_between", "device_time", "processor_share"},
+        | {"documents_between", "tokens_between", "device_time", "processors", "processor_share"},
     ),
     "check-loader": (lambda at: [at / "out", "--length", 64], {"folder", "passed", "forms"}),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),

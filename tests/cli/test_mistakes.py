@@ -127,7 +127,7 @@ MISTAKES = {
     ),
     "output of other inputs": Mistake(
         "run -i a.jsonl b.jsonl c.jsonl d.jsonl -o done --engine cpu",
-        ("done belongs to another recipe", "a.jsonl (new) and ", "more. Give a new --output"),
+        ("done belongs to another recipe", "a.jsonl (new), ", "more. Give a new --output"),
         {f"{name}.jsonl": RECORD for name in "abcd"},
     ),
     "output of another run": Mistake(

@@ -133,7 +133,7 @@ def test_measures_come_as_frames_tables_and_arrays():
 @pytest.mark.parametrize(
     ("measures", "rules", "message"),
     [
-        ({"words": [1]}, "gopher", "expected one of words. Compute it: curation.measure(frame, names=["),
+        ({"words": [1]}, "gopher", "columns: duplicate_paragraphs, "),
         ({"words": [1]}, "gofer", "no rule set named 'gofer'; did you mean gopher"),
         ({"words": [1]}, [], "rules is empty; name a rule set, such as gopher, or give a rule"),
         ({"words": [1.5]}, [Rule(measure="words", min=5)], "is no measure: it holds float64, expected integers"),

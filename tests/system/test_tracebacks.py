@@ -8,7 +8,9 @@ from pathlib import Path
 from tests.needs import needs
 
 CELLS = '''
+import signal
 from IPython.core.interactiveshell import InteractiveShell
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 shell = InteractiveShell.instance()
 shell.run_line_magic("colors", "NoColor")
 for cell in (

@@ -153,12 +153,12 @@ def test_a_paused_process_that_wakes_up_after_the_end_changes_nothing(
     monkeypatch.setattr("curation.running.run.write_report", write)
     with ThreadPoolExecutor(2) as pool:
         paused = place.begin(pool, folder, "1/2")
-        assert pause.reached.wait(30), f"no file {name}"
+        assert pause.reached.wait(120), f"no file {name}"
         other = place.begin(pool, folder, "2/2")
-        assert not other.result(30).already_complete
+        assert not other.result(120).already_complete
         report = (place.folder / folder / "report.json").read_bytes()
         pause.resumed.set()
-        paused.result(30)
+        paused.result(120)
         assert (place.folder / folder / "report.json").read_bytes() == report
     assert digests(place.folder / folder) == expected
     assert verify(place.folder / folder) == []
@@ -182,10 +182,10 @@ def test_a_paused_process_that_wakes_up_in_the_middle_changes_nothing(
     pause, folder = Pause("segment-0/000000.arrow", monkeypatch), f"woken-{later.replace('/', '-')}"
     with ThreadPoolExecutor(2) as pool:
         paused = place.begin(pool, folder, "1/2")
-        assert pause.reached.wait(30)
+        assert pause.reached.wait(120)
         pause.wake_before(later)
         other = place.begin(pool, folder, "2/2")
-        assert [paused.result(30).already_complete, other.result(30).already_complete] == [True, False]
+        assert [paused.result(120).already_complete, other.result(120).already_complete] == [True, False]
     assert digests(place.folder / folder) == expected and verify(place.folder / folder) == []
 
 
@@ -252,7 +252,7 @@ def test_the_error_of_one_ends_all_and_the_next_attempt_resumes(
             assert {type(task.exception()) for task in tasks} == {InputError}
     with ThreadPoolExecutor(2) as pool:
         for task in [place.begin(pool, "failed", f"{number}/2") for number in (1, 2)]:
-            task.result(30)
+            task.result(120)
     assert digests(place.folder / "failed") == expected
 
 
@@ -293,9 +293,9 @@ def test_options_that_array_tasks_cannot_have(options: dict[str, Any], message: 
 
 
 def test_the_advice_of_an_array_leaves_out_force(place: Place):
-    place.run("other", array_task="1/1")
+    place.run("foreign", array_task="1/1")
     with pytest.raises(OutputError, match=r"belongs to another recipe or input; .*\. Give a new --output$"):
-        run(recipe_of(place.folder / "made.jsonl"), place.folder / "other", array_task="1/1", engine="cpu")
+        run(recipe_of(place.folder / "made.jsonl"), place.folder / "foreign", array_task="1/1", engine="cpu")
 
 
 def test_the_parent_of_the_folder_must_exist(place: Place):
@@ -335,12 +335,12 @@ def test_each_process_names_the_phases_as_the_driver_does(place: Place, monkeypa
     options = {"lease_seconds": 30}
     with ThreadPoolExecutor(2) as pool:
         paused = pool.submit(partial(place.run, "labels", array_task="1/2", progress=driver, **options))
-        assert pause.reached.wait(30)
+        assert pause.reached.wait(120)
         other = pool.submit(partial(place.run, "labels", array_task="2/2", progress=helper, **options))
         while not helper.labels and not other.done():
             time.sleep(0.01)
         pause.resumed.set()
-        assert [paused.result(30).already_complete, other.result(30).already_complete] == [False, True]
+        assert [paused.result(120).already_complete, other.result(120).already_complete] == [False, True]
     assert "tasks" not in helper.labels and {*helper.labels} & {*driver.labels}  # each may run all tasks of a phase
     assert any(line.startswith("engine cpu (asked for); 2 workers of 2 array tasks;") for line in driver.lines)
     assert any(line.startswith("memory of each array task: ") for line in driver.lines)
@@ -350,7 +350,7 @@ def test_another_recipe_or_version_in_the_folder_of_an_array(place: Place, monke
     pause = Pause("segment-0/000001.json", monkeypatch)
     with ThreadPoolExecutor(1) as pool:
         paused = place.begin(pool, "other", "1/2")
-        assert pause.reached.wait(30)
+        assert pause.reached.wait(120)
         other = recipe_of(place.folder / "made.jsonl", stages=STAGES)
         with pytest.raises(OutputError, match=r"other .*stages"):
             run(other, place.folder / "other", engine="cpu", array_task="2/2", progress=False)
@@ -361,7 +361,7 @@ def test_another_recipe_or_version_in_the_folder_of_an_array(place: Place, monke
             with pytest.raises(OutputError, match=rf"was started by version {re.escape(__version__)}, this is 9.9"):
                 place.run("other", array_task="2/2")
         pause.resumed.set()
-        assert not paused.result(30).already_complete
+        assert not paused.result(120).already_complete
 
 
 def test_array_tasks_on_another_engine_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch):
@@ -373,11 +373,11 @@ def test_array_tasks_on_another_engine_are_refused(place: Place, monkeypatch: py
     pause.expires = False
     with ThreadPoolExecutor(1) as pool:
         paused = place.begin(pool, "engines", "1/2")
-        assert pause.reached.wait(30)
+        assert pause.reached.wait(120)
         with pytest.raises(EngineError, match=r"2/2 runs on the engine cpu, and the run on gpu\. Give --engine gpu"):
             place.run("engines", array_task="2/2")
         pause.resumed.set()
-        paused.result(30)
+        paused.result(120)
 
 
 def test_urls_with_secrets_are_not_published(tmp_path: Path):
