@@ -202,14 +202,13 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
     if row.get("link") is not None:
         parts.append(f"joined through {row['link']}, Jaccard {row['link_jaccard']:.4f}")
     if "reason" in row:
-        parts.append(_place(run, row))
+        parts.append(_place(row))
     return "; ".join(parts)
 
 
-def _place(run: FinishedRun, row: dict[str, Any]) -> str:
-    """The file of a removed document, relative to the working directory if it is below, and its line or record."""
-    lined = any(file["format"] == "jsonl" for file in run.report["files"] if file["path"] == row["file"])
-    number = "" if row["line"] is None else f", {'line' if lined else 'record'} {row['line']:,}"
+def _place(row: dict[str, Any]) -> str:
+    """The file of a removed document, relative to the working directory if it is below, and its line."""
+    number = "" if row["line"] is None else f", line {row['line']:,}"
     return f"{row['file'].removeprefix(os.path.join(os.getcwd(), ''))}{number}"
 
 

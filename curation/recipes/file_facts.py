@@ -16,7 +16,7 @@ from charset_normalizer import from_bytes
 from curation.base.errors import InputError
 from curation.reading.archive_ends import fault_at_end
 from curation.reading.formats import contents, format_of, probe
-from curation.reading.formats.base import NEEDED, PROBED_BYTES, TEXT_COLUMNS, ColumnFormat, start_of
+from curation.reading.formats.base import NEEDED, PROBED_BYTES, TEXT_COLUMNS, ColumnFormat, Format, start_of
 from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
 from curation.reading.streams import Chunk
 from curation.recipes.text_kinds import ENTITY, LOOKED_AT, has_tags, is_code, is_wrapped
@@ -124,12 +124,14 @@ def facts_of_others(
     A run looks at each file before it reads, and so does this function, with the settings of most files of the format.
     Only a file that does not fit them is probed: its settings, an encoding above all, must not depend on the others.
     """
-    usual = {format_: _usual([facts[file.path] for file in files if file.format == format_ and file.path in facts])
-             for format_ in {file.format for file in files if file.path in facts}}  # fmt: skip
+    known: dict[Format, list[Facts]] = {}
+    for file in (file for file in files if file.path in facts):
+        known.setdefault(format_of(file), []).append(facts[file.path])
+    usual = {format_: _usual(found) for format_, found in known.items()}
     found: dict[str, Facts] = {}
     wrong: dict[str, InputError] = {}
     for file in (file for file in files if file.path not in facts and file.path not in failures):
-        like = usual.get(file.format)
+        like = usual.get(format_of(file))
         if like and _is_like(file, like):
             found[file.path] = like
         else:

@@ -224,7 +224,7 @@ def test_a_run_that_was_stopped_while_it_saved(tmp_path, monkeypatch):
     for place in (
         "stages.corpus.index_tasks._join_band",
         "stages.corpus.saved_index.write_json",
-        "phases.corpus_phase.index_digests",
+        "running.phases.corpus_phase.index_digests",
     ):
         with monkeypatch.context() as patched:
             patched.setattr(f"curation.{place}", stop)

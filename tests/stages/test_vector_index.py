@@ -240,7 +240,7 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
         "corpus.saved_index": ("write_json",),
     }
     places = [f"stages.{module}.{name}" for module, names in steps.items() for name in names]
-    for place in [*places, "phases.corpus_phase.index_digests"]:
+    for place in [*places, "running.phases.corpus_phase.index_digests"]:
         with monkeypatch.context() as patched:
             patched.setattr(f"curation.{place}", stop)
             with pytest.raises(KeyboardInterrupt):
