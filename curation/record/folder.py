@@ -50,7 +50,7 @@ OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, HTML)
 # Entries that versions without the mark write to the work folder before the plan, and how their plan begins.
 BEFORE_PLAN = re.compile(rf"{COLLECTED}|{ARRAY}|({PLAN}\.|seen-).*\.tmp", re.DOTALL)
 PLAN_BEGINS = '{"version":'
-# What a run without a finished task has written: everything else may be hours of work.
+# Files that a run writes before its first task is finished. Other files may be hours of work.
 WITHOUT_WORK = re.compile(rf"{MARK}|{PLAN}|job-[0-9a-f]{{16}}\.json|\d{{6,}}\.running")
 # The first lines of a run's README.md. Another file of this name is of a person, and no run deletes it.
 CARD_BEGINS = "---\n# `curate run` writes this file. Another run with --force replaces it."
