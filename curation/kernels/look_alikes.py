@@ -4,7 +4,7 @@
 No two letters of one alphabet are taken for one, but for those of SPELLINGS, so that no text loses a difference:
 
     LETTERS    cased letters of different scripts, in lower case, by the data of UTS #39 (Unicode 17), which
-               `tests/tools/make_look_alikes.py` reads
+               `tests/scripts/make_look_alikes.py` reads
     SPELLINGS  letters of one script for which languages have one or the other: Arabic and Persian kaf and yeh, heh of
                Urdu; cedilla and comma of Romanian
 

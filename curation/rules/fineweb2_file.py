@@ -2,7 +2,7 @@
 """The configuration of FineWeb-2: bounds and stop words of 1,929 languages, and the names of these languages.
 
 `fineweb2.json.xz` is a compressed copy of the folder `configs` of https://github.com/huggingface/fineweb-2, which is
-under the Apache License 2.0. `tests/tools/make_fineweb2.py` writes it.
+under the Apache License 2.0. `tests/scripts/make_fineweb2.py` writes it.
 """
 
 from __future__ import annotations

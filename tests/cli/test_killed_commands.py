@@ -17,11 +17,11 @@ import pytest
 from curation.cli.main import main
 from curation.frames import frames
 from tests.runs import digests
-from tests.synthesis.endpoint import serving
+from tests.tools.endpoint import serving
 
 # Each process is a copy of one that has libraries loaded.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.planning.kernels_loaded", __name__])
+PROCESSES.set_forkserver_preload(["tests.running.kernels_loaded", __name__])
 STEPS = ("replace", "rename", "mkdir", "unlink", "rmdir")
 EACH, SPREAD = 1, 9  # every moment, or every ninth: a training has many
 COMMANDS = {

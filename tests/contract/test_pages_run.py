@@ -50,20 +50,20 @@ NAMES = {command.name for group in GROUPS for command in group.commands}
 
 # Commands that are parsed and not run here -> why
 NOT_RUN = {
-    "curate demo": "tests/test_demo.py runs it",
+    "curate demo": "tests/tools/test_demo.py runs it",
     "--scheduler tcp://": "tests/running/test_clusters_page.py starts a scheduler",
     "--engine gpu": "needs a GPU",
     "--array-task": "tests/running/test_clusters_page.py starts several processes; the other needs Slurm",
-    "push out acme/news": "needs the hub; tests/finished/test_hub_push.py has one",
-    "s3://": "needs a bucket; tests/finished/test_s3.py has one",
+    "push out acme/news": "needs the hub; tests/results/test_hub_push.py has one",
+    "s3://": "needs a bucket; tests/results/test_s3.py has one",
     "--allow-code mypackage": "tests/stages/test_own_stages.py installs the package of the page",
     "web.yaml": "tests/reading/test_pages.py has the pages",
     "lists.yaml": "tests/rules/test_lists_page.py has the lists",
     "languages.yaml": "tests/rules/test_groups_page.py has the documents",
     "by_language": "tests/rules/test_groups_page.py has the documents",
-    "synthetic_documents.md": "needs an endpoint; tests/synthesis/test_page.py has a model",
+    "synthetic_documents.md": "needs an endpoint; tests/tools/test_page.py has a model",
     "generate rephrase": "the same",
-    "train classifier": "needs the package fasttext that trains; tests/library/test_classifier_training.py runs it",
+    "train classifier": "needs the package fasttext that trains; tests/tools/test_classifier_training.py runs it",
 }
 # Pages with Python -> what runs it
 PYTHON = {
@@ -84,7 +84,7 @@ PYTHON = {
     "languages.md": "this file",
     "near_duplicates.md": "this file",
     "notebooks.md": "this file",
-    "outputs.md": "tests/finished/test_readers.py",
+    "outputs.md": "tests/results/test_readers.py",
     "personal_data.md": "this file",
     "rule_lists.md": "tests/rules/test_lists_page.py",
     "rules_per_language.md": "tests/rules/test_groups_page.py",

@@ -28,7 +28,7 @@ from curation.reading.source_files import Column
 from curation.stages import STAGES
 from curation.stages.base import PATH, Function
 from curation.stages.rows.text_edits import Replacement
-from tests.tools import make_functions
+from tests.scripts import make_functions
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {kind: getattr(curation, kind) for kind in STAGES}

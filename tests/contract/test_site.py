@@ -8,7 +8,7 @@ import pytest
 
 import curation
 from tests.needs import needs
-from tests.tools import make_site
+from tests.scripts import make_site
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN_MENU = "docs/decisions/"  # its README lists them

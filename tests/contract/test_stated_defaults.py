@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.test_command_line_page import COMMANDS, arguments
 from tests.contract.test_docs import FENCE, ROOT
-from tests.tools.make_defaults import read_golden
+from tests.scripts.make_defaults import read_golden
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how_to").glob("*.md"))]
 NUMBER, CODE = r"\d[\d,]*(?:\.\d+)?(?: [MG]B)?", r"`[^`]+`"

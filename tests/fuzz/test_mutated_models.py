@@ -31,7 +31,7 @@ from curation.tokens.indexed import check_pair
 from curation.tokens.vocabularies import load_vocabulary
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
-from tests.packing.test_megatron import write_pair
+from tests.tokens.test_megatron import write_pair
 
 MUTATIONS = int(os.environ.get("TORTURE", "40"))
 HEADER = 400  # bytes in which most mutations are

@@ -3,8 +3,8 @@
 
 import pytest
 
-from tests.tools import make_defaults
-from tests.tools.make_defaults import explain, read_changelog
+from tests.scripts import make_defaults
+from tests.scripts.make_defaults import explain, read_changelog
 
 OLD = {"fuzzy_dedup (revision)": 4, "filter (revision)": 3, "fuzzy_dedup.threshold": 0.8, "output.raw": ""}
 OLD |= {"gopher.order": ["long"], "gopher.long": {"max": 9}}

@@ -10,12 +10,12 @@ import pytest
 
 from curation.base import engine as selector
 from curation.recipes.recipe import shipped_recipes
-from tests.tools.make_recipe_results import GOLDEN, results
+from tests.scripts.make_recipe_results import GOLDEN, results
 
 RECORDED = json.loads(GOLDEN.read_text("utf-8"))
 IDLE = ("language", "rewrite_3")  # writes labels alone; finds no tags, as its second stage deleted their marks
 FAST = ("dolma3",)
-HINT = "if this is meant, see CONTRIBUTING.md, Change a default; then run python -m tests.tools.make_recipe_results"
+HINT = "if this is meant, see CONTRIBUTING.md, Change a default; then run python -m tests.scripts.make_recipe_results"
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

@@ -111,7 +111,7 @@ def test_a_damaged_file_counts_as_missing(copy: Path):
 def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
     """What `make wheel` puts into a wheel, with the kernels of one group."""
     code = "import runpy, curation.stages.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
-    code += "runpy.run_module('tests.tools.wheel_kernels', run_name='__main__')"
+    code += "runpy.run_module('tests.scripts.wheel_kernels', run_name='__main__')"
     subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment_of(copy), check=True)
     installed = copy / "curation" / "kernels" / "compiled"
     shutil.rmtree(copy.parent / "cache", ignore_errors=True)

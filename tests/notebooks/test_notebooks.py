@@ -12,7 +12,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
-from tests.tools.make_notebooks import WITHOUT_OUTPUTS, executed, with_plain_outputs
+from tests.scripts.make_notebooks import WITHOUT_OUTPUTS, executed, with_plain_outputs
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -9,7 +9,7 @@ from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
 from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY
-from tests.packing.byte_pairs import adversarial_texts, encoding_of, long_texts, tokenizer_of
+from tests.tokens.byte_pairs import adversarial_texts, encoding_of, long_texts, tokenizer_of
 
 
 def expected_ids(texts, tokenizer, encoding):

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from curation.tokens import vocabularies
 from curation.tokens.tokenization import Tokenizer as Loaded
 from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
-from tests.packing.byte_pairs import EXPRESSIONS, NAMES, gpt2_ranks, tokenizer_of
+from tests.tokens.byte_pairs import EXPRESSIONS, NAMES, gpt2_ranks, tokenizer_of
 
 END = "<|endoftext|>"
 NUMBERS = {name: number for number, name in NAMES.items()}

@@ -15,7 +15,7 @@ from curation.running.run import run
 from tests.corpus import DATA
 from tests.rules.test_unknown_language import ANY, MENU, PROSE
 from tests.runs import recipe_of, table_rows
-from tests.tools.your_language import OTHER, OWN, PAGE, REMOVED, UNKNOWN, judged, table_of
+from tests.scripts.your_language import OTHER, OWN, PAGE, REMOVED, UNKNOWN, judged, table_of
 
 MIN_CHARACTERS = 700
 
@@ -48,7 +48,7 @@ def test_good_text_of_every_language_is_kept(tmp_path: Path):
 
 @pytest.mark.slow("the page on languages says what the default recipe does with each of 532 translations")
 def test_the_page_says_what_happens_to_each_language():
-    """`python -m tests.tools.your_language` writes the table."""
+    """`python -m tests.scripts.your_language` writes the table."""
     excerpts = judged()
     assert table_of(excerpts) in PAGE.read_text("utf-8")
     assert sum(not reason for *_, reason in excerpts) >= 500

@@ -44,7 +44,7 @@ from curation.models.fasttext import load_classifier
 from curation.tokens.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
-from tests.packing.byte_pairs import tokenizer_of
+from tests.tokens.byte_pairs import tokenizer_of
 from tests.ptx import engine, workload
 from tests.ptx.arrays import regions_of
 from tests.ptx.build import CAPABILITY, source_lines

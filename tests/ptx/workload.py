@@ -36,7 +36,7 @@ from curation.reading.slices import plan_slices
 from curation.running.run import run
 from tests.conftest import frame_of
 from tests.oracle.fasttext_reference import as_bytes, model_of
-from tests.packing.byte_pairs import tokenizer_of
+from tests.tokens.byte_pairs import tokenizer_of
 from tests.runs import recipe_of
 
 json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")

@@ -25,7 +25,7 @@ from curation.stages.outcome import StageCount
 from tests.conftest import table_of
 from tests.corpus import DATA, real_documents
 from tests.runs import assert_refused
-from tests.tools.make_fineweb2 import pack
+from tests.scripts.make_fineweb2 import pack
 
 GERMAN_WORDS = (
     "der", "und", "die", "in", "von", "im", "den", "des", "mit", "das", "er", "dem", "wurde", "für",

@@ -28,7 +28,7 @@ MAX_DELAY = 0.02  # seconds between a rename and the kill
 SLICE_BYTES = 12_000
 # Each is a copy of one that has libraries and kernels loaded and has run nothing.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.planning.kernels_loaded", __name__])
+PROCESSES.set_forkserver_preload(["tests.running.kernels_loaded", __name__])
 FUZZY, OLD_SPANS = {"kind": "fuzzy_dedup", "threshold": 0.5}, {"kind": "substring_dedup", "length": 40}
 RECIPE = """
 input:

@@ -10,7 +10,7 @@ import pytest
 import curation
 from curation.stages import Filter, Lines, MeasureStage
 from tests.conftest import frame_of
-from tests.packing.samples import train_tokenizer
+from tests.tokens.samples import train_tokenizer
 
 TEXTS = ["one two three", "", None, "a", "naïve 漢字"]
 COUNTS = [3, 0, 0, 1, 7]

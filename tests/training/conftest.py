@@ -7,7 +7,7 @@ import pytest
 
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
-from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
+from tests.tokens.samples import make_texts, train_tokenizer, write_jsonl
 
 LENGTH = 32
 SETTINGS = {

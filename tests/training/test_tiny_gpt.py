@@ -19,7 +19,7 @@ from curation.running.run import run
 from curation.tokens.indexed import IndexedReader
 from curation.tools.demo import collect_documents
 from curation.training import BlockDataset, ChunkDataset, Loader, MegatronDataset, PackedDataset, TokenDataset
-from tests.packing.samples import train_tokenizer, write_jsonl
+from tests.tokens.samples import train_tokenizer, write_jsonl
 from tests.training.tiny_gpt import TinyGPT, train, unigram_entropy
 
 LENGTH, VOCABULARY, STEPS = 64, 512, 170
