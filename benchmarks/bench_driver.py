@@ -27,7 +27,7 @@ from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.recipes.recipe import Recipe
 from curation.record.ledger import SliceRecord, SliceTotals, add_up
-from curation.record.records import Counts, TaskRecords
+from curation.record.records import TaskCounts, TaskRecords
 from curation.record.stored_plan import Plan, digest_of, load_plan, store_plan
 from curation.record.totals import TASK_SLICES
 from curation.running.phase_loop import SLICE_RECORDS
@@ -76,7 +76,7 @@ def measure_plan(count: int, folder: Path) -> None:
     for number in records.pending().tolist():
         records.begin(number)
         numbered_path(records_folder, number, ".json").write_bytes(text)
-        records.end(number, Counts(9, 90, 8))
+        records.end(number, TaskCounts(9, 90, 8))
     left = records.each()
     tasks = (range(first, min(first + TASK_SLICES, count)) for first in range(0, count, TASK_SLICES))
     parts = (add_up(slices, numbers, islice(left, len(numbers))) for numbers in tasks)
@@ -87,9 +87,9 @@ def measure_plan(count: int, folder: Path) -> None:
     tracemalloc.stop()
 
 
-def nothing(number: int) -> Counts:
+def nothing(number: int) -> TaskCounts:
     """A task that only returns counts."""
-    return Counts(number, number, number)
+    return TaskCounts(number, number, number)
 
 
 def resident(process: int, field: str = "VmHWM") -> float:

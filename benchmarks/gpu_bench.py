@@ -62,7 +62,7 @@ from curation.base.engine import gpu_obstacle, load_engine
 from curation.base.measures import Measure
 from curation.base.speeds import benchmark_file
 from curation.base.system.memory import read_processors
-from curation.base.system.progress import Lines
+from curation.base.system.progress import ProgressLines
 from curation.base.system.steps import Count
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
@@ -390,7 +390,7 @@ def measure_functions(options: argparse.Namespace, engine: Engine, clock: Device
 # The whole job
 
 
-class Phases(Lines):
+class Phases(ProgressLines):
     """Record the seconds of each phase, its speed, and the share of the time in which the device ran no kernel."""
 
     def __init__(self, size: int, device: bool) -> None:

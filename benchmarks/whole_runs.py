@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from curation.base.speeds import DOCUMENT_BYTES, Work, engine_times
+from curation.base.speeds import DOCUMENT_BYTES, RunWork, engine_times
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
 START, END = "<!-- whole-runs -->\n", "\n<!-- /whole-runs -->"
@@ -37,7 +37,7 @@ def rows() -> Iterator[list[str]]:
     texts[f"tokens, {SHORT_DOCUMENT}-byte documents"] = STEPS, SHORT_DOCUMENT
     for output, (steps, document) in texts.items():
         for processors, devices in MACHINES:
-            work = Work(GIGABYTE, steps, processors, document=document)
+            work = RunWork(GIGABYTE, steps, processors, document=document)
             cpu, gpu = engine_times("cpu", work).at_most(), engine_times("gpu", work)
             most, least = gpu.at_most(devices), gpu.at_least(devices)
             speed, ratio = f"{1 / most:.1f} to {1 / least:.1f}", f"{cpu / most:.1f} to {cpu / least:.1f}"

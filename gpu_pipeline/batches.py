@@ -10,7 +10,7 @@ from gpu_pipeline import kernels
 from gpu_pipeline import measure_kernels as parts
 
 
-class Spans(NamedTuple):
+class WordSpans(NamedTuple):
     """The words and lines of a batch, as arguments of kernels (`measure_kernels` says what each is)."""
 
     data: cp.ndarray
@@ -36,7 +36,7 @@ def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
     kernels.launch(kernel, pieces.size * parts.LANES, *arguments)
 
 
-def count_per_row(spans: Spans, mask: int) -> cp.ndarray:
+def count_per_row(spans: WordSpans, mask: int) -> cp.ndarray:
     """The bits of a ranked mask in each document, int64; 0 for a null."""
     ranks = spans.row_ranks[mask]
     return cp.where(spans.valid, ranks[1:] - ranks[:-1], 0).astype(np.int64)

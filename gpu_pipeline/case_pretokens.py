@@ -49,7 +49,7 @@ SLASH, APOSTROPHE, SPACE_BYTE, LONG_S = 0x2F, 0x27, 0x20, 0xC5  # U+017F starts 
 THREE = np.uint64(0xE000)  # the three bytes before the word
 
 
-class Windows(NamedTuple):
+class WordWindows(NamedTuple):
     """Windows of a word: three bits of the class, first bytes of characters and documents, and characters before the
     letters and marks of a word."""
 
@@ -65,7 +65,7 @@ class Windows(NamedTuple):
 def _windows_of(low, middle, high, leads, borders, c):
     highs, lead = window_at(high, c), window_at(leads, c)
     followed = _before_characters(highs & lead, lead)
-    return Windows(window_at(low, c), window_at(middle, c), highs, lead, window_at(borders, c), followed)
+    return WordWindows(window_at(low, c), window_at(middle, c), highs, lead, window_at(borders, c), followed)
 
 
 @kernel

@@ -31,7 +31,7 @@ def device_tables() -> tuple[tables.UnicodeTables, tuple[cp.ndarray, ...]]:
     return tables.UnicodeTables(*map(cp.asarray, unicode)), tuple(map(cp.asarray, character_lanes(unicode)))
 
 
-class Column(NamedTuple):
+class TextColumn(NamedTuple):
     """A text column on the device."""
 
     data: cp.ndarray
@@ -53,13 +53,13 @@ class Column(NamedTuple):
         return self.long[slice(*np.searchsorted(self.long, (first, last)))]
 
 
-def load_column(text: "cudf.Series", long_bytes: int = 0) -> Column:
+def load_column(text: "cudf.Series", long_bytes: int = 0) -> TextColumn:
     """Return a column on the device. Rows of more than `long_bytes` bytes (0: LONG_BYTES) are in `long`."""
     data, offsets, nulls = buffers_of(text)
     valid = cp.ones(len(text), bool) if nulls is None else nulls
     lengths = cp.where(valid, offsets[1:] - offsets[:-1], 0)
     long = cp.asnumpy(cp.flatnonzero(lengths > (long_bytes or LONG_BYTES)))
-    return Column(data, offsets, valid, nulls, lengths, long, int(lengths.sum()))
+    return TextColumn(data, offsets, valid, nulls, lengths, long, int(lengths.sum()))
 
 
 def in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None], most: int = 1 << 62) -> None:
@@ -86,6 +86,6 @@ def pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.nd
     return batches.pieces_of(cp.where(chosen, starts[1:] - before, 0), document_kernels.PIECE)
 
 
-def documents_of(data: cp.ndarray, offsets: cp.ndarray) -> document_kernels.Documents:
+def documents_of(data: cp.ndarray, offsets: cp.ndarray) -> document_kernels.DocumentBytes:
     """The form that kernels of documents take, with the bytes as blocks of eight too."""
-    return document_kernels.Documents(data, eight_byte_blocks(data), offsets)
+    return document_kernels.DocumentBytes(data, eight_byte_blocks(data), offsets)

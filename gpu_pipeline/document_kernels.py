@@ -111,7 +111,7 @@ def _signatures():
 SIGNATURES = _signatures()
 
 
-class Documents(NamedTuple):
+class DocumentBytes(NamedTuple):
     """The texts of a batch: one after the other, well-formed UTF-8, without bytes under nulls."""
 
     data: Any  # uint8
@@ -125,7 +125,7 @@ def words_for(like, size: int):
     return words.view(np.uint8)[:size], words
 
 
-def copied_documents(text: Documents, form_row, form: Documents, starts, pieces, rows) -> Documents:
+def copied_documents(text: DocumentBytes, form_row, form: DocumentBytes, starts, pieces, rows) -> DocumentBytes:
     """The documents of a batch without bytes between them: those of `form` where `form_row` is not negative, those of
     `text` elsewhere.
 
@@ -134,9 +134,9 @@ def copied_documents(text: Documents, form_row, form: Documents, starts, pieces,
     """
     out, words = words_for(text.data, int(starts[-1]))
     kernels.launch(copy_pieces, LANES * rows.size, *text, form_row, *form, starts, pieces, rows, out, words)
-    return Documents(out, words[: out.size // 8], starts)
+    return DocumentBytes(out, words[: out.size // 8], starts)
 
 
-def mark_edited(text: Documents, other: Documents, pieces, rows, edited) -> None:
+def mark_edited(text: DocumentBytes, other: DocumentBytes, pieces, rows, edited) -> None:
     """Set `edited` for documents that differ from those of `other`; only documents of the same size have pieces."""
     kernels.launch(compare_pieces, LANES * rows.size, *text, *other, pieces, rows, edited)

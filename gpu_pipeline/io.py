@@ -113,7 +113,7 @@ def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, i
             start = []
 
 
-class Run(NamedTuple):
+class RowGroups(NamedTuple):
     """Row groups that are read together: of one file range of a slice, or of several small ones."""
 
     first_range: int  # number of the first range in the slice
@@ -136,7 +136,7 @@ def _read_row_groups(input_slice: Slice, columns: list[str], batch_bytes: int) -
             del batch  # its memory is reserved no longer
 
 
-def _read_run(input_slice: Slice, run: Run, columns: list[str], batch_bytes: int, row: int) -> Iterator[Batch]:
+def _read_run(input_slice: Slice, run: RowGroups, columns: list[str], batch_bytes: int, row: int) -> Iterator[Batch]:
     if run.bytes <= MAX_RUN_SHARE * batch_bytes:
         with reserved(run.bytes):
             frame = _decode(run.ranges, columns, row)
@@ -147,7 +147,7 @@ def _read_run(input_slice: Slice, run: Run, columns: list[str], batch_bytes: int
     yield from _read_on_host(ranges, batch_bytes, row, run.first_range)
 
 
-def _locations(run: Run, row: int) -> list[Location]:
+def _locations(run: RowGroups, row: int) -> list[Location]:
     """The starts of the files of a run that begins at `row`."""
     locations = []
     for number, file_range in enumerate(run.ranges):
@@ -156,7 +156,7 @@ def _locations(run: Run, row: int) -> list[Location]:
     return locations
 
 
-def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[Run]:
+def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[RowGroups]:
     """Runs of at most `batch_bytes`, or of one larger row group."""
     places: list[tuple[int, int]] = []  # (file range, row group)
     size = 0
@@ -173,12 +173,12 @@ def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[Run]:
         yield _run_of(input_slice, places, size)
 
 
-def _run_of(input_slice: Slice, places: list[tuple[int, int]], size: int) -> Run:
+def _run_of(input_slice: Slice, places: list[tuple[int, int]], size: int) -> RowGroups:
     (first, start), (last, stop) = places[0], places[-1]
     ranges = input_slice.ranges[first : last + 1]
     ranges[0] = msgspec.structs.replace(ranges[0], start=start)
     ranges[-1] = msgspec.structs.replace(ranges[-1], stop=stop + 1)
-    return Run(first, ranges, size)
+    return RowGroups(first, ranges, size)
 
 
 @on_device(lambda ranges, *_: 0)

@@ -174,7 +174,7 @@ def _signatures():
 SIGNATURES = _signatures()
 
 
-class Lines(NamedTuple):
+class BlockLines(NamedTuple):
     """The lines of a block of JSON Lines, on the device.
 
     starts         int64, lines + 1: first byte of each, and the end of the last
@@ -201,7 +201,7 @@ def _ranked_places(mask, counts):
     return ranks, places
 
 
-def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> Lines:
+def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> BlockLines:
     """Find the documents of `data`, whole lines of together 1 to 2^31 - 1 bytes; `blocks` is `data` as uint64."""
     size = data.size // 32 + 1
     quotes, backslashes, newlines, faults, begins = (kernels.empty(data, np.uint32, size) for _ in range(5))
@@ -237,4 +237,4 @@ def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> Lines:
         copy_texts, data.size, data, newlines, line_ranks, copied, escapes, ranks, text_starts, text_ends, shifts, texts
     )
     kernels.launch(copy_ids, lines, data, id_starts, id_ends, id_offsets, ids)
-    return Lines(starts, status, texts, text_offsets, ids, id_offsets, id_starts != NONE)
+    return BlockLines(starts, status, texts, text_offsets, ids, id_offsets, id_starts != NONE)

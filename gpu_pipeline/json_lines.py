@@ -15,7 +15,7 @@ from curation.reading.documents import Documents
 from curation.reading.source_files import SourceFile
 from gpu_pipeline.buffers import eight_byte_blocks, series_of, upload
 from gpu_pipeline.device import on_device
-from gpu_pipeline.json_kernels import Lines, find_lines
+from gpu_pipeline.json_kernels import BlockLines, find_lines
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def _warn_of_short_memory() -> None:
     log.warning("device memory is short: JSON Lines are parsed on the host")
 
 
-def _find(data: np.ndarray, file: SourceFile) -> Lines:
+def _find(data: np.ndarray, file: SourceFile) -> BlockLines:
     text = upload(data)
     keys = (cp.asarray(np.frombuffer(name.encode(), np.uint8)) for name in (file.text_column, file.id_column))
     text_key, id_key = keys
@@ -58,7 +58,7 @@ def parse_lines(
     return others._replace(table=frame)
 
 
-def _frame_of(found: Lines, rows: np.ndarray) -> cudf.DataFrame:
+def _frame_of(found: BlockLines, rows: np.ndarray) -> cudf.DataFrame:
     """The plain lines; `rows` has their positions."""
     plain = cp.flatnonzero(found.status == jsonl.PLAIN)
     ends = plain + 1

@@ -347,7 +347,7 @@ def entries_of(n: int, functions):
     return entries
 
 
-class Items(NamedTuple):
+class TextItems(NamedTuple):
     """The words or characters of a column, as bit masks over its bytes (`gpu_pipeline.items`)."""
 
     blocks: Any  # the text as uint64
@@ -368,7 +368,7 @@ def find_borders(offsets, multiple: int = 1):
     return origin, borders
 
 
-def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
+def find_items(data, blocks, offsets, by_character: bool, properties) -> TextItems:
     """Find the items of all documents, null ones included. 32 bytes of text take 36 bytes of memory; 16 of them remain.
 
     properties   pages, records and flags of `tables.UnicodeTables`
@@ -379,7 +379,7 @@ def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
     return number_items(blocks, offsets, origin, stops, solid, by_character)
 
 
-def number_items(blocks, offsets, origin: int, stops, solid, by_character: bool) -> Items:
+def number_items(blocks, offsets, origin: int, stops, solid, by_character: bool) -> TextItems:
     """The items of a mask of their bytes; of a character, of its first byte only. `stops` has the borders."""
     start, end, size = int(offsets[0]), int(offsets[-1]), stops.size
     starts = empty(offsets, np.uint32, size)
@@ -387,11 +387,11 @@ def number_items(blocks, offsets, origin: int, stops, solid, by_character: bool)
     launch_shared(mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
     ranks = starts_of(counts)
     launch(rank_rows, offsets.size, offsets, origin, starts, ranks, row_starts)
-    return Items(blocks, origin, starts, stops, ranks, row_starts)
+    return TextItems(blocks, origin, starts, stops, ranks, row_starts)
 
 
 def hash_batch(
-    data, items: Items, first_byte: int, end_byte: int, first_item: int, end_item: int, starts, ngram: int,
+    data, items: TextItems, first_byte: int, end_byte: int, first_item: int, end_item: int, starts, ngram: int,
     by_character: bool,
 ):  # fmt: skip
     """The hash of the n-gram at each item of a batch of documents, of which document k has the items from starts[k];

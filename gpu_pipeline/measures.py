@@ -17,7 +17,7 @@ from curation.base.measures import (
     OF_WORD_LENGTHS,
     REPEATED_SIZES,
     Measure,
-    Wanted,
+    MeasureParts,
     wanted,
 )
 from curation.kernels.tables import UnicodeTables
@@ -27,7 +27,7 @@ from gpu_pipeline import measure_kernels as parts
 from gpu_pipeline import repetition_kernels as repetition
 from gpu_pipeline import word_kernels as team
 from gpu_pipeline import word_kinds as kinds
-from gpu_pipeline.batches import Spans, count_per_row, launch_warps, pieces_of
+from gpu_pipeline.batches import WordSpans, count_per_row, launch_warps, pieces_of
 from gpu_pipeline.buffers import eight_byte_blocks
 from gpu_pipeline.listed_words import NUM_STOP_WORDS
 from gpu_pipeline.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
@@ -40,7 +40,7 @@ LENGTHS_BYTES, STRINGS_BYTES = 8, 40  # more for sorted lengths of words, and fo
 LARGEST = (1 << 31) - 1
 
 
-def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
+def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> WordSpans:
     """Find characters, words and lines of a batch: their masks, their ranks, and where words start and end."""
     origin, stops = kernels.find_borders(offsets)
     size = stops.size
@@ -59,17 +59,17 @@ def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
     words = int(ranks[WORD, -1])
     word_starts, word_ends = (kernels.empty(offsets, np.int32, words) for _ in range(2))
     kernels.launch_shared(parts.place_words, size, bits, ranks, word_starts, word_ends)
-    return Spans(data, blocks, offsets, valid, origin, bits, ranks, row_ranks, word_starts, word_ends)
+    return WordSpans(data, blocks, offsets, valid, origin, bits, ranks, row_ranks, word_starts, word_ends)
 
 
-def _count_urls(spans: Spans, classes: tuple, out: cp.ndarray) -> None:
+def _count_urls(spans: WordSpans, classes: tuple, out: cp.ndarray) -> None:
     if spans.bits[ADDRESS].any():
         starts = cp.full(spans.word_starts.size, parts.NO_URL, np.int32)
         arguments = spans.data, spans.offsets, spans.valid, spans.origin, spans.bits, spans.ranks, spans.word_ends
         kernels.launch_shared(parts.count_urls, spans.bits.shape[1], *arguments, *classes, starts, out)
 
 
-def _measure_long(spans: Spans, long_words: cp.ndarray, word_hash: cp.ndarray, out: cp.ndarray) -> None:
+def _measure_long(spans: WordSpans, long_words: cp.ndarray, word_hash: cp.ndarray, out: cp.ndarray) -> None:
     words = long_words[:, 0]
     pieces, piece_words = pieces_of(
         (spans.word_ends[words] - spans.word_starts[words]).astype(np.int64), parts.LONG_PIECE
@@ -84,7 +84,7 @@ def _measure_long(spans: Spans, long_words: cp.ndarray, word_hash: cp.ndarray, o
     )
 
 
-def _measure_words(spans: Spans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+def _measure_words(spans: WordSpans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """(hash of each word, visible characters before its end)."""
     words = spans.word_starts.size
     word_hash, word_end = kernels.empty(out, np.uint64, words), kernels.empty(out, np.int32, words)
@@ -101,7 +101,7 @@ def _measure_words(spans: Spans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarra
     return word_hash, word_end
 
 
-def _count_classes(spans: Spans, classes: tuple, byte_lanes: cp.ndarray, out: cp.ndarray) -> None:
+def _count_classes(spans: WordSpans, classes: tuple, byte_lanes: cp.ndarray, out: cp.ndarray) -> None:
     starts, ends = spans.offsets[:-1], spans.offsets[1:]
     lengths = cp.where(spans.valid & (starts < ends), ends - starts // 8 * 8, 0)
     pieces, rows = pieces_of(lengths, parts.BYTE_PIECE)
@@ -110,7 +110,7 @@ def _count_classes(spans: Spans, classes: tuple, byte_lanes: cp.ndarray, out: cp
 
 
 def _measure_lines(
-    spans: Spans, hashed: bool, longest: bool, out: cp.ndarray
+    spans: WordSpans, hashed: bool, longest: bool, out: cp.ndarray
 ) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray, cp.ndarray]:
     """(first item of each document, hash of each item, its mark, its prose); `measure_kernels.measure_lines` says what
     they are. The last three are empty if not `hashed`."""
@@ -192,7 +192,7 @@ def _count_lines(
 
 
 def _count_words(
-    spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray
+    spans: WordSpans, plan: MeasureParts, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray
 ) -> tuple[cp.ndarray, cp.ndarray]:
     """Write the measures of words and n-grams that repeat. Return the characters of the top 2- to 4-grams, and the
     documents that the device could not measure."""
@@ -255,8 +255,8 @@ def _walk(
 
 
 def _count_long(
-    spans: Spans, plan: Wanted, counts: cp.ndarray, rows: cp.ndarray, word_hash: cp.ndarray, word_end: cp.ndarray,
-    top_characters: cp.ndarray, out: cp.ndarray,
+    spans: WordSpans, plan: MeasureParts, counts: cp.ndarray, rows: cp.ndarray, word_hash: cp.ndarray,
+    word_end: cp.ndarray, top_characters: cp.ndarray, out: cp.ndarray,
 ) -> cp.ndarray:  # fmt: skip
     """`_count_words` for documents that are too long for a block; returns those whose greedy walk did not settle."""
     counts, firsts = counts[rows], spans.row_ranks[WORD][rows].astype(np.int64)
@@ -300,7 +300,7 @@ def launch_teams(kernel: Any, threads: int, rows: cp.ndarray, *arguments: Any) -
         kernels.launch_teams(kernel, rows.size, threads, rows, *arguments)
 
 
-def _sum_ranks(spans: Spans, out: cp.ndarray) -> None:
+def _sum_ranks(spans: WordSpans, out: cp.ndarray) -> None:
     """Measures that are differences of ranks, and sums of others."""
     sums = cp.where(spans.valid, spans.row_ranks[:, 1:] - spans.row_ranks[:, :-1], 0)
     out[Measure.bytes] = cp.where(spans.valid, spans.offsets[1:] - spans.offsets[:-1], 0)

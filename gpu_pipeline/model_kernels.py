@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels of fastText models and of language models: work is cut by words and characters of a whole batch.
 
-Tokens are runs of bytes without ASCII white space, found by masks as the n-grams are (`kernels.Items`). Sums of rows
-and of logarithms are integers, so any order gives the same bits.
+Tokens are runs of bytes without ASCII white space, found by masks as the n-grams are (`kernels.TextItems`). Sums of
+rows and of logarithms are integers, so any order gives the same bits.
 
 A warp takes a piece of one document. It collects the numbers of the rows to add in a queue in shared memory, then adds
 them together: its threads read neighbouring weights of a row.
 
-origin, stops    the byte of the first bits, and their mask, as in `kernels.Items`
+origin, stops    the byte of the first bits, and their mask, as in `kernels.TextItems`
 places           uint64: the first byte of each token of the batch
 weights          int64: the rows of the model, two weights in each; an odd row has a zero more
 pieces, rows     int64: first piece of each document, document of each piece
@@ -522,7 +522,7 @@ def in_pairs(weights, dimensions: int):
     return rows.reshape(-1).view(np.int64)
 
 
-def find_tokens(data, blocks, offsets, has_nul: bool, breaks=None) -> kernels.Items:
+def find_tokens(data, blocks, offsets, has_nul: bool, breaks=None) -> kernels.TextItems:
     """Find the tokens of all documents. `breaks` (uint32, one per 32 bytes) gets the line feeds."""
     origin, stops = kernels.find_borders(offsets)
     solid = kernels.empty(offsets, np.uint32, stops.size)
@@ -556,7 +556,7 @@ def spread_windows(data, blocks, offsets, ends, windows: int, max_characters: in
     return out, places[::windows]
 
 
-def places_of(items: kernels.Items, offsets):
+def places_of(items: kernels.TextItems, offsets):
     """The first byte of each item (uint64)."""
     places = kernels.empty(offsets, np.uint64, int(items.row_starts[-1]))
     block, end_block = int(offsets[0]) // 8, -(-int(offsets[-1]) // 8)

@@ -107,7 +107,7 @@ def _sums(model: Model, rows: int) -> _Sums:
 
 
 class _Tokens(NamedTuple):
-    items: kernels.Items
+    items: kernels.TextItems
     firsts: cp.ndarray  # int64: the tokens of each document
     lasts: cp.ndarray
     numbers: cp.ndarray

@@ -10,7 +10,7 @@ import numpy as np
 from curation.kernels import utf8
 from curation.kernels.rewrite import FOLD, LOWERCASE, WHITESPACE
 from gpu_pipeline import kernels
-from gpu_pipeline.document_kernels import Documents, words_for
+from gpu_pipeline.document_kernels import DocumentBytes, words_for
 from gpu_pipeline.flat_rewrite import CAPITAL_SIGMA, changed_ascii, first_character, new_bytes, without_bytes
 from gpu_pipeline.items import at, block_at
 from gpu_pipeline.rewrite_masks import (
@@ -195,7 +195,7 @@ def _signatures():
 SIGNATURES = _signatures()
 
 
-def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documents:
+def rewrite_documents(text: DocumentBytes, steps: np.ndarray, properties) -> DocumentBytes:
     """The rewritten documents, one after the other.
 
     steps        of `rewrite.plan_steps`
@@ -209,4 +209,4 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
     place = text.data, text.blocks, int(text.offsets[0]), int(text.offsets[-1]), origin
     arguments = whitespace, lowercase, fold, *properties, starts, planes, words, out
     kernels.launch_shared(write_text, 4 * planes.shape[1], *place, *arguments)
-    return Documents(out, words[: out.size // 8], ends)
+    return DocumentBytes(out, words[: out.size // 8], ends)

@@ -15,7 +15,7 @@ import numpy as np
 
 from curation.kernels import rewrite
 from gpu_pipeline import kernels
-from gpu_pipeline.document_kernels import Documents
+from gpu_pipeline.document_kernels import DocumentBytes
 from gpu_pipeline.flat_rewrite import ascii_classes, bounding_bits, ignored_ascii, is_cased, step_bits, tag_bits
 from gpu_pipeline.items import at, block_at
 from gpu_pipeline.measure_kernels import lowest_bit
@@ -502,7 +502,7 @@ def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
     return Stops(masks, before, filled.nonzero()[0].astype(np.int32), kernels.starts_of(counts))
 
 
-def _clear_tags(text: Documents, origin: int, borders, markup: int, planes) -> None:
+def _clear_tags(text: DocumentBytes, origin: int, borders, markup: int, planes) -> None:
     if planes[OPENS].any():
         stops = _stops_of(planes, borders, CLOSES, OPENS)
         planes[EVENTS] = 0
@@ -519,7 +519,7 @@ class Masks(NamedTuple):
     starts: Any  # int64, chunks + 1: where the output of each begins
 
 
-def mark_documents(text: Documents, steps: np.ndarray, properties) -> Masks:
+def mark_documents(text: DocumentBytes, steps: np.ndarray, properties) -> Masks:
     """The masks of the documents.
 
     steps        of `rewrite.plan_steps`

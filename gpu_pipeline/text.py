@@ -32,7 +32,7 @@ from gpu_pipeline import columns, document_kernels, kernels, measures, models, t
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline import word_break_kernels as breaking
 from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
-from gpu_pipeline.columns import NO_LIMIT, Column, device_tables, documents_of, in_batches, load_column, pieces_of
+from gpu_pipeline.columns import NO_LIMIT, TextColumn, device_tables, documents_of, in_batches, load_column, pieces_of
 from gpu_pipeline.device import on_device, shared
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _device_look_alikes() -> UnicodeTables:
 
 
 def _normalise(
-    text: "cudf.Series", column: Column, form: str, unicode: UnicodeTables
+    text: "cudf.Series", column: TextColumn, form: str, unicode: UnicodeTables
 ) -> tuple[cp.ndarray, pa.LargeStringArray]:
     """(rows that can change, their documents in the form); the host normalises these few documents."""
     rows = cp.zeros(0, np.int64)
@@ -164,7 +164,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
 # Measures
 
 
-def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> np.ndarray:
+def _measure_on_device(column: TextColumn, names: tuple[str, ...], result: np.ndarray) -> np.ndarray:
     """Write one row of `result` per name; return the documents for which the CPU engine must do that."""
     unicode, lanes = device_tables()
     valid = column.valid.copy()
@@ -295,7 +295,7 @@ class Shingling(NamedTuple):
     ngram_bytes: int = 0
 
 
-def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., None]) -> np.ndarray:
+def _for_each_hashed(column: TextColumn, shingling: Shingling, use: Callable[..., None]) -> np.ndarray:
     """Call use(first, hashes, starts, counts) for one batch of documents after the other. The n-gram hashes of row
     first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that exceed a batch: they have no hashes."""
     ngram, by_character, row_bytes, ngram_bytes = shingling

@@ -17,7 +17,7 @@ from gpu_pipeline import columns, kernels, measures, unit_kernels
 from gpu_pipeline import measure_kernels as parts
 from gpu_pipeline.buffers import series_of, string_array
 from gpu_pipeline.columns import (
-    Column,
+    TextColumn,
     device_tables,
     documents_of,
     in_batches,
@@ -25,14 +25,14 @@ from gpu_pipeline.columns import (
     pieces_of,
 )
 from gpu_pipeline.device import on_device
-from gpu_pipeline.document_kernels import Documents, copied_documents
+from gpu_pipeline.document_kernels import DocumentBytes, copied_documents
 from gpu_pipeline.spans import BREAK, WORD
 
 if TYPE_CHECKING:
-    from gpu_pipeline.measures import Spans
+    from gpu_pipeline.measures import WordSpans
 
 
-class Places(NamedTuple):
+class UnitPlaces(NamedTuple):
     """Units in a column, int64, one each; `curation.kernels.units` says what the first three are.
 
     rows           document
@@ -49,7 +49,7 @@ class Places(NamedTuple):
     inner: tuple[cp.ndarray, cp.ndarray]
 
 
-def _find_lines(spans: "Spans") -> tuple[cp.ndarray, ...]:
+def _find_lines(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
     """(first byte, byte after the content, kind, document) of each line."""
     breaks = kernels.empty(spans.offsets, np.int32, int(spans.ranks[BREAK, -1]))
     kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
@@ -76,7 +76,7 @@ def _join_lines(firsts: cp.ndarray, stops: cp.ndarray, kinds: cp.ndarray, rows: 
     return firsts[first], stops[cp.flatnonzero(is_last)], rows[first]
 
 
-def _find_sentences(spans: "Spans") -> tuple[cp.ndarray, ...]:
+def _find_sentences(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
     """(first byte, byte after the content, document) of each sentence."""
     words = spans.word_starts.size
     rows, is_start = kernels.empty(spans.offsets, np.int64, words), kernels.empty(spans.offsets, bool, words)
@@ -92,7 +92,7 @@ def _find_sentences(spans: "Spans") -> tuple[cp.ndarray, ...]:
     return spans.origin + spans.word_starts[first], spans.origin + spans.word_ends[last], rows[first]
 
 
-def _find(column: Column, first: int, last: int, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
+def _find(column: TextColumn, first: int, last: int, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
     """(firsts, stops, rows, inner firsts, inner stops) of the units of some documents."""
     unicode, lanes = device_tables()
     documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
@@ -111,7 +111,7 @@ def _find(column: Column, first: int, last: int, unit: str, strip: bool) -> tupl
     return firsts, stops, rows + first, *inner
 
 
-def _find_on_host(text: "cudf.Series", column: Column, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
+def _find_on_host(text: "cudf.Series", column: TextColumn, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
     """The same of all documents, one of which is too long for a batch."""
     from curation.kernels.units import stripped
 
@@ -125,7 +125,7 @@ def _find_on_host(text: "cudf.Series", column: Column, unit: str, strip: bool) -
     return tuple(cp.asarray(np.ascontiguousarray(values)) for values in found)
 
 
-def _places(text: "cudf.Series", column: Column, unit: str, strip: bool) -> Places:
+def _places(text: "cudf.Series", column: TextColumn, unit: str, strip: bool) -> UnitPlaces:
     batches: list[tuple[cp.ndarray, ...]] = []
     if len(column.long):
         batches.append(_find_on_host(text, column, unit, strip))
@@ -144,10 +144,10 @@ def _places(text: "cudf.Series", column: Column, unit: str, strip: bool) -> Plac
     starts[is_first] = column.offsets[rows[is_first]]
     inside = cp.flatnonzero(~is_last)
     ends[inside] = starts[inside + 1]
-    return Places(starts, firsts, stops, ends, rows, (inner[0], inner[1]))
+    return UnitPlaces(starts, firsts, stops, ends, rows, (inner[0], inner[1]))
 
 
-def _copied(column: Column, begins: cp.ndarray, sizes: cp.ndarray) -> Documents:
+def _copied(column: TextColumn, begins: cp.ndarray, sizes: cp.ndarray) -> DocumentBytes:
     """Parts of the text, one after the other."""
     source = documents_of(column.data, begins)
     starts = kernels.starts_of(sizes)

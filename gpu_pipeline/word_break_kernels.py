@@ -12,7 +12,7 @@ import numpy as np
 from curation.kernels.utf8 import decode
 from curation.kernels.word_breaks import MAX_RUN, SEPARATOR, class_of, cut_run, utf8_width
 from gpu_pipeline import kernels
-from gpu_pipeline.document_kernels import Documents, words_for
+from gpu_pipeline.document_kernels import DocumentBytes, words_for
 from gpu_pipeline.items import at, bits_below, block_at
 from gpu_pipeline.spans import segment_of
 from gpu_pipeline.text_kernels import mark_documents
@@ -198,7 +198,7 @@ def _cut_runs(data, unspaced, hidden, ranks, begins, run_ranks, lists, ends) -> 
     kernels.launch(cut_runs, shape[1], data, unspaced, hidden, ranks, firsts, pieces, *lists, *scratch, ends)
 
 
-def split_documents(text: Documents, is_table: bool, in_pieces: bool, lists) -> Documents:
+def split_documents(text: DocumentBytes, is_table: bool, in_pieces: bool, lists) -> DocumentBytes:
     """The documents with a space between adjacent words, one after the other.
 
     text    documents without bytes between them, from byte 0 on
@@ -221,4 +221,4 @@ def split_documents(text: Documents, is_table: bool, in_pieces: bool, lists) -> 
     kernels.launch(kernels.rank_rows, added.size, offsets, 0, hidden, np.zeros_like(ranks), removed)
     out, words = words_for(data, data.size + int(ranks[-1]))
     kernels.launch_shared(write_words, -(-data.size // 8), data, text.blocks, ends, hidden, ranks, out)
-    return Documents(out, words[: out.size // 8], offsets + added - removed)
+    return DocumentBytes(out, words[: out.size // 8], offsets + added - removed)

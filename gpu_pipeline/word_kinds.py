@@ -9,7 +9,7 @@ from curation.base.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS, 
 from gpu_pipeline import kernels
 from gpu_pipeline import long_repetition_kernels as repetition
 from gpu_pipeline import word_kind_kernels as parts
-from gpu_pipeline.batches import Spans, count_per_row, launch_warps, pieces_of
+from gpu_pipeline.batches import WordSpans, count_per_row, launch_warps, pieces_of
 from gpu_pipeline.measure_kernels import BYTE_PIECE, WORD_PIECE
 from gpu_pipeline.repetition_kernels import EMPTY
 from gpu_pipeline.spans import LEAD, VISIBLE, WORD
@@ -18,13 +18,13 @@ from gpu_pipeline.word_cases import CASE_MASKS
 MOST_STRINGS = 1 << 28  # of a document; the CPU engine takes more
 
 
-def _sum_by_row(spans: Spans, counted: cp.ndarray) -> cp.ndarray:
+def _sum_by_row(spans: WordSpans, counted: cp.ndarray) -> cp.ndarray:
     """How many words of each document are marked in `counted` (bool)."""
     before = kernels.starts_of(counted.astype(np.int32))[spans.row_ranks[WORD]]
     return cp.where(spans.valid, before[1:] - before[:-1], 0)
 
 
-def count_lengths(spans: Spans, word_end: cp.ndarray, out: cp.ndarray) -> None:
+def count_lengths(spans: WordSpans, word_end: cp.ndarray, out: cp.ndarray) -> None:
     """Write the measures of word lengths. `word_end`: int32, visible characters before the end of each word."""
     if not word_end.size:
         return
@@ -44,7 +44,7 @@ def count_lengths(spans: Spans, word_end: cp.ndarray, out: cp.ndarray) -> None:
     out[Measure.median_word_characters, begun] = (low + high) // 2
 
 
-def count_cases(spans: Spans, properties: tuple, out: cp.ndarray) -> None:
+def count_cases(spans: WordSpans, properties: tuple, out: cp.ndarray) -> None:
     """Write the measures of words by case. `properties`: pages, records, flags and lower of the Unicode tables."""
     size = spans.bits.shape[1]
     case_bits = kernels.empty(out, np.uint32, CASE_MASKS, size)
@@ -60,7 +60,7 @@ def count_cases(spans: Spans, properties: tuple, out: cp.ndarray) -> None:
     launch_warps(parts.count_word_cases, rows, case_bits, ranks, *words, out)
 
 
-def count_non_symbol_words(spans: Spans, classes: tuple, out: cp.ndarray) -> None:
+def count_non_symbol_words(spans: WordSpans, classes: tuple, out: cp.ndarray) -> None:
     """Write the measures of words with a letter or number. `classes`: pages, records and lanes of characters."""
     size = spans.bits.shape[1]
     alphanumerics, counts = kernels.empty(out, np.uint32, size), kernels.empty(out, np.int32, size)
@@ -76,7 +76,7 @@ def count_non_symbol_words(spans: Spans, classes: tuple, out: cp.ndarray) -> Non
     )  # fmt: skip
 
 
-def count_stop_words(spans: Spans, out: cp.ndarray) -> None:
+def count_stop_words(spans: WordSpans, out: cp.ndarray) -> None:
     """Write `stop_word_count`: how many words are stop words, by warps over pieces of texts."""
     pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
     words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
@@ -99,7 +99,7 @@ def _claim(counts: cp.ndarray, rows: cp.ndarray, hashes: cp.ndarray, out: cp.nda
     return group < 0, followers
 
 
-def count_repeated(spans: Spans, size: int, name: str, out: cp.ndarray) -> cp.ndarray:
+def count_repeated(spans: WordSpans, size: int, name: str, out: cp.ndarray) -> cp.ndarray:
     """Write the measure `name` of strings of `size` characters that repeat; return the documents with too many."""
     strings = cp.maximum(count_per_row(spans, LEAD) - (size - 1), 0)
     too_long = cp.flatnonzero(strings > MOST_STRINGS)

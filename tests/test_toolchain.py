@@ -5,7 +5,7 @@ import importlib.metadata
 
 import pytest
 
-from curation.base.engine import Driver
+from curation.base.engine import DriverVersion
 from curation.base.system import toolchain
 from curation.base.system.toolchain import Toolchain, find_toolchain, toolchain_fault, toolchain_line
 
@@ -59,8 +59,8 @@ def test_parts_are_found_by_their_packages(monkeypatch):
         return packages[name]
 
     monkeypatch.setattr(toolchain.importlib.metadata, "version", version)
-    monkeypatch.setattr(toolchain, "find_driver", lambda: Driver(12080, ""))
+    monkeypatch.setattr(toolchain, "find_driver", lambda: DriverVersion(12080, ""))
     monkeypatch.setattr(toolchain, "driver_release", lambda: "570.1")
     assert find_toolchain() == ("12.8", "570.1", "12.9.1", "", "12.9.2")
-    monkeypatch.setattr(toolchain, "find_driver", lambda: Driver(0, "no NVIDIA driver was found"))
+    monkeypatch.setattr(toolchain, "find_driver", lambda: DriverVersion(0, "no NVIDIA driver was found"))
     assert find_toolchain()[:2] == ("", "")

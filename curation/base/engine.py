@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from curation.base.contract import Engine
 from curation.base.errors import ArgumentError, EngineError, installation
-from curation.base.speeds import Work, faster_engine
+from curation.base.speeds import RunWork, faster_engine
 
 PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
 CHOICES = ("auto", *PACKAGES)
@@ -35,14 +35,14 @@ CHECK_MEMORY = (
 )
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     """The name of an engine, "cpu" or "gpu", and the reason for the choice (`engine_reason` of reports)."""
 
     name: str
     reason: str
 
 
-def choose_engine(requested: str) -> Choice:
+def choose_engine(requested: str) -> EngineChoice:
     """Return the engine for a request of "auto", "cpu" or "gpu", and the reason.
 
     "auto" chooses the GPU if it is usable; `suit_engine` then considers the work. "gpu" never falls back to "cpu".
@@ -52,24 +52,24 @@ def choose_engine(requested: str) -> Choice:
     if requested not in CHOICES:
         raise EngineError(f"engine must be one of {', '.join(CHOICES)}, not {requested!r}")
     if requested == "cpu":
-        return Choice("cpu", "asked for")
+        return EngineChoice("cpu", "asked for")
     obstacle = gpu_obstacle()
     if requested == "gpu":
         if obstacle:
             raise EngineError(f"engine gpu was requested, but {obstacle}")
-        return Choice("gpu", "asked for")
+        return EngineChoice("gpu", "asked for")
     return (
-        Choice("cpu", f"auto: {obstacle.split('. ')[0]}")
+        EngineChoice("cpu", f"auto: {obstacle.split('. ')[0]}")
         if obstacle
-        else Choice("gpu", "auto: a GPU and cuDF are here")
+        else EngineChoice("gpu", "auto: a GPU and cuDF are here")
     )
 
 
-def suit_engine(work: Work) -> Choice:
+def suit_engine(work: RunWork) -> EngineChoice:
     """Return the choice of "auto" for this work, of a machine with a usable GPU: the GPU only where it is expected to
     be faster."""
     found = faster_engine(work, device_name())
-    return Choice(found.engine, f"auto: {found.reason}")
+    return EngineChoice(found.engine, f"auto: {found.reason}")
 
 
 def device_name() -> str:
@@ -173,7 +173,7 @@ def _kept_bytes(runtime: Any) -> int:
     return reserved - used
 
 
-class Driver(NamedTuple):
+class DriverVersion(NamedTuple):
     """The CUDA version that the NVIDIA driver supports, as CUDA's number (12040 for 12.4), or why there is none."""
 
     version: int
@@ -190,24 +190,26 @@ class Driver(NamedTuple):
         return f"{self.cuda}.{self.version % 1000 // 10}"
 
 
-def find_driver() -> Driver:
+def find_driver() -> DriverVersion:
     """Ask the NVIDIA driver which CUDA version it supports."""
     import ctypes
 
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return Driver(0, "no NVIDIA driver was found (libcuda.so.1 does not load). Install it, or use --engine cpu")
+        return DriverVersion(
+            0, "no NVIDIA driver was found (libcuda.so.1 does not load). Install it, or use --engine cpu"
+        )
     code, version = cuda.cuInit(0), ctypes.c_int()
     cuda.cuDriverGetVersion(ctypes.byref(version))
     if code == NO_DEVICE:
-        return Driver(version.value, f"the driver shows no GPU. {CHECK_DEVICES}")
+        return DriverVersion(version.value, f"the driver shows no GPU. {CHECK_DEVICES}")
     if code:
-        return Driver(version.value, f"the NVIDIA driver does not start (cuInit gives {code}). {CHECK_DEVICES}")
-    return Driver(version.value, "")
+        return DriverVersion(version.value, f"the NVIDIA driver does not start (cuInit gives {code}). {CHECK_DEVICES}")
+    return DriverVersion(version.value, "")
 
 
-def _extra_for(driver: Driver) -> str:
+def _extra_for(driver: DriverVersion) -> str:
     return "cu13" if driver.cuda >= 13 else "cu12"
 
 

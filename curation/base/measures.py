@@ -322,7 +322,7 @@ def name_of(measure: object) -> str:
     return name
 
 
-class Wanted(NamedTuple):
+class MeasureParts(NamedTuple):
     """The costly parts of the kernel that a set of measures needs. The kernel always computes the cheap ones.
 
     lines             duplicate lines and paragraphs, and lines of prose
@@ -339,10 +339,10 @@ class Wanted(NamedTuple):
     first_duplicates: int
 
 
-def wanted(names: tuple[str, ...]) -> Wanted:
+def wanted(names: tuple[str, ...]) -> MeasureParts:
     """Return the costly parts that the measures `names` need."""
     ngrams = [match for match in map(NGRAM_NAME.match, names) if match]
-    return Wanted(
+    return MeasureParts(
         lines=any(name.startswith(("duplicate_line", "duplicate_paragraph")) or "prose" in name for name in names),
         distinct="distinct_words" in names,
         max_ngram=max((int(match[2]) for match in ngrams), default=0),

@@ -94,7 +94,7 @@ BENCHMARK_ROWS = {
 COMPRESSED_EXPANSION = 3.0  # text bytes per stored byte; assumed
 
 
-class Work(NamedTuple):
+class RunWork(NamedTuple):
     """The work of a run.
 
     bytes        of text, about; inputs of unknown size count as 0
@@ -112,7 +112,7 @@ class Work(NamedTuple):
     document: int = DOCUMENT_BYTES
 
 
-class Verdict(NamedTuple):
+class FasterEngine(NamedTuple):
     """The faster engine, and why in one line."""
 
     engine: str
@@ -145,7 +145,7 @@ def measured_rates(device: str) -> dict[str, float]:
     return {step: rate for step, rate in known.items() if rate > 0}
 
 
-class Times(NamedTuple):
+class PartSeconds(NamedTuple):
     """Seconds of a run after its start, if each part ran alone: all processors of the host, and of one device the bus,
     the kernels, and the Python that launches them."""
 
@@ -163,14 +163,14 @@ class Times(NamedTuple):
         return max(self.host, self.bus / devices, self.device / devices, self.python / devices)
 
 
-def device_bytes(work: Work) -> int:
+def device_bytes(work: RunWork) -> int:
     """Return the bytes of device memory that a worker reserves for a batch of the first stages."""
     most_bytes, most_documents = BATCH_LIMITS
     batch = min(most_bytes, most_documents * work.document, work.bytes)
     return BATCH_SHARE * max(batch, MIN_BATCH_BYTES)
 
 
-def python_seconds(work: Work, steps: Sequence[str]) -> float:
+def python_seconds(work: RunWork, steps: Sequence[str]) -> float:
     """Return the seconds of Python that launch the kernels of these steps."""
     seconds = 0.0
     for step in steps:
@@ -182,7 +182,7 @@ def python_seconds(work: Work, steps: Sequence[str]) -> float:
     return seconds
 
 
-def engine_times(engine: str, work: Work, measured: dict[str, float] | None = None) -> Times:
+def engine_times(engine: str, work: RunWork, measured: dict[str, float] | None = None) -> PartSeconds:
     """Return the seconds of reading, stages, tokens and writing on an engine."""
     megabytes = work.bytes / 1e6
     on_device = [step for step in work.steps if engine == "gpu" and step in DEVICE_RATES]
@@ -192,20 +192,20 @@ def engine_times(engine: str, work: Work, measured: dict[str, float] | None = No
     rates_of_host += [] if "parse" in on_device else [HOST_RATES["read"]]
     host = sum(megabytes / rate for rate in rates_of_host)
     if not on_device:
-        return Times(host / work.processors)
+        return PartSeconds(host / work.processors)
     rates = DEVICE_RATES | (measured or {})
     moved = megabytes * (TRANSFERS + sum(MORE_TRANSFERS.get(step, 0) for step in on_device))
     host += moved / COPY_RATE
     device = sum(megabytes / rates[step] for step in on_device)
-    return Times(host / work.processors, moved / BUS_RATE, device, python_seconds(work, on_device))
+    return PartSeconds(host / work.processors, moved / BUS_RATE, device, python_seconds(work, on_device))
 
 
-def engine_seconds(engine: str, work: Work, measured: dict[str, float] | None = None) -> float:
+def engine_seconds(engine: str, work: RunWork, measured: dict[str, float] | None = None) -> float:
     """Return the seconds of a run on an engine, at most: with its start, and if nothing overlaps."""
     return START_SECONDS[engine] + engine_times(engine, work, measured).at_most()
 
 
-def faster_engine(work: Work, device: str) -> Verdict:
+def faster_engine(work: RunWork, device: str) -> FasterEngine:
     """Compare a device that the GPU engine can use with the CPU engine."""
     measured = measured_rates(device)
     seconds = {name: engine_seconds(name, work, measured) for name in ("cpu", "gpu")}
@@ -213,7 +213,7 @@ def faster_engine(work: Work, device: str) -> Verdict:
     rates = "measured" if measured else "modelled"
     host = f"the CPU engine on {work.processors} processor{'s' * (work.processors != 1)}"
     gigabytes = work.bytes / 1e9
-    return Verdict(
+    return FasterEngine(
         name,
         f"about {gigabytes:.{1 if gigabytes >= 1 else 3}f} GB of text take {seconds['cpu']:,.0f} s for {host} and "
         f"{seconds['gpu']:,.0f} s with {device}, start included, by {rates} rates",

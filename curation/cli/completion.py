@@ -7,13 +7,13 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from curation.cli.parsing import Command, Group, Parser
+from curation.cli.parsing import Command, CommandGroup, Parser
 
 FILES = {"DIR", "FILE", "INPUT", "PATH", "PREFIX", "RECIPE", "STEM"}  # metavars of paths
 ENDLESS = ("+", "*")
 
 
-class Values(NamedTuple):
+class OptionValues(NamedTuple):
     """Values of an option or of a positional argument."""
 
     names: tuple[str, ...]
@@ -24,12 +24,12 @@ class Completed(NamedTuple):
     """An option, in the form that a completion script needs."""
 
     flags: tuple[str, ...]
-    values: Values | None  # None: the option takes no value
+    values: OptionValues | None  # None: the option takes no value
     is_endless: bool  # whether the option takes several values
     help: str
 
 
-def completion_script(shell: str, groups: Sequence[Group]) -> str:
+def completion_script(shell: str, groups: Sequence[CommandGroup]) -> str:
     """Return the script with which a shell ("bash", "zsh" or "fish") completes `curate`."""
     commands = [command for group in groups for command in group.commands]
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
@@ -55,9 +55,9 @@ def _names() -> dict[str, Callable[[], Iterable[str]]]:
     }
 
 
-def _values(action: argparse.Action) -> Values:
+def _values(action: argparse.Action) -> OptionValues:
     named = _names().get(action.dest, tuple)()
-    return Values(tuple(action.choices or named), action.metavar in FILES or action.dest == "tokenizer")
+    return OptionValues(tuple(action.choices or named), action.metavar in FILES or action.dest == "tokenizer")
 
 
 def _options(command: Command) -> list[Completed]:
@@ -73,10 +73,10 @@ def _options(command: Command) -> list[Completed]:
     ]
 
 
-def _words(command: Command) -> Values:
+def _words(command: Command) -> OptionValues:
     """The values of all positional arguments of a command."""
     arguments = [_values(action) for action in Parser(command).actions if not action.option_strings]
-    return Values(tuple(name for each in arguments for name in each.names), any(each.files for each in arguments))
+    return OptionValues(tuple(name for each in arguments for name in each.names), any(each.files for each in arguments))
 
 
 def _cases(commands: Sequence[Command]) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _cases(commands: Sequence[Command]) -> Iterator[str]:
         yield f'"{command.name} ") {_assignments(_words(command))} flags="{flags}" ;;'
 
 
-def _assignments(values: Values) -> str:
+def _assignments(values: OptionValues) -> str:
     return f'names="{" ".join(values.names)}" files="{"yes" if values.files else ""}"'
 
 
@@ -212,7 +212,7 @@ def _fish_lines(command: Command) -> Iterator[str]:
         yield f"{start} {flags}{_fish_values(option.values)} -d {_quoted(option.help)}"
 
 
-def _fish_values(values: Values | None) -> str:
+def _fish_values(values: OptionValues | None) -> str:
     if values is None:
         return ""
     names = f" -a {_quoted(' '.join(values.names))}" if values.names else ""

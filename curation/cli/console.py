@@ -34,9 +34,9 @@ class Console:
 
     def progress(self) -> Progress:
         """Return the progress display of a run."""
-        from curation.base.system.progress import Lines, choose_progress
+        from curation.base.system.progress import ProgressLines, choose_progress
 
-        return Lines() if self.lines else choose_progress()
+        return ProgressLines() if self.lines else choose_progress()
 
     def info(self, *lines: object) -> None:
         """Print lines for people, on standard output."""
@@ -86,9 +86,9 @@ class Json(Quiet):
         log_as_json()
 
     def progress(self) -> Progress:
-        from curation.base.system.progress import JsonLines
+        from curation.base.system.progress import ProgressEvents
 
-        return super().progress() if self.quiet else JsonLines()
+        return super().progress() if self.quiet else ProgressEvents()
 
     def warn(self, text: object) -> None:
         write_event("warning", text=str(text))

@@ -22,10 +22,10 @@ from curation.cli import (
     showing,
     training,
 )
-from curation.cli.parsing import Group
+from curation.cli.parsing import CommandGroup
 
 GROUPS = (
-    Group(
+    CommandGroup(
         "runs",
         (
             runs.RUN,
@@ -39,7 +39,7 @@ GROUPS = (
             runs.TOKENIZE,
         ),
     ),
-    Group(
+    CommandGroup(
         "results",
         (
             showing.SHOW,
@@ -53,7 +53,7 @@ GROUPS = (
             aligning.ALIGN,
         ),
     ),
-    Group("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER, training.TRAIN_LM)),
-    Group("pairs", (pairs.MERGE, pairs.SPLIT)),
-    Group("environment", (doctor.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),
+    CommandGroup("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER, training.TRAIN_LM)),
+    CommandGroup("pairs", (pairs.MERGE, pairs.SPLIT)),
+    CommandGroup("environment", (doctor.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),
 )

@@ -33,7 +33,7 @@ class Command(NamedTuple):
     resumes: bool = False  # whether the same command resumes after an interruption
 
 
-class Group(NamedTuple):
+class CommandGroup(NamedTuple):
     """Commands that the help lists under one title."""
 
     title: str
@@ -132,7 +132,7 @@ def number_of_seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"expected seconds, such as 60, not {text!r}") from None
 
 
-def parse(words: Sequence[str], groups: Sequence[Group]) -> argparse.Namespace:
+def parse(words: Sequence[str], groups: Sequence[CommandGroup]) -> argparse.Namespace:
     """Return the options of a command line. Raises UsageError for an unknown command, option or value."""
     commands = {name: command for group in groups for command in group.commands for name in _names(command)}
     for count in (2, 1):
@@ -147,12 +147,12 @@ def parse(words: Sequence[str], groups: Sequence[Group]) -> argparse.Namespace:
     raise UsageError(f"unknown command {first!r}{_near_or_help(first, shown, 'curate')}")
 
 
-def is_family(word: str, groups: Sequence[Group]) -> bool:
+def is_family(word: str, groups: Sequence[CommandGroup]) -> bool:
     """Return whether commands of two words begin with `word`."""
     return bool(_family(word, groups))
 
 
-def _family(word: str, groups: Sequence[Group]) -> list[str]:
+def _family(word: str, groups: Sequence[CommandGroup]) -> list[str]:
     names = [command.name.split() for group in groups for command in group.commands]
     return [rest[0] for first, *rest in names if rest and first == word]
 
@@ -175,7 +175,7 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def help_text(groups: Sequence[Group], description: str, epilog: str, width: int) -> str:
+def help_text(groups: Sequence[CommandGroup], description: str, epilog: str, width: int) -> str:
     """Return the text of `curate --help`, wrapped at `width` characters: the commands by group."""
     blocks = ["usage: curate COMMAND ...    (options: curate COMMAND --help)", *textwrap.wrap(description, width)]
     for group in groups:

@@ -24,7 +24,7 @@ LINES, WIDTH, INDENT = 25, 118, " " * 7
 MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one
 SHOWN_KINDS, SHOWN_COLUMNS = 5, 6
 BUSY_SHARE = 0.9  # of a processor: with less, the sample waited for other programs or for the disk
-MOST = {  # parts of the time of the GPU engine: `curation.base.speeds.Times`
+MOST = {  # parts of the time of the GPU engine: `curation.base.speeds.PartSeconds`
     "start": "its start, which is assumed",
     "host": "the host's work",
     "bus": "copies between host and device",

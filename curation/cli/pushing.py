@@ -13,7 +13,7 @@ from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, add
 
 if TYPE_CHECKING:
-    from curation.results.finished.hub_push import Content
+    from curation.results.finished.hub_push import PushedFiles
 
 WHAT = ("documents", "tokens", "all")
 
@@ -61,7 +61,7 @@ def push(options: argparse.Namespace) -> int:
     return int(console.result("push", **facts))
 
 
-def _lines(content: Content) -> list[str]:
+def _lines(content: PushedFiles) -> list[str]:
     """Return files and bytes of each folder, as aligned lines of text."""
     counts: dict[str, list[int]] = {}
     for name, size in content.sizes.items():

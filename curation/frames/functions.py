@@ -27,7 +27,7 @@ from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, 
 from curation.reading.paths import find_files
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
-from curation.reading.source_files import Column, Slice
+from curation.reading.source_files import CarriedColumn, Slice
 from curation.recipes.keywords import plain_settings, stage_of, takes
 from curation.recipes.recipe import Recipe
 from curation.record.partitions import with_ids
@@ -53,7 +53,7 @@ def read(
     errors: str = "warn",
     text_column: str = "",
     id_column: str = "id",
-    columns: str | Sequence[str] | Mapping[str, str | Column] = (),
+    columns: str | Sequence[str] | Mapping[str, str | CarriedColumn] = (),
     max_document_bytes: int = 100_000_000,
     sample: float = 1.0,
     keep_blank: bool = False,
@@ -133,7 +133,7 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
-def _tally(input_slice: Slice, batch_bytes: int) -> tuple[int, rejections.Tally | None]:
+def _tally(input_slice: Slice, batch_bytes: int) -> tuple[int, rejections.RecordTally | None]:
     """The number of positions in a slice, and the records that are no documents."""
     rows, tally = 0, None
     for documents in read_visible(input_slice, batch_bytes):
@@ -143,7 +143,7 @@ def _tally(input_slice: Slice, batch_bytes: int) -> tuple[int, rejections.Tally 
     return rows, tally
 
 
-def _offsets(tallies: Sequence[tuple[int, rejections.Tally | None]], errors: str) -> np.ndarray:
+def _offsets(tallies: Sequence[tuple[int, rejections.RecordTally | None]], errors: str) -> np.ndarray:
     rejections.report([tally for _, tally in tallies if tally], errors)
     return np.cumsum([0, *(rows for rows, _ in tallies)])
 

@@ -2,8 +2,8 @@
 """Words of scripts that are written without spaces, as a trie, and the classes of characters between which words end.
 
 The words are the lists of ICU 78 for Chinese and Japanese, Thai, Lao, Khmer and Burmese (`word_lists.LICENSE`). A word
-of Chinese or Japanese has a cost, which is lower for a more frequent word. `tests/scripts/make_word_lists.py` writes the
-file. Loading takes 0.1 to 0.2 s and 18 MB.
+of Chinese or Japanese has a cost, which is lower for a more frequent word. `tests/scripts/make_word_lists.py` writes
+the file. Loading takes 0.1 to 0.2 s and 18 MB.
 
 Classes of characters:
 

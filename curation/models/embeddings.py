@@ -17,7 +17,7 @@ from curation.models.onnx_files import onnx_path
 from curation.models.static_vectors import StaticVectors, load_static, static_dimensions, static_facts
 from curation.models.transformers import load_transformer, open_transformer, transformer_digests, transformer_facts
 from curation.models.vectors import quantised
-from curation.models.windows import Windows, pool, results_of
+from curation.models.windows import TokenWindows, pool, results_of
 
 
 class Embedded(NamedTuple):
@@ -30,7 +30,7 @@ class Embedded(NamedTuple):
 
     vectors: np.ndarray
     present: np.ndarray
-    windows: Windows
+    windows: TokenWindows
 
 
 def dimensions_of(model: str) -> int:

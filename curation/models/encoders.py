@@ -26,7 +26,7 @@ from curation.base.system.panics import without_panics
 from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, EncoderFiles, encoder_digests, open_encoder
 from curation.models.networks import SCORES, VECTORS, explained, load_network
 from curation.models.tokenizer_files import parse_tokenizer
-from curation.models.windows import Windows, cut_windows, special_ids
+from curation.models.windows import TokenWindows, cut_windows, special_ids
 
 if TYPE_CHECKING:
     import torch
@@ -156,7 +156,7 @@ class Encoder:
         if found.shape != (1, self.width):
             raise InputError(f"{files.folder} gives {found.shape[1]:,} numbers per text, expected {self.width:,}")
 
-    def windows(self, texts: Sequence[str | None], count: int) -> Windows:
+    def windows(self, texts: Sequence[str | None], count: int) -> TokenWindows:
         """Return the windows of texts, up to `count` of each (0: all)."""
         return cut_windows(self.tokenizer, texts, self.files.max_tokens, count, self.special)
 

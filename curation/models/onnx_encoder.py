@@ -24,7 +24,7 @@ from curation.models.encoder_files import MODELS_KEPT
 from curation.models.encoders import largest_id, package_versions, tokenizer_of
 from curation.models.networks import line_of
 from curation.models.onnx_files import LOGITS, POOLED, OnnxFiles, onnx_digests, open_onnx
-from curation.models.windows import Windows, cut_windows, special_ids
+from curation.models.windows import TokenWindows, cut_windows, special_ids
 
 FEATURES = ("avx2", "avx512f", "avx512vnni", "avxvnni", "amx-int8", "dotprod", "i8mm", "bf16", "sve")  # of processors
 ANY_TOKENS = 1 << 62
@@ -94,7 +94,7 @@ class OnnxEncoder:
         # A model that cannot compute fails now, and so does one without a vector for the largest id
         self._result(np.array([*self.tokenizer.encode("a").ids, max(largest_id(self.tokenizer), 0)]))
 
-    def windows(self, texts: Sequence[str | None], count: int) -> Windows:
+    def windows(self, texts: Sequence[str | None], count: int) -> TokenWindows:
         """Return the windows of texts, up to `count` of each (0: all)."""
         return cut_windows(self.tokenizer, texts, self.files.max_tokens, count, self.special)
 

@@ -29,7 +29,7 @@ from curation.models.encoder_files import (
     is_by_mean,
     tokens_of,
 )
-from curation.models.onnx_graph import OnnxGraph, Value, read_graph
+from curation.models.onnx_graph import GraphValue, OnnxGraph, read_graph
 
 SUFFIX, FOLDER, MODEL = ".onnx", "onnx", "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -151,7 +151,7 @@ def _check_operators(path: Path, graph: OnnxGraph) -> None:
             )
 
 
-def _check_inputs(path: Path, inputs: dict[str, Value]) -> None:
+def _check_inputs(path: Path, inputs: dict[str, GraphValue]) -> None:
     missing = [name for name in REQUIRED_INPUTS if name not in inputs]
     unknown = [name for name in inputs if name not in INPUTS]
     if missing or unknown:
@@ -170,13 +170,13 @@ def _check_inputs(path: Path, inputs: dict[str, Value]) -> None:
             )
 
 
-def _check_output(path: Path, name: str, value: Value, axes: int) -> None:
+def _check_output(path: Path, name: str, value: GraphValue, axes: int) -> None:
     if value.dtype not in OUTPUT_DTYPES or len(value.shape) not in (0, axes):
         expected = f"{' or '.join(OUTPUT_DTYPES)} of {axes} axes"
         raise InputError(f"{path}: its output {name} has {_shown(*value)}; expected {expected}")
 
 
-def _width(path: Path, config: OnnxConfig, value: Value) -> int:
+def _width(path: Path, config: OnnxConfig, value: GraphValue) -> int:
     """Return the dimensions of vectors. InputError if neither the graph nor the configuration states them."""
     width = (value.shape[-1] if value.shape else 0) or config.hidden_size
     if not width:

@@ -28,7 +28,7 @@ MOST_DEPTH = 32  # of graphs in operators of graphs
 Span = tuple[int, int]  # first byte, and the byte after the last
 
 
-class Value(NamedTuple):
+class GraphValue(NamedTuple):
     """An input or an output: its dtype ("" for another one), and its shape, in which 0 is a size that may vary."""
 
     dtype: str
@@ -43,8 +43,8 @@ class OnnxGraph(NamedTuple):
     external   names of the files that hold tensors, relative to the folder of this one
     """
 
-    inputs: dict[str, Value]
-    outputs: dict[str, Value]
+    inputs: dict[str, GraphValue]
+    outputs: dict[str, GraphValue]
     operators: frozenset[tuple[str, str]]
     external: tuple[str, ...]
 
@@ -78,7 +78,7 @@ class _Reader:
                 own.add(self.function(value))
         if graph is None:
             raise ValueError("it has no graph")
-        values: dict[int, dict[str, Value]] = {INPUT: {}, OUTPUT: {}}
+        values: dict[int, dict[str, GraphValue]] = {INPUT: {}, OUTPUT: {}}
         known = self.graph(graph, values, 0)
         return OnnxGraph(
             {name: value for name, value in values[INPUT].items() if name not in known},
@@ -97,7 +97,7 @@ class _Reader:
                 domain = self.text(value)
         return domain
 
-    def graph(self, span: Span, values: dict[int, dict[str, Value]], depth: int) -> set[str]:
+    def graph(self, span: Span, values: dict[int, dict[str, GraphValue]], depth: int) -> set[str]:
         """Add the inputs and outputs of a graph to `values`, and return the names of its stored tensors."""
         if depth > MOST_DEPTH:
             raise ValueError("its graphs are nested too deeply")
@@ -148,7 +148,7 @@ class _Reader:
                     self.external.add(entry.get(2, ""))
         return name
 
-    def value(self, span: Span) -> tuple[str, Value]:
+    def value(self, span: Span) -> tuple[str, GraphValue]:
         """Return the name, the dtype and the shape of a ValueInfoProto."""
         name, dtype, shape = "", "", []
         for number, value in self.fields(span):
@@ -161,7 +161,7 @@ class _Reader:
                     elif inner == 2:
                         sizes = (dict(self.fields(dim)) for dim in self.inside(content, 1))
                         shape = [size.get(1, (0, 0))[0] if 2 not in size else 0 for size in sizes]
-        return name, Value(dtype, tuple(shape))
+        return name, GraphValue(dtype, tuple(shape))
 
     def inside(self, span: Span, wanted: int) -> Iterator[Span]:
         return (value for number, value in self.fields(span) if number == wanted)

@@ -15,7 +15,7 @@ import numpy as np
 from curation.base.errors import InputError, nearest
 from curation.models.encoder_files import ModelFiles
 from curation.models.transformers import load_transformer, open_transformer
-from curation.models.windows import Windows, pool, results_of
+from curation.models.windows import TokenWindows, pool, results_of
 
 SCORE_UNITS = 10_000
 SHOWN_LABELS = 10
@@ -31,7 +31,7 @@ class Scores(NamedTuple):
 
     units: np.ndarray
     known: np.ndarray
-    windows: Windows
+    windows: TokenWindows
 
 
 def head_of(model: str) -> ModelFiles:

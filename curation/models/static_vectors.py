@@ -20,7 +20,7 @@ from curation.base.system.interrupts import check as check_interrupts
 from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, WEIGHTS, check_folder, decoded, encoder_digests
 from curation.models.encoders import check_ids, package_versions, read_tokenizer
 from curation.models.tensors import read_header, read_tensors
-from curation.models.windows import Windows, cut_windows
+from curation.models.windows import TokenWindows, cut_windows
 
 TABLES, FACTORS, ROWS = ("embeddings", "embedding.weight"), "weights", "mapping"  # names of tensors
 WHOLE_TEXT = 1 << 40  # tokens of a window
@@ -103,7 +103,7 @@ class StaticVectors:
         if not (np.isfinite(self.table).all() and (self.factors is None or np.isfinite(self.factors).all())):
             raise InputError(f"{path} has NaN or infinite values: its training has failed")
 
-    def windows(self, texts: Sequence[str | None], count: int) -> Windows:
+    def windows(self, texts: Sequence[str | None], count: int) -> TokenWindows:
         """Return one window per text that has tokens; `count` is for encoders."""
         return cut_windows(self.tokenizer, texts, WHOLE_TEXT, 0, ([], []))
 

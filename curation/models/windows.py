@@ -24,7 +24,7 @@ MIN_DISTINCT = 12  # different characters in the context of a cut
 TRIES = 6  # cuts at white space, and as many elsewhere, which scripts without spaces need
 
 
-class Windows(NamedTuple):
+class TokenWindows(NamedTuple):
     """The windows of some documents, in order.
 
     ids         ids of each window with the special ones, int32
@@ -56,7 +56,7 @@ def special_ids(tokenizer: Any) -> tuple[list[int], list[int]]:
 @without_panics()
 def cut_windows(
     tokenizer: Any, texts: Sequence[str | None], max_tokens: int, count: int, special: tuple[list[int], list[int]]
-) -> Windows:
+) -> TokenWindows:
     """Return the windows of texts.
 
     max_tokens  tokens of a window, with the special ones
@@ -76,7 +76,7 @@ def cut_windows(
         for first in range(0, len(tokens), size):
             ids.append(np.array([*before, *tokens[first : first + size], *after], np.int32))
             document.append(number)
-    return Windows(ids, np.array(document, np.int64), seen, characters)
+    return TokenWindows(ids, np.array(document, np.int64), seen, characters)
 
 
 def _tokens(tokenizer: Any, text: str, wanted: int) -> tuple[list[int], int]:
@@ -145,7 +145,7 @@ class Reader(Protocol):
         ...
 
 
-def results_of(reader: Reader, windows: Windows, model: str) -> np.ndarray:
+def results_of(reader: Reader, windows: TokenWindows, model: str) -> np.ndarray:
     """Return the results of all windows: float64 of shape (windows, width). Equal windows are read once.
 
     `model` is its path, for messages. InputError for a model that gives NaN or infinite numbers."""
@@ -168,7 +168,7 @@ def results_of(reader: Reader, windows: Windows, model: str) -> np.ndarray:
     return values
 
 
-def pool(values: np.ndarray, windows: Windows, pooling: str) -> np.ndarray:
+def pool(values: np.ndarray, windows: TokenWindows, pooling: str) -> np.ndarray:
     """Return the results of documents from those of their windows: float64 of shape (documents, width), NaN for a
     document without windows. `mean` weighs a window by its tokens."""
     documents = len(windows.characters)

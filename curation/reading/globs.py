@@ -23,7 +23,7 @@ REPEATED = re.compile(r"(^|/)(?:\*\*/){2,}")  # fsspec's expression for it tries
 MAX_NAMES = 5  # that a message lists
 
 
-class Matches(NamedTuple):
+class GlobMatches(NamedTuple):
     """The matches of a glob, and the paths that it would match if no name were hidden: each sorted, without the other.
 
     sizes   bytes of the files that a server has listed
@@ -34,7 +34,7 @@ class Matches(NamedTuple):
     sizes: Mapping[str, int] = {}
 
 
-def glob_paths(pattern: str) -> Matches:
+def glob_paths(pattern: str) -> GlobMatches:
     """Return the matches of a glob, each once.
 
     pattern   its longest folder that exists as it is written, such as `x[1]/`, is no pattern
@@ -51,7 +51,7 @@ def glob_paths(pattern: str) -> Matches:
     found: dict[bool, list[str]] = {False: [], True: []}
     for path, is_hidden in _walk(folder, rest.split("/"), asked):
         found[is_hidden or not _is_visible(path, asked)].append(path)
-    return Matches(sorted(found[False]), sorted(found[True]))
+    return GlobMatches(sorted(found[False]), sorted(found[True]))
 
 
 def _walk(folder: str, parts: list[str], asked: list[str]) -> Iterator[tuple[str, bool]]:
@@ -131,13 +131,13 @@ def _is_visible(path: str, asked: list[str]) -> bool:
     )
 
 
-def remote_matches(url: str) -> Matches:
+def remote_matches(url: str) -> GlobMatches:
     """Return the URL itself, or the matches of a glob in it: files alone. An existing `x[1]` is no glob.
 
     Of the hidden files, those in hidden folders are left out: a server need not list these.
     """
     if not _has_wildcards(url):
-        return Matches([url], [])
+        return GlobMatches([url], [])
     from curation.reading.stores import file_system
 
     check_url(url)
@@ -145,7 +145,7 @@ def remote_matches(url: str) -> Matches:
         system, pattern = file_system(url)
         system.invalidate_cache()  # a cached listing may be outdated
         if "*" not in pattern and system.isfile(pattern):
-            return Matches([url], [])
+            return GlobMatches([url], [])
         limit = {"timeout": LIST_SECONDS} if system.async_impl else {}  # fsspec's own, of all requests together
         with awaited(shown(url)):
             found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
@@ -164,7 +164,7 @@ def remote_matches(url: str) -> Matches:
     if not urls:
         folders = f", only {counted(len(found), 'folder')}. To read the files in one, name it with /*" if found else ""
         raise InputError(f"no file matches {shown(url)}{hidden_hint(matches) or folders}")
-    return Matches(urls, [*hidden], hidden)
+    return GlobMatches(urls, [*hidden], hidden)
 
 
 def _has_wildcards(url: str) -> bool:

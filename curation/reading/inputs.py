@@ -20,7 +20,7 @@ from curation.base.records import LARGEST_STRING
 from curation.reading.extract_settings import Extract
 from curation.reading.formats import FORMATS
 from curation.reading.formats.delimited import Delimited
-from curation.reading.source_files import QUOTE, Column, ReadOptions
+from curation.reading.source_files import QUOTE, CarriedColumn, ReadOptions
 from curation.reading.split_settings import Split
 from curation.reading.urls import is_remote, shown
 
@@ -57,7 +57,7 @@ class _Input(
         if isinstance(self.columns, str):
             raise ValueError(f"columns must be a list or a mapping, not {self.columns!r}")
         if isinstance(self.columns, Mapping):  # Python calls do not convert it
-            columns = msgspec.convert(dict(self.columns), dict[str, str | Column])
+            columns = msgspec.convert(dict(self.columns), dict[str, str | CarriedColumn])
             msgspec.structs.force_setattr(self, "columns", columns)
         if not self.path:
             raise ValueError("path is empty; expected a file, a folder, a glob or a URL")

@@ -31,7 +31,7 @@ CODECS = {"LZ4": "lz4_raw"}
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 
-class Bounds(NamedTuple):
+class RowBounds(NamedTuple):
     """The most bytes that the rows before a row have once they are decoded; straight lines are between these points.
 
     rows   ascending from 0, int64
@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
         return min(max(int(np.interp(most, self.bytes, self.rows)) - row, MIN_ROWS), LINES_AT_ONCE)
 
 
-def bounds_of(path: str, opened: pq.ParquetFile, groups: Sequence[int], names: Sequence[str]) -> Bounds:
+def bounds_of(path: str, opened: pq.ParquetFile, groups: Sequence[int], names: Sequence[str]) -> RowBounds:
     """Return the bounds of the rows in consecutive row groups, with the columns `names`. `path` is "" for a file whose
     pages cannot be looked at, and MIN_ROWS of it are decoded at once."""
     kept = _dictionary_columns(opened)
@@ -65,7 +65,7 @@ def bounds_of(path: str, opened: pq.ParquetFile, groups: Sequence[int], names: S
             total = sum((np.interp(points, *line) for line in lines), points * ROW_BYTES)
             rows.append(rows[-1][-1] + points[1:])
             sizes.append(sizes[-1][-1] + total[1:])
-    return Bounds(np.concatenate(rows), np.concatenate(sizes))
+    return RowBounds(np.concatenate(rows), np.concatenate(sizes))
 
 
 def _dictionary_columns(opened: pq.ParquetFile) -> set[str]:
@@ -73,11 +73,11 @@ def _dictionary_columns(opened: pq.ParquetFile) -> set[str]:
     return {field.name for field in opened.schema_arrow if pa.types.is_dictionary(field.type)}
 
 
-def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> Bounds:
+def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> RowBounds:
     """The bounds of a column in a row group. `stays`: its dictionary is not resolved."""
     if column.physical_type in WIDTHS or "." in column.path_in_schema:  # or a list, whose rows have no pages
         size = max(column.num_values * WIDTHS.get(column.physical_type, 0), column.total_uncompressed_size)
-        return Bounds(np.array([0, rows]), np.array([0, size]))
+        return RowBounds(np.array([0, rows]), np.array([0, size]))
     ends, sizes = [0], [0]
     try:
         for values, size in _pages(file, column, stays):
@@ -88,7 +88,7 @@ def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> Bounds:
     if ends[-1] < rows:
         sizes.append(sizes[-1] + (rows - ends[-1]) * UNKNOWN_BYTES)
         ends.append(rows)
-    return Bounds(np.array(ends), np.array(sizes, np.float64))
+    return RowBounds(np.array(ends), np.array(sizes, np.float64))
 
 
 def _pages(file: BinaryIO, column: Any, stays: bool) -> Iterator[tuple[int, int]]:

@@ -29,7 +29,7 @@ class Place(NamedTuple):
     error: str
 
 
-class Tally(NamedTuple):
+class RecordTally(NamedTuple):
     """The records of a slice: their number, and those that are no documents.
 
     file, start   of its first range
@@ -49,10 +49,10 @@ class Tally(NamedTuple):
     others: OtherCounts = {}  # noqa: RUF012  # replaced, never changed
 
 
-def add(tally: Tally | None, input_slice: Slice, batch: Documents | Batch) -> Tally:
+def add(tally: RecordTally | None, input_slice: Slice, batch: Documents | Batch) -> RecordTally:
     """Return the tally of a slice with one more batch; None before its first one."""
     first = input_slice.ranges[0]
-    tally = tally or Tally(first.file.path, first.start)
+    tally = tally or RecordTally(first.file.path, first.start)
     damaged = sum(is_damage(entry.error) for entry in batch.rejected)
     places = list(tally.places)
     for entry in batch.rejected:
@@ -73,7 +73,7 @@ def add(tally: Tally | None, input_slice: Slice, batch: Documents | Batch) -> Ta
     )
 
 
-def report(tallies: Iterable[Tally], errors: str = "warn") -> None:
+def report(tallies: Iterable[RecordTally], errors: str = "warn") -> None:
     """Warn of the records that are no documents, of all slices in their order; InputError if `errors` is "raise".
     Records of unknown types are no error.
 
@@ -100,7 +100,7 @@ def report(tallies: Iterable[Tally], errors: str = "warn") -> None:
         (sys.modules.get("distributed") or warnings).warn(message, InputWarning, stacklevel=3)
 
 
-def _numbered(tallies: Iterable[Tally]) -> list[Place]:
+def _numbered(tallies: Iterable[RecordTally]) -> list[Place]:
     """The places of all slices, with their lines in the files."""
     places, before, file = [], 0, ""
     for tally in tallies:

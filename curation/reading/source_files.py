@@ -37,7 +37,7 @@ def encoding_by_mark(start: bytes, encoding: str = "utf-8") -> str:
     return next((name for mark, name in MARKS if start.startswith(mark)), encoding) if marked else encoding
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CarriedColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A carried column: its field of the records, and its type in `documents/`."""
 
     field: str
@@ -49,7 +49,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     text_column: str = ""
     id_column: str = "id"
-    columns: list[str] | dict[str, str | Column] = []
+    columns: list[str] | dict[str, str | CarriedColumn] = []
     max_document_bytes: int = 100_000_000
     sample: float = 1.0
     keep_blank: bool = False
@@ -59,13 +59,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Name of each carried column in the outputs -> the field of the records, or column of the files."""
         if not isinstance(self.columns, dict):
             return dict(zip(self.columns, self.columns, strict=True))
-        return {name: each.field if isinstance(each, Column) else each for name, each in self.columns.items()}
+        return {name: each.field if isinstance(each, CarriedColumn) else each for name, each in self.columns.items()}
 
     @property
     def types(self) -> dict[str, str]:
         """Carried column -> its declared type in `documents/`; other columns are strings."""
         declared = self.columns.items() if isinstance(self.columns, dict) else ()
-        return {name: each.type for name, each in declared if isinstance(each, Column) and each.type != "string"}
+        return {name: each.type for name, each in declared if isinstance(each, CarriedColumn) and each.type != "string"}
 
     @property
     def parts(self) -> Split | None:

@@ -29,25 +29,25 @@ SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 TokenSizes = Callable[[pa.LargeStringArray], tuple[np.ndarray, np.ndarray]]
 
 
-class Spans(NamedTuple):
+class PartSpans(NamedTuple):
     """The parts of texts: their first byte and the byte after them in the data buffer, and the parts of each text."""
 
     starts: np.ndarray
     stops: np.ndarray
     counts: np.ndarray
 
-    def used(self) -> Spans:
+    def used(self) -> PartSpans:
         """Return the spans without the places that no part has taken."""
         parts = int(self.counts.sum())
-        return Spans(self.starts[:parts], self.stops[:parts], self.counts)
+        return PartSpans(self.starts[:parts], self.stops[:parts], self.counts)
 
     @staticmethod
-    def empty(parts: int, texts: int) -> Spans:
+    def empty(parts: int, texts: int) -> PartSpans:
         """Arrays of these sizes for a kernel to fill; their values are unspecified."""
-        return Spans(np.empty(parts, np.int64), np.empty(parts, np.int64), np.empty(texts, np.int64))
+        return PartSpans(np.empty(parts, np.int64), np.empty(parts, np.int64), np.empty(texts, np.int64))
 
 
-def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes | None = None) -> Spans:
+def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes | None = None) -> PartSpans:
     """Return the parts of texts, at least one per text.
 
     token_sizes   returns the bytes of all tokens of texts and the number of tokens of each, for a split by tokens
@@ -61,13 +61,13 @@ def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes 
         literal = split.at.replace(r"\n", "\n").replace(r"\t", "\t")
         if not SPECIAL.search(literal):
             needle = np.frombuffer(literal.encode(), np.uint8)
-            spans = Spans.empty(kernels.count_literal(data, offsets[0], offsets[-1], needle) + len(text), len(text))
+            spans = PartSpans.empty(kernels.count_literal(data, offsets[0], offsets[-1], needle) + len(text), len(text))
             kernels.find_literal(data, offsets, needle, *spans)
             return spans.used()
         marked = pc.replace_substring_regex(text, pattern=f"(?:{split.at})", replacement=MARKED)
         with_marks, bounds = text_buffers(marked)
         marks = (bounds[-1] - bounds[0] - offsets[-1] + offsets[0]) // 2
-        spans = Spans.empty(marks + len(text), len(text))
+        spans = PartSpans.empty(marks + len(text), len(text))
         if kernels.find_marked(with_marks, bounds, offsets[0], *spans) >= 0:
             raise InputError(
                 f"split.at: {split.at!r} matches an empty text in a document. Write a pattern that needs a character"
@@ -79,7 +79,7 @@ def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes 
     if token_sizes is None:
         raise InputError("split: tokens needs the tokenizer of a recipe. Run a recipe, then read its documents/")
     sizes, tokens = token_sizes(text)
-    spans = Spans.empty(int(np.maximum(-(-tokens // split.tokens), 1).sum()), len(text))
+    spans = PartSpans.empty(int(np.maximum(-(-tokens // split.tokens), 1).sum()), len(text))
     wrong = kernels.group_tokens(data, offsets, sizes, tokens, split.tokens, *spans)
     if wrong >= 0:
         raise IntegrityError(
@@ -88,13 +88,13 @@ def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes 
     return spans.used()
 
 
-def _by_sentences(text: pa.LargeStringArray, size: int) -> Spans:
+def _by_sentences(text: pa.LargeStringArray, size: int) -> PartSpans:
     from curation.kernels import splitting as kernels
     from curation.kernels.units import SENTENCE, find_units
 
     data, offsets = text_buffers(text)
     units = find_units(data, offsets, None, SENTENCE)
-    spans = Spans.empty(int(np.maximum(-(-units.counts // size), 1).sum()), len(text))
+    spans = PartSpans.empty(int(np.maximum(-(-units.counts // size), 1).sum()), len(text))
     kernels.group_units(offsets, units.spans, units.counts, size, *spans)
     return spans
 
@@ -162,7 +162,7 @@ class Parts:
     def _split(self, table: pa.Table, records: int) -> Iterator[pa.Table]:
         """Yield the parts of the documents among the next records, and add the positions of these records."""
         text = as_one_array(table.column(TEXT))
-        spans = find_spans(text, self.split, self.token_sizes) if len(table) else Spans.empty(0, 0)
+        spans = find_spans(text, self.split, self.token_sizes) if len(table) else PartSpans.empty(0, 0)
         positions = np.ones(records, np.int64)
         positions[table.column(ROW).to_numpy() - self.records] = spans.counts
         firsts = self.positions + np.cumsum(positions) - positions
@@ -172,7 +172,7 @@ class Parts:
         self.parts += len(spans.starts)
         return self._tables(table, text, spans, firsts[table.column(ROW).to_numpy() - self.records])
 
-    def _tables(self, table: pa.Table, text: pa.Array, spans: Spans, firsts: np.ndarray) -> Iterator[pa.Table]:
+    def _tables(self, table: pa.Table, text: pa.Array, spans: PartSpans, firsts: np.ndarray) -> Iterator[pa.Table]:
         """The parts in tables of about `batch_bytes`, with the columns of their documents."""
         others = table.drop_columns([ROW, ID, TEXT])
         held = HELD_BYTES + sum((pc.binary_length(column).fill_null(0).to_numpy() for column in others.columns), 0)
@@ -186,7 +186,7 @@ class Parts:
 
 
 def _part_table(
-    table: pa.Table, text: pa.Array, spans: Spans, number: np.ndarray, document: np.ndarray, k: np.ndarray,
+    table: pa.Table, text: pa.Array, spans: PartSpans, number: np.ndarray, document: np.ndarray, k: np.ndarray,
     rows: np.ndarray,
 ) -> pa.Table:  # fmt: skip
     """The parts with these numbers: positions, ids, texts, carried columns, and what separates them from the next."""

@@ -195,14 +195,14 @@ class _ZstdStream(_Decompressed):
         super().close()
 
 
-class Chunk(NamedTuple):
+class StreamChunk(NamedTuple):
     """Consecutive bytes of a stream, and the damage after them ("" where there is none)."""
 
     data: bytes
     damage: str
 
 
-def read_chunk(stream: Any, size: int) -> Chunk:
+def read_chunk(stream: Any, size: int) -> StreamChunk:
     """Return the next `size` bytes of a stream; fewer at its end and before damage. Raises OSError for failed reads."""
     blocks = []
     try:
@@ -210,8 +210,8 @@ def read_chunk(stream: Any, size: int) -> Chunk:
             blocks.append(block)
             size -= len(block)
     except DamageError as error:
-        return Chunk(b"".join(blocks), _describe(error))
-    return Chunk(blocks[0] if len(blocks) == 1 else b"".join(blocks), "")
+        return StreamChunk(b"".join(blocks), _describe(error))
+    return StreamChunk(blocks[0] if len(blocks) == 1 else b"".join(blocks), "")
 
 
 def _describe(damage: DamageError) -> str:
@@ -239,7 +239,7 @@ def read_after(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, st
     return data[:end], ""
 
 
-def read_chunks(stream: Any, size: int) -> Iterator[Chunk]:
+def read_chunks(stream: Any, size: int) -> Iterator[StreamChunk]:
     """Yield the whole stream in chunks of `size` bytes. Only the last one can have damage."""
     while True:
         chunk = read_chunk(stream, size)

@@ -59,7 +59,7 @@ class InputTexts:
         self.slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
         self.batch_bytes = batch_bytes
         self.texts = self.bytes = self.rejected = self.slices_done = 0
-        self.tallies: list[rejections.Tally] = []
+        self.tallies: list[rejections.RecordTally] = []
 
     def count(self) -> Count:
         """Return what was read so far."""

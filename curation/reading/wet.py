@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from curation.reading.streams import Chunk
+from curation.reading.streams import StreamChunk
 
 RECORD = b"WARC/1."
 NEXT_RECORD = b"\n" + RECORD
@@ -52,12 +52,12 @@ class Record(NamedTuple):
     too_large: bool = False
 
 
-def read_records(chunks: Iterator[Chunk], max_bytes: int) -> Iterator[Record]:
+def read_records(chunks: Iterator[StreamChunk], max_bytes: int) -> Iterator[Record]:
     """Yield all records of a decompressed stream, with contents of at most `max_bytes`.
 
     A truncated record, and bytes between records that belong to none, are records with `damage`.
     """
-    window = _Window(chunks)
+    window = _HeldBytes(chunks)
     reported = ""
     while window.skip_line_ends():
         record = _next_record(window, max_bytes)
@@ -67,7 +67,7 @@ def read_records(chunks: Iterator[Chunk], max_bytes: int) -> Iterator[Record]:
         yield Record(window.start, {}, b"", window.damage)
 
 
-def _next_record(window: _Window, max_bytes: int) -> Record:
+def _next_record(window: _HeldBytes, max_bytes: int) -> Record:
     """Return the record at the start of the window, and move the window to the next one."""
     begin = window.start
     body = window.find_body()
@@ -95,10 +95,10 @@ def _next_record(window: _Window, max_bytes: int) -> Record:
     return Record(begin, headers, b"" if too_large else content, too_large=too_large)
 
 
-class _Window:
+class _HeldBytes:
     """The bytes of a stream that are held: those read so far, from `start` on. All offsets are those of the stream."""
 
-    def __init__(self, chunks: Iterator[Chunk]) -> None:
+    def __init__(self, chunks: Iterator[StreamChunk]) -> None:
         self.chunks = chunks
         self.damage = ""
         self.start, self.data = 0, bytearray()

@@ -18,7 +18,7 @@ from curation.reading.archive_ends import fault_at_end
 from curation.reading.formats import contents, format_of, probe
 from curation.reading.formats.base import NEEDED, PROBED_BYTES, TEXT_COLUMNS, ColumnFormat, Format, start_of
 from curation.reading.source_files import COMPRESSIONS, SourceFile, encoding_by_mark
-from curation.reading.streams import Chunk
+from curation.reading.streams import StreamChunk
 from curation.recipes.text_kinds import ENTITY, LOOKED_AT, has_tags, is_code, is_wrapped
 
 PROBED_FILES = 50  # per suffix
@@ -184,7 +184,7 @@ def _facts(file: SourceFile) -> Facts:
     kind, reading = format_of(file), _reading_of(file)
     file = msgspec.structs.replace(file, **reading)
     contents.check(file, kind)
-    start = start_of(file) if kind.parts != NEEDED else Chunk(b"", "")
+    start = start_of(file) if kind.parts != NEEDED else StreamChunk(b"", "")
     facts = _plain_facts(file, start.data, tuple(reading.items()))
     fault = f"{start.damage}; a run reads what comes before" if start.damage else kind.doubt(file)
     return facts._replace(fault=fault if start.data or file.bytes else "the file is empty")

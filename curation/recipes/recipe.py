@@ -25,7 +25,7 @@ from curation.base.system.path_advice import advice
 from curation.kernels.word_breaks import SPACES
 from curation.reading.inputs import AnyInput, Budget, entries_by_name, list_inputs, with_kinds
 from curation.reading.paths import split_suffix
-from curation.reading.source_files import Column
+from curation.reading.source_files import CarriedColumn
 from curation.reading.split_settings import SEPARATOR
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
@@ -214,7 +214,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     input: list[AnyInput] = []
-    columns: list[str] | dict[str, str | Column] = []
+    columns: list[str] | dict[str, str | CarriedColumn] = []
     name: str = ""
     stages: Stages = []
     tokenizer: TokenizerSpec = TokenizerSpec()

@@ -21,7 +21,7 @@ from curation.reading.formats.base import Format
 from curation.reading.inputs import LIST_MARK
 from curation.reading.source_files import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
-from curation.recipes.survey import OtherForm, SuggestedInput, Survey
+from curation.recipes.survey import InputSurvey, OtherForm, SuggestedInput
 from curation.recipes.text_kinds import CODE_SUFFIXES
 from curation.recipes.yaml_text import flow
 from curation.stages import FuzzyDedup
@@ -59,7 +59,7 @@ COMMENTS = {
 }
 
 
-def starting_recipe(survey: Survey, name: str) -> str:
+def starting_recipe(survey: InputSurvey, name: str) -> str:
     """YAML text of a recipe for the inputs of a survey.
 
     survey   from `curation.recipes.survey.survey`; without inputs: one example to change
@@ -95,7 +95,7 @@ def starting_recipe(survey: Survey, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _foreign(survey: Survey) -> Iterator[str]:
+def _foreign(survey: InputSurvey) -> Iterator[str]:
     """A comment with the share of text in other scripts than Latin, for which gpt2 needs the most tokens."""
     facts = [each for suggested in survey.inputs for each in suggested.facts]
     size, foreign = sum(each.bytes for each in facts), sum(each.foreign for each in facts)
@@ -106,7 +106,7 @@ def _foreign(survey: Survey) -> Iterator[str]:
         )
 
 
-def lists_of(survey: Survey) -> dict[str, str]:
+def lists_of(survey: InputSurvey) -> dict[str, str]:
     """The lists of files that the inputs of the recipe and of its comments name: path -> content."""
     shown = [each for other in survey.others for each in other.inputs[:MAX_SHOWN_UNUSED]]
     return {
@@ -125,7 +125,7 @@ def _other_form(other: OtherForm) -> Iterator[str]:
         yield f"  # and {len(other.inputs) - MAX_SHOWN_UNUSED:,} more"
 
 
-def _unread_code(survey: Survey) -> Iterator[str]:
+def _unread_code(survey: InputSurvey) -> Iterator[str]:
     """A comment on files of source code that no input reads."""
     if survey.code:
         pattern, files = next(iter(survey.code.items()))
@@ -134,7 +134,7 @@ def _unread_code(survey: Survey) -> Iterator[str]:
         yield f"  # their own, without rules for prose: curate init {shlex.quote(printable_line(pattern))} -o code.yaml"
 
 
-def is_all_code(survey: Survey) -> bool:
+def is_all_code(survey: InputSurvey) -> bool:
     """Return whether all inputs are source code."""
     return bool(survey.inputs) and all(each.is_code or _is_code_file(each) for each in survey.inputs)
 
@@ -158,7 +158,7 @@ def _comment(stage: Mapping[str, Any]) -> str:
     return CODE_COMMENT if is_code else COMMENTS[stage["kind"]]
 
 
-def _wrapped(survey: Survey) -> Iterator[str]:
+def _wrapped(survey: InputSurvey) -> Iterator[str]:
     """A stage as a comment, where most texts of an input seem to have wrapped lines: no rule can detect them."""
     inputs = [each for each in survey.inputs if each.is_wrapped]
     if inputs:
@@ -168,7 +168,7 @@ def _wrapped(survey: Survey) -> Iterator[str]:
         yield f"  # - {flow(JOIN)}"
 
 
-def _html_stage(survey: Survey, stages: list[dict[str, Any]]) -> list[str]:
+def _html_stage(survey: InputSurvey, stages: list[dict[str, Any]]) -> list[str]:
     """A stage that deletes tags, where texts are full of them; `rewrite` of the stages then decodes their entities."""
     inputs = [suggested for suggested in survey.inputs if suggested.is_html]
     if not inputs:

@@ -110,7 +110,7 @@ class OtherForm(NamedTuple):
     inputs: Sequence[SuggestedInput]
 
 
-class Survey(NamedTuple):
+class InputSurvey(NamedTuple):
     """The inputs for a recipe.
 
     unused   files that none of them reads: path -> reason
@@ -126,7 +126,7 @@ class Survey(NamedTuple):
     code: Mapping[str, int] = MappingProxyType({})
 
 
-def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
+def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> InputSurvey:
     """Return inputs with format, text column and encoding for all files of `entries`; reads the start of some files.
 
     recipe   path of the recipe: it is not listed as unused, and lists of files are named after it
@@ -144,7 +144,7 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
     unused |= {os.path.normpath(path): HIDDEN_NAME for path in left_out.hidden}
     inputs = _with_unique_names([suggested for each in found for suggested in each.inputs])
     taken: dict[str, tuple[str, ...]] = {}
-    return Survey(
+    return InputSurvey(
         [_with_list(suggested, recipe, taken) for suggested in inputs],
         unused,
         {path: fault for each in found for path, fault in each.faults.items()},
@@ -157,9 +157,9 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
     )
 
 
-def _surveyed(entry: AnyInput, left_out: LeftOut) -> Survey:
+def _surveyed(entry: AnyInput, left_out: LeftOut) -> InputSurvey:
     if not isinstance(entry, FilesInput) or is_remote(entry.path):
-        return Survey([SuggestedInput({"path": entry.path})], {})
+        return InputSurvey([SuggestedInput({"path": entry.path})], {})
     settings = {"path": entry.path}
     if not split_suffix(entry.path)[0] and os.path.isfile(os.path.expanduser(entry.path)):
         settings["format"] = format_of(entry.path)
@@ -193,12 +193,12 @@ def _surveyed(entry: AnyInput, left_out: LeftOut) -> Survey:
         inputs = [_suggested(settings | _common(group, facts), group, facts)]
     else:
         inputs = [_input_of(entry, settings, group, facts) for group in groups]
-    found = Survey(inputs, unused, faults)
+    found = InputSurvey(inputs, unused, faults)
     found_places = [*files, *(msgspec.structs.replace(files[0], path=os.path.abspath(path)) for path in links)]
     return _by_folder(found, entry, settings, found_places, read, facts)
 
 
-def _surveyed_all(entries: Sequence[FilesInput], left_out: LeftOut) -> Survey:
+def _surveyed_all(entries: Sequence[FilesInput], left_out: LeftOut) -> InputSurvey:
     """The survey of source code: an input for each suffix."""
     found = [_surveyed(entry, left_out) for entry in entries]
     inputs = [
@@ -207,7 +207,7 @@ def _surveyed_all(entries: Sequence[FilesInput], left_out: LeftOut) -> Survey:
         for each in own.inputs
     ]
     faults = {path: fault for each in found for path, fault in each.faults.items()}
-    return Survey(inputs, {path: reason for each in found for path, reason in each.unused.items()}, faults)
+    return InputSurvey(inputs, {path: reason for each in found for path, reason in each.unused.items()}, faults)
 
 
 def _code_name(path: str) -> str:
@@ -267,9 +267,9 @@ def _firsts(path: str, files: Sequence[SourceFile]) -> list[SourceFile]:
 
 
 def _by_folder(
-    found: Survey, entry: FilesInput, settings: Mapping[str, str], files: Sequence[SourceFile],
+    found: InputSurvey, entry: FilesInput, settings: Mapping[str, str], files: Sequence[SourceFile],
     read: Sequence[SourceFile], facts: dict[str, Facts],
-) -> Survey:  # fmt: skip
+) -> InputSurvey:  # fmt: skip
     """The survey of a folder with several folders in it: inputs by folder where these differ, and the other form.
 
     files   all files of the folder

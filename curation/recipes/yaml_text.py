@@ -98,7 +98,7 @@ def _strict_loader() -> Any:
     Python cannot hold (`2001-13-45`, a number of 5,000 digits)."""
     import yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML carries no types
+    class YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML carries no types
         merged = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
@@ -141,4 +141,4 @@ def _strict_loader() -> Any:
                 seen.add(str(key.value))
             return super().construct_mapping(node, deep)
 
-    return Loader
+    return YamlLoader

@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.base.system.files import commit, numbered_path
 from curation.record.partitions import Partitions
-from curation.record.records import Counts
+from curation.record.records import TaskCounts
 from curation.record.stored_plan import Loaded, Plan, Stored, load_plan, load_shared
 
 # The function of a task that reads URLs with secrets -> the function that finds them: `find(plan, job, number)`.
@@ -36,9 +36,9 @@ def store_job(job: Any, folder: Path) -> Stored:
 
 
 def run_stored(
-    function: Callable[..., Counts | None], kind: type[Any], plan: Stored, job: Stored,
+    function: Callable[..., TaskCounts | None], kind: type[Any], plan: Stored, job: Stored,
     item: tuple[int, *tuple[Any, ...]],
-) -> Counts | None:  # fmt: skip
+) -> TaskCounts | None:  # fmt: skip
     """Return `function(plan, job, *item)`, or None if the done-record of the item exists.
 
     `kind` is the class of the job; `item` is a number and the further arguments of its task. Dask repeats finished

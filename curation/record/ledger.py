@@ -69,7 +69,7 @@ SUMMED = ("rows", "lines", "rejected", "blank", "unsampled", "skipped", "split",
           "bytes_kept", "bytes_read", "read_seconds", "write_seconds")  # fmt: skip
 
 
-class Group(NamedTuple):
+class TotalsRecord(NamedTuple):
     """A record of SliceTotals: its slice, whether it is a sum or only the damage of that slice, and the record."""
 
     slice: int
@@ -88,7 +88,7 @@ class PartialTotals(msgspec.Struct, kw_only=True):
 
     slices: list[list[int]]
     columns: list[list[int]]
-    groups: list[Group]
+    groups: list[TotalsRecord]
     stages: list[StageCount]
 
 
@@ -106,7 +106,7 @@ def _columns_of(record: SliceRecord) -> tuple[int, ...]:
 
 def add_up(slices: SliceTable, numbers: range, records: Iterable[SliceRecord]) -> PartialTotals:
     """Return the totals of the tasks with these numbers; `records` yields a record for each."""
-    groups: list[Group] = []
+    groups: list[TotalsRecord] = []
     stages: list[StageCount] = []
     of_slices: list[tuple[int, ...]] = []
     columns: list[tuple[int, ...]] = []
@@ -120,9 +120,9 @@ def add_up(slices: SliceTable, numbers: range, records: Iterable[SliceRecord]) -
             of_slices.append(tuple(getattr(counts, name) for name in SLICE_COLUMNS))
             key = _key_of(own)
             if key not in places:
-                groups.append(Group(own.index, True, places.setdefault(key, SliceRecord())))
+                groups.append(TotalsRecord(own.index, True, places.setdefault(key, SliceRecord())))
             if counts.damaged:
-                groups.append(Group(own.index, False, SliceRecord(damaged=counts.damaged)))
+                groups.append(TotalsRecord(own.index, False, SliceRecord(damaged=counts.damaged)))
             _add(places[key], counts)
     lists = [[list(map(int, column)) for column in zip(*rows, strict=True)] for rows in (of_slices, columns)]
     return PartialTotals(slices=lists[0], columns=lists[1], groups=groups, stages=stages)

@@ -67,7 +67,7 @@ class SampledDocument(NamedTuple):
     weight: float
 
 
-class Group(msgspec.Struct):
+class GroupTotals(msgspec.Struct):
     """The documents of a group: kept, removed by each reason, and the sampled ones among them (0: all are counted).
 
     asked  those that the recipe asks to remove; no other number has them
@@ -97,7 +97,10 @@ class Group(msgspec.Struct):
 
 
 def warn_of_lost_groups(
-    sample: Sequence[SampledDocument], inputs: Mapping[str, Group], stages: Mapping[str, Stage], is_plan: bool = False
+    sample: Sequence[SampledDocument],
+    inputs: Mapping[str, GroupTotals],
+    stages: Mapping[str, Stage],
+    is_plan: bool = False,
 ) -> list[str]:
     """Return the warnings: a line per group, the largest first, at most MAX_WARNINGS lines and one about the others.
 
@@ -143,9 +146,9 @@ def warn_of_lost_groups(
     return lines
 
 
-def _without(group: Group, asked: Set[Reason | str]) -> Group:
+def _without(group: GroupTotals, asked: Set[Reason | str]) -> GroupTotals:
     removed = {key: number for key, number in group.removed.items() if not asked & {key, key[0]}}
-    return Group(group.kept, Counter(removed), group.removed.total() - sum(removed.values()), group.sampled)
+    return GroupTotals(group.kept, Counter(removed), group.removed.total() - sum(removed.values()), group.sampled)
 
 
 def _asked(stages: Mapping[str, Stage]) -> set[Reason | str]:
@@ -170,11 +173,11 @@ def _names_values(rule: Rule, columns: Set[str]) -> bool:
     return rule.in_ is not None or rule.not_in is not None or bool(columns & {*rule.columns})
 
 
-def _groups(sample: Iterable[SampledDocument], names: Iterable[str | None]) -> dict[str, Group]:
-    groups: dict[str, Group] = {}
+def _groups(sample: Iterable[SampledDocument], names: Iterable[str | None]) -> dict[str, GroupTotals]:
+    groups: dict[str, GroupTotals] = {}
     for document, name in zip(sample, names, strict=True):
         if name is not None:
-            group = groups.setdefault(name, Group())
+            group = groups.setdefault(name, GroupTotals())
             if document.lost == ASKED:
                 group.asked += document.weight
                 continue
@@ -192,7 +195,7 @@ def _kept_weight(sample: Sequence[SampledDocument]) -> float:
     return sum(weights) / max(len(weights), 1)
 
 
-def _lost(groups: Mapping[str, Group], kept_weight: float) -> list[tuple[str, Group]]:
+def _lost(groups: Mapping[str, GroupTotals], kept_weight: float) -> list[tuple[str, GroupTotals]]:
     """The groups that keep less than MAX_SHARE of what the documents of the other groups keep."""
     kept, documents = sum(group.kept for group in groups.values()), sum(group.documents for group in groups.values())
     found = []
@@ -206,12 +209,12 @@ def _lost(groups: Mapping[str, Group], kept_weight: float) -> list[tuple[str, Gr
     return found
 
 
-def _share_of_others(inputs: Mapping[str, Group], group: Group) -> float:
+def _share_of_others(inputs: Mapping[str, GroupTotals], group: GroupTotals) -> float:
     kept, documents = sum(each.kept for each in inputs.values()), sum(each.documents for each in inputs.values())
     return (kept - group.kept) / max(documents - group.documents, 1)
 
 
-def _line(kind: str, name: str, group: Group, others: float, is_plan: bool) -> str:
+def _line(kind: str, name: str, group: GroupTotals, others: float, is_plan: bool) -> str:
     [((stage, reason), number)] = group.removed.most_common(1)
     removed = group.removed.total()
     is_exact = not group.sampled or abs(group.sampled - group.documents) < 0.5

@@ -75,7 +75,7 @@ def in_order(tables: Sequence[pa.Table], places: np.ndarray) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks().take(pa.array(inverse))
 
 
-class TableFile:
+class IpcFile:
     """A writer of an Arrow IPC file. Without a schema, it takes the schema of the first table."""
 
     def __init__(self, path: Path, schema: pa.Schema | None = None) -> None:
@@ -110,7 +110,7 @@ class PartitionWriter:
     """
 
     def __init__(self, documents: Path, keys: Path) -> None:
-        self.documents, self.keys = TableFile(documents), TableFile(keys)
+        self.documents, self.keys = IpcFile(documents), IpcFile(keys)
         self.pending: list[pa.Table] = []
 
     def write(self, documents: pa.Table, keys: Mapping[str, np.ndarray]) -> None:
@@ -140,7 +140,7 @@ class PartitionWriter:
                 self._write_keys()
 
 
-class Span(NamedTuple):
+class PartitionSpan(NamedTuple):
     """Rows `start` to `stop` (exclusive) of one partition, numbered as its slice."""
 
     partition: int
@@ -302,7 +302,7 @@ class Partitions:
         partition = np.searchsorted(self.starts, rows, side="right") - 1
         return partition, rows - self.starts[partition]
 
-    def spans(self, start: int, stop: int) -> Iterator[Span]:
+    def spans(self, start: int, stop: int) -> Iterator[PartitionSpan]:
         """Yield the spans of partitions that hold rows `start` to `stop` (exclusive)."""
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
         for partition in range(max(first, 0), len(self.starts) - 1):
@@ -310,7 +310,7 @@ class Partitions:
             if low >= stop:
                 return
             if low < high:
-                yield Span(partition, max(start, low) - low, min(stop, high) - low)
+                yield PartitionSpan(partition, max(start, low) - low, min(stop, high) - low)
 
 
 def _bounds(rows: np.ndarray, low: int, high: int) -> list[int]:

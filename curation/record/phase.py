@@ -12,9 +12,9 @@ import numpy as np
 
 from curation.base.system.files import make_folder
 from curation.base.system.interrupts import check as check_interrupts
-from curation.base.system.sessions import Counted
+from curation.base.system.sessions import CountedItems
 from curation.record.jobs import run_stored, store_job
-from curation.record.records import Counts, Decoder, Record, TaskRecords
+from curation.record.records import Decoder, Record, TaskCounts, TaskRecords
 
 if TYPE_CHECKING:
     from curation.record.context import RunContext
@@ -24,7 +24,7 @@ MAX_UNEVEN = 4  # size of the largest task, in mean sizes
 
 
 def run_tasks(
-    context: RunContext, label: str, function: Callable[..., Counts | None], job: Any, folder: Path,
+    context: RunContext, label: str, function: Callable[..., TaskCounts | None], job: Any, folder: Path,
     sizes: Sequence[int] | np.ndarray, decoder: Decoder[Record],
     arguments: Callable[[int], tuple[Any, ...]] = lambda number: (),
 ) -> Iterator[Record]:  # fmt: skip
@@ -47,7 +47,7 @@ def run_tasks(
             yield number, *arguments(number)
 
     with context.progress.watch(label, len(sizes), records.count):
-        tasks = Counted(items(), len(pending)) if _are_even(records.sizes[pending]) else items()
+        tasks = CountedItems(items(), len(pending)) if _are_even(records.sizes[pending]) else items()
         context.session.run(run, tasks, lambda _, item, counts: records.end(item[0], counts))
     return records.each()
 

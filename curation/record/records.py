@@ -30,7 +30,7 @@ NOTED_TASKS = 256  # running tasks whose notes are read
 Record = TypeVar("Record")
 
 
-class Counts(NamedTuple):
+class TaskCounts(NamedTuple):
     """Counts of one task: documents and bytes of text read, documents kept, and stored bytes read of its input."""
 
     documents: int
@@ -44,7 +44,7 @@ class Decoder(NamedTuple, Generic[Record]):
     documents, so that the number of kept ones is shown."""
 
     decode: Callable[[Any], Record]
-    counts: Callable[[Record], Counts]
+    counts: Callable[[Record], TaskCounts]
     removes: bool
 
 
@@ -80,7 +80,7 @@ class TaskRecords(Generic[Record]):
         """Count a task as running: its note is read."""
         self.running[number] = None
 
-    def end(self, number: int, counts: Counts | None) -> None:
+    def end(self, number: int, counts: TaskCounts | None) -> None:
         """Count a task as done. Without `counts` they are read from its record."""
         counts = counts or self._read(number)[1]
         self.is_done[number] = True
@@ -104,7 +104,7 @@ class TaskRecords(Generic[Record]):
         """Yield the records of all tasks, which must be done, in the order of their numbers."""
         return (self._read(number)[0] for number in range(len(self.sizes)))
 
-    def _read(self, number: int) -> tuple[Record, Counts]:
+    def _read(self, number: int) -> tuple[Record, TaskCounts]:
         """Return the record of a task, and its counts. IntegrityError: a damaged file."""
         path = numbered_path(self.folder, number, RECORD)
         try:
@@ -125,10 +125,10 @@ class TaskRecords(Generic[Record]):
         return numbers
 
 
-def _read_note(path: Path) -> Counts | None:
+def _read_note(path: Path) -> TaskCounts | None:
     """The note of a running task; None if it has ended, or is writing."""
     with suppress(OSError, ValueError, TypeError):
-        return Counts(*orjson.loads(path.read_bytes()))
+        return TaskCounts(*orjson.loads(path.read_bytes()))
     return None
 
 

@@ -23,7 +23,7 @@ from curation.reading.source_files import SourceFile
 from curation.record.kept_ids import KeptIds, ids_by_slice
 from curation.record.locations import LocationTable, name_of
 from curation.record.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition
-from curation.record.removed_texts import FILE_BYTES, REMOVED_OUTPUT, SIZE, AddedColumns, Store, Texts
+from curation.record.removed_texts import FILE_BYTES, REMOVED_OUTPUT, SIZE, AddedColumns, RemovedTexts, Store
 from curation.stages import Stage
 from curation.stages.corpus.saved_index import SavedIndex
 from curation.stages.corpus.stored_drops import distinct_file
@@ -112,7 +112,7 @@ class RemovedStore(NamedTuple):
     added: AddedColumns | None = None
 
     @property
-    def texts(self) -> Texts | None:
+    def texts(self) -> RemovedTexts | None:
         """The texts of removed rows, with `removed: text`."""
         if self.added is None:
             return None
@@ -124,7 +124,7 @@ class RemovedStore(NamedTuple):
             Store(found.partitions.path, partitions, notes_folder(found.partitions.scratch(found.stage)))
             for found in self.duplicates
         ]
-        return Texts(stores, self.numbering.offsets, records)
+        return RemovedTexts(stores, self.numbering.offsets, records)
 
     def sizes(self, number: int) -> np.ndarray:
         """Return the bytes of the texts of a slice's removed rows (int64), in the order of `doc`."""
@@ -186,7 +186,11 @@ def _holder(removed_rows: RemovedRows) -> str:
 
 
 def _removed_of_slice(
-    number: int, numbering: Numbering, segments: Sequence[Path], duplicates: Sequence[RemovedRows], texts: Texts | None
+    number: int,
+    numbering: Numbering,
+    segments: Sequence[Path],
+    duplicates: Sequence[RemovedRows],
+    texts: RemovedTexts | None,
 ) -> pa.Table:
     """`doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row`, which is -1 for rows that a rule removed; with
     texts also the place of the text."""

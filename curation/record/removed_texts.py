@@ -90,7 +90,7 @@ class Store(NamedTuple):
         return rows if self.notes is None else with_notes(rows, self.notes, number, positions)
 
 
-class Texts(NamedTuple):
+class RemovedTexts(NamedTuple):
     """The texts of removed documents.
 
     stores   where they are

@@ -15,7 +15,7 @@ from curation import __version__
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe
 from curation.recipes.renamed import with_new_names
-from curation.record.report_texts_schema import AllValues, ColumnGroups, Measured, MostRemoved, RuleValues, Texts
+from curation.record.report_texts_schema import AllValues, ColumnGroups, Measured, MostRemoved, ReportTexts, RuleValues
 from curation.stages import STAGES
 from curation.tokens.blends import Blend, Megatron
 from curation.tokens.forms import FORMS, OUTPUT_FORMATS
@@ -198,7 +198,7 @@ class _Report(msgspec.Struct):
     report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}
     values: AllValues = AllValues()  # reports up to 0.2.0 lack `values` and `texts`
-    texts: Texts = Texts()
+    texts: ReportTexts = ReportTexts()
     measured: list[Measured] = []  # reports up to 0.3 lack it
 
     def __post_init__(self) -> None:

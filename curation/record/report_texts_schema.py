@@ -13,7 +13,7 @@ from curation.tokens.forms.base import Count
 Bin = Annotated[int, msgspec.Meta(ge=0, lt=SIZE)]
 
 
-class Values(msgspec.Struct, frozen=True):
+class ValueTally(msgspec.Struct, frozen=True):
     """A tally of documents by value."""
 
     share: bool
@@ -27,7 +27,7 @@ class Values(msgspec.Struct, frozen=True):
             raise ValueError(f"{len(self.counts)} counts need as many bins, ascending")
 
 
-class RuleValues(Values, frozen=True, kw_only=True):
+class RuleValues(ValueTally, frozen=True, kw_only=True):
     """A rule on measures, and the values of its documents."""
 
     reason: str
@@ -63,9 +63,9 @@ class MostRemoved(msgspec.Struct, frozen=True):
 class AllValues(msgspec.Struct, frozen=True):
     """Values of the documents of a run."""
 
-    read_bytes: Values | msgspec.UnsetType = msgspec.UNSET
-    kept_bytes: Values | msgspec.UnsetType = msgspec.UNSET
-    tokens_per_byte: Values | msgspec.UnsetType = msgspec.UNSET
+    read_bytes: ValueTally | msgspec.UnsetType = msgspec.UNSET
+    kept_bytes: ValueTally | msgspec.UnsetType = msgspec.UNSET
+    tokens_per_byte: ValueTally | msgspec.UnsetType = msgspec.UNSET
     languages: dict[str, dict[str, Count]] = {}
     most_removed: dict[str, MostRemoved] = {}  # by language
 
@@ -74,7 +74,7 @@ class AllValues(msgspec.Struct, frozen=True):
             raise ValueError("languages needs read and kept")
 
 
-class Sample(msgspec.Struct, frozen=True):
+class TextSample(msgspec.Struct, frozen=True):
     """An example of a removed or edited document, with the places that the page marks."""
 
     id: str
@@ -91,7 +91,7 @@ class Sample(msgspec.Struct, frozen=True):
     doc: Count = 0  # reports up to 0.3 lack it
 
 
-class Link(msgspec.Struct, frozen=True):
+class ChainLink(msgspec.Struct, frozen=True):
     """The document of a chain through which a removed one is joined with the kept one, and their similarity."""
 
     id: str
@@ -107,7 +107,7 @@ class Pair(msgspec.Struct, frozen=True):
     runs: list[tuple[str, str, bool]]
     cut: bool
     cosine: float | None = None
-    link: Link | None = None
+    link: ChainLink | None = None
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class Removed(msgspec.Struct, frozen=True):
     stage: str
     reason: str
     documents: Count
-    samples: list[Sample]
+    samples: list[TextSample]
 
 
 class Pairs(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class Pairs(msgspec.Struct, frozen=True):
     pairs: list[Pair]
 
 
-class Group(msgspec.Struct, frozen=True):
+class DuplicateGroups(msgspec.Struct, frozen=True):
     """The groups of duplicates of a stage."""
 
     stage: str
@@ -141,7 +141,7 @@ class Group(msgspec.Struct, frozen=True):
         if not isinstance(self.document.get("id"), str):
             raise ValueError("the document of a group has no id")
         if "text" in self.document:
-            msgspec.convert(self.document, Sample)
+            msgspec.convert(self.document, TextSample)
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -202,11 +202,11 @@ class Measured(msgspec.Struct, frozen=True):
                     raise ValueError(f"the rule {rule.reason} is of a group that is not in groups")
 
 
-class Texts(msgspec.Struct, frozen=True):
+class ReportTexts(msgspec.Struct, frozen=True):
     """Samples, pairs, groups, and maps of clusters."""
 
-    kept: list[Sample] = []
+    kept: list[TextSample] = []
     removed: list[Removed] = []
     pairs: list[Pairs] = []
-    groups: list[Group] = []
+    groups: list[DuplicateGroups] = []
     clusters: list[ClusterMap] = []

@@ -192,7 +192,7 @@ def _local_rows(job: SumsJob, low: int, high: int, copy: int) -> Iterator[np.nda
         yield (rows - low).astype(np.uint32)
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """Documents that follow each other: the first row, the row after the last, and their number."""
 
     start: int
@@ -200,7 +200,7 @@ class Span(NamedTuple):
     documents: int
 
 
-def cut_pieces(pieces: Iterable[tuple[int, np.ndarray, np.ndarray]], size: int, items: int) -> Iterator[Span]:
+def cut_pieces(pieces: Iterable[tuple[int, np.ndarray, np.ndarray]], size: int, items: int) -> Iterator[RowSpan]:
     """Yield spans of at most `items` documents and the total `size`, but at least one document. `pieces` is as in
     `RowSums.pieces`; the result does not depend on how the documents are divided into pieces."""
     cutter, current = Cutter(size, items), 0
@@ -208,10 +208,10 @@ def cut_pieces(pieces: Iterable[tuple[int, np.ndarray, np.ndarray]], size: int, 
     for base, rows, ends in pieces:
         for number, first, last in cutter.add(ends):
             if number != current:
-                yield Span(start, stop, documents)
+                yield RowSpan(start, stop, documents)
                 current, documents = number, 0
             start = start if documents else base + int(rows[first])
             stop = base + int(rows[last - 1]) + 1
             documents += last - first
     if documents:
-        yield Span(start, stop, documents)
+        yield RowSpan(start, stop, documents)

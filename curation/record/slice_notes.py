@@ -19,7 +19,7 @@ from curation.recipes.recipe import Recipe
 from curation.record.candidates import SCHEMA, Candidates
 from curation.record.ledger import SliceRecord
 from curation.record.measured_rows import VALUES, values_of, values_schema
-from curation.record.partitions import TableFile
+from curation.record.partitions import IpcFile
 from curation.rules.group_tallies import GroupTallies, tallies_of_groups
 from curation.rules.groups import groups_in
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
@@ -72,11 +72,11 @@ class SliceNotes:
         self.lengths = np.zeros(SIZE, np.int64)
         self.locations: list[Location] = []
         self.firsts: list[np.ndarray] = []  # of `curation.reading.splitting.Parts`
-        self.samples = TableFile(paths[SAMPLES], SCHEMA)
+        self.samples = IpcFile(paths[SAMPLES], SCHEMA)
         self.values_schema = values_schema(recipe.stages)
-        self.values = TableFile(paths[VALUES], self.values_schema) if self.values_schema else None
+        self.values = IpcFile(paths[VALUES], self.values_schema) if self.values_schema else None
         self.measures_schema = measures_schema(recipe.stages)
-        self.measures = TableFile(paths[MEASURES], self.measures_schema) if MEASURES in paths else None
+        self.measures = IpcFile(paths[MEASURES], self.measures_schema) if MEASURES in paths else None
         self.read = pa.OSFile(str(paths[READ]), "wb") if READ in paths else None
         self.read_bytes = 0
 

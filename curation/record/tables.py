@@ -37,7 +37,7 @@ def part_paths(folder: Path, outputs: Iterable[str], name: str) -> list[Path]:
     return [folder / output for output in sorted(names, key=lambda output: (len(output), output))]
 
 
-class Part:
+class TablePart:
     """A Parquet file of a run. `schema` has its columns in the types of this version.
 
     path     its path, in a folder with the name of the table
@@ -92,6 +92,6 @@ def read_tables(
 ) -> Iterator[pa.Table]:
     """Yield columns of the row groups of files. `types` are of those that not every run has."""
     for path in paths:
-        part = Part(path, types)
+        part = TablePart(path, types)
         for group in part.groups:
             yield part.read(group, columns)

@@ -21,7 +21,7 @@ from curation.base.system.steps import Count
 from curation.record.candidates import held, sample_of
 from curation.record.jobs import load_job, store_job
 from curation.record.ledger import PartialTotals, SliceRecord, SliceTotals, add_up
-from curation.record.partitions import TableFile, open_partition
+from curation.record.partitions import IpcFile, open_partition
 from curation.record.slice_notes import SAMPLES
 from curation.record.stored_plan import Plan, Stored, load_plan
 from curation.stages.outcome import StageCount
@@ -96,7 +96,7 @@ def _candidates(plan: Plan, segment: Path, numbers: range) -> pa.Table:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    with TableFile(path, table.schema) as file:
+    with IpcFile(path, table.schema) as file:
         file.write(table)
 
 

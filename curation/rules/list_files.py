@@ -37,7 +37,7 @@ _IPV4 = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
 HOSTS_FILE = ("localhost.localdomain", "0.0.0.0")  # names without a dot are none either
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Some entries of a list.
 
     entries        large_string: domains as `host_of` writes them, other entries without white space at both ends
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
     first_single: tuple[str, ...] = ()
 
 
-def read_entries(path: str, members: Sequence[str], way: str) -> Iterator[Batch]:
+def read_entries(path: str, members: Sequence[str], way: str) -> Iterator[EntryBatch]:
     """Yield the entries of a list. Blank lines and those that begin with `#` are none. InputError for a file that is no
     text, cannot be read, or lacks a member."""
     try:
@@ -103,7 +103,7 @@ def _is_archive(stream: Any) -> bool:
     return peek is not None and bytes(peek(512)[TAR_MAGIC]) == b"ustar"
 
 
-def _read_members(stream: Any, path: str, members: Sequence[str], way: str) -> Iterator[Batch]:
+def _read_members(stream: Any, path: str, members: Sequence[str], way: str) -> Iterator[EntryBatch]:
     if not _is_archive(stream):
         raise InputError(f"listed: {path} is no tar archive; leave out member: {', '.join(members)}")
     left, names = [*members], []
@@ -122,7 +122,7 @@ def _read_members(stream: Any, path: str, members: Sequence[str], way: str) -> I
     raise InputError(f"listed: {path} has no file {left[0]!r}; {held}{near_or_nothing(left[0], names)}")
 
 
-def _batches(stream: Any, where: str, way: str) -> Iterator[Batch]:
+def _batches(stream: Any, where: str, way: str) -> Iterator[EntryBatch]:
     rest, line, is_first = b"", 1, True
     while True:
         data = stream.read(BATCH_BYTES)
@@ -144,13 +144,13 @@ def _batches(stream: Any, where: str, way: str) -> Iterator[Batch]:
             return
 
 
-def _batch(text: bytes, first: int, way: str) -> Batch:
+def _batch(text: bytes, first: int, way: str) -> EntryBatch:
     lines, bad = _decoded(text, first)
     values = pc.utf8_trim_whitespace(lines)
     used = pc.and_(pc.greater(pc.binary_length(values), 0), pc.invert(pc.starts_with(values, "#")))
     numbers = np.flatnonzero(used) + first
     values = values.filter(used)
-    return _domains(values, numbers, bad) if way == "domain" else Batch(values, numbers, bad)
+    return _domains(values, numbers, bad) if way == "domain" else EntryBatch(values, numbers, bad)
 
 
 def _decoded(text: bytes, first: int) -> tuple[pa.LargeStringArray, list[str]]:
@@ -174,7 +174,7 @@ def shown_line(number: int, line: str) -> str:
     return f"line {number:,}: {shown if len(shown) <= SHOWN_CHARACTERS else f'{shown[:SHOWN_CHARACTERS]}...'}"
 
 
-def _domains(values: pa.LargeStringArray, numbers: np.ndarray, bad: list[str]) -> Batch:
+def _domains(values: pa.LargeStringArray, numbers: np.ndarray, bad: list[str]) -> EntryBatch:
     plain = pc.match_substring_regex(values, DOMAIN)
     domains = pc.ascii_lower(pc.utf8_trim(pc.utf8_ltrim(values.filter(plain), "*"), "."))
     lines = numbers[plain.to_numpy(zero_copy_only=False)]
@@ -194,7 +194,7 @@ def _domains(values: pa.LargeStringArray, numbers: np.ndarray, bad: list[str]) -
         lines = np.append(lines, other_lines)
     single = pc.and_(pc.invert(pc.match_substring(domains, ".")), pc.invert(pc.match_substring(domains, ":")))
     shown = tuple(domains.filter(single).slice(0, MAX_SHOWN).to_pylist())
-    return Batch(domains, lines, bad, int(pc.sum(single).as_py() or 0), shown)
+    return EntryBatch(domains, lines, bad, int(pc.sum(single).as_py() or 0), shown)
 
 
 def _written_domains(line: str) -> list[str] | None:

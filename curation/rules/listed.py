@@ -22,7 +22,7 @@ from curation.base.system.files import commit, known_sha256
 from curation.kernels.word_breaks import SPACES, TABLE
 from curation.rules.columns import has_kind
 from curation.rules.hosts import hosts_of
-from curation.rules.list_files import MAX_SHOWN, Batch, read_entries, shown_line
+from curation.rules.list_files import MAX_SHOWN, EntryBatch, read_entries, shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -183,8 +183,8 @@ def _load(listed: Listed, digest: str, words: str = "") -> tuple[Entries, Notes]
     return entries, Notes(len(entries.keys), int(counts[0]), tuple(bad), int(counts[1]), tuple(single))
 
 
-def _given(listed: Listed) -> Batch:
-    return Batch(pa.array(listed.words, pa.large_string()), np.arange(1, len(listed.words) + 1), [])
+def _given(listed: Listed) -> EntryBatch:
+    return EntryBatch(pa.array(listed.words, pa.large_string()), np.arange(1, len(listed.words) + 1), [])
 
 
 class _Builder:

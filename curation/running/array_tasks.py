@@ -52,7 +52,15 @@ from curation.record.folder import (
 from curation.record.stored_plan import Plan
 from curation.running.planning.arguments import Call, find_resources
 from curation.running.planning.plan import make_plan
-from curation.running.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
+from curation.running.tasks.boards import (
+    FIRST_WAIT,
+    MAX_WAIT,
+    Board,
+    PublishedPhase,
+    decode_phase,
+    in_ranges,
+    published,
+)
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
@@ -111,7 +119,7 @@ def advised_without_force() -> Iterator[None]:
 
 
 Report = dict[str, Any]
-Drive = Callable[[Call, "Driver"], Report]
+Drive = Callable[[Call, "ArrayDriver"], Report]
 
 
 def run_array_task(call: Call, task: ArrayTask, drive: Drive) -> tuple[Report, bool]:
@@ -231,7 +239,7 @@ class Member:
             with guarded_by(lease):
                 if self._failed(lease.generation - 1):
                     self._forget_leases()
-                report = self.drive(self.call, Driver(self, lease, session, workers))
+                report = self.drive(self.call, ArrayDriver(self, lease, session, workers))
             self.wrote_report = True
             return report
         except Exception as error:
@@ -248,7 +256,7 @@ class Member:
             if path.is_dir():
                 remove(path)
 
-    def _next_phase(self, driver: int) -> Published | None:
+    def _next_phase(self, driver: int) -> PublishedPhase | None:
         """The phase that the driver has published, unless this process has seen the end of it."""
         path = self.folder / f"phase-{driver}.json"
         with reading(path):
@@ -258,7 +266,7 @@ class Member:
                 return None
         return None if (driver, phase.serial) == self._seen else phase
 
-    def _work(self, phase: Published, driver: int, session: Session, workers: int) -> None:
+    def _work(self, phase: PublishedPhase, driver: int, session: Session, workers: int) -> None:
         """Run tasks of a phase until all are done."""
         if phase.engine != self.call.choice.name:
             raise EngineError(
@@ -310,7 +318,7 @@ class Member:
             raise EngineError(f"{content.task} ended with {content.kind}: {content.text}")
 
 
-class Driver:
+class ArrayDriver:
     """The part of the driver that differs from a run with a scheduler. As a session, it lets all processes of the run
     take the tasks of a phase."""
 

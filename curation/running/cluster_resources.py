@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from curation.base.system.cluster import patience
-from curation.base.system.cluster_workers import Cluster, Worker, open_cluster
+from curation.base.system.cluster_workers import ClusterConnection, Worker, open_cluster
 from curation.base.system.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
 from curation.record.folder import WORK, mark_work
 from curation.running.planning.arguments import MAX_SLICE_BYTES, Call
@@ -35,7 +35,7 @@ def prepare_cluster(call: Call) -> Resources | None:
     return resources
 
 
-def find_cluster_resources(call: Call, cluster: Cluster) -> Resources:
+def find_cluster_resources(call: Call, cluster: ClusterConnection) -> Resources:
     """Return the tasks at once of all workers, and the batches and slices that fit the memory of each of them."""
     threads = [worker.threads for worker in cluster.workers]
     found = Resources(call.workers or sum(threads), call.engine.batch_bytes(max(threads)), MAX_SLICE_BYTES)

@@ -55,7 +55,7 @@ from curation.results.finished.moved_paths import rewrite_moved_paths
 from curation.results.finished.object_copy import RUN, ObjectCopy, prepare_copy
 from curation.results.finished.run_result import RunResult
 from curation.results.report.report import output_notes, tokenizer_notes, write_report
-from curation.running.array_tasks import Driver, advised_without_force, parse_array_task, run_array_task
+from curation.running.array_tasks import ArrayDriver, advised_without_force, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.phase_loop import run_phases
 from curation.running.planning.arguments import (
@@ -223,7 +223,7 @@ def _run_and_copy(call: Call, copy: ObjectCopy) -> RunResult:
     return finished._replace(already_complete=not is_new, address=copy.url)
 
 
-def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
+def drive(call: Call, array: ArrayDriver | None = None) -> dict[str, Any]:
     """Run a recipe, or what is left of an interrupted run, and return the report.
 
     `array` is the driver of a run by processes that share only a folder.
@@ -268,7 +268,7 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
     return content
 
 
-def _check_folder(call: Call, array: Driver | None) -> None:
+def _check_folder(call: Call, array: ArrayDriver | None) -> None:
     """Refuse a folder with files of others, and a disk that is too small."""
     if array:
         check_entries(call.folder)
@@ -281,7 +281,7 @@ def _check_folder(call: Call, array: Driver | None) -> None:
         check_disk(call.recipe, call.checked.files, call.checked.tokenizer, call.engine, call.folder, call.progress)
 
 
-def _content(call: Call, array: Driver | None, context: RunContext) -> dict[str, Any]:
+def _content(call: Call, array: ArrayDriver | None, context: RunContext) -> dict[str, Any]:
     """Run the phases, and return the content of `report.json`."""
     with ThreadPoolExecutor(1) as background:
         note = background.submit(_log_notes, call.checked.tokenizer, context)  # while the input is read
@@ -306,7 +306,7 @@ def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
     return RunResult(report, True, folder)
 
 
-def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> tuple[Plan, Stored, Resources]:
+def _make_plan(call: Call, cluster: Resources | None, array: ArrayDriver | None) -> tuple[Plan, Stored, Resources]:
     """Return the plan, new or of the interrupted run in the folder, its file, and the resources of the run.
 
     cluster  the resources of a cluster, if there is one

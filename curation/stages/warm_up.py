@@ -28,7 +28,7 @@ from curation.base.system.files import write_json
 from curation.base.system.interrupts import check as check_interrupts
 from curation.base.system.locks import locked
 from curation.base.system.memory import count_compilers, read_limits, read_processors
-from curation.base.system.progress import Lines, Progress, notebook_progress
+from curation.base.system.progress import Progress, ProgressLines, notebook_progress
 from curation.base.system.steps import Count, shown_by
 from curation.base.system.system_folders import system_folder
 from curation.kernels.cache import FOLDER, SAVED, is_installed
@@ -220,9 +220,9 @@ def _packing(engine: Engine) -> None:
 
 
 def _listed(engine: Engine) -> None:
-    from curation.tokens.unicode_differences import Entry, characters_of, documents_with
+    from curation.tokens.unicode_differences import SweepOutcome, characters_of, documents_with
 
-    documents_with(pa.array(["a"], pa.large_string()), characters_of(Entry("", "", "", "88F")))
+    documents_with(pa.array(["a"], pa.large_string()), characters_of(SweepOutcome("", "", "", "88F")))
 
 
 def _lists(engine: Engine) -> None:
@@ -327,7 +327,7 @@ def warm_up_stage(stage: Stage, engine: Engine) -> None:
     lines on standard error."""
     missing = missing_groups(stage_groups([stage], "cpu"))
     if missing and engine.describe()["engine"] == "cpu":
-        progress = notebook_progress(Lines())
+        progress = notebook_progress(ProgressLines())
         with shown_by(progress):
             _warm_up(missing, read_processors(), progress)
 

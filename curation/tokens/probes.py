@@ -53,7 +53,7 @@ SAME = {" ": "▁", "▁": " ", "K": "\u212a", ";": "\u037e", "`": "\u1fef"}
 Encode = Callable[[list[str]], Iterable[Any]]
 
 
-class Comparison(NamedTuple):
+class ProbeResults(NamedTuple):
     """What probes found.
 
     note     reason why only the reference encodes, "" if there is none
@@ -64,7 +64,9 @@ class Comparison(NamedTuple):
     pattern: str = ""
 
 
-def compare(fast: Encode, reference: Encode, pieces: Sequence[str], differing: Iterable[str], name: str) -> Comparison:
+def compare(
+    fast: Encode, reference: Encode, pieces: Sequence[str], differing: Iterable[str], name: str
+) -> ProbeResults:
     """Compare two libraries.
 
     pieces     the pieces that are no plain text
@@ -75,19 +77,21 @@ def compare(fast: Encode, reference: Encode, pieces: Sequence[str], differing: I
     for make in (_alone, _together):  # a piece that differs alone says nothing about its neighbours
         probes = list(islice(make(sorted({*pieces} - {"", *found})), MAX_PROBES + 1))
         if len(probes) > MAX_PROBES:
-            return Comparison(f"its {len(pieces):,} added tokens are too many to compare gigatoken with {name} on each")
+            return ProbeResults(
+                f"its {len(pieces):,} added tokens are too many to compare gigatoken with {name} on each"
+            )
         texts = [text for text, _ in probes]
         for (_, blamed), ours, theirs in zip(probes, fast(texts), reference(texts), strict=True):
             if _differ(ours, theirs):
                 found.update(blamed)
     if everywhere := found & {"▁"}:
-        return Comparison(f"gigatoken differs from {name} on {everywhere.pop()!r}, which every space becomes")
+        return ProbeResults(f"gigatoken differs from {name} on {everywhere.pop()!r}, which every space becomes")
     pattern = pattern_of(found)
     plain = [text for text in PROBES if text is not SPELLED or not (pattern and re.search(pattern, text))]
     for text, ours, theirs in zip(plain, fast(plain), reference(plain), strict=True):
         if _differ(ours, theirs):
-            return Comparison(f"gigatoken differs from {name} on {text[:SHOWN_CHARACTERS]!r}")
-    return Comparison("", pattern)
+            return ProbeResults(f"gigatoken differs from {name} on {text[:SHOWN_CHARACTERS]!r}")
+    return ProbeResults("", pattern)
 
 
 def _differ(ours: Any, theirs: Any) -> bool:

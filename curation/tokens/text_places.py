@@ -57,7 +57,7 @@ PLAIN = {"continuing_subword_prefix": None, "end_of_word_suffix": None, "ignore_
 INNER_SPACE = re.compile("[^▁ ][▁ ]")
 
 
-class Places(NamedTuple):
+class CutPlaces(NamedTuple):
     """Where texts can be cut.
 
     pattern   matches the character before a place
@@ -80,13 +80,13 @@ class Places(NamedTuple):
 
 
 SHOWN = rf"[!-~{LETTERS}]"
-AFTER_LETTERS = Places(re.compile(rf"[{LETTERS}](?=[{SIGNS}0-9])|[!-~](?= )"))
-BEFORE_SIGNS = Places(re.compile(rf"[{LETTERS}](?=[{SIGNS}])|[!-~](?= )"))
-BEFORE_SPACES = Places(re.compile(rf"{SHOWN}(?= )"))
-INSTEAD_OF_SPACES = Places(re.compile(rf"{SHOWN}(?= {SHOWN})"), skipped=1)
+AFTER_LETTERS = CutPlaces(re.compile(rf"[{LETTERS}](?=[{SIGNS}0-9])|[!-~](?= )"))
+BEFORE_SIGNS = CutPlaces(re.compile(rf"[{LETTERS}](?=[{SIGNS}])|[!-~](?= )"))
+BEFORE_SPACES = CutPlaces(re.compile(rf"{SHOWN}(?= )"))
+INSTEAD_OF_SPACES = CutPlaces(re.compile(rf"{SHOWN}(?= {SHOWN})"), skipped=1)
 
 
-def places_of_json(content: Mapping[str, Any]) -> Places | None:
+def places_of_json(content: Mapping[str, Any]) -> CutPlaces | None:
     """Return the places of a tokenizer.json, None if its texts stay whole."""
     steps = [*steps_of(content.get("normalizer"))]
     has_prefix = steps[:1] == [PREFIX]
@@ -106,7 +106,7 @@ def _leaves_spaces(token: Mapping[str, Any]) -> bool:
     return not re.search(r"[\s▁]", token["content"]) and bool(token.get("special") or not any(map(token.get, rules)))
 
 
-def _of_pre_tokenizer(step: Mapping[str, Any]) -> Places | None:
+def _of_pre_tokenizer(step: Mapping[str, Any]) -> CutPlaces | None:
     kind = step["type"]
     if kind == "Sequence" and len(step["pretokenizers"]) == 2:
         split, last = step["pretokenizers"]
@@ -123,7 +123,7 @@ def _of_pre_tokenizer(step: Mapping[str, Any]) -> Places | None:
     return BEFORE_SIGNS if kind in WORDS else None
 
 
-def _of_whole_texts(model: Mapping[str, Any], has_prefix: bool) -> Places | None:
+def _of_whole_texts(model: Mapping[str, Any], has_prefix: bool) -> CutPlaces | None:
     """Places of a BPE model that merges the characters of a whole text, in which "▁" is a space."""
     plain = all((model.get(key) or None) == (value or None) for key, value in PLAIN.items())
     if model.get("type") != "BPE" or not plain or "▁" not in model["vocab"]:
@@ -131,7 +131,7 @@ def _of_whole_texts(model: Mapping[str, Any], has_prefix: bool) -> Places | None
     return _of_pieces(model["vocab"], has_prefix)
 
 
-def places_of_sentencepiece(data: bytes, pieces: Iterable[str]) -> Places | None:
+def places_of_sentencepiece(data: bytes, pieces: Iterable[str]) -> CutPlaces | None:
     """Return the places of a SentencePiece model with these pieces, None if its texts stay whole."""
     if find_spec("gigatoken") is None:  # its reader of the format
         return None
@@ -146,7 +146,7 @@ def places_of_sentencepiece(data: bytes, pieces: Iterable[str]) -> Places | None
     return _of_pieces(pieces, has_prefix)
 
 
-def _of_pieces(pieces: Iterable[str], has_prefix: bool) -> Places | None:
+def _of_pieces(pieces: Iterable[str], has_prefix: bool) -> CutPlaces | None:
     if any(map(INNER_SPACE.search, pieces)):
         return None
     return INSTEAD_OF_SPACES if has_prefix else BEFORE_SPACES

@@ -27,12 +27,12 @@ from curation.base.system.packages import package_version
 from curation.base.system.panics import PanicError, without_panics
 from curation.tokens.encoder_pool import EncoderPool, text_offsets
 from curation.tokens.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
-from curation.tokens.probes import PROBES, SHOWN_CHARACTERS, Comparison, compare, documents_like
-from curation.tokens.text_places import PIECE_CHARACTERS, Places
+from curation.tokens.probes import PROBES, SHOWN_CHARACTERS, ProbeResults, compare, documents_like
+from curation.tokens.text_places import PIECE_CHARACTERS, CutPlaces
 from curation.tokens.unicode_differences import (
     SWEEP,
     Characters,
-    Entry,
+    SweepOutcome,
     characters_of,
     compared_versions,
     documents_with,
@@ -87,7 +87,7 @@ class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             )
 
 
-class Packed(NamedTuple):
+class TokenBatch(NamedTuple):
     """A batch ready for a `.bin`.
 
     ids       shape (sum of lengths,), the tokenizer's `dtype`: the ids of all documents back to back
@@ -153,7 +153,7 @@ class Tokenizer(Shown):
         return not self.note
 
     @functools.cached_property
-    def _sweep(self) -> Entry | None:
+    def _sweep(self) -> SweepOutcome | None:
         """The stored comparison of gigatoken with the reference on all characters."""
         return find_entry(_named(["gigatoken"]), _named(self._source.versions), self._split)
 
@@ -242,7 +242,7 @@ class Tokenizer(Shown):
             ) from None
         return self._replace_ids(texts, ids, counts, self._for_reference(texts))
 
-    def pack(self, texts: pa.LargeStringArray) -> Packed:
+    def pack(self, texts: pa.LargeStringArray) -> TokenBatch:
         """Encode `texts` and add begin-of-sequence and end-of-document tokens to every document that has tokens.
 
         No document is dropped: one without tokens has length 0, and so has one of `special_piece`. Ids are checked
@@ -262,7 +262,7 @@ class Tokenizer(Shown):
                 f"allows {MAX_SEQUENCE_TOKENS}. Cut the document before tokenising."
             )
         ids = _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype)
-        return Packed(ids, lengths.astype(np.int32))
+        return TokenBatch(ids, lengths.astype(np.int32))
 
     def special_piece(self, text: str) -> str:
         """Return a special token that the ids of a text would have, "" if there is none.
@@ -382,7 +382,7 @@ class Tokenizer(Shown):
                 yield number, piece
 
     @functools.cached_property
-    def _places(self) -> Places | None:
+    def _places(self) -> CutPlaces | None:
         return self._source.places()
 
     @property
@@ -437,7 +437,7 @@ class Tokenizer(Shown):
         return int(ends[longest]) + 1, int(ends[longest + 1] - ends[longest]) - 1, self.is_special
 
     @functools.cached_property
-    def _comparison(self) -> Comparison:
+    def _comparison(self) -> ProbeResults:
         """gigatoken against the reference on the probes and on all pieces that are no plain text."""
         source = self._source
         try:
@@ -448,7 +448,7 @@ class Tokenizer(Shown):
         except BaseException as error:
             if not is_failure(error):
                 raise
-            return Comparison(f"gigatoken does not support this vocabulary: {_first_line(error)}")
+            return ProbeResults(f"gigatoken does not support this vocabulary: {_first_line(error)}")
 
     def _encode_probes(self, texts: Sequence[str]) -> list[np.ndarray]:
         ids, counts = self._pool.encode(_large_strings(texts))

@@ -25,7 +25,7 @@ SWEEP = "python -m curation.tokens.unicode_sweep"
 WITHOUT_CLASSES = ("Prepend", "Metaspace", "ByteFallback")  # and String patterns: they compare bytes
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SweepOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The outcome of one sweep.
 
     fast, reference   names and versions of the two libraries, as "tiktoken 0.14.0"
@@ -54,12 +54,12 @@ class Characters(NamedTuple):
 
 
 @cache
-def stored_entries() -> tuple[Entry, ...]:
+def stored_entries() -> tuple[SweepOutcome, ...]:
     """Load the recorded sweeps: on which characters two libraries differ, per version."""
-    return tuple(msgspec.json.decode(STORED.read_bytes(), type=list[Entry]))
+    return tuple(msgspec.json.decode(STORED.read_bytes(), type=list[SweepOutcome]))
 
 
-def find_entry(fast: str, reference: str, split: str) -> Entry | None:
+def find_entry(fast: str, reference: str, split: str) -> SweepOutcome | None:
     """Return the sweep of two versions and a split, None if there is none."""
     key = fast, reference, split
     return next((entry for entry in stored_entries() if (entry.fast, entry.reference, entry.split) == key), None)
@@ -70,13 +70,13 @@ def compared_versions(split: str) -> list[str]:
     return [f"{entry.fast} with {entry.reference}" for entry in stored_entries() if entry.split == split]
 
 
-def ranges_of(entry: Entry) -> list[tuple[int, int]]:
+def ranges_of(entry: SweepOutcome) -> list[tuple[int, int]]:
     """Return the ranges of an entry: (first, last)."""
     ends = [part.split("-") for part in entry.characters.split()]
     return [(int(part[0], 16), int(part[-1], 16)) for part in ends]
 
 
-def characters_of(entry: Entry) -> Characters:
+def characters_of(entry: SweepOutcome) -> Characters:
     """Return an entry in the form that kernels search: first bytes, prefixes and ranges of code points."""
     ranges = np.array(ranges_of(entry), np.int32).reshape(-1, 2)
     prefixes = _prefixes(ranges.tolist())

@@ -27,7 +27,7 @@ from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
 from curation.tokens import unicode_differences
 from curation.tokens.byte_pairs import spelling_of_bytes
 from curation.tokens.flat_tables import PATTERNS
-from curation.tokens.unicode_differences import Entry, find_entry, stored_entries
+from curation.tokens.unicode_differences import SweepOutcome, find_entry, stored_entries
 from curation.tokens.vocabularies import (
     GIGATOKEN_SCHEMES,
     Vocabulary,
@@ -242,7 +242,7 @@ def main(names: list[str]) -> None:
         if find_entry(*key) or not vocabulary.split():
             sys.stdout.write(f"{key[0]} and {key[1]}: nothing to compare for this split\n")
             continue
-        entry = Entry(*key, _as_ranges(sweep(vocabulary)))
+        entry = SweepOutcome(*key, _as_ranges(sweep(vocabulary)))
         entries = sorted((*stored_entries(), entry), key=msgspec.structs.astuple)
         unicode_differences.STORED.write_bytes(msgspec.json.format(msgspec.json.encode(entries), indent=1) + b"\n")
         stored_entries.cache_clear()

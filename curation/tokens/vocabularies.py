@@ -50,7 +50,7 @@ from curation.tokens.rank_files import (
     read_tekken,
     tokenizer_json_of_pair,
 )
-from curation.tokens.text_places import Places, places_of_json, places_of_sentencepiece
+from curation.tokens.text_places import CutPlaces, places_of_json, places_of_sentencepiece
 from curation.tokens.unicode_differences import split_of
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -109,12 +109,14 @@ class Vocabulary(NamedTuple):
     byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
     piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
     pad: int | None = None
-    split: Callable[[], str] = lambda: ""  # how properties of characters cut a text, as `unicode_differences.Entry`
+    split: Callable[[], str] = lambda: (
+        ""
+    )  # how properties of characters cut a text, as `unicode_differences.SweepOutcome`
     special_ids: Collection[int] = ()  # ids that no text may have
     plain_ids: Callable[[int], list[int]] = lambda id_: []  # what replaces such an id of `encode`; none: nothing can
     pieces: Callable[[], Sequence[str]] = tuple  # texts that gigatoken may find otherwise than the reference
     differing: Collection[str] = ()  # pieces for the reference; gigatoken does not know them
-    places: Callable[[], Places | None] = lambda: None  # at which a text can be cut for the reference
+    places: Callable[[], CutPlaces | None] = lambda: None  # at which a text can be cut for the reference
     whole_bytes: int = 0  # memory that the reference needs per byte of a whole text; 0: no more than other steps
 
 

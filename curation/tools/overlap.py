@@ -42,8 +42,8 @@ from curation.stages.exact.evaluation_items import Evaluation, column_of, evalua
 from curation.stages.exact.evaluation_items import read_items as read_evaluation
 from curation.stages.exact.leaks import says_something
 from curation.stages.words import check_words
-from curation.tools.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
-from curation.tools.overlap_vectors import Close, Items, items_of, refine
+from curation.tools.overlap_corpus import FilesTask, FoundNgrams, WantedNgrams, find_ngrams, first_per_group, plan_tasks
+from curation.tools.overlap_vectors import Close, ItemVectors, items_of, refine
 
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 SUFFIXES = (".json", ".arrow", ".parquet")
@@ -252,7 +252,7 @@ def check_overlap(
     tasks = plan_tasks(train, tokenizer, model)
     table = table_of(("test",), items.hashes, np.arange(len(items.hashes), dtype=np.int32))
     questions = items.questions(answer_column)
-    wanted = Wanted(table, items.hashes, items.settings, documents, vectors, questions, items.first_grams)
+    wanted = WantedNgrams(table, items.hashes, items.settings, documents, vectors, questions, items.first_grams)
     found = _scan(chosen, wanted, tasks, workers or read_processors())
     if not found.documents:
         rejected = f"; {found.rejected:,} records were rejected" if found.rejected else ""
@@ -376,17 +376,17 @@ class _Corpus(NamedTuple):
         return f"{self.sources[task]}/{int(self.base[task]) + row if isinstance(self.tasks[task], FilesTask) else row}"
 
 
-def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Corpus:
+def _scan(engine: Engine, wanted: WantedNgrams, tasks: list[Any], workers: int) -> _Corpus:
     """Run the tasks, and merge what they have found in any order."""
     gram, order = np.zeros(0, np.int64), np.zeros(0, np.int64)
     ids = np.zeros(0, object)
     counts = {"done": 0, "documents": 0, "bytes": 0, "rejected": 0}
     rows = np.zeros(len(tasks), np.int64)
     sources = [""] * len(tasks)
-    tallies: dict[int, rejections.Tally] = {}
+    tallies: dict[int, rejections.RecordTally] = {}
     close = Close.none(*wanted.items.vectors.shape) if wanted.items is not None else None
 
-    def note(number: int, _: Any, found: Found) -> None:
+    def note(number: int, _: Any, found: FoundNgrams) -> None:
         nonlocal gram, order, ids
         rows[number], sources[number] = found.rows, found.source
         gram, order, ids = first_per_group(
@@ -451,7 +451,7 @@ def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, document
     return Overlap(_sets(table, ngram), table, ngram, threshold, found.documents, found.bytes, found.rejected)
 
 
-def _with_cosines(overlap: Overlap, items: _Items, vectors: Items, found: _Corpus, cosine: float) -> Overlap:
+def _with_cosines(overlap: Overlap, items: _Items, vectors: ItemVectors, found: _Corpus, cosine: float) -> Overlap:
     """Return the result with the nearest training text of each item."""
     assert found.close is not None
     nearest_ = refine(vectors, found.close)

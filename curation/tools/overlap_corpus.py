@@ -28,7 +28,7 @@ from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.reading.texts import local_inputs
 from curation.record.folder import REPORT
-from curation.record.tables import Part
+from curation.record.tables import TablePart
 from curation.results.finished.results import need_documents, open_finished
 from curation.stages.corpus.similarity import ShingleSettings, compared_text
 from curation.stages.exact.evaluation_items import KEY_WORDS, Evaluation
@@ -37,7 +37,7 @@ from curation.tokens.indexed import IndexedReader, bare_prefix, check_ids
 from curation.tokens.megatron import suffixed
 from curation.tokens.repack import recorded_tokenizer
 from curation.tokens.tokenization import Tokenizer, load_tokenizer
-from curation.tools.overlap_vectors import Close, Items, Search, stored_column
+from curation.tools.overlap_vectors import Close, ItemVectors, VectorSearch, stored_column
 
 SLICE_BYTES = 16 << 20
 MODEL_SLICE_BYTES = 1 << 20  # models read slowly: more tasks keep all workers busy to the end
@@ -62,7 +62,7 @@ class PairTask(NamedTuple):
     tokenizer: Tokenizer
 
 
-class Wanted(NamedTuple):
+class WantedNgrams(NamedTuple):
     """The n-grams to find: their table, whose owners are positions in `hashes`, and the settings of n-grams.
 
     documents  number of documents to name per n-gram
@@ -75,15 +75,15 @@ class Wanted(NamedTuple):
     hashes: np.ndarray
     settings: ShingleSettings
     documents: int
-    items: Items | None = None
+    items: ItemVectors | None = None
     questions: Evaluation | None = None
     grams: np.ndarray | None = None
 
 
-class Found(NamedTuple):
-    """The n-grams that a task has found: `gram` (position in `Wanted.hashes`), `row` and `id` of a document that has
-    it, at most `Wanted.documents` per n-gram, the first ones. An id is None for a record without one. `close` has the
-    nearest texts of each item, if vectors are compared; `tally` the records of a slice."""
+class FoundNgrams(NamedTuple):
+    """The n-grams that a task has found: `gram` (position in `WantedNgrams.hashes`), `row` and `id` of a document that
+    has it, at most `WantedNgrams.documents` per n-gram, the first ones. An id is None for a record without one. `close`
+    has the nearest texts of each item, if vectors are compared; `tally` the records of a slice."""
 
     gram: np.ndarray
     row: np.ndarray
@@ -94,7 +94,7 @@ class Found(NamedTuple):
     bytes: int
     rejected: int
     close: Close | None = None
-    tally: rejections.Tally | None = None
+    tally: rejections.RecordTally | None = None
 
 
 def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | PairTask]:
@@ -110,7 +110,7 @@ def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | 
             run = open_finished(path)
             need_documents(run, "check-overlap")
             for part in run.parts("documents"):
-                Part(part)  # checks it
+                TablePart(part)  # checks it
             entry = {"path": str(path / "documents"), "format": "parquet", "text_column": TEXT, "id_column": ID}
             column = stored_column(run, model) if model else ""
             stored[str(entry["path"])] = column
@@ -151,14 +151,14 @@ def _pair_tasks(path: Path, tokenizer: str) -> Iterator[PairTask]:
         first = last
 
 
-def find_ngrams(engine: Engine, wanted: Wanted, task: FilesTask | PairTask) -> Found:
+def find_ngrams(engine: Engine, wanted: WantedNgrams, task: FilesTask | PairTask) -> FoundNgrams:
     """Read the documents of a task and return the n-grams found in them."""
     gram, row = np.zeros(0, np.int64), np.zeros(0, np.int64)
     ids = np.zeros(0, object)
     rows = documents = text_bytes = rejected = 0
     tally = None
     stored = task.stored if isinstance(task, FilesTask) else ""
-    search = Search(engine, wanted.items, stored) if wanted.items is not None else None
+    search = VectorSearch(engine, wanted.items, stored) if wanted.items is not None else None
     batches = _batches(engine, task) if isinstance(task, FilesTask) else _decoded(engine, task)
     for frame, batch_rows, batch in batches:
         rows += batch_rows
@@ -178,7 +178,7 @@ def find_ngrams(engine: Engine, wanted: Wanted, task: FilesTask | PairTask) -> F
         )  # fmt: skip
     source = task.slice.source if isinstance(task, FilesTask) else task.prefix.name
     close = search.close if search is not None else None
-    return Found(gram, row, ids, source, rows, documents, text_bytes, rejected, close, tally)
+    return FoundNgrams(gram, row, ids, source, rows, documents, text_bytes, rejected, close, tally)
 
 
 def first_per_group(
@@ -193,7 +193,7 @@ def first_per_group(
     return group[kept], order[kept], values[kept]
 
 
-def _matches(engine: Engine, wanted: Wanted, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _matches(engine: Engine, wanted: WantedNgrams, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (n-gram, row, id) of each different n-gram of each document of a frame that is wanted."""
     text = compared_text(engine, frame[TEXT], wanted.settings)
     hits = engine.ngram_hits(text, wanted.table, wanted.settings.ngram)[0] > 0

@@ -22,7 +22,7 @@ from curation.base.system.steps import each
 from curation.kernels.span_matches import all_anchors
 from curation.kernels.spans import fill_spans
 from curation.recipes.keywords import check_types
-from curation.stages.exact.span_index import Matches, SpanIndex
+from curation.stages.exact.span_index import SpanIndex, SpanMatches
 from curation.stages.exact.span_runs import text_buffers
 from curation.tools.overlap import check_output, contamination, read_items, save_items
 
@@ -147,7 +147,7 @@ def check_spans(
     return SpanOverlap(sets, table, known.length, threshold, known.saved.documents)
 
 
-def _search(known: SpanIndex, texts: pa.LargeStringArray) -> tuple[Matches, np.ndarray]:
+def _search(known: SpanIndex, texts: pa.LargeStringArray) -> tuple[SpanMatches, np.ndarray]:
     """Return the spans of texts that an index has, with the number of each text and positions in it, and how many bytes
     of each text are in a span."""
     data, offsets, _ = text_buffers(texts)
@@ -162,7 +162,7 @@ def _search(known: SpanIndex, texts: pa.LargeStringArray) -> tuple[Matches, np.n
     return found._replace(start=found.start - first, stop=found.stop - first), np.diff(ends)
 
 
-def _named(known: SpanIndex, found: Matches, texts: int, places: int) -> list[list[dict[str, Any]]]:
+def _named(known: SpanIndex, found: SpanMatches, texts: int, places: int) -> list[list[dict[str, Any]]]:
     """Return the longest `places` spans of each text, by their start."""
     order = np.lexsort((found.offset, found.document, found.start, found.start - found.stop, found.number))
     rank = np.arange(len(order)) - np.searchsorted(found.number[order], found.number[order])

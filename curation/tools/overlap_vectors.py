@@ -36,7 +36,7 @@ SHOWN_CHARACTERS = 2 * SIZES[-1]  # of a document that is compared as a whole
 SPACE = re.compile(r"\s")
 
 
-class Items(NamedTuple):
+class ItemVectors(NamedTuple):
     """The evaluation items that have a vector.
 
     model      folder of the model
@@ -55,7 +55,7 @@ class Items(NamedTuple):
     sizes: np.ndarray
 
 
-class Piece(NamedTuple):
+class ComparedText(NamedTuple):
     """A text that is compared: a window, or a whole document.
 
     shown       the text, or the start of a whole document that is longer than any window
@@ -81,8 +81,8 @@ class Close(NamedTuple):
     order   order of the pieces, int64
     row     row of the document in its task, int64
     ids     its id, object
-    shown   `Piece.shown`, object
-    around  `Piece.around`, object
+    shown   `ComparedText.shown`, object
+    around  `ComparedText.around`, object
     vectors int8, shape (items, CANDIDATES, dimensions)
     """
 
@@ -130,7 +130,7 @@ class Nearest(NamedTuple):
     texts: list[str]
 
 
-def items_of(texts: Sequence[str], model: str, whole: bool) -> Items:
+def items_of(texts: Sequence[str], model: str, whole: bool) -> ItemVectors:
     """Return the items with a vector. InputError for a model that cannot be used."""
     rows, vectors = [np.zeros(0, np.int64)], [np.zeros((0, dimensions_of(model)), np.int8)]
     for start in each(range(0, len(texts), AT_ONCE), "vectors of items", "batch"):
@@ -141,7 +141,9 @@ def items_of(texts: Sequence[str], model: str, whole: bool) -> Items:
     row = np.concatenate(rows)
     named = [texts[number] for number in row.tolist()]
     places = np.searchsorted(SIZES, [len(text.strip()) for text in named])
-    return Items(model, whole, row, named, np.concatenate(vectors), np.array(SIZES)[np.minimum(places, len(SIZES) - 1)])
+    return ItemVectors(
+        model, whole, row, named, np.concatenate(vectors), np.array(SIZES)[np.minimum(places, len(SIZES) - 1)]
+    )
 
 
 def stored_column(run: FinishedRun, model: str) -> str:
@@ -168,10 +170,10 @@ def _by_name(digests: dict[str, str]) -> dict[str, str]:
     return {Path(path).name: digest for path, digest in digests.items()}
 
 
-class Search:
+class VectorSearch:
     """The search of one task: `add` its frames, then take `close`."""
 
-    def __init__(self, engine: Engine, items: Items, stored: str) -> None:
+    def __init__(self, engine: Engine, items: ItemVectors, stored: str) -> None:
         self.engine, self.items, self.stored = engine, items, stored
         self.close = Close.none(*items.vectors.shape)
         self.sizes = np.unique(items.sizes).tolist()
@@ -179,7 +181,7 @@ class Search:
 
     def add(self, frame: Frame) -> None:
         """Compare the documents of a frame."""
-        pieces: list[Piece] = []
+        pieces: list[ComparedText] = []
         for document in self._documents(frame):
             for piece in self._pieces(*document):
                 pieces.append(piece)
@@ -199,21 +201,21 @@ class Search:
                 known = [None] * len(rows)
             yield from zip(rows, ids, texts, known, strict=True)
 
-    def _pieces(self, row: int, id_: str | None, text: str, vector: np.ndarray | None) -> Iterator[Piece]:
+    def _pieces(self, row: int, id_: str | None, text: str, vector: np.ndarray | None) -> Iterator[ComparedText]:
         if not text.strip():
             return
         high = self.sizes[-1] if self.sizes else 0
         low = 0 if vector is not None or self.items.whole else len(text)
         if low <= high:
             start = text[:SHOWN_CHARACTERS]
-            yield Piece(row, id_, text, start, start, low, high, vector)
+            yield ComparedText(row, id_, text, start, start, low, high, vector)
         for size in self.sizes if not self.items.whole else ():
             if size < len(text):
                 for first, last in windows(text, size, size // OVERLAPS):
                     around = text[max(first - size // 2, 0) : last + size // 2]
-                    yield Piece(row, id_, text[first:last], text[first:last], around, size, size)
+                    yield ComparedText(row, id_, text[first:last], text[first:last], around, size, size)
 
-    def _compare(self, pieces: list[Piece]) -> None:
+    def _compare(self, pieces: list[ComparedText]) -> None:
         vectors, present = np.zeros((len(pieces), self.items.vectors.shape[1]), np.int8), np.ones(len(pieces), bool)
         new = [index for index, piece in enumerate(pieces) if piece.vector is None]
         found = embed_texts([pieces[index].text for index in new], self.items.model, 0, "mean") if new else None
@@ -229,7 +231,7 @@ class Search:
                 self._take(np.flatnonzero(self.items.sizes == size), pieces, theirs, vectors[theirs])
         self.number += len(pieces)
 
-    def _take(self, mine: np.ndarray, pieces: list[Piece], theirs: np.ndarray, vectors: np.ndarray) -> None:
+    def _take(self, mine: np.ndarray, pieces: list[ComparedText], theirs: np.ndarray, vectors: np.ndarray) -> None:
         """Note the nearest of some pieces for the items at `mine`."""
         weights = (1 / np.sqrt(squared_norms(vectors).astype(np.float64))).astype(np.float32)
         items = self.items.vectors[mine]
@@ -273,7 +275,7 @@ def _snapped(text: str, place: int) -> int:
     return space.end() if space else place
 
 
-def refine(items: Items, close: Close) -> Nearest:
+def refine(items: ItemVectors, close: Close) -> Nearest:
     """Return the nearest document of each item: of its candidates, by the best window of exactly its length."""
     norms = squared_norms(items.vectors)
     units = np.full(len(norms), -UNITS - 1, np.int64)

@@ -22,7 +22,7 @@ from curation.base.system.steps import each, watching
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.record.folder import REPORT
-from curation.record.tables import Part, read_tables
+from curation.record.tables import TablePart, read_tables
 from curation.results.finished.results import FinishedRun, open_finished
 from curation.tokens.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
 
@@ -151,7 +151,7 @@ def _tables_of_run(run: FinishedRun, by: str) -> Iterator[pa.Table]:
         raise InputError(
             f"the run in {run.folder} has no documents/. Give its inputs, or run it with output.documents: true"
         )
-    known = Part(files[0]).schema.names
+    known = TablePart(files[0]).schema.names
     if by and by not in known:
         raise InputError(f"the documents of {run.folder} have no column {by!r}; they have {', '.join(known)}")
     names = [name for name in (TEXT, "source", by or LANGUAGE) if name in known]

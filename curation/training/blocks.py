@@ -15,7 +15,7 @@ from curation.base.system.html_table import Shown
 from curation.tokens.forms.shards import open_rows
 from curation.tokens.forms.stored import open_form
 from curation.tokens.ordering import seeded_order
-from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
+from curation.training.positions import WorkerShare, check_at_least, check_state, fingerprint, positions, this_rank
 
 BATCH_ROWS = 64  # rows of one copy from a shard
 
@@ -73,7 +73,7 @@ class BlockDataset(Shown, IterableDataset[torch.Tensor]):
     def __iter__(self) -> Iterator[torch.Tensor]:
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        share = Share(self.rank, self.ranks, worker, workers, self.batch_size)
+        share = WorkerShare(self.rank, self.ranks, worker, workers, self.batch_size)
         start = self.position
         for count, row in enumerate(self._rows(share, start), 1):
             self.position = start + count * self.ranks
@@ -95,7 +95,7 @@ class BlockDataset(Shown, IterableDataset[torch.Tensor]):
         """
         self.epoch, self.position = check_state(state, self.data, "BlockDataset")
 
-    def _rows(self, share: Share, start: int) -> Iterator[torch.Tensor]:
+    def _rows(self, share: WorkerShare, start: int) -> Iterator[torch.Tensor]:
         order = self._shard_order()
         ends = np.cumsum([self.files[shard]["blocks"] for shard in order])
         opened = -1

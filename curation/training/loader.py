@@ -18,7 +18,7 @@ from curation.base.system.html_table import Shown
 from curation.base.system.packages import check_torch
 from curation.tokens.ordering import seeded_order
 from curation.training.blocks import BlockDataset
-from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
+from curation.training.positions import WorkerShare, check_at_least, check_state, fingerprint, positions, this_rank
 
 
 class Loader(Shown):
@@ -109,7 +109,7 @@ class Loader(Shown):
             self.dataset.load_state_dict({"data": self.data, "epoch": self.epoch, "position": start})
             return iter(self._loader(self.dataset, batch_size=self.batch_size))
         order = seeded_order(self.total, self.seed, self.epoch) if self.shuffle else None
-        sampler = _Sampler(order, Share(self.rank, self.ranks), start, self.total)
+        sampler = _Sampler(order, WorkerShare(self.rank, self.ranks), start, self.total)
         return iter(self._loader(self.dataset, batch_size=self.batch_size, sampler=sampler))
 
     def _loader(self, dataset: Dataset[Any], **options: Any) -> DataLoader[Any]:
@@ -121,7 +121,7 @@ class Loader(Shown):
 class _Sampler:
     """Numbers of the samples of this rank."""
 
-    def __init__(self, order: np.ndarray | None, share: Share, start: int, total: int) -> None:
+    def __init__(self, order: np.ndarray | None, share: WorkerShare, start: int, total: int) -> None:
         self.order, self.share, self.start, self.total = order, share, start, total
 
     def __iter__(self) -> Iterator[int]:

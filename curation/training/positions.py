@@ -20,7 +20,7 @@ from curation.base.errors import InputError
 BATCH_POSITIONS = 1 << 16
 
 
-class Share(NamedTuple):
+class WorkerShare(NamedTuple):
     """The part of the order that one worker of one rank reads."""
 
     rank: int = 0
@@ -46,7 +46,7 @@ def this_rank(rank: int | None, ranks: int | None) -> tuple[int, int]:
     return rank, ranks
 
 
-def positions(share: Share, start: int, total: int) -> Iterator[np.ndarray]:
+def positions(share: WorkerShare, start: int, total: int) -> Iterator[np.ndarray]:
     """Yield the positions of a share from `start` to `total` in ascending order: int64 arrays of shape (positions,)."""
     count = len(range(start + share.rank, total, share.ranks))  # positions of this rank
     stride = share.batch * share.workers

@@ -14,7 +14,7 @@ import pytest
 
 from curation.base.errors import EngineError, OutOfMemoryError, OutputError
 from curation.base.system import cluster_workers
-from curation.base.system.cluster_workers import Cluster, Worker
+from curation.base.system.cluster_workers import ClusterConnection, Worker
 from curation.base.system.memory import LOADED, Limit, choose
 from curation.record.jobs import load_job
 from curation.record.stored_plan import Stored
@@ -63,7 +63,7 @@ def client() -> FakeClient:
 
 
 def test_equal_workers_pass(client: FakeClient, tmp_path: Path):
-    cluster = Cluster(client)
+    cluster = ClusterConnection(client)
     cluster.check_versions()
     cluster.check_folder(tmp_path, tmp_path)
     assert os.listdir(tmp_path) == []
@@ -73,7 +73,7 @@ def test_a_worker_that_does_not_see_the_folder_is_named(client: FakeClient, tmp_
     client.roots["tcp://b:1"] = str(tmp_path), str(tmp_path / "elsewhere")
     message = f"^worker tcp://b:1 on two does not see the output folder {tmp_path}. Share the folder {tmp_path}"
     with pytest.raises(OutputError, match=message):
-        Cluster(client).check_folder(tmp_path, tmp_path)
+        ClusterConnection(client).check_folder(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_worker_of_another_version_is_named(client: FakeClient, name: str, fou
     client.versions["tcp://a:1"] = {"packages": OWN | {name: found}}
     message = f"^versions differ: worker tcp://a:1 on one has {told}. Install the same versions on all machines$"
     with pytest.raises(EngineError, match=message):
-        Cluster(client).check_versions()
+        ClusterConnection(client).check_versions()
     client.versions["tcp://a:1"] = {"packages": OWN | {"python": "3.11.9.final.0"}}
-    Cluster(client).check_versions()
+    ClusterConnection(client).check_versions()
 
 
 def test_a_task_of_a_late_worker_names_its_host(tmp_path: Path):
@@ -103,12 +103,12 @@ def test_many_faults_are_one_message(tmp_path: Path):
     client = FakeClient({f"tcp://a:{number}": "one" for number in range(9)})
     client.versions = {address: {"packages": {}} for address in client.hosts}
     with pytest.raises(EngineError, match=r"6 more workers\. Install the same"):
-        Cluster(client).check_versions()
+        ClusterConnection(client).check_versions()
 
 
 def test_workers_that_do_not_answer_are_not_waited_for(client: FakeClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cluster_workers, "ANSWER_SECONDS", 0.1)
-    cluster = Cluster(client)
+    cluster = ClusterConnection(client)
     monkeypatch.setattr(client, "get_versions", lambda **_: time.sleep(1))
     with pytest.raises(EngineError, match=r"workers of tcp://scheduler:1 have not answered for 0\.1 s"):
         cluster.check_versions()
@@ -118,11 +118,11 @@ def test_no_worker_comes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cluster_workers, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(cluster_workers, "WAIT_SECONDS", 0.05)
     with pytest.raises(EngineError, match=r"tcp://scheduler:1 has had no worker for 0 s\. Start workers"):
-        Cluster(FakeClient({}))
+        ClusterConnection(FakeClient({}))
 
 
 def test_kernels_are_compiled_by_one_worker_of_each_machine(client: FakeClient):
-    Cluster(client).on_each_host(print)
+    ClusterConnection(client).on_each_host(print)
     assert client.called == ["tcp://b:1", "tcp://a:1"]
 
 
@@ -139,7 +139,7 @@ def test_the_memory_rule_takes_the_limits_of_a_worker():
 
 
 def test_the_worker_with_the_least_memory_decides(client: FakeClient, monkeypatch: pytest.MonkeyPatch):
-    cluster = Cluster(client)
+    cluster = ClusterConnection(client)
     cluster.workers[1] = cluster.workers[1]._replace(memory_limit=500 << 20)
     monkeypatch.setattr(client, "run", lambda *_, **__: {address: [] for address in client.hosts})
     engine = SimpleNamespace(batch_bytes=lambda _: 4 << 20)

@@ -16,7 +16,7 @@ import pytest
 from curation.base import engine
 from curation.base.engine import choose_engine, engine_of, gpu_obstacle, load_engine, suit_engine
 from curation.base.errors import EngineError
-from curation.base.speeds import Work
+from curation.base.speeds import RunWork
 
 GIB = 1 << 30
 PAGE = (Path(__file__).parents[2] / "docs/installing.md").read_text("utf-8")
@@ -125,7 +125,7 @@ def test_an_import_of_cudf_before_the_engine_is_one_warning(machine, monkeypatch
 
 def test_auto_asks_how_much_work_there_is(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    small, large = (suit_engine(Work(size, ("filter",), 4)) for size in (10**6, 10**12))
+    small, large = (suit_engine(RunWork(size, ("filter",), 4)) for size in (10**6, 10**12))
     assert (small.name, large.name) == ("cpu", "gpu")
     assert small.reason.startswith("auto: about 0.001 GB of text take 1 s for the CPU engine on 4 processors and 15 s")
     assert "with Made GPU" in large.reason

@@ -12,7 +12,7 @@ import pytest
 from curation.base import parquet
 from curation.base.errors import InputError
 from curation.base.parquet import file_options, file_schema, file_tables, in_file_types, write_table
-from curation.record.tables import Part
+from curation.record.tables import TablePart
 
 TYPES = pa.schema(
     [
@@ -102,6 +102,6 @@ def test_numbers_and_sources_have_statistics_and_texts_have_none(tmp_path: Path)
 
 def test_files_of_earlier_versions_are_read_in_the_types_of_this_one(tmp_path: Path):
     pq.write_table(TABLE, tmp_path / "a.parquet")
-    rows = Part(tmp_path / "a.parquet").read(0, ["id", "score"])
+    rows = TablePart(tmp_path / "a.parquet").read(0, ["id", "score"])
     assert rows.schema == pa.schema([("id", pa.string()), ("score", pa.float64())])
     assert rows.to_pydict() == {name: WITHOUT_NAN[name] for name in ("id", "score")}

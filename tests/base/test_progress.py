@@ -21,18 +21,26 @@ import curation
 from curation.base.errors import IntegrityError
 from curation.base.system import interrupts, progress
 from curation.base.system.files import numbered_path
-from curation.base.system.progress import Bars, JsonLines, Lines, NotebookLine, Progress, choose_progress, span
+from curation.base.system.progress import (
+    Bars,
+    NotebookLine,
+    Progress,
+    ProgressEvents,
+    ProgressLines,
+    choose_progress,
+    span,
+)
 from curation.base.system.sealed import write_sealed
 from curation.base.system.steps import Count, bytes_read, each, note_share, shown_by
 from curation.base.system.terminal import EVENTS
 from curation.cli import main
 from curation.record import records as task_records
-from curation.record.records import Counts, Decoder, RunningNote, TaskRecords
+from curation.record.records import Decoder, RunningNote, TaskCounts, TaskRecords
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = Decoder(dict, lambda record: Counts(record["read"], 10 * record["read"], record["kept"]), removes=True)
+DOCUMENTS = Decoder(dict, lambda record: TaskCounts(record["read"], 10 * record["read"], record["kept"]), removes=True)
 
 
 @pytest.fixture
@@ -91,7 +99,7 @@ def test_records_are_counted_once_and_running_tasks_by_their_notes(tmp_path: Pat
     assert not (tmp_path / "000000.running").exists()
     for number in (0, 2):
         write_sealed(numbered_path(tmp_path, number, ".json"), {"read": 1, "kept": 0})
-    records.end(0, Counts(1, 10, 0))
+    records.end(0, TaskCounts(1, 10, 0))
     assert records.count() == Count(2, 6, 60, 4, share=0.8)
     records.end(2, None)  # its task found the record of another one: read it
     records.find_done()
@@ -145,7 +153,7 @@ def test_phases_of_a_run_say_what_came_in_and_what_is_left(tmp_path: Path):
 
 def test_a_slow_phase_shows_documents_per_second():
     counts = iter([Count(0, 0, 0, 0), Count(0, 125, 500_000, 0)])
-    phase = progress.Phase("read + embed", 4, lambda: next(counts), "task", is_loop=False)
+    phase = progress.ShownPhase("read + embed", 4, lambda: next(counts), "task", is_loop=False)
     phase.poll()
     phase._started -= 50
     phase.poll()
@@ -170,7 +178,7 @@ def test_a_slow_stage_notes_the_part_of_a_batch(tmp_path: Path, monkeypatch: pyt
 
 def test_a_resumed_run_counts_speed_without_the_earlier_tasks(monkeypatch: pytest.MonkeyPatch):
     counts = iter([Count(2, 100, 10_000_000, 90, share=0.5), Count(3, 150, 15_000_000, 130, share=0.75)])
-    phase = progress.Phase("read", 4, lambda: next(counts), "task", is_loop=False)
+    phase = progress.ShownPhase("read", 4, lambda: next(counts), "task", is_loop=False)
     phase.poll()
     phase._started -= 10
     assert phase.bytes_per_second == 0 and phase.seconds_left is None
@@ -209,7 +217,7 @@ def followers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "(_follow)" in thread.name]
 
 
-@pytest.mark.parametrize("display", [Lines, Bars])
+@pytest.mark.parametrize("display", [ProgressLines, Bars])
 def test_a_loop_that_an_error_left_ends_with_its_block(display: type[Progress]):
     loop = each([1], "dividing", "number")  # this frame keeps it, as a traceback does
     with shown_by(display()):
@@ -249,7 +257,7 @@ def test_a_loop_frees_an_item_before_the_next_one():
 
 def test_lines_come_while_a_phase_runs(quick: None, capsys: pytest.CaptureFixture[str]):
     done = [0]
-    shown = Lines()
+    shown = ProgressLines()
     text = ""
 
     def seen(part: str) -> bool:
@@ -274,14 +282,14 @@ def test_lines_come_while_a_phase_runs(quick: None, capsys: pytest.CaptureFixtur
 
 
 def test_a_short_loop_says_nothing(capsys: pytest.CaptureFixture[str]):
-    for shown in (Lines(), JsonLines(), Progress()):
+    for shown in (ProgressLines(), ProgressEvents(), Progress()):
         with shown.watch("loop", 5, lambda: Count(1), is_loop=True):
             pass
     assert capsys.readouterr() == ("", "")
 
 
 def test_lines_come_every_thirty_seconds():
-    assert progress.REPORT_SECONDS == 30 and Lines().every == JsonLines().every == 30
+    assert progress.REPORT_SECONDS == 30 and ProgressLines().every == ProgressEvents().every == 30
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (130, "2 min"), (7500, "2 h 05 min")])

@@ -12,7 +12,7 @@ import pytest
 
 from curation.base.system import sessions
 from curation.base.system.cluster import BATCH_SECONDS, batch_of
-from curation.base.system.sessions import Counted, LocalExecutor, TaskSession
+from curation.base.system.sessions import CountedItems, LocalExecutor, TaskSession
 
 
 class Backwards:
@@ -73,7 +73,7 @@ def test_batches_become_smaller_towards_the_end_and_results_stay_with_their_item
     assert executor.batches == sorted(executor.batches, reverse=True) and executor.most == 7
 
     counted = Backwards(batch=8)
-    assert TaskSession(counted).map(str, Counted(iter(items), 101)) == [*map(str, items)]
+    assert TaskSession(counted).map(str, CountedItems(iter(items), 101)) == [*map(str, items)]
     assert counted.batches == executor.batches
 
 

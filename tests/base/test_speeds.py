@@ -11,7 +11,7 @@ import pytest
 from benchmarks import whole_runs
 from curation.base import speeds
 from curation.base.engine import load_engine
-from curation.base.speeds import Work, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
+from curation.base.speeds import RunWork, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
 from curation.running.planning.arguments import work_of
 from curation.stages.exact.span_runs import PIECE_BYTES, pieces_at_once
 
@@ -34,26 +34,26 @@ def benchmark(tmp_path, monkeypatch):
 
 
 def test_small_inputs_go_to_the_cpu_and_large_ones_to_the_gpu(benchmark):
-    assert faster_engine(Work(10**8, STEPS, 16), DEVICE) == (
+    assert faster_engine(RunWork(10**8, STEPS, 16), DEVICE) == (
         "cpu",
         "about 0.100 GB of text take 1 s for the CPU engine on 16 processors and 15 s with Made GPU, start included, "
         "by modelled rates",
     )
-    assert faster_engine(Work(10**11, STEPS, 4), DEVICE).engine == "gpu"
+    assert faster_engine(RunWork(10**11, STEPS, 4), DEVICE).engine == "gpu"
 
 
 def test_more_processors_move_the_limit():
-    assert [faster_engine(Work(4 * 10**9, STEPS, count), DEVICE).engine for count in (1, 64)] == ["gpu", "cpu"]
+    assert [faster_engine(RunWork(4 * 10**9, STEPS, count), DEVICE).engine for count in (1, 64)] == ["gpu", "cpu"]
 
 
 def test_stages_of_the_host_are_no_reason_for_a_gpu():
-    assert faster_engine(Work(10**12, ("redact", "select", "write"), 2), DEVICE).engine == "cpu"
-    assert faster_engine(Work(10**12, ("write",), 2, ("tokens",)), DEVICE).engine == "cpu"
-    assert faster_engine(Work(10**12, ("tokens",), 2), DEVICE).engine == "gpu"
+    assert faster_engine(RunWork(10**12, ("redact", "select", "write"), 2), DEVICE).engine == "cpu"
+    assert faster_engine(RunWork(10**12, ("write",), 2, ("tokens",)), DEVICE).engine == "cpu"
+    assert faster_engine(RunWork(10**12, ("tokens",), 2), DEVICE).engine == "gpu"
 
 
 def test_seconds_by_hand():
-    work = Work(898 * 10**6, ("filter", "my_stage", "write"), 2)
+    work = RunWork(898 * 10**6, ("filter", "my_stage", "write"), 2)
     host, copies, bus = (1 + 898 / 271 + 898 / 276) / 2, 898 * 3 / 11_500 / 2, 898 * 3 / 25_000
     assert engine_seconds("cpu", work) == pytest.approx(1.2 + host + 898 / 172 / 2)
     python = 898e6 / (1500 * 65_536) * FILTER
@@ -63,21 +63,23 @@ def test_seconds_by_hand():
     assert times == pytest.approx((host + copies, bus, 898 / 35_800, python))
     assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 35_800 + python) / 8)
     assert times.at_least() == pytest.approx(host + copies)
-    assert engine_times("gpu", Work(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
+    assert engine_times("gpu", RunWork(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
 
 
 def test_records_of_spans_are_copied_both_ways():
-    times = engine_times("gpu", Work(10**9, ("substring_dedup",), 1))
+    times = engine_times("gpu", RunWork(10**9, ("substring_dedup",), 1))
     host = 1e3 / 898 + 1e3 / 276 + 1e3 * 5.5 / 11_500 + 1e3 / 460
     assert (times.host, times.bus) == pytest.approx((host, 1e3 * 5.5 / 25_000))
-    assert engine_times("cpu", Work(10**9, ("substring_dedup",), 1)).host == pytest.approx(
+    assert engine_times("cpu", RunWork(10**9, ("substring_dedup",), 1)).host == pytest.approx(
         1e3 / 898 + 1e3 / 276 + 1e3 / 88
     )
 
 
 def test_short_documents_make_small_batches():
     """65,536 documents make a batch of the map phase, 16 MiB or 20,000 documents one of tokens."""
-    short, long = (engine_times("gpu", Work(10**9, ("filter", "tokens"), 99, document=size)) for size in (100, 10**4))
+    short, long = (
+        engine_times("gpu", RunWork(10**9, ("filter", "tokens"), 99, document=size)) for size in (100, 10**4)
+    )
     assert short.python == pytest.approx(1e9 / 6_553_600 * FILTER + 1e9 / 2_000_000 * TOKENS)
     assert long.python == pytest.approx(1e9 / (256 << 20) * FILTER + 1e9 / (16 << 20) * TOKENS)
     assert short.at_least() == short.python and (short.bus, short.device) == (long.bus, long.device)
@@ -92,8 +94,8 @@ def test_limits_of_batches_are_those_of_the_code():
     assert speeds.BATCH_LIMITS[1] == LINES_AT_ONCE
     device = (ROOT / "gpu_pipeline" / "device.py").read_text()
     assert f"BATCH_SHARE = {speeds.BATCH_SHARE}\nMIN_BATCH_BYTES = {speeds.MIN_BATCH_BYTES >> 20} << 20 " in device
-    assert speeds.device_bytes(Work(10**10, (), 1)) == 16 * 65_536 * 1500
-    assert speeds.device_bytes(Work(10**10, (), 1, document=10**5)) == 16 << 28
+    assert speeds.device_bytes(RunWork(10**10, (), 1)) == 16 * 65_536 * 1500
+    assert speeds.device_bytes(RunWork(10**10, (), 1, document=10**5)) == 16 << 28
     assert (ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS) == speeds.TOKEN_BATCH_LIMITS
     engine = SimpleNamespace(batch_bytes=lambda workers: speeds.BATCH_LIMITS[0])
     assert pieces_at_once(engine) * PIECE_BYTES == speeds.SPAN_BATCH_LIMITS[0]
@@ -102,7 +104,7 @@ def test_limits_of_batches_are_those_of_the_code():
 
 def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
     def needed(processors, bound, steps=STEPS):
-        work = Work(10**9, steps, processors)
+        work = RunWork(10**9, steps, processors)
         cpu, gpu = engine_times("cpu", work).at_most(), getattr(engine_times("gpu", work), bound)()
         return (speeds.START_SECONDS["gpu"] - speeds.START_SECONDS["cpu"]) / (cpu - gpu) if cpu > gpu else None
 
@@ -122,17 +124,17 @@ def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
 
 
 def test_a_device_that_parses_leaves_bytes_to_the_host():
-    parsed, read = (engine_times("gpu", Work(600 * 10**6, (*steps, "filter"), 1)) for steps in (("parse",), ()))
+    parsed, read = (engine_times("gpu", RunWork(600 * 10**6, (*steps, "filter"), 1)) for steps in (("parse",), ()))
     assert read.host - parsed.host == pytest.approx(600 / 898 - 1)
     assert parsed.device - read.device == pytest.approx(600 / 36_000)
-    assert engine_times("cpu", Work(898 * 10**6, ("parse",), 1)).host == pytest.approx(1 + 898 / 276)
+    assert engine_times("cpu", RunWork(898 * 10**6, ("parse",), 1)).host == pytest.approx(1 + 898 / 276)
 
 
 def test_measured_rates_win_where_the_device_is_the_same(benchmark):
     found = {"dry": False, "on": {"device": DEVICE}, "megabytes_per_second": {"measure gopher": 5.0, "copy": 9.0}}
     benchmark(found)
     assert measured_rates(DEVICE) == {"measure": 5.0, "filter": 5.0}
-    verdict = faster_engine(Work(10**12, ("filter",), 1), DEVICE)
+    verdict = faster_engine(RunWork(10**12, ("filter",), 1), DEVICE)
     assert verdict.engine == "cpu" and verdict.reason.endswith("by measured rates")
     assert measured_rates("Other GPU") == {}
     benchmark(found | {"dry": True})
@@ -187,18 +189,20 @@ def test_work_of_a_recipe(tmp_path):
 
 @pytest.mark.parametrize(("scheduler", "asked"), [("threads", True), ("tcp://host:1", False)])
 def test_a_run_asks_for_its_work_and_reports_why(tmp_path, monkeypatch, scheduler, asked):
-    from curation.base.engine import Choice
+    from curation.base.engine import EngineChoice
     from curation.recipes.recipe import convert_recipe
     from curation.running import run as runs
 
     (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n' * 10)
     found = []
-    monkeypatch.setattr(runs, "choose_engine", lambda requested: Choice("gpu", "auto: a GPU and cuDF are here"))
-    monkeypatch.setattr(runs, "suit_engine", lambda work: found.append(work) or Choice("cpu", "auto: it is small"))
+    monkeypatch.setattr(runs, "choose_engine", lambda requested: EngineChoice("gpu", "auto: a GPU and cuDF are here"))
+    monkeypatch.setattr(
+        runs, "suit_engine", lambda work: found.append(work) or EngineChoice("cpu", "auto: it is small")
+    )
     monkeypatch.setattr(runs, "drive", lambda call: {"engine_reason": call.choice.reason})
     recipe = convert_recipe({"input": [{"path": str(tmp_path / "a.jsonl")}], "output": {"formats": []}})
     result = runs.run(recipe, tmp_path / "out", scheduler=scheduler, workers=2, progress=False)
-    assert found == ([Work(160, ["write", "parse"], 2, [])] if asked else [])
+    assert found == ([RunWork(160, ["write", "parse"], 2, [])] if asked else [])
     reason = "auto: it is small" if asked else "auto: a GPU and cuDF are here"
     assert result.report["engine_reason"] == reason
 

@@ -24,7 +24,7 @@ import pytest
 
 import curation
 import curation.frames.functions
-from curation.reading.source_files import Column
+from curation.reading.source_files import CarriedColumn
 from curation.stages import STAGES
 from curation.stages.base import PATH, Function
 from curation.stages.rows.text_edits import Replacement
@@ -47,7 +47,7 @@ WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[
 WIDER[tuple[Replacement, ...]] = Mapping[str, str] | Sequence[Mapping[str, str]]
 WIDER[dict[str, float]] = Mapping[str, float]
 WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
-WIDER[list[str] | dict[str, str | Column]] = str | Sequence[str] | Mapping[str, str | Column]
+WIDER[list[str] | dict[str, str | CarriedColumn]] = str | Sequence[str] | Mapping[str, str | CarriedColumn]
 WIDER[str | list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
 WIDER[str | dict[str, str]] = str | Mapping[str, str]
 

@@ -16,7 +16,7 @@ import pytest
 from curation.base.errors import InputError
 from curation.models import encoder_files, encoders, windows
 from curation.models.tensors import read_tensors
-from curation.models.windows import Windows, pool
+from curation.models.windows import TokenWindows, pool
 from tests.models import tiny_encoder as tiny
 from tests.models.tiny_files import write_safetensors
 from tests.models.tiny_networks import torch, write_network
@@ -160,7 +160,7 @@ def test_equal_windows_are_read_once():
     texts = [[1, 2], [7], [1, 2], [3], [7], [2, 1]]
     ids = [np.array(text, np.int32) for text in texts]
     reader, counts = Sums(), np.arange(6)
-    found = windows.results_of(reader, Windows(ids, counts, counts, counts), "")
+    found = windows.results_of(reader, TokenWindows(ids, counts, counts, counts), "")
     assert found[:, 0].tolist() == [sum(text) for text in texts] and reader.read == 4
 
 
@@ -169,7 +169,7 @@ def test_equal_windows_are_read_once():
 )
 def test_windows_are_pooled(pooling: str, expected: list[float]):
     ids = [np.zeros(size, np.int32) for size in (4, 2, 3)]
-    windows = Windows(ids, np.array([0, 0, 2]), np.array([1, 0, 1]), np.array([1, 0, 1]))
+    windows = TokenWindows(ids, np.array([0, 0, 2]), np.array([1, 0, 1]), np.array([1, 0, 1]))
     found = pool(np.array([[1], [5], [10]], np.float32), windows, pooling)
     assert found[[0, 2], 0].tolist() == pytest.approx(expected) and np.isnan(found[1, 0])
 

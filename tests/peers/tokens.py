@@ -12,10 +12,10 @@ import curation
 from curation import CurationError
 from curation.tokens.repack import repack
 from tests.oracle import fasttext_reference
-from tests.tokens.byte_pairs import adversarial_texts
 from tests.peers.adapters import REFUSED, Settings, adapter, frame_of
 from tests.peers.files import run_of
 from tests.peers.tokenizers_of import file_of, tokenizer
+from tests.tokens.byte_pairs import adversarial_texts
 
 
 @adapter

@@ -44,7 +44,6 @@ from curation.models.fasttext import load_classifier
 from curation.tokens.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
-from tests.tokens.byte_pairs import tokenizer_of
 from tests.ptx import engine, workload
 from tests.ptx.arrays import regions_of
 from tests.ptx.build import CAPABILITY, source_lines
@@ -57,6 +56,7 @@ from tests.ptx.test_text import arrays_of, byte_documents
 from tests.ptx.test_tokens import CONTRACTIONS
 from tests.ptx.workload import shifted_column
 from tests.reading.test_jsonl import BAD, GOOD
+from tests.tokens.byte_pairs import tokenizer_of
 
 FEW_BLOCKS = 2
 ORDERS = (1, 2, 3, 4)  # of threads, that have to leave a byte the same

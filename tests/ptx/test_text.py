@@ -14,7 +14,7 @@ from curation.base.contract import TEXT
 from curation.kernels import tables
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps
 from curation.kernels.units import UNITS
-from curation.stages.exact.unit_keys import COMPARISONS, Compared, unit_keys
+from curation.stages.exact.unit_keys import COMPARISONS, UnitSettings, unit_keys
 from tests.corpus import NASTY, assigned_characters
 from tests.gpu.stand_ins import eight_byte_blocks, text_kernels
 from tests.ptx.engine import install_engine
@@ -267,7 +267,9 @@ def test_keys_of_units(monkeypatch, compare):
     texts = [*made_texts(3), *(text for text in NASTY if len(text) < 100), None]
     column = pa.array(["before", *texts], pa.large_string()).slice(1)
     for unit in UNITS if compare == "exact" else UNITS[:1]:
-        found, expected = (unit_keys(each, column, Compared(unit, 2, compare, 3)) for each in (engine, cpu_fallback))
+        found, expected = (
+            unit_keys(each, column, UnitSettings(unit, 2, compare, 3)) for each in (engine, cpu_fallback)
+        )
         assert np.count_nonzero(expected[0]) > 9
         for actual, wanted in zip(found, expected, strict=True):
             np.testing.assert_array_equal(actual, wanted, strict=True)

@@ -15,9 +15,9 @@ from curation.base.errors import EngineError, IntegrityError
 from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
 from curation.tokens.tokenization import Tokenizer
 from tests.conftest import frame_of
-from tests.tokens.byte_pairs import CASE_RUNS, adversarial_texts, long_texts, tokenizer_of
 from tests.ptx.engine import install_engine
 from tests.ptx.test_kernels import ORDERS, SOME_DOCUMENTS, SOME_SEEDS
+from tests.tokens.byte_pairs import CASE_RUNS, adversarial_texts, long_texts, tokenizer_of
 
 LONGEST_THREAD = 100_000  # instructions
 

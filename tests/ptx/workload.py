@@ -36,8 +36,8 @@ from curation.reading.slices import plan_slices
 from curation.running.run import run
 from tests.conftest import frame_of
 from tests.oracle.fasttext_reference import as_bytes, model_of
-from tests.tokens.byte_pairs import tokenizer_of
 from tests.runs import recipe_of
+from tests.tokens.byte_pairs import tokenizer_of
 
 json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
 
@@ -216,7 +216,7 @@ def parse_lines(raw: bytes) -> tuple[np.ndarray, ...]:
     return starts, status, texts[: text_offsets[-1]], text_offsets, ids[: id_offsets[-1]], id_offsets, valid
 
 
-def find_lines(raw: bytes, max_bytes: int = 1 << 31) -> json_kernels.Lines:
+def find_lines(raw: bytes, max_bytes: int = 1 << 31) -> json_kernels.BlockLines:
     """What the device finds."""
     data = np.frombuffer(raw, np.uint8)
     return json_kernels.find_lines(data, data[: data.size // 8 * 8].view(np.uint64), *KEYS, max_bytes)

@@ -33,13 +33,13 @@ from curation.base.records import NOT_PAGE
 from curation.reading import answers, probe, read_documents, schema_of, shown
 from curation.reading.documents import too_large
 from curation.reading.formats import csv_rows as delimited
-from curation.reading.formats.csv_rows import Row, Rows
+from curation.reading.formats.csv_rows import CsvRows, Row
 from curation.reading.inputs import Input
 from curation.reading.paths import _listed, find_files
 from curation.reading.remote import RemoteFile
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
-from curation.reading.streams import DECOMPRESSORS, Chunk, DamageError, open_stream, read_chunks
+from curation.reading.streams import DECOMPRESSORS, DamageError, StreamChunk, open_stream, read_chunks
 from curation.reading.wet import Record, read_records
 from tests.corpus import real_documents
 from tests.needs import needs
@@ -139,7 +139,7 @@ def test_wet_that_is_cut_off_gives_what_stands_before(tmp_path: Path, suffix: st
 
 
 def records_in(data: bytes, max_bytes: int = 1000, step: int = 1 << 20) -> list[Record]:
-    chunks = (Chunk(data[k : k + step], "") for k in range(0, len(data), step))
+    chunks = (StreamChunk(data[k : k + step], "") for k in range(0, len(data), step))
     return list(read_records(chunks, max_bytes))
 
 
@@ -439,7 +439,7 @@ def test_the_memory_of_a_csv_row_is_bounded(tmp_path: Path):
         tracemalloc.start()
         batches = 0
         (file,) = [probe(file) for file in find_files([Input(path=str(tmp_path / "a.csv"), max_document_bytes=1000)])]
-        for batch in Rows(io.BytesIO((tmp_path / "a.csv").read_bytes()), file):
+        for batch in CsvRows(io.BytesIO((tmp_path / "a.csv").read_bytes()), file):
             batches += bool(batch.error)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -533,7 +533,7 @@ def rows_of(text: str, limit: int, delimiter: str, quote: str = '"') -> Iterator
         path="a", source="a", format="csv", compression="", bytes=len(text), modified_ns=0, text_column="text",
         id_column="", max_document_bytes=limit, delimiter=delimiter, quote=quote,
     )  # fmt: skip
-    return iter(Rows(io.BytesIO(text.encode()), file))
+    return iter(CsvRows(io.BytesIO(text.encode()), file))
 
 
 def test_a_row_behind_one_that_is_too_large_ends_where_it_ends(monkeypatch: pytest.MonkeyPatch):
@@ -760,7 +760,7 @@ def test_what_stands_before_damage_does_not_depend_on_how_it_is_read(tmp_path: P
     for size in (step, 1 << 22):
         with open_stream(str(tmp_path / "a"), suffix) as stream:
             pieces = list(read_chunks(stream, size))
-            assert list(read_chunks(stream, 9)) == [Chunk(b"", pieces[-1].damage)]  # and nothing behind it
+            assert list(read_chunks(stream, 9)) == [StreamChunk(b"", pieces[-1].damage)]  # and nothing behind it
         found.append((b"".join(piece.data for piece in pieces), pieces[-1].damage))
     assert found[0] == found[1] and "damaged or cut off" in found[0][1]
 

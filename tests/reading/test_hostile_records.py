@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from curation.reading import wet
-from curation.reading.streams import Chunk
+from curation.reading.streams import StreamChunk
 from curation.reading.wet import read_records
 
 
@@ -41,5 +41,5 @@ def test_each_byte_of_a_header_is_searched_a_few_times(name, monkeypatch):
     counted = Counted(wet.HEADER_END)
     monkeypatch.setattr(wet, "HEADER_END", counted)
     data = HOSTILE[name]
-    assert list(read_records(iter([Chunk(data, "")]), 1 << 20))
+    assert list(read_records(iter([StreamChunk(data, "")]), 1 << 20))
     assert counted.searched <= 4 * len(data), counted.searched / len(data)

@@ -18,7 +18,7 @@ from curation.base.errors import RecipeError
 from curation.cli import main
 from curation.recipes.imported import curator, datajuicer, datatrove, dolma
 from curation.recipes.imported.config import MAX_BYTES, Imported, _as_stages, _translated, import_config
-from curation.recipes.imported.entries import Entry, Made, NotTranslated, Part, Settings, Unread
+from curation.recipes.imported.entries import Entry, Made, NotTranslated, Settings, Translation, Unread
 from curation.recipes.recipe import convert_recipe, load_recipe, shipped_recipes
 from curation.rules.decide import RULE_SETS
 
@@ -339,7 +339,7 @@ def test_entries(case: Case):
     assert [*part.steps] == case.steps and settings.unasked(case.tool.VOID) == []
 
 
-def translated(tool: str, name: str, settings: dict[str, Any]) -> Part | str:
+def translated(tool: str, name: str, settings: dict[str, Any]) -> Translation | str:
     """Return the translation of an entry, or the reason why it has none."""
     try:
         return _translated(Entry(name, "", {}), Settings(settings), TOOLS[tool].TABLE)
@@ -350,9 +350,9 @@ def translated(tool: str, name: str, settings: dict[str, Any]) -> Part | str:
 @pytest.mark.parametrize(("tool", "name"), ENTRIES, ids=lambda value: str(value))
 def test_every_entry_with_its_defaults_loads_or_says_what_is_nearest(tool: str, name: str):
     part = translated(tool, name, {})
-    assert isinstance(part, Part) or (part and "unexpected" not in part)
+    assert isinstance(part, Translation) or (part and "unexpected" not in part)
     for stage in (
-        _as_stages(part.steps) if isinstance(part, Part) else ()
+        _as_stages(part.steps) if isinstance(part, Translation) else ()
     ):  # rules of a filter that `when` leaves out are not checked yet
         if stage["kind"] == "filter" and "rules" in stage:
             convert_recipe({"stages": [{key: value for key, value in stage.items() if key != "when"}]})

@@ -28,7 +28,7 @@ from curation.reading.source_files import SourceFile
 from curation.recipes.file_facts import likeliest
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.recipes.starter import COMMENTS, EXAMPLE, starting_recipe
-from curation.recipes.survey import Survey, survey
+from curation.recipes.survey import InputSurvey, survey
 from curation.stages import Rewrite
 from tests.runs import made_texts, records_of, report_of
 
@@ -65,7 +65,7 @@ def test_the_written_recipe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
 
 
 def test_it_has_the_stages_of_the_default_recipe_each_with_a_comment():
-    text = starting_recipe(Survey([], {}), "mine.yaml")
+    text = starting_recipe(InputSurvey([], {}), "mine.yaml")
     recipe, default = convert_recipe(yaml.safe_load(text)), load_recipe("default")
     for name in ("words", "stages", "tokenizer", "output"):
         assert getattr(recipe, name) == getattr(default, name)
@@ -614,7 +614,7 @@ def test_unreadable_files_of_one_suffix_do_not_hide_the_others():
     surveyed = survey([Input(path="data")])
     assert [found.settings["path"] for found in surveyed.inputs] == ["data/a.jsonl"] and len(surveyed.unused) == 60
     unused = {f"{n}.html": "without a package" for n in range(23)} | {"b.pdf": "unknown format"}
-    lines = starting_recipe(Survey([], unused), "recipe.yaml").splitlines()
+    lines = starting_recipe(InputSurvey([], unused), "recipe.yaml").splitlines()
     start = lines.index("# Not read: 24 paths")
     assert re.fullmatch(r"#   0.html, .*, 19.html and 3 more: without a package", lines[start + 1])
     assert lines[start + 2] == "#   b.pdf: unknown format" and lines[start + 3].startswith("# files, folders")

@@ -20,11 +20,11 @@ from curation.results.finished import hub_client, hub_push, request_limits
 from curation.results.finished.verify import verify
 from curation.results.report.card import PUSHED_BEGINS
 from curation.running.run import run
+from tests.needs import needs
+from tests.pipelines.fake_hub import Hub, serve
 from tests.results import stalling_server
 from tests.results.stalling_server import STALLS
-from tests.needs import needs
 from tests.tokens.samples import make_texts, write_jsonl
-from tests.pipelines.fake_hub import Hub, serve
 
 datasets = needs("datasets")
 import huggingface_hub

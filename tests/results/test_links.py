@@ -9,7 +9,7 @@ import pytest
 import curation
 from curation.base.engine import load_engine
 from curation.cli import main
-from curation.stages.corpus.links import Link, find_links
+from curation.stages.corpus.links import GroupLink, find_links
 from tests.runs import recipe_of, records_of, report_of
 
 STAGE = {"kind": "fuzzy_dedup", "ngram": 1, "threshold": 0.8}
@@ -27,14 +27,14 @@ def similarity(left: str, right: str) -> float:
 
 # The first is kept; the others change 10 words more each: only neighbours are near-duplicates.
 CHAIN = [text_of(0), text_of(10), text_of(20), text_of(30)]
-LINKS = [None, Link(1, similarity(CHAIN[1], CHAIN[2])), Link(2, similarity(CHAIN[2], CHAIN[3]))]
+LINKS = [None, GroupLink(1, similarity(CHAIN[1], CHAIN[2])), GroupLink(2, similarity(CHAIN[2], CHAIN[3]))]
 
 
 def test_links_lead_to_the_kept_document():
     engine = load_engine("cpu")
     assert find_links(engine, STAGE, CHAIN) == [None, *LINKS]
     closer = text_of(11)  # as near to the kept one, and nearer to the third
-    assert find_links(engine, STAGE, [*CHAIN, closer])[2] == Link(4, similarity(closer, CHAIN[2]))
+    assert find_links(engine, STAGE, [*CHAIN, closer])[2] == GroupLink(4, similarity(closer, CHAIN[2]))
     assert find_links(engine, STAGE, [CHAIN[0], CHAIN[2]]) == [None, None]  # what joined them is not there
     assert find_links(engine, STAGE, CHAIN * 126) == [None] * 504  # too many
 

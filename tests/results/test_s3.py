@@ -26,8 +26,8 @@ from curation.cli import main
 from curation.results.finished import object_copy, object_store
 from curation.results.finished.object_store import PROBE
 from curation.running.run import run
-from tests.results.test_object_places import NAMES
 from tests.needs import needs
+from tests.results.test_object_places import NAMES
 from tests.runs import made_texts, recipe_of, records_of
 
 s3fs = needs("s3fs")

@@ -23,8 +23,8 @@ import pytest
 from curation.base.errors import OutputError
 from curation.results.finished import object_store, request_limits
 from curation.results.finished.object_store import ObjectStore
-from tests.results.stalling_server import STALLS, Raw, serve
 from tests.needs import needs
+from tests.results.stalling_server import STALLS, Raw, serve
 
 s3fs = needs("s3fs")
 from aiobotocore.httpsession import AIOHTTPSession

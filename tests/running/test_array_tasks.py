@@ -24,7 +24,7 @@ from curation import __version__
 from curation.base.errors import EngineError, InputError, IntegrityError, OutOfMemoryError, OutputError
 from curation.base.system.files import remove
 from curation.base.system.leases import GIVEN_BACK, Leases
-from curation.base.system.progress import Phase, Progress
+from curation.base.system.progress import Progress, ShownPhase
 from curation.base.system.sealed import sealed, unsealed
 from curation.record import jobs
 from curation.record.stored_plan import Stored
@@ -321,7 +321,7 @@ class Labels(Progress):
     def __init__(self) -> None:
         self.labels, self.lines = list[str](), list[str]()
 
-    def began(self, phase: Phase) -> None:
+    def began(self, phase: ShownPhase) -> None:
         self.labels.append(phase.label)
 
     def log(self, line: str) -> None:

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from curation.running.planning.intervals import Stratum, Units, interval_of, quantile, share_between, spread_of
+from curation.running.planning.intervals import SampledUnits, Stratum, interval_of, quantile, share_between, spread_of
 
 
 def test_the_quantile_is_that_of_students_t():
@@ -16,14 +16,17 @@ def test_a_counted_total_is_exact_and_an_unread_rest_widens_it():
     stored, values = np.array([10.0, 10, 20]), np.array([1.0, 3, 2])
 
     def ratio(total: float, unread: float = 0.0, units: int = 3) -> float:
-        low, high = interval_of([spread_of(1e6, Units(stored[:units], values[:units], total, unread))])
+        low, high = interval_of([spread_of(1e6, SampledUnits(stored[:units], values[:units], total, unread))])
         return high / low
 
     assert ratio(40) == 1 and ratio(400) > ratio(50) > 1
     assert ratio(400, unread=0.5) > ratio(400)
     assert ratio(400, units=1) == pytest.approx(2, rel=0.03)
-    assert interval_of([spread_of(1e6, Units(stored, 2 * stored, 400))]) == (1_000_000, 1_000_000)  # everywhere equal
-    assert interval_of([spread_of(6, Units(stored, values, 40))]) == (6, 6) and interval_of([]) == (0, 0)
+    assert interval_of([spread_of(1e6, SampledUnits(stored, 2 * stored, 400))]) == (
+        1_000_000,
+        1_000_000,
+    )  # everywhere equal
+    assert interval_of([spread_of(6, SampledUnits(stored, values, 40))]) == (6, 6) and interval_of([]) == (0, 0)
 
 
 @pytest.mark.parametrize("order", ["random", "sorted"])
@@ -35,7 +38,7 @@ def test_most_intervals_hold_the_total_of_skewed_numbers(order: str):
     for _ in range(200):
         places = (np.arange(100) * 40 + source.integers(0, 40, 100)).astype(int)
         values = documents[places]
-        low, high = interval_of([spread_of(float(values.sum()) * 40, Units(np.ones(100), values, 4000))])
+        low, high = interval_of([spread_of(float(values.sum()) * 40, SampledUnits(np.ones(100), values, 4000))])
         inside += low <= documents.sum() <= high
         widest = max(widest, high / low)
     assert inside >= 170 and widest < (1.5 if order == "sorted" else 2.5), (inside, widest)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from curation.base.system.progress import Lines
+from curation.base.system.progress import ProgressLines
 from curation.recipes.recipe import load_recipe
 from curation.results.finished.verify import verify
 from curation.running.phases import corpus_phase, write_phase
@@ -96,7 +96,14 @@ class Place:
         (folder / "two.jsonl").write_bytes(b"null\n" + records_of(made_texts(150, 2)))
 
     def run(self, output: Path) -> None:
-        run(load_recipe(str(self.recipe)), output, engine="cpu", workers=2, slice_bytes=SLICE_BYTES, progress=Lines())
+        run(
+            load_recipe(str(self.recipe)),
+            output,
+            engine="cpu",
+            workers=2,
+            slice_bytes=SLICE_BYTES,
+            progress=ProgressLines(),
+        )
 
     def run_alone(self, output: Path, log: Path, last: str, moment: "Moment | None") -> None:
         """What a process of its own does. It dies where it comes to the step `last` of near-duplicates, or at a moment.

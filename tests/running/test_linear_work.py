@@ -29,7 +29,7 @@ from curation.record import measured_rows, null_columns
 from curation.record.documents import in_schema
 from curation.record.ledger import SliceRecord, _add
 from curation.record.measured_rows import OTHERS, STAGE, VALUES, ReachedRows, WantedRows, read_rows
-from curation.record.partitions import TableFile
+from curation.record.partitions import IpcFile
 from curation.rules.decide import expand_rules
 from curation.running.planning import survey
 from curation.running.planning.plan import _check_columns
@@ -171,7 +171,7 @@ def test_the_rows_of_all_filters_are_read_at_once(tmp_path, monkeypatch) -> None
     make_folder(numbered_path(tmp_path, 0, VALUES).parent)
     schema = pa.schema([(STAGE, pa.int32()), (ROW, pa.int64()), (OTHERS, pa.bool_()), ("words", pa.int32())])
     for number in range(2):
-        with TableFile(numbered_path(tmp_path, number, VALUES), schema) as file:
+        with IpcFile(numbered_path(tmp_path, number, VALUES), schema) as file:
             for start in (0, 10):  # two frames
                 for stage in range(3):
                     rows = np.arange(start, start + 4)

@@ -18,7 +18,7 @@ from curation.record import partitions as intermediate
 from curation.record.kept_ids import ids_of, store_ids
 from curation.record.ledger import SliceRecord, SliceTotals, add_up
 from curation.record.locations import LocationTable
-from curation.record.partitions import REMOVED_SCHEMA, Numbering, Partitions, TableFile
+from curation.record.partitions import REMOVED_SCHEMA, IpcFile, Numbering, Partitions
 from tests.runs import removed_rows
 
 IN_SLICE = 5
@@ -29,9 +29,9 @@ def write_segment(folder: Path, slices: int) -> tuple[Partitions, Numbering]:
     folder.mkdir()
     for number in range(slices):
         ids = [None if k % 2 else f"é{number}-{k}" for k in range(IN_SLICE)]
-        with TableFile(folder / f"{number:06d}.arrow") as table:
+        with IpcFile(folder / f"{number:06d}.arrow") as table:
             table.write(pa.table({"row": np.arange(IN_SLICE), "id": pa.array(ids, pa.large_string())}))
-        with TableFile(folder / f"{number:06d}.removed.arrow", REMOVED_SCHEMA):
+        with IpcFile(folder / f"{number:06d}.removed.arrow", REMOVED_SCHEMA):
             pass
     partitions = Partitions(folder, [IN_SLICE] * slices)
     file = SourceFile(path="made.jsonl", source="made", format="jsonl", bytes=1, modified_ns=1)

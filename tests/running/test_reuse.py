@@ -21,7 +21,7 @@ from curation.base.system.files import numbered_path
 from curation.base.system.progress import Progress
 from curation.recipes.recipe import Recipe
 from curation.record import scores
-from curation.record.partitions import TableFile
+from curation.record.partitions import IpcFile
 from curation.record.scores import StoredScores, keys_of, open_scores, sorted_rows, suffix_of
 from curation.running import phase_loop
 from curation.running.phases import scores as slice_scores
@@ -144,7 +144,7 @@ def test_hashes_are_found_in_any_files(tmp_path: Path, bits: int):
     paths = [numbered_path(tmp_path, number, suffix_of(4)) for number in range(3)]
     for number, path in enumerate(paths):
         at = np.arange(number, 200, 3)
-        with TableFile(path, schema) as file:
+        with IpcFile(path, schema) as file:
             for part in (at[:30], at[30:]):
                 keys = pa.array(keys_of(stored[part]).astype("V16").tolist(), pa.binary(16))
                 file.write(sorted_rows(pa.table([keys, pa.array(part)], schema=schema)))

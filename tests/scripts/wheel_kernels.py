@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from curation.base.system.memory import read_processors
-from curation.base.system.progress import Lines
+from curation.base.system.progress import ProgressLines
 from curation.base.system.terminal import print_line
 from curation.kernels.cache import INSTALLED, INSTALLED_KEY, KEY, WHEEL_CPU, WHEEL_FEATURES
 from curation.stages.warm_up import GROUPS, warm_up
@@ -46,6 +46,6 @@ def compile_for_wheel(groups: Sequence[str]) -> Path:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        warm_up(sys.argv[1:], Lines(), read_processors())
+        warm_up(sys.argv[1:], ProgressLines(), read_processors())
     else:
         print_line(compile_for_wheel(list(GROUPS)))

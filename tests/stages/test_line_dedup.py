@@ -25,7 +25,7 @@ from curation.running.run import run
 from curation.stages import LineDedup
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.exact import unit_runs
-from curation.stages.exact.unit_keys import Compared, unit_keys
+from curation.stages.exact.unit_keys import UnitSettings, unit_keys
 from tests.corpus import NASTY, real_documents
 from tests.oracle.hashing import murmur3_x64_128
 from tests.oracle.line_dedup import line_dedup
@@ -112,13 +112,13 @@ def test_texts_are_those_of_plain_python(settings: dict[str, Any], tmp_path: Pat
 def test_keys_are_hashes_of_units(engine):
     column = pa.array(["before", None, "Menu\n a, B1\n\n", "", "a b0"], pa.large_string()).slice(1)
     expected = [murmur3_x64_128(content.encode())[0] for content in ("menu", "a b0", "", "a b0")]
-    keys, counts = unit_keys(engine, column, Compared("line", 1, "folded", 0))
+    keys, counts = unit_keys(engine, column, UnitSettings("line", 1, "folded", 0))
     assert (keys.tolist(), keys.dtype, counts.tolist()) == (expected, np.uint64, [0, 3, 0, 1])
-    keys, _ = unit_keys(engine, column, Compared("line", 1, "exact", 5))
+    keys, _ = unit_keys(engine, column, UnitSettings("line", 1, "exact", 5))
     assert keys.tolist() == [0, murmur3_x64_128(b"a, B1")[0], 0, 0]
-    keys, _ = unit_keys(engine, column, Compared("line", 3, "exact", 9))
+    keys, _ = unit_keys(engine, column, UnitSettings("line", 3, "exact", 9))
     assert (keys != 0).tolist() == [True, False, False, False]
-    assert unit_keys(engine, column[:0], Compared("line", 2, "exact", 0))[0].tolist() == []
+    assert unit_keys(engine, column[:0], UnitSettings("line", 2, "exact", 0))[0].tolist() == []
 
 
 def test_a_run_has_each_key_once_and_16_bytes_per_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

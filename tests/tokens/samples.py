@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from curation.tokens.forms.documents import Documents
+from curation.tokens.forms.documents import TokenizedDocuments
 
 
 def make_documents(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:
@@ -30,9 +30,9 @@ def write_parts(
     return parts
 
 
-def opened(folder: Path, documents: list[list[int]], seed: int | None = None, dtype: str = "<u2") -> Documents:
+def opened(folder: Path, documents: list[list[int]], seed: int | None = None, dtype: str = "<u2") -> TokenizedDocuments:
     third = len(documents) // 3
-    return Documents(write_parts(folder, documents, [third, third, 2 * third], dtype), np.dtype(dtype), seed)
+    return TokenizedDocuments(write_parts(folder, documents, [third, third, 2 * third], dtype), np.dtype(dtype), seed)
 
 
 def flat(documents: list[list[int]]) -> list[int]:

@@ -27,8 +27,8 @@ from curation.tokens.indexed import IndexedReader
 from curation.tokens.ordering import assign_splits
 from curation.tokens.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.tokens.tokenization import load_tokenizer
-from tests.tokens.samples import make_texts, train_tokenizer, write_jsonl
 from tests.runs import table_rows
+from tests.tokens.samples import make_texts, train_tokenizer, write_jsonl
 
 SPLITS = {"train": 0.7, "valid": 0.15, "test": 0.15}
 ALL = ["megatron", "token_shards", "blocks", "chunks", "packed", "mds"]

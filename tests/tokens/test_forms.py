@@ -36,7 +36,7 @@ from curation.tokens.forms import (
 )
 from curation.tokens.forms import documents as documents_module
 from curation.tokens.forms import shards as shards_module
-from curation.tokens.forms.documents import Documents, TokenStream
+from curation.tokens.forms.documents import TokenizedDocuments, TokenStream
 from curation.tokens.forms.stored import open_form
 from curation.tokens.forms.writing import shards, summaries, write_forms
 from curation.tokens.ordering import seeded_order
@@ -112,7 +112,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path):
     (ids, lengths), *_ = write_parts(tmp_path, make_documents(9), [])
     ids.write_bytes(ids.read_bytes()[:-2])
     with pytest.raises(IntegrityError, match=r"its lengths count .* tokens"):
-        Documents([(ids, lengths)], np.dtype("<u2"))
+        TokenizedDocuments([(ids, lengths)], np.dtype("<u2"))
 
 
 # token_shards
@@ -435,8 +435,8 @@ def test_every_form_refuses_bad_settings(name):
 @pytest.mark.parametrize("seed", [None, 5])
 def test_bytes_do_not_depend_on_parts_or_batches(tmp_path, monkeypatch, form, seed):
     made, settings, dtype = make_documents(90), SMALL[form], IDS
-    one = Documents(write_parts(tmp_path / "a", made, []), np.dtype("<u2"), seed)
-    many = Documents(write_parts(tmp_path / "b", made, [1, 2, 2, 30, 90]), np.dtype("<u2"), seed)
+    one = TokenizedDocuments(write_parts(tmp_path / "a", made, []), np.dtype("<u2"), seed)
+    many = TokenizedDocuments(write_parts(tmp_path / "b", made, [1, 2, 2, 30, 90]), np.dtype("<u2"), seed)
     first = settings.write(one, fresh(tmp_path / "one"), "", dtype, PAD)
     monkeypatch.setattr(documents_module, "BATCH_TOKENS", 13)
     monkeypatch.setattr(rows, "WRITE_TOKENS", 13)

@@ -18,9 +18,9 @@ from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.tokens import added_tokens, probes, vocabularies
 from curation.tokens.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
+from tests.runs import recipe_of
 from tests.tokens.byte_pairs import EXPRESSIONS
 from tests.tokens.samples import train_tokenizer, write_jsonl
-from tests.runs import recipe_of
 
 SENTENCES = [f"the quick brown fox number {i} jumps over <the> lazy dog; {i * 7}" for i in range(60)]
 SPECIAL = "<eos>"
@@ -265,7 +265,7 @@ def test_pieces_are_blamed_for_what_they_do(monkeypatch):
         return [text.replace(" ab", "?").replace("cdef", "?").encode() for text in texts]
 
     found = probes.compare(fast, lambda texts: [text.encode() for text in texts], ["ab", "cd", "ef", "x."], ["."], "it")
-    assert found == probes.Comparison("", r"\.|ab|cd|ef")
+    assert found == probes.ProbeResults("", r"\.|ab|cd|ef")
     monkeypatch.setattr(probes, "MAX_PROBES", 20)
     assert "too many" in probes.compare(fast, fast, ["ab", "cd"], [], "it").note
     assert "which every space becomes" in probes.compare(fast, fast, [], ["▁"], "it").note

@@ -188,5 +188,5 @@ def test_a_text_without_places_is_searched_once():
         def search(self, text: str, start: int) -> None:
             calls.append(start)
 
-    assert [*text_places.Places(Pattern()).pieces("x" * 1_000_000)] == ["x" * 1_000_000]  # type: ignore[arg-type]
+    assert [*text_places.CutPlaces(Pattern()).pieces("x" * 1_000_000)] == ["x" * 1_000_000]  # type: ignore[arg-type]
     assert len(calls) == 1

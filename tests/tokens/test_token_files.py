@@ -13,7 +13,7 @@ import cpu_fallback
 from curation.base.errors import InputError, IntegrityError, OutputError
 from curation.recipes.recipe import convert_recipe
 from curation.record.folder import sweep
-from curation.record.records import Counts
+from curation.record.records import TaskCounts
 from curation.record.stored_plan import Plan
 from curation.running import phase_loop
 from curation.running import run as runner
@@ -78,7 +78,7 @@ def stopped(tmp_path, monkeypatch):
     )
     write = write_phase.write_output_parts
 
-    def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> Counts:
+    def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> TaskCounts:
         if number == 2:
             raise KeyError("a fault")
         return write(plan, job, number)

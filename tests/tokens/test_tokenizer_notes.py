@@ -13,8 +13,8 @@ from curation.running.planning.estimate import estimate
 from curation.running.run import run
 from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from curation.tokens.tokenizer_notes import Losses, losses_of, special_tokens_line
-from tests.tokens.samples import write_jsonl
 from tests.runs import recipe_of
+from tests.tokens.samples import write_jsonl
 
 CODE = "def f(x):\n    if x:\n\treturn 1"
 

@@ -21,7 +21,7 @@ from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.tokens import tokenization, unicode_differences, unicode_sweep, vocabularies
 from curation.tokens.flat_tables import character_classes, make_flat_tables
 from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
-from curation.tokens.unicode_differences import Entry, characters_of, documents_with, ranges_of, split_of
+from curation.tokens.unicode_differences import SweepOutcome, characters_of, documents_with, ranges_of, split_of
 from curation.tokens.unicode_sweep import CODE_POINTS, CONTEXTS, cutting_tokens, differences, tiktoken_with
 from tests.tokens.byte_pairs import EXPRESSIONS, NAMES
 from tests.tokens.token_loops import encoded
@@ -123,7 +123,9 @@ def test_every_cut_shows():
 
 
 def test_other_versions_leave_all_to_the_reference(monkeypatch):
-    monkeypatch.setattr(unicode_differences, "stored_entries", lambda: (Entry("a 1", "b 2", EXPRESSIONS[0], ""),))
+    monkeypatch.setattr(
+        unicode_differences, "stored_entries", lambda: (SweepOutcome("a 1", "b 2", EXPRESSIONS[0], ""),)
+    )
     tokenizer = tokenization.Tokenizer(TokenizerSpec(name="gpt2"), vocabularies.load_vocabulary("gpt2"))
     assert not tokenizer.fast
     assert "gigatoken" not in tokenizer.versions
@@ -174,7 +176,7 @@ def test_split_names_the_steps_that_depend_on_characters(content, expected):
 )
 def test_texts_with_the_characters_are_found(characters):
     chance = random.Random(2)
-    entry = Entry("", "", "", characters)
+    entry = SweepOutcome("", "", "", characters)
     numbers = [number for ends in ranges_of(entry) for number in ends]
     others = [*"a é中\n👍", *(chr(number + step) for number in numbers for step in (-1, 1) if number + step < 0x110000)]
     plain = [char for char in others if not any(first <= ord(char) <= last for first, last in ranges_of(entry))]

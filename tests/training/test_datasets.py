@@ -33,7 +33,7 @@ from curation.training import (
     save_sample,
 )
 from curation.training.megatron import apportion
-from curation.training.positions import Share, positions
+from curation.training.positions import WorkerShare, positions
 from tests.training.conftest import LENGTH
 
 pytestmark = [
@@ -71,7 +71,11 @@ def test_positions_are_dealt_without_loss_or_overlap(monkeypatch, ranks, workers
     found: list[int] = []
     for rank in range(ranks):
         for worker in range(workers):
-            own = [p for run in positions(Share(rank, ranks, worker, workers, batch), start, 100) for p in run.tolist()]
+            own = [
+                p
+                for run in positions(WorkerShare(rank, ranks, worker, workers, batch), start, 100)
+                for p in run.tolist()
+            ]
             assert own == sorted(own)
             found += own
     assert sorted(found) == list(range(start, 100))

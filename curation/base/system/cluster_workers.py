@@ -41,7 +41,7 @@ class Worker(NamedTuple):
         return f"worker {self.address} on {self.host}"
 
 
-class Cluster:
+class ClusterConnection:
     """A connection to a cluster, for checks and preparations before the run."""
 
     def __init__(self, client: Any) -> None:
@@ -128,10 +128,10 @@ class Cluster:
 
 
 @contextmanager
-def open_cluster(scheduler: str) -> Iterator[Cluster]:
+def open_cluster(scheduler: str) -> Iterator[ClusterConnection]:
     """Connect to the scheduler at an address. EngineError if it does not answer."""
     with open_client(scheduler) as client:
-        yield Cluster(client)
+        yield ClusterConnection(client)
 
 
 def _compared(content: Mapping[str, Any]) -> dict[str, str]:

@@ -37,7 +37,7 @@ MIN_ETA_SECONDS = 2.0
 SLOW_BYTES = 50_000  # per second; documents per second are shown below it
 
 
-class Phase:
+class ShownPhase:
     """A phase or loop that a display shows."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Progress:
         if not self.every:
             yield
             return
-        phase, stop = Phase(label, total, count, unit, is_loop, is_even), threading.Event()
+        phase, stop = ShownPhase(label, total, count, unit, is_loop, is_even), threading.Event()
         if phase.is_shown:
             self.began(phase)
         watcher = threading.Thread(target=self._follow, args=(phase, stop), daemon=True)
@@ -182,7 +182,7 @@ class Progress:
             raise
         self._stop(watcher, stop, phase, is_complete=True)
 
-    def _follow(self, phase: Phase, stop: threading.Event) -> None:
+    def _follow(self, phase: ShownPhase, stop: threading.Event) -> None:
         phase.poll()
         wait = max(self.every, self.loop_delay) if phase.is_loop else self.every
         while not stop.wait(max(wait, LISTING_SHARE * phase.count_seconds)):
@@ -193,27 +193,27 @@ class Progress:
             self.progressed(phase)
             wait = self.every
 
-    def _stop(self, watcher: threading.Thread, stop: threading.Event, phase: Phase, is_complete: bool) -> None:
+    def _stop(self, watcher: threading.Thread, stop: threading.Event, phase: ShownPhase, is_complete: bool) -> None:
         stop.set()
         watcher.join()
         if phase.is_shown:
             phase.poll()
             self.ended(phase, is_complete)
 
-    def began(self, phase: Phase) -> None:
+    def began(self, phase: ShownPhase) -> None:
         """Show the beginning of a phase."""
 
-    def progressed(self, phase: Phase) -> None:
+    def progressed(self, phase: ShownPhase) -> None:
         """Show the counts of a phase."""
 
-    def ended(self, phase: Phase, is_complete: bool) -> None:
+    def ended(self, phase: ShownPhase, is_complete: bool) -> None:
         """Show the end of a phase; `is_complete` is false after an error."""
 
     def over(self, is_complete: bool) -> None:
         """Show the end of the call, whose phases have all ended."""
 
 
-class Lines(Progress):
+class ProgressLines(Progress):
     """Progress as lines on standard error: at the begin and the end of a phase, and every `seconds` between."""
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -222,19 +222,19 @@ class Lines(Progress):
     def log(self, line: str) -> None:
         print_error(printable_line(line))
 
-    def began(self, phase: Phase) -> None:
+    def began(self, phase: ShownPhase) -> None:
         if phase.total and not phase.is_loop:
             self.log(f"{phase.label}: {counted(phase.total, phase.unit)}")
 
-    def progressed(self, phase: Phase) -> None:
+    def progressed(self, phase: ShownPhase) -> None:
         self.log(f"{phase.label}: {', '.join(phase.numbers())}")
 
-    def ended(self, phase: Phase, is_complete: bool) -> None:
+    def ended(self, phase: ShownPhase, is_complete: bool) -> None:
         if is_complete:
             self.log(f"{phase.label}: {', '.join([f'done in {phase.seconds:.1f} s', *phase.numbers(is_done=True)])}")
 
 
-class JsonLines(Progress):
+class ProgressEvents(Progress):
     """Progress for programs: events as JSON lines. `curation.base.system.terminal.EVENTS` lists their keys."""
 
     def __init__(self) -> None:
@@ -243,13 +243,13 @@ class JsonLines(Progress):
     def log(self, line: str) -> None:
         write_event("progress", text=line)
 
-    def began(self, phase: Phase) -> None:
+    def began(self, phase: ShownPhase) -> None:
         write_event("phase_began", phase=phase.label, tasks=phase.total)
 
-    def progressed(self, phase: Phase) -> None:
+    def progressed(self, phase: ShownPhase) -> None:
         write_event("phase_progressed", **phase.facts())
 
-    def ended(self, phase: Phase, is_complete: bool) -> None:
+    def ended(self, phase: ShownPhase, is_complete: bool) -> None:
         if is_complete:
             kept = ("phase", "tasks", "documents", "bytes", "kept", "seconds")
             write_event("phase_ended", **{name: value for name, value in phase.facts().items() if name in kept})
@@ -265,7 +265,7 @@ class Bars(Progress):
 
         self.console = Console(stderr=True)
         self._lock = threading.RLock()
-        self._tasks: dict[Phase, Any] = {}
+        self._tasks: dict[ShownPhase, Any] = {}
         self._drawing: Any = None
         self._revoke: Callable[[], None] = lambda: None
         self._is_closed = False
@@ -273,7 +273,7 @@ class Bars(Progress):
     def log(self, line: str) -> None:
         self.console.print(fitted(printable_line(line), sys.stderr), markup=False, highlight=False, soft_wrap=True)
 
-    def began(self, phase: Phase) -> None:
+    def began(self, phase: ShownPhase) -> None:
         with self._lock:
             if self._is_closed:
                 return
@@ -282,12 +282,12 @@ class Bars(Progress):
                 self._revoke = before_answer(self.close)
             self._tasks[phase] = self._drawing.add_task(printable_line(phase.label), total=None, numbers="")
 
-    def progressed(self, phase: Phase) -> None:
+    def progressed(self, phase: ShownPhase) -> None:
         with self._lock:
             if self._drawing is not None:
                 self._draw(phase, phase.numbers(is_short=self._is_narrow))
 
-    def ended(self, phase: Phase, is_complete: bool) -> None:
+    def ended(self, phase: ShownPhase, is_complete: bool) -> None:
         with self._lock:
             if self._drawing is None:
                 return
@@ -329,7 +329,7 @@ class Bars(Progress):
         drawing.start()
         return drawing
 
-    def _draw(self, phase: Phase, parts: list[str]) -> None:
+    def _draw(self, phase: ShownPhase, parts: list[str]) -> None:
         knows_share = phase.total or phase.last.share is not None
         share = {"total": 1.0, "completed": phase.share} if knows_share else {}
         numbers, label = ", ".join(parts), printable_line(phase.label)
@@ -355,10 +355,10 @@ class NotebookLine(Progress):
         self._messages.append(line)
         self._draw(line)
 
-    def began(self, phase: Phase) -> None:
+    def began(self, phase: ShownPhase) -> None:
         self._draw(phase.label)
 
-    def progressed(self, phase: Phase) -> None:
+    def progressed(self, phase: ShownPhase) -> None:
         self._draw(f"{phase.label}: {', '.join(phase.numbers())}")
 
     def over(self, is_complete: bool) -> None:
@@ -387,7 +387,7 @@ def choose_progress(wanted: Progress | bool = True) -> Progress:
         return wanted
     if not wanted:
         return Progress()
-    return _of_notebook() or (Bars() if sys.stderr.isatty() else Lines())
+    return _of_notebook() or (Bars() if sys.stderr.isatty() else ProgressLines())
 
 
 def notebook_progress(other: Progress | None = None) -> Progress:

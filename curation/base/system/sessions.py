@@ -131,7 +131,7 @@ class TaskSession:
         ended: SimpleQueue[int] = SimpleQueue()
         running: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}  # first task of a batch -> its future and tasks
         waiting, left = enumerate(items), len(items) if isinstance(items, Sized) else 0
-        times, all_begun = Times(), False
+        times, all_begun = TaskTimes(), False
         try:
             while not stop.is_set():
                 window, message, batches = self.executor.window, self.executor.message, list[list[tuple[int, Any]]]()
@@ -175,7 +175,7 @@ class TaskSession:
         return numbers + _take(ended)
 
 
-class Times:
+class TaskTimes:
     """The times of the tasks of a phase."""
 
     def __init__(self) -> None:
@@ -208,7 +208,7 @@ def _run_batch(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[fl
     return time.monotonic() - begun, results
 
 
-class Counted:
+class CountedItems:
     """Items that are made one at a time, and their number."""
 
     def __init__(self, items: Iterable[Any], count: int) -> None:

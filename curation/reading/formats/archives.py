@@ -31,7 +31,7 @@ from curation.reading.urls import shown
 from curation.reading.wet import Record, read_records
 
 
-class Entry(NamedTuple):
+class ArchivedRecord(NamedTuple):
     """A record with a position, reduced to its text, or to what it has in place of one.
 
     error      why it is rejected
@@ -58,14 +58,14 @@ FIELDS = {"url": URL, "date": "warc-date", "warc_id": RECORD_ID}
 WEB = re.compile("https?:", re.IGNORECASE)
 HTTP, BROTLI = b"HTTP/", "brotli"
 
-Read = Callable[[Record], Entry]
+Read = Callable[[Record], ArchivedRecord]
 
 
 def _read(file: SourceFile, batch_bytes: int, holds_text: Callable[[Record], bool], read: Read) -> Iterator[Documents]:
     """Yield the records for which `holds_text` as documents. Each damaged stretch of the file, and each record without
     a type, counts as one rejected record."""
     row = size = 0
-    entries: list[Entry] = []
+    entries: list[ArchivedRecord] = []
     others: list[OtherRecord] = []
     is_unread = is_empty = True
     with open_planned(file) as stream:
@@ -95,7 +95,7 @@ def _type_of(record: Record) -> str:
     return record.headers.get(TYPE, "").lower()
 
 
-def _entry(record: Record, read: Read, file: SourceFile) -> Entry:
+def _entry(record: Record, read: Read, file: SourceFile) -> ArchivedRecord:
     error = record.damage or ("" if record.headers.get(TYPE) else "the record has no WARC-Type")
     error = error or (too_large(file.max_document_bytes) if record.too_large else "")
     if not error:
@@ -103,10 +103,10 @@ def _entry(record: Record, read: Read, file: SourceFile) -> Entry:
             return read(record)
         except ValueError as raised:
             error = str(raised)
-    return Entry(record.offset, record.headers, error=error)
+    return ArchivedRecord(record.offset, record.headers, error=error)
 
 
-def _as_documents(entries: list[Entry], file: SourceFile, row: int, others: list[OtherRecord]) -> Documents:
+def _as_documents(entries: list[ArchivedRecord], file: SourceFile, row: int, others: list[OtherRecord]) -> Documents:
     numbered = list(enumerate(entries, row))
     rejected = [Rejected(k, k, entry.offset, entry.error) for k, entry in numbered if entry.error]
     documents = [(k, entry) for k, entry in numbered if entry.is_document]
@@ -150,12 +150,12 @@ def _page_reader(file: SourceFile) -> Read:
     main_text = pages.extractor(file.extraction)
     with_links = LINKS in file.carried.values()
 
-    def read(record: Record) -> Entry:
+    def read(record: Record) -> ArchivedRecord:
         check_interrupts()  # a page takes up to a second
         headers, body, status = _answer(record)
         content_type = headers.get(CONTENT_TYPE, "")
         media = responses.media_type(content_type)
-        found = Entry(record.offset, record.headers | {STATUS: status, MEDIA_TYPE: media})
+        found = ArchivedRecord(record.offset, record.headers | {STATUS: status, MEDIA_TYPE: media})
         if not responses.may_be_page(content_type):
             return found._replace(content=media)
         body = responses.decode(headers, body, file.max_document_bytes)
@@ -197,7 +197,7 @@ class Wet(_Archive):
             file_range.file,
             batch_bytes,
             lambda record: _type_of(record) == "conversion",
-            lambda record: Entry(record.offset, record.headers, record.content),
+            lambda record: ArchivedRecord(record.offset, record.headers, record.content),
         )
 
 

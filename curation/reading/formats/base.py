@@ -14,7 +14,7 @@ from curation.base.errors import InputError, near_or_nothing
 from curation.reading.answers import UNKNOWN_SIZE
 from curation.reading.documents import Documents, shown_names
 from curation.reading.source_files import FileRange, SourceFile
-from curation.reading.streams import FILE_DAMAGED, Chunk, DamageError, WindowError, open_stream, read_chunk
+from curation.reading.streams import FILE_DAMAGED, DamageError, StreamChunk, WindowError, open_stream, read_chunk
 from curation.reading.urls import is_remote, shown
 
 # Usual names of a text column, the most frequent first.
@@ -43,7 +43,7 @@ class Joint(NamedTuple):
     read: Callable[[Sequence[FileRange], int], Iterator[Documents]]
 
 
-class Piece(NamedTuple):
+class SampledRange(NamedTuple):
     """A range of a file for an estimate.
 
     max_text   bytes of text after which reading ends
@@ -111,7 +111,7 @@ class Format:
         """Return whether `piece` gives any place of a file."""
         return False
 
-    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
+    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
         """Return the piece at number `place` of pieces of `size` stored bytes; None: only the start can be read.
 
         A file that is not divisible has one piece, its start.
@@ -226,7 +226,7 @@ def find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] = 
     return column
 
 
-def start_of(file: SourceFile, size: int = PROBED_BYTES) -> Chunk:
+def start_of(file: SourceFile, size: int = PROBED_BYTES) -> StreamChunk:
     """Return the first bytes of a file. Those of the last local file are kept: `curate init` asks several times."""
     if not file.compression and file.bytes != UNKNOWN_SIZE:
         size = min(size, file.bytes)  # allocating a megabyte takes longer than reading a small file
@@ -235,7 +235,7 @@ def start_of(file: SourceFile, size: int = PROBED_BYTES) -> Chunk:
 
 
 @lru_cache(maxsize=1)
-def _read_start(path: str, compression: str, size: int, *_version: int) -> Chunk:
+def _read_start(path: str, compression: str, size: int, *_version: int) -> StreamChunk:
     with open_stream(path, compression) as stream:
         return read_chunk(stream, size)
 

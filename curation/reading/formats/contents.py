@@ -46,7 +46,7 @@ DECRYPT = "Decrypt it first"
 DECOMPRESS = "Decompress it, or compress it with gzip or zstd"
 
 
-class Content(NamedTuple):
+class FileContent(NamedTuple):
     """What a file holds.
 
     what      in words; the name of a compression or format of this program alone
@@ -60,72 +60,72 @@ class Content(NamedTuple):
 
 
 # Content by the bytes that begin it. The formats' own documents define them; most are in the `magic` of file(1), too.
-SIGNATURES: dict[bytes, Content] = {
-    **{pattern: Content(name) for name, pattern in COMPRESSED.items()},
-    rb"PAR1(?![ -~])": Content("parquet"),
-    rb"ARROW1\0\0": Content("arrow"),
-    rb"PARE(?![ -~])": Content("an encrypted Parquet file", DECRYPT),
-    rb"FEA1(?![ -~])": Content("a Feather file of version 1", "Convert it: pandas.read_feather(IN).to_parquet(OUT)"),
-    rb"ORC(?![ -~])": Content("an ORC file", TABLE),
-    rb"Obj\x01": Content("an Avro file", TABLE),
-    rb"SQLite format 3\0": Content("an SQLite database", "Export the table with the texts to CSV or Parquet first"),
-    rb"\x89HDF\r\n\x1a\n": Content("an HDF5 file", TABLE),
-    rb"\x93NUMPY": Content("an array of NumPy (.npy)", "Read the texts that it was made from"),
-    rb"\x80[\x02-\x05][\x80-\x95(\]}cqX]": Content(
+SIGNATURES: dict[bytes, FileContent] = {
+    **{pattern: FileContent(name) for name, pattern in COMPRESSED.items()},
+    rb"PAR1(?![ -~])": FileContent("parquet"),
+    rb"ARROW1\0\0": FileContent("arrow"),
+    rb"PARE(?![ -~])": FileContent("an encrypted Parquet file", DECRYPT),
+    rb"FEA1(?![ -~])": FileContent("a Feather file of version 1", "Convert: pandas.read_feather(IN).to_parquet(OUT)"),
+    rb"ORC(?![ -~])": FileContent("an ORC file", TABLE),
+    rb"Obj\x01": FileContent("an Avro file", TABLE),
+    rb"SQLite format 3\0": FileContent("an SQLite database", "Export the table with the texts to CSV or Parquet first"),
+    rb"\x89HDF\r\n\x1a\n": FileContent("an HDF5 file", TABLE),
+    rb"\x93NUMPY": FileContent("an array of NumPy (.npy)", "Read the texts that it was made from"),
+    rb"\x80[\x02-\x05][\x80-\x95(\]}cqX]": FileContent(
         "a pickle of Python",
         "Write its texts as JSON Lines or Parquet in the program that made it: reading a pickle can run code"),
-    rb"MMIDIDX\0\0": Content("an index of Megatron (.idx)", "Read the texts that it was made from"),
-    rb"PK\x03\x04[\s\S]{26,300}?(?:\[Content_Types\]|_rels/|xl/|word/|ppt/)": Content(
+    rb"MMIDIDX\0\0": FileContent("an index of Megatron (.idx)", "Read the texts that it was made from"),
+    rb"PK\x03\x04[\s\S]{26,300}?(?:\[Content_Types\]|_rels/|xl/|word/|ppt/)": FileContent(
         "an Office document (such as .xlsx or .docx)", "Save it as CSV (tables) or as plain text (documents)"),
-    rb"PK\x03\x04[\s\S]{26}mimetypeapplication/(?:epub|vnd\.oasis)": Content("an EPUB or OpenDocument file", TEXT),
-    rb"PK\x03\x04[\s\S]{26}\S{1,200}?\.npy": Content("arrays of NumPy (.npz)", "Read the texts that it was made from"),
-    rb"PK\x03\x04[\s\S]{26}\S{1,200}?/data\.pkl": Content("a checkpoint of PyTorch", LEAVE),
-    rb"PK(?:\x03\x04|\x05\x06|\x07\x08)": Content("a ZIP archive", UNPACK),
-    rb"7z\xbc\xaf\x27\x1c": Content("a 7z archive", UNPACK),
-    rb"Rar!\x1a\x07": Content("a RAR archive", UNPACK),
-    rb"[\s\S]{257}ustar(?:\0|  \0)": Content("a tar archive", "Unpack it (tar -xf), and name the files in it"),
-    rb"\x04\x22\x4d\x18": Content("compressed by lz4", DECOMPRESS),
-    rb"\xff\x06\0\0sNaPpY": Content("compressed by snappy", DECOMPRESS),
-    rb"LZIP\x01": Content("compressed by lzip", DECOMPRESS),
-    rb"\x5d\0\0[\0-\x80]": Content("compressed by lzma", DECOMPRESS),
-    rb"\x1f\x9d": Content("compressed by compress (.Z)", DECOMPRESS),
-    rb"\x89LZO\0": Content("compressed by lzop", DECOMPRESS),
-    rb"%PDF-[0-9]\.[0-9]\s": Content("a PDF document", TEXT),
-    rb"\{\\rtf1": Content("an RTF document", TEXT),
-    rb"%!PS": Content("a PostScript document", TEXT, is_text=True),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": Content("an old Office document (such as .doc or .xls)", TEXT),
-    rb"AT&TFORM": Content("a DjVu document", TEXT),
-    rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a(?![ -~]{8})|II\*\0|MM\0\*|RIFF[\s\S]{4}WEBP": Content("an image", LEAVE),
-    rb"RIFF[\s\S]{4}WAVE|ID3[\x02-\x04]\0|OggS\0|fLaC\0|\0\0[\s\S]{2}ftyp": Content("sound or video", LEAVE),
-    rb"\x7fELF|MZ[\s\S]{58}[\s\S]\0\0\0|\xcf\xfa\xed\xfe|\xca\xfe\xba\xbe": Content("a program", LEAVE),
-    rb"\0\x05\x16[\0\x07]": Content(
+    rb"PK\x03\x04[\s\S]{26}mimetypeapplication/(?:epub|vnd\.oasis)": FileContent("an EPUB or OpenDocument file", TEXT),
+    rb"PK\x03\x04[\s\S]{26}\S{1,200}?\.npy": FileContent("arrays of NumPy (.npz)", "Read the texts it was made from"),
+    rb"PK\x03\x04[\s\S]{26}\S{1,200}?/data\.pkl": FileContent("a checkpoint of PyTorch", LEAVE),
+    rb"PK(?:\x03\x04|\x05\x06|\x07\x08)": FileContent("a ZIP archive", UNPACK),
+    rb"7z\xbc\xaf\x27\x1c": FileContent("a 7z archive", UNPACK),
+    rb"Rar!\x1a\x07": FileContent("a RAR archive", UNPACK),
+    rb"[\s\S]{257}ustar(?:\0|  \0)": FileContent("a tar archive", "Unpack it (tar -xf), and name the files in it"),
+    rb"\x04\x22\x4d\x18": FileContent("compressed by lz4", DECOMPRESS),
+    rb"\xff\x06\0\0sNaPpY": FileContent("compressed by snappy", DECOMPRESS),
+    rb"LZIP\x01": FileContent("compressed by lzip", DECOMPRESS),
+    rb"\x5d\0\0[\0-\x80]": FileContent("compressed by lzma", DECOMPRESS),
+    rb"\x1f\x9d": FileContent("compressed by compress (.Z)", DECOMPRESS),
+    rb"\x89LZO\0": FileContent("compressed by lzop", DECOMPRESS),
+    rb"%PDF-[0-9]\.[0-9]\s": FileContent("a PDF document", TEXT),
+    rb"\{\\rtf1": FileContent("an RTF document", TEXT),
+    rb"%!PS": FileContent("a PostScript document", TEXT, is_text=True),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": FileContent("an old Office document (such as .doc or .xls)", TEXT),
+    rb"AT&TFORM": FileContent("a DjVu document", TEXT),
+    rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a(?![ -~]{8})|II\*\0|MM\0\*|RIFF[\s\S]{4}WEBP": FileContent("an image", LEAVE),
+    rb"RIFF[\s\S]{4}WAVE|ID3[\x02-\x04]\0|OggS\0|fLaC\0|\0\0[\s\S]{2}ftyp": FileContent("sound or video", LEAVE),
+    rb"\x7fELF|MZ[\s\S]{58}[\s\S]\0\0\0|\xcf\xfa\xed\xfe|\xca\xfe\xba\xbe": FileContent("a program", LEAVE),
+    rb"\0\x05\x16[\0\x07]": FileContent(
         "data of macOS about another file, whose name lacks the `._`", "Delete it, and read the other file"),
-    rb"\0\0\0\x01Bud1": Content("a .DS_Store of macOS", "Delete it"),
-    rb"bplist0": Content("a property list of macOS", LEAVE),
-    rb"Salted__|age-encryption\.org/": Content("an encrypted file", DECRYPT),
-    rb"version https://git-lfs\.github\.com/spec/": Content(
+    rb"\0\0\0\x01Bud1": FileContent("a .DS_Store of macOS", "Delete it"),
+    rb"bplist0": FileContent("a property list of macOS", LEAVE),
+    rb"Salted__|age-encryption\.org/": FileContent("an encrypted file", DECRYPT),
+    rb"version https://git-lfs\.github\.com/spec/": FileContent(
         "a pointer of Git LFS, not the data", "Fetch the data: run git lfs pull in its repository"),
-    rb"(?:\.\./)*(?:\.git)?/annex/objects/\S+\s*\Z": Content(
+    rb"(?:\.\./)*(?:\.git)?/annex/objects/\S+\s*\Z": FileContent(
         "a pointer of git-annex, not the data", "Fetch the data: run git annex get (or datalad get) in its repository"),
-    rb"(?:\.\./|\./|/)(?:[\w.+-]+/)*[\w.+-]+\n?\Z": Content(
+    rb"(?:\.\./|\./|/)(?:[\w.+-]+/)*[\w.+-]+\n?\Z": FileContent(
         "the path of another file, as a symbolic link that was copied as text", "Read the file that it names", True),
-    rb"WARC/[01]\.": Content("warc", is_text=True),
-    rb"HTTP/[0-9.]+ [0-9]{3}\b": Content(
+    rb"WARC/[01]\.": FileContent("warc", is_text=True),
+    rb"HTTP/[0-9.]+ [0-9]{3}\b": FileContent(
         "an answer of a server with its headers (curl -i)", "Fetch the data without its headers", True),
-    rb"-----BEGIN (?:PGP MESSAGE|CMS|ENCRYPTED)": Content("an encrypted file", DECRYPT, True),
-    rb"-----BEGIN [A-Z ]+-----": Content("a key or certificate (PEM)", LEAVE, True),
-    rb"H4sI[A-Za-z0-9+/]{12}": Content(
+    rb"-----BEGIN (?:PGP MESSAGE|CMS|ENCRYPTED)": FileContent("an encrypted file", DECRYPT, True),
+    rb"-----BEGIN [A-Z ]+-----": FileContent("a key or certificate (PEM)", LEAVE, True),
+    rb"H4sI[A-Za-z0-9+/]{12}": FileContent(
         "gzip in base64", "Decode it: base64 -d IN > OUT.gz, with the suffix of the data before .gz", True),
-    rb"begin [0-7]{3} \S+\r?\n": Content("a file in uuencode", "Decode it: uudecode IN", True),
+    rb"begin [0-7]{3} \S+\r?\n": FileContent("a file in uuencode", "Decode it: uudecode IN", True),
 }  # fmt: skip
-MARKUP: dict[bytes, Content] = {  # after white space and a byte order mark
-    rb"[\s\S]{0,3000}?Google Drive[\s\S]{0,200}?[Vv]irus scan": Content(
+MARKUP: dict[bytes, FileContent] = {  # after white space and a byte order mark
+    rb"[\s\S]{0,3000}?Google Drive[\s\S]{0,200}?[Vv]irus scan": FileContent(
         "the HTML page of Google Drive that asks about a virus scan",
         "Download it through the browser, or with gdown (pip install gdown)", True),
-    rb"<!doctype html|<html\b|<head\b|<body\b": Content(
+    rb"<!doctype html|<html\b|<head\b|<body\b": FileContent(
         "a web page (HTML)", f"{FETCH}. To read pages, set format: html", True),
-    rb"(?:<\?xml[^>]*>\s*)?<Error\b[\s\S]{0,200}?<Code>": Content("an error of object storage (XML)", FETCH, True),
-    rb"<\?xml\b": Content("an XML document", "Convert its texts to JSON Lines first", True),
+    rb"(?:<\?xml[^>]*>\s*)?<Error\b[\s\S]{0,200}?<Code>": FileContent("an error of object storage (XML)", FETCH, True),
+    rb"<\?xml\b": FileContent("an XML document", "Convert its texts to JSON Lines first", True),
 }  # fmt: skip
 _SIGNATURES = [(re.compile(pattern), content) for pattern, content in SIGNATURES.items()]
 _ANY = re.compile(b"|".join(b"(?:%b)" % pattern for pattern in SIGNATURES))  # a tenth of the time of all in turn
@@ -138,7 +138,7 @@ ERROR_KEYS = {
 }  # fmt: skip
 
 
-def look(start: bytes) -> Content | None:
+def look(start: bytes) -> FileContent | None:
     """Return what begins with these bytes, by its signature; None for text, and for bytes without one."""
     if _ANY.match(start):
         return next(content for pattern, content in _SIGNATURES if pattern.match(start))
@@ -189,7 +189,7 @@ def _raw_start(file: SourceFile) -> bytes:
         return bytes(raw.read(size))
 
 
-def _content_problem(file: SourceFile, kind: Format, start: bytes, found: Content | None, inside: str = "") -> str:
+def _content_problem(file: SourceFile, kind: Format, start: bytes, found: FileContent | None, inside: str = "") -> str:
     if found and not _suits(found, kind):
         return _message(file, found, inside)
     if len(start) >= MIN_NULS and not start.strip(b"\0") and not start_of(file).data.strip(b"\0"):
@@ -206,14 +206,14 @@ def _content_problem(file: SourceFile, kind: Format, start: bytes, found: Conten
     return _encoding_problem(file, kind, start)
 
 
-def _suits(found: Content, kind: Format) -> bool:
+def _suits(found: FileContent, kind: Format) -> bool:
     """Whether a format reads this content: its own, and text where it reads any text."""
     return found.what in (kind.name, ALIKE.get(kind.name)) or (
         found.is_text and "encoding" in kind.options and not isinstance(kind, ColumnFormat)
     )
 
 
-def _not_compressed(file: SourceFile, start: bytes, found: Content | None) -> str:
+def _not_compressed(file: SourceFile, start: bytes, found: FileContent | None) -> str:
     if found and not found.is_text:
         return _message(file, found)
     if _is_binary(start):
@@ -224,7 +224,7 @@ def _not_compressed(file: SourceFile, start: bytes, found: Content | None) -> st
     return f"{plain}: {_begins(start)}. Rename it to {os.path.basename(_stem(file))}"
 
 
-def _message(file: SourceFile, found: Content, inside: str = "") -> str:
+def _message(file: SourceFile, found: FileContent, inside: str = "") -> str:
     path, what, name = shown(file.path), found.what, os.path.basename(_stem(file))
     if what in COMPRESSED and inside:
         return (

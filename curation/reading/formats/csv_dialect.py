@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from curation.reading.formats.base import TEXT_COLUMNS
-from curation.reading.formats.csv_rows import SEPARATOR_LINE, Row, Rows
+from curation.reading.formats.csv_rows import SEPARATOR_LINE, CsvRows, Row
 from curation.reading.source_files import MARK_BYTES, QUOTE, SourceFile, encoding_by_mark
 
 DELIMITERS = ",;\t|"  # that `dialect_of` tries, each also with spaces after it
@@ -75,7 +75,7 @@ def has_header(head: bytes, file: SourceFile, usual: str) -> bool:
 
 def _first_rows(head: bytes, file: SourceFile) -> list[Row]:
     """The first rows; null values as empty strings."""
-    rows = islice(Rows(io.BytesIO(head), file), DETECTED_ROWS + 1)
+    rows = islice(CsvRows(io.BytesIO(head), file), DETECTED_ROWS + 1)
     return [row._replace(values=[value or "" for value in row.values]) for row in rows]
 
 

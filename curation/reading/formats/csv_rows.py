@@ -49,7 +49,7 @@ class _TooLargeError(Exception):
     pass
 
 
-class Rows:
+class CsvRows:
     """The rows of a file, without blank ones. Bytes that are malformed in the encoding become lone surrogates."""
 
     def __init__(self, stream: Any, file: SourceFile, delimiter: str = ",") -> None:

@@ -27,7 +27,7 @@ from curation.reading.formats.csv_dialect import (
     dialect_of,
     has_header,
 )
-from curation.reading.formats.csv_rows import REPEATED, Row, Rows
+from curation.reading.formats.csv_rows import REPEATED, CsvRows, Row
 from curation.reading.source_files import MARK_BYTES, QUOTE, FileRange, SourceFile, encoding_by_mark
 from curation.reading.streams import DamageError
 from curation.reading.urls import shown
@@ -113,7 +113,7 @@ class Delimited(ColumnFormat):
 
     def read_stream(self, stream: Any, file: SourceFile, batch_bytes: int) -> Iterator[Documents]:
         """Read a decompressed stream to its end, in batches of about `batch_bytes` of text."""
-        rows = Rows(stream, file, self.delimiter)
+        rows = CsvRows(stream, file, self.delimiter)
         names, numbered = _named(iter(rows), file)
         batch = _Batch(file, names)
         try:
@@ -133,7 +133,7 @@ class Delimited(ColumnFormat):
 
     def _names(self, stream: Any, file: SourceFile) -> list[str]:
         try:
-            first = next(iter(Rows(stream, file, self.delimiter)), Row(0, []))
+            first = next(iter(CsvRows(stream, file, self.delimiter)), Row(0, []))
         except (OSError, EOFError, UnicodeError) as error:
             if is_of_system(error):
                 raise
@@ -178,7 +178,7 @@ class Delimited(ColumnFormat):
                 "-v '^#' in.csv > out.csv"
             )
         start = start[:CHECKED_BYTES]
-        rows = islice(Rows(io.BytesIO(start), file, self.delimiter), 1, PROBED_RECORDS + 1)
+        rows = islice(CsvRows(io.BytesIO(start), file, self.delimiter), 1, PROBED_RECORDS + 1)
         widths = [len(row.values) for row in rows if not row.error][: -1 if len(start) >= CHECKED_BYTES else None]
         if len(widths) > 1 and len({*widths}) == 1 and widths[0] > len(names):
             raise InputError(
@@ -215,7 +215,7 @@ class Delimited(ColumnFormat):
         with open_planned(file) as stream:
             sampled: list[list[Any]] = []
             try:
-                names, rows = _named(iter(Rows(stream, file, self.delimiter)), file)
+                names, rows = _named(iter(CsvRows(stream, file, self.delimiter)), file)
                 sampled += islice((row.values for row in rows if len(row.values) == len(names)), PROBED_RECORDS)
             except (OSError, EOFError, UnicodeError):
                 pass

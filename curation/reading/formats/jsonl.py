@@ -21,7 +21,7 @@ from curation.reading.formats.base import (
     USED,
     ColumnFormat,
     Joint,
-    Piece,
+    SampledRange,
     find_column,
     head,
     with_some_column,
@@ -70,9 +70,9 @@ class JsonLines(ColumnFormat):
             start = stop
         return spans
 
-    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
+    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
         start = place * size
-        return Piece(start, min(start + size, file.bytes), MAX_PIECE_TEXT) if self.is_divisible(file) else None
+        return SampledRange(start, min(start + size, file.bytes), MAX_PIECE_TEXT) if self.is_divisible(file) else None
 
     def is_plain_lines(self, file: SourceFile) -> bool:
         return not file.columns and not any("." in name for name in (file.text_column, file.id_column))

@@ -19,7 +19,7 @@ from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
 from curation.reading.formats.base import Format, start_of
 from curation.reading.source_files import MARK_BYTES, UTF8, FileRange, SourceFile, encoding_by_mark
-from curation.reading.streams import Chunk, read_chunks
+from curation.reading.streams import StreamChunk, read_chunks
 from curation.reading.urls import shown
 
 # What ends documents in a file of several: at the end of lines, or as lines of their own, since HTML has `</s>`, too.
@@ -32,7 +32,7 @@ MIN_MARKS = 2
 TOO_LARGE = None  # in place of the text of a document above max_document_bytes
 
 
-def _as_utf8(chunks: Iterator[Chunk], encoding: str) -> Iterator[Chunk]:
+def _as_utf8(chunks: Iterator[StreamChunk], encoding: str) -> Iterator[StreamChunk]:
     """Convert chunks to UTF-8. Malformed bytes become malformed UTF-8, which `strings` repairs and counts."""
     chunks = _after_start(chunks, MARK_BYTES)
     first = next(chunks)
@@ -43,29 +43,29 @@ def _as_utf8(chunks: Iterator[Chunk], encoding: str) -> Iterator[Chunk]:
     decoder = codecs.getincrementaldecoder(encoding)(MALFORMED)
     try:
         for data, damage in chunks:
-            yield Chunk(decoder.decode(data).encode("utf-8", MALFORMED), damage)
-        yield Chunk(decoder.decode(b"", True).encode("utf-8", MALFORMED), "")
+            yield StreamChunk(decoder.decode(data).encode("utf-8", MALFORMED), damage)
+        yield StreamChunk(decoder.decode(b"", True).encode("utf-8", MALFORMED), "")
     except UnicodeError as error:  # for example UTF-16 without a byte order mark
-        yield Chunk(b"", f"the file is not {encoding}: {error}")
+        yield StreamChunk(b"", f"the file is not {encoding}: {error}")
 
 
-def _without_mark(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+def _without_mark(chunks: Iterator[StreamChunk]) -> Iterator[StreamChunk]:
     chunks = _after_start(chunks, len(codecs.BOM_UTF8))
     first = next(chunks)
     yield first._replace(data=first.data.removeprefix(codecs.BOM_UTF8))
     yield from chunks
 
 
-def _after_start(chunks: Iterator[Chunk], size: int) -> Iterator[Chunk]:
+def _after_start(chunks: Iterator[StreamChunk], size: int) -> Iterator[StreamChunk]:
     """Yield chunks, the first of which has at least `size` bytes of a file that has as many."""
     head, damage = b"", ""
     while len(head) < size and not damage and (chunk := next(chunks, None)):
         head, damage = head + chunk.data, chunk.damage
-    yield Chunk(head, damage)
+    yield StreamChunk(head, damage)
     yield from chunks
 
 
-def _cut(chunks: Iterator[Chunk], separator: bytes, limit: int) -> Iterator[tuple[list[bytes | None], str]]:
+def _cut(chunks: Iterator[StreamChunk], separator: bytes, limit: int) -> Iterator[tuple[list[bytes | None], str]]:
     """Yield (documents of a batch, damage after them)."""
     rest = bytearray()
     overlap = max(0, len(separator) - 1)  # bytes at the end that may begin a separator

@@ -31,9 +31,9 @@ from curation.reading.documents import (
     schema_of,
     table_rows,
 )
-from curation.reading.formats.base import NEEDED, PROBED_RECORDS, USED, ColumnFormat, Piece
+from curation.reading.formats.base import NEEDED, PROBED_RECORDS, USED, ColumnFormat, SampledRange
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
-from curation.reading.parquet_pages import MIN_ROWS, Bounds, bounds_of
+from curation.reading.parquet_pages import MIN_ROWS, RowBounds, bounds_of
 from curation.reading.remote import refuse_local
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import DamageError, open_raw, open_stream
@@ -235,7 +235,7 @@ def _bounded_batches(
         del batch
 
 
-def _bounds_of(file: SourceFile, opened: pq.ParquetFile, groups: range, names: list[str]) -> Bounds:
+def _bounds_of(file: SourceFile, opened: pq.ParquetFile, groups: range, names: list[str]) -> RowBounds:
     path = local_path(file)
     return bounds_of("" if is_remote(path) else path, opened, groups, names)
 
@@ -440,10 +440,10 @@ class Parquet(_Table):
             spans.append((start, len(groups)))
         return spans
 
-    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
+    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
         rows = self.row_counts(file)
         group = place * len(rows) // -(-file.bytes // size)
-        return Piece(group, min(group + 1, len(rows)), size, max(sum(rows), 1))
+        return SampledRange(group, min(group + 1, len(rows)), size, max(sum(rows), 1))
 
     def row_counts(self, file: SourceFile) -> list[int]:
         metadata = open_parquet(file).metadata
@@ -473,5 +473,5 @@ class Arrow(_Table):
             _check_offsets(column)
         return batch
 
-    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
-        return None if file.compression else Piece(0, file.bytes, size)
+    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
+        return None if file.compression else SampledRange(0, file.bytes, size)

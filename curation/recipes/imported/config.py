@@ -15,7 +15,7 @@ from curation.base.system.path_advice import advice
 from curation.base.system.terminal import printable_line
 from curation.reading.inputs import is_hub
 from curation.recipes.imported import curator, datajuicer, datatrove, dolma
-from curation.recipes.imported.entries import WHEN, Entry, NotTranslated, Part, Settings, Translator
+from curation.recipes.imported.entries import WHEN, Entry, NotTranslated, Settings, Translation, Translator
 from curation.recipes.imported.scripts import pipelines_of
 from curation.recipes.recipe import convert_recipe, parse_recipe
 from curation.recipes.yaml_text import flow, parse_yaml
@@ -57,11 +57,11 @@ class Imported(NamedTuple):
     not_translated: list[str]
 
 
-class Found(NamedTuple):
+class TranslatedEntry(NamedTuple):
     """An entry, its translation, and those of its settings that the file gives."""
 
     entry: Entry
-    part: Part
+    part: Translation
     given: str
 
 
@@ -75,7 +75,7 @@ def import_config(path: str, name: str = "recipe.yaml") -> Imported:
     """
     tool, entries, remark = _read(path)
     found, differences, missing = _translate(entries, tool)
-    if not any(part != Part(differs=part.differs) for _, part, _ in found):
+    if not any(part != Translation(differs=part.differs) for _, part, _ in found):
         more = "; ..." if len(missing) > MAX_REASONS else ""
         raise RecipeError(
             f"{path}: nothing of this configuration of {tool.NAME} can be translated: "
@@ -153,9 +153,9 @@ def _tool_of(content: Any, path: str) -> Any:
 # Translation
 
 
-def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[Found], list[str], list[str]]:
+def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[TranslatedEntry], list[str], list[str]]:
     """Translate entries. Return the translated ones, a line per difference, and a line per missing counterpart."""
-    found: list[Found] = []
+    found: list[TranslatedEntry] = []
     differences: list[str] = []
     missing: list[str] = []
     for entry in entries:
@@ -169,14 +169,14 @@ def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[Found], list[s
             place = f"{earlier.name} ({earlier.place})"
             missing.append(_line(entry, f"{place} reads some of its files, and a run reads a file once. Edit input"))
             continue
-        found.append(Found(entry, part, settings.given()))
+        found.append(TranslatedEntry(entry, part, settings.given()))
         differences += [_line(entry, part.differs)] if part.differs else []
         if unasked := settings.unasked(tool.VOID):
             missing.append(_line(entry, f"not translated of it: {', '.join(unasked)}"))
     return found, differences, missing
 
 
-def _reads_again(earlier: Part, later: Part) -> bool:
+def _reads_again(earlier: Translation, later: Translation) -> bool:
     """Whether two readers with different settings have files in common, by their paths."""
     return any(
         first != second
@@ -193,7 +193,7 @@ def _has_common(first: str, second: str) -> bool:
     )
 
 
-def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator]) -> Part:
+def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator]) -> Translation:
     """Translate an entry. Raises NotTranslated for an unknown name, and for settings that no recipe accepts."""
     if entry.name not in table:
         raise NotTranslated("no counterpart is known" if entry.place else "no list of steps and no step in this file")
@@ -242,7 +242,7 @@ def _as_stages(steps: Iterable[Any]) -> Iterator[dict[str, Any]]:
 # Writing
 
 
-def _recipe_lines(found: list[Found], name: str) -> Iterator[str]:
+def _recipe_lines(found: list[TranslatedEntry], name: str) -> Iterator[str]:
     yield f"name: {flow(name)}"
     yield from _input_lines(found)
     yield from _stage_lines(found)
@@ -258,7 +258,7 @@ def _recipe_lines(found: list[Found], name: str) -> Iterator[str]:
     yield f"output: {flow(output)}"
 
 
-def _input_lines(found: list[Found]) -> Iterator[str]:
+def _input_lines(found: list[TranslatedEntry]) -> Iterator[str]:
     """The inputs, each once, with the settings of all inputs."""
     of_all: dict[str, Any] = {}
     for _, part, _ in found:
@@ -290,7 +290,7 @@ def _joined(columns: Any, more: Any) -> dict[str, str]:
     return found[0] | found[1]
 
 
-def _stage_lines(found: list[Found]) -> Iterator[str]:
+def _stage_lines(found: list[TranslatedEntry]) -> Iterator[str]:
     """The stages: adjacent rules are one filter, with the entry of each rule above it."""
     in_rules, taken, is_first = False, set[str](), True
     for entry, part, given in found:

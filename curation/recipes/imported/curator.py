@@ -14,11 +14,11 @@ from curation.recipes.imported.entries import (
     WHEN,
     Entry,
     NotTranslated,
-    Part,
     Settings,
+    TheirBound,
+    Translation,
     Translator,
     Unread,
-    Value,
     Void,
     always,
     as_in,
@@ -121,51 +121,51 @@ def _resolved(value: Any, content: Mapping[str, Any]) -> Any:
     return Unread(value)
 
 
-def _top_ngrams(settings: Settings) -> Part:
+def _top_ngrams(settings: Settings) -> Translation:
     n = settings.number("n", 2)
     if n not in (2, 3, 4):
         raise NotTranslated(f"n {n}: measures count the most frequent 2-, 3- and 4-gram; nearest: n 4")
-    return Part(
+    return Translation(
         rule_with(f"top_{n}gram_characters/characters", None, settings.number("max_repeating_ngram_ratio", 0.2))
     )
 
 
-def _duplicate_ngrams(settings: Settings) -> Part:
+def _duplicate_ngrams(settings: Settings) -> Translation:
     n, name = settings.number("n", 2), "max_repeating_duplicate_ngram_ratio"
     if n not in range(2, 11):
         raise NotTranslated(f"n {n}: measures count repeated 2- to 10-grams; nearest: n 10")
-    return Part(rule_with(f"duplicate_{n}gram_characters/characters", None, settings.number(name, 0.2)))
+    return Translation(rule_with(f"duplicate_{n}gram_characters/characters", None, settings.number(name, 0.2)))
 
 
-def _boilerplate(settings: Settings) -> Part:
+def _boilerplate(settings: Settings) -> Translation:
     share = settings.number("max_boilerplate_string_ratio", 0.4)
-    return Part((shipped("curator_english", "boilerplate") | {"max_removed": {"lines": share}},))
+    return Translation((shipped("curator_english", "boilerplate") | {"max_removed": {"lines": share}},))
 
 
-def _substring(settings: Settings) -> Part:
+def _substring(settings: Settings) -> Translation:
     position = settings.choice("position", "any", "prefix", "suffix", default="any")
     pattern = literal(str(settings.get("substring")))
     pattern = {"any": pattern, "prefix": rf"\A{pattern}", "suffix": rf"{pattern}\z"}[position]
-    return Part(({"matches": pattern, "min_count": 1},))
+    return Translation(({"matches": pattern, "min_count": 1},))
 
 
-def _tokens(settings: Settings) -> Part:
+def _tokens(settings: Settings) -> Translation:
     name = settings.get("hf_model_name") or settings.get("tokenizer") or "gpt2"
     rules = rule_with("tokens", settings.number("min_tokens", 0), settings.number("max_tokens"))
     stage = {"kind": "filter", "rules": list(rules), "tokenizer": tokenizer_name(str(name))}
-    return Part((stage,) if rules else ())
+    return Translation((stage,) if rules else ())
 
 
-def _fertility(settings: Settings) -> Part:
+def _fertility(settings: Settings) -> Translation:
     name = settings.values.get("path_to_tokenizer")  # `???` is a value of the command line
     settings.asked.add("path_to_tokenizer")
     rules = rule_with("characters/tokens", settings.number("min_char_to_token_ratio", 2.5), None)
     if isinstance(name, str):
-        return Part(({"kind": "filter", "rules": list(rules), "tokenizer": name},))
-    return Part(rules, differs="by the tokenizer of the recipe: --set tokenizer.name=FILE")
+        return Translation(({"kind": "filter", "rules": list(rules), "tokenizer": name},))
+    return Translation(rules, differs="by the tokenizer of the recipe: --set tokenizer.name=FILE")
 
 
-def _language(settings: Settings) -> Part:
+def _language(settings: Settings) -> Translation:
     bound, language = settings.number("min_langid_score", 0.3) or 0, settings.get("lang")
     differs = "the model is lid.176.ftz; --set stages.language.model=FILE takes another one"
     settings.asked.add("model_path")
@@ -179,18 +179,18 @@ def _language(settings: Settings) -> Part:
             "min_probability": bound,
             "max_characters": 0,
         }
-        return Part((stage,), differs=differs)
+        return Translation((stage,), differs=differs)
     rules = ({"column": "language_probability", "min": bound},) if bound > 0 else ()
-    return Part(({"kind": "language", "normalize": False, "max_characters": 0}, *rules), differs=differs)
+    return Translation(({"kind": "language", "normalize": False, "max_characters": 0}, *rules), differs=differs)
 
 
-def _quality(settings: Settings) -> Part:
+def _quality(settings: Settings) -> Translation:
     settings.asked.add("model_path")
     label = str(settings.get("label", "__label__hq")).removeprefix("__label__")
     alpha = settings.number("alpha", 3)
     when = {WHEN: "stages.quality.model"}
     rules = [{"column": "quality", "min": 0.5}]
-    return Part(
+    return Translation(
         (
             {"kind": "classify", "name": "quality", **when, "label": label},
             {"kind": "filter", "name": "good", **when, "rules": rules},
@@ -200,39 +200,39 @@ def _quality(settings: Settings) -> Part:
     )
 
 
-def _xml(settings: Settings) -> Part:
+def _xml(settings: Settings) -> Translation:
     header = "<?xml version="
     before = max(int(settings.number("char_prefix_search_length", 100) or 0) - len(header), 0)
-    return Part(({"matches": rf"(?s)\A.{{0,{before}}}{literal(header)}", "max_count": 0},))
+    return Translation(({"matches": rf"(?s)\A.{{0,{before}}}{literal(header)}", "max_count": 0},))
 
 
-def _lines(settings: Settings) -> Part:
+def _lines(settings: Settings) -> Translation:
     listed = "|".join(map(literal, texts(settings, "patterns")))
-    return Part(({"kind": "lines", "rules": [{"matches": f"^(?:{listed})$", "max_count": 0}]},))
+    return Translation(({"kind": "lines", "rules": [{"matches": f"^(?:{listed})$", "max_count": 0}]},))
 
 
-def _unicode(settings: Settings) -> Part:
+def _unicode(settings: Settings) -> Translation:
     form = str(settings.get("normalization") or "").lower()
     if form not in ("", "nfc", "nfkc"):
         raise NotTranslated(f"normalization {form}: `rewrite` has nfc and nfkc")
     steps = [{"kind": "rewrite", "name": "mojibake", WHEN: "stages.mojibake.repair"}]
     steps += [{"kind": "rewrite", "unicode": form}] if form else []
     advice = "--set stages.mojibake.repair=mojibake, with the extra repair"
-    return Part(tuple(steps), differs=f"ftfy repairs only mojibake, and is left out until you say so: {advice}")
+    return Translation(tuple(steps), differs=f"ftfy repairs only mojibake, and is left out until you say so: {advice}")
 
 
-def _files(settings: Settings) -> Part:
+def _files(settings: Settings) -> Translation:
     column = settings.get("text_field", "text")
     also = {} if column in (None, "text") else {"text_column": column}
     return _inputs(texts(settings, "file_paths"), also)
 
 
-def _inputs(paths: list[str], settings: dict[str, Any]) -> Part:
+def _inputs(paths: list[str], settings: dict[str, Any]) -> Translation:
     """Inputs with settings, which are those of `--input` where the file names no path."""
-    return Part(inputs=tuple({"path": path} | settings for path in paths), of_inputs={} if paths else settings)
+    return Translation(inputs=tuple({"path": path} | settings for path in paths), of_inputs={} if paths else settings)
 
 
-def _workflow(settings: Settings, stage: dict[str, Any], differs: str = "") -> Part:
+def _workflow(settings: Settings, stage: dict[str, Any], differs: str = "") -> Translation:
     """A workflow reads and writes files itself."""
     column = settings.get("text_field", "text")
     also = {} if column == "text" else {"text_column": column}
@@ -242,12 +242,12 @@ def _workflow(settings: Settings, stage: dict[str, Any], differs: str = "") -> P
     return _inputs(found, also)._replace(steps=(stage,), differs=differs)
 
 
-def _exact(settings: Settings) -> Part:
+def _exact(settings: Settings) -> Translation:
     compared = "lowercase" if settings.get("normalize_text", False) else "exact"
     return _workflow(settings, {"kind": "exact_dedup", "compare": compared})
 
 
-def _fuzzy(settings: Settings) -> Part:
+def _fuzzy(settings: Settings) -> Translation:
     bands, rows = settings.number("num_bands", 20), settings.number("minhashes_per_band", 13)
     stage = {
         "kind": "fuzzy_dedup", "unit": "character", "ngram": settings.number("char_ngrams", 24), "compare": "exact",
@@ -257,7 +257,7 @@ def _fuzzy(settings: Settings) -> Part:
     return _workflow(settings, stage, "other hash functions: pairs near the threshold may differ")
 
 
-def _semantic(settings: Settings) -> Part:
+def _semantic(settings: Settings) -> Translation:
     bound = round(1 - (settings.number("eps", 0.01) or 0), 12)
     clusters = settings.number("n_clusters", 100)
     when = {WHEN: "stages.embed.model"}
@@ -268,9 +268,9 @@ def _semantic(settings: Settings) -> Part:
     )
 
 
-def _tokenized(settings: Settings) -> Part:
+def _tokenized(settings: Settings) -> Translation:
     spec = {"name": tokenizer_name(str(settings.get("model_identifier", "gpt2")))}
-    return Part(
+    return Translation(
         tokenizer=spec | {"append_eod": bool(settings.get("append_eod", False))}, output={"formats": ["megatron"]}
     )
 
@@ -282,28 +282,32 @@ def _class(model: str) -> Translator:
 ENGLISH = "curator_english"
 TABLE: dict[str, Translator] = {
     "NonAlphaNumericFilter": bounds(
-        as_in(ENGLISH, "non_alphanumeric"), max=Value("max_non_alpha_numeric_to_text_ratio", 0.25)
+        as_in(ENGLISH, "non_alphanumeric"), max=TheirBound("max_non_alpha_numeric_to_text_ratio", 0.25)
     ),
-    "SymbolsToWordsFilter": bounds(as_in(ENGLISH, "too_many_symbols"), max=Value("max_symbol_to_word_ratio", 0.1)),
-    "NumbersFilter": bounds(as_in(ENGLISH, "too_many_digits"), max=Value("max_number_to_text_ratio", 0.15)),
-    "UrlsFilter": bounds(as_in(ENGLISH, "too_many_urls"), max=Value("max_url_to_text_ratio", 0.2)),
-    "WhiteSpaceFilter": bounds(as_in(ENGLISH, "too_much_white_space"), max=Value("max_white_space_ratio", 0.25)),
-    "ParenthesesFilter": bounds(as_in(ENGLISH, "too_many_brackets"), max=Value("max_parentheses_ratio", 0.1)),
-    "LongWordFilter": bounds(as_in(ENGLISH, "long_word"), max=Value("max_word_length", 1000)),
-    "WordCountFilter": bounds(as_in(ENGLISH, "word_count"), Value("min_words", 50), Value("max_words", 100_000)),
+    "SymbolsToWordsFilter": bounds(as_in(ENGLISH, "too_many_symbols"), max=TheirBound("max_symbol_to_word_ratio", 0.1)),
+    "NumbersFilter": bounds(as_in(ENGLISH, "too_many_digits"), max=TheirBound("max_number_to_text_ratio", 0.15)),
+    "UrlsFilter": bounds(as_in(ENGLISH, "too_many_urls"), max=TheirBound("max_url_to_text_ratio", 0.2)),
+    "WhiteSpaceFilter": bounds(as_in(ENGLISH, "too_much_white_space"), max=TheirBound("max_white_space_ratio", 0.25)),
+    "ParenthesesFilter": bounds(as_in(ENGLISH, "too_many_brackets"), max=TheirBound("max_parentheses_ratio", 0.1)),
+    "LongWordFilter": bounds(as_in(ENGLISH, "long_word"), max=TheirBound("max_word_length", 1000)),
+    "WordCountFilter": bounds(
+        as_in(ENGLISH, "word_count"), TheirBound("min_words", 50), TheirBound("max_words", 100_000)
+    ),
     "MeanWordLengthFilter": bounds(
-        as_in(ENGLISH, "mean_word_length"), Value("min_mean_word_length", 3), Value("max_mean_word_length", 10)
+        as_in(ENGLISH, "mean_word_length"),
+        TheirBound("min_mean_word_length", 3),
+        TheirBound("max_mean_word_length", 10),
     ),
     "PunctuationFilter": bounds(
         as_in(ENGLISH, "too_few_end_marks"), min=rest("max_num_sentences_without_endmark_ratio", 0.85)
     ),
     "EllipsisFilter": bounds(
-        as_in(ENGLISH, "too_many_ellipsis_lines"), max=Value("max_num_lines_ending_with_ellipsis_ratio", 0.3)
+        as_in(ENGLISH, "too_many_ellipsis_lines"), max=TheirBound("max_num_lines_ending_with_ellipsis_ratio", 0.3)
     ),
-    "BulletsFilter": bounds(as_in(ENGLISH, "too_many_bullet_lines"), max=Value("max_bullet_lines_ratio", 0.9)),
-    "CommonEnglishWordsFilter": bounds(as_in(ENGLISH, "too_few_stop_words"), min=Value("min_num_common_words", 2)),
+    "BulletsFilter": bounds(as_in(ENGLISH, "too_many_bullet_lines"), max=TheirBound("max_bullet_lines_ratio", 0.9)),
+    "CommonEnglishWordsFilter": bounds(as_in(ENGLISH, "too_few_stop_words"), min=TheirBound("min_num_common_words", 2)),
     "WordsWithoutAlphabetsFilter": bounds(
-        as_in(ENGLISH, "too_few_words_with_letter"), min=Value("min_words_with_alphabets", 0.8)
+        as_in(ENGLISH, "too_few_words_with_letter"), min=TheirBound("min_words_with_alphabets", 0.8)
     ),
     "RepeatedLinesFilter": bounds(as_in(ENGLISH, "duplicate_lines"), max=rest("max_repeated_line_fraction", 0.7)),
     "RepeatedParagraphsFilter": bounds(
@@ -324,8 +328,8 @@ TABLE: dict[str, Translator] = {
     "FastTextLangId": _language,
     "FastTextQualityFilter": _quality,
     "HistogramFilter": nearest("nearest: language, with keep"),
-    "NumberOfLinesOfCodeFilter": bounds("lines", Value("min_lines", 10), Value("max_lines", 20_000)),
-    "AlphaFilter": bounds("alphabetic_characters/characters", min=Value("min_alpha_ratio", 0.25)),
+    "NumberOfLinesOfCodeFilter": bounds("lines", TheirBound("min_lines", 10), TheirBound("max_lines", 20_000)),
+    "AlphaFilter": bounds("alphabetic_characters/characters", min=TheirBound("min_alpha_ratio", 0.25)),
     "TokenizerFertilityFilter": _fertility,
     "XMLHeaderFilter": _xml,
     "HTMLBoilerplateFilter": nearest("nearest: input.extract finds the main text of HTML"),
@@ -359,7 +363,7 @@ TABLE: dict[str, Translator] = {
     "DocumentJoiner": nearest("nearest: output.join: id, after input.split"),
     "JsonlReader": _files,
     "ParquetReader": _files,
-    "input_field": lambda settings: Part(of_inputs={"text_column": settings.get("text_field")}),
+    "input_field": lambda settings: Translation(of_inputs={"text_column": settings.get("text_field")}),
     "JsonlWriter": always(output={"cleaned": "jsonl"}),
     "ParquetWriter": always(output={"cleaned": "parquet"}),
     "MegatronTokenizerWriter": _tokenized,

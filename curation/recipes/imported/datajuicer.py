@@ -14,10 +14,10 @@ from curation.recipes.imported.entries import (
     WHEN,
     Entry,
     NotTranslated,
-    Part,
     Settings,
+    TheirBound,
+    Translation,
     Translator,
-    Value,
     Void,
     always,
     as_in,
@@ -60,7 +60,7 @@ def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
         yield Entry("export_path", "export_path", {"path": content["export_path"]})
 
 
-def _data(settings: Settings) -> Part:
+def _data(settings: Settings) -> Translation:
     source, weight = settings.choice("source", None, "s3", "huggingface", default=None), settings.number("weight")
     columns = texts(settings, "text_keys", "text")
     also: dict[str, Any] = {} if columns == ["text"] else {"text_column": columns[0]}
@@ -70,55 +70,57 @@ def _data(settings: Settings) -> Part:
     if source == "huggingface":
         parts = {"split": settings.get("split"), "config": settings.get("name"), "revision": settings.get("revision")}
         also |= {name: value for name, value in parts.items() if value}
-    return Part(inputs=tuple({"path": path} | also for path in paths), differs=differs)
+    return Translation(inputs=tuple({"path": path} | also for path in paths), differs=differs)
 
 
-def _exported(settings: Settings) -> Part:
+def _exported(settings: Settings) -> Translation:
     path = str(settings.get("path"))
-    return Part(output={"cleaned": next((kind for end, kind in OUTPUTS.items() if path.endswith(end)), "jsonl")})
+    return Translation(output={"cleaned": next((kind for end, kind in OUTPUTS.items() if path.endswith(end)), "jsonl")})
 
 
-def _alphanumeric(settings: Settings) -> Part:
+def _alphanumeric(settings: Settings) -> Translation:
     low, high = settings.number("min_ratio", 0.25), settings.number("max_ratio")
     if not settings.get("tokenization", False):
-        return Part(rule_with("alphanumeric_characters/characters", low, high))
+        return Translation(rule_with("alphanumeric_characters/characters", low, high))
     return _of_tokens({"ratio": ["alphanumeric_characters", "tokens"]}, low, high)
 
 
-def _of_tokens(subject: dict[str, Any], low: float | None, high: float | None, theirs: str = "") -> Part:
+def _of_tokens(subject: dict[str, Any], low: float | None, high: float | None, theirs: str = "") -> Translation:
     found = {name: bound for name, bound in (("min", low), ("max", high)) if bound}
     stage = {"kind": "filter", "rules": [subject | found], "tokenizer": "gpt2"}
-    return Part((stage,) if found else (), differs=TOKENS.replace("another tokenizer", theirs or "another tokenizer"))
+    return Translation(
+        (stage,) if found else (), differs=TOKENS.replace("another tokenizer", theirs or "another tokenizer")
+    )
 
 
-def _words(settings: Settings) -> Part:
+def _words(settings: Settings) -> Translation:
     steps = rule_with("words", settings.number("min_num", 10), settings.number("max_num"))
-    return Part(steps, differs=WORDS if settings.get("tokenization", False) else "")
+    return Translation(steps, differs=WORDS if settings.get("tokenization", False) else "")
 
 
-def _repeated_characters(settings: Settings) -> Part:
+def _repeated_characters(settings: Settings) -> Translation:
     n = settings.number("rep_len", 10)
     if n not in (5, 10):
         raise NotTranslated(f"rep_len {n}: measures count repeated strings of 5 and 10 characters; nearest: rep_len 10")
     low, high = settings.number("min_ratio", 0), settings.number("max_ratio", 0.5)
-    return Part(rule_with(f"repeated_{n}character_characters/num_{n}characters", low, high))
+    return Translation(rule_with(f"repeated_{n}character_characters/num_{n}characters", low, high))
 
 
-def _repeated_words(settings: Settings) -> Part:
+def _repeated_words(settings: Settings) -> Translation:
     n = settings.number("rep_len", 10)
     if n not in range(2, 11):
         raise NotTranslated(f"rep_len {n}: measures count repeated 2- to 10-grams; nearest: rep_len 10")
     low, high = settings.number("min_ratio", 0), settings.number("max_ratio", 0.5)
     differs = "the characters of repeated n-grams, there the share of n-grams that occur twice"
     differs += f"; {WORDS}" if settings.get("tokenization", False) else ""
-    return Part(rule_with(f"duplicate_{n}gram_characters/word_characters", low, high), differs=differs)
+    return Translation(rule_with(f"duplicate_{n}gram_characters/word_characters", low, high), differs=differs)
 
 
-def _special(settings: Settings) -> Part:
+def _special(settings: Settings) -> Translation:
     low, high = settings.number("min_ratio", 0) or 0, settings.number("max_ratio", 0.25)
     least = None if high is None else round(1 - high, 12)
     subject = as_in(RECIPE, "special_characters")
-    return Part(
+    return Translation(
         rule_with(subject, least, round(1 - low, 12)),
         differs="all but letters, there a list with digits and white space",
     )
@@ -127,7 +129,7 @@ def _special(settings: Settings) -> Part:
 def _listed(name: str, min_default: float, max_default: float) -> Translator:
     """A bound on the share of the words in a list of your own."""
 
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         low, high = settings.number("min_ratio", min_default) or 0, settings.number("max_ratio", max_default)
         rule = {"column": "listed_words"} | ({"min": low} if low > 0 else {})
         rule |= {"max": high} if high is not None and high < 1 else {}
@@ -136,22 +138,22 @@ def _listed(name: str, min_default: float, max_default: float) -> Translator:
             {"kind": "measure", "name": name, WHEN: path},
             {"kind": "filter", "name": f"few_{name}" if low > 0 else f"many_{name}", WHEN: path, "rules": [rule]},
         )
-        return Part(steps if len(rule) > 1 else (), differs=f"its list of words is not here; {needs(path)}")
+        return Translation(steps if len(rule) > 1 else (), differs=f"its list of words is not here; {needs(path)}")
 
     return translate
 
 
-def _language(settings: Settings) -> Part:
+def _language(settings: Settings) -> Translation:
     languages, bound = texts(settings, "lang", ""), settings.number("min_score", 0.8) or 0
     if kept := [name for name in languages if name]:
-        return Part(
+        return Translation(
             ({"kind": "language", "normalize": False, "keep": kept, "min_probability": bound, "max_characters": 0},)
         )
     rules = ({"column": "language_probability", "min": bound},) if bound > 0 else ()
-    return Part(({"kind": "language", "normalize": False, "max_characters": 0}, *rules))
+    return Translation(({"kind": "language", "normalize": False, "max_characters": 0}, *rules))
 
 
-def _perplexity(settings: Settings) -> Part:
+def _perplexity(settings: Settings) -> Translation:
     low, high = settings.number("min_ppl", 0) or 0, settings.number("max_ppl", 1500)
     rule = {"column": "perplexity"} | ({"min": low} if low > 0 else {}) | ({"max": high} if high else {})
     when = {WHEN: "stages.perplexity.model"}
@@ -159,7 +161,7 @@ def _perplexity(settings: Settings) -> Part:
         {"kind": "perplexity", "name": "perplexity", **when},
         {"kind": "filter", "name": "fluent", **when, "rules": [rule]},
     )
-    return Part(steps, differs=f"by your own model; {needs('stages.perplexity.model')}")
+    return Translation(steps, differs=f"by your own model; {needs('stages.perplexity.model')}")
 
 
 def _column(settings: Settings) -> tuple[str, dict[str, Any]]:
@@ -171,20 +173,20 @@ def _column(settings: Settings) -> tuple[str, dict[str, Any]]:
     return name, {"columns": {name: path}}
 
 
-def _in_values(settings: Settings) -> Part:
+def _in_values(settings: Settings) -> Translation:
     name, carried = _column(settings)
     values = as_list(settings.get("target_value", []))
-    return Part(({"column": name, "in": [str(value) for value in values]},), of_inputs=carried)
+    return Translation(({"column": name, "in": [str(value) for value in values]},), of_inputs=carried)
 
 
-def _in_range(settings: Settings) -> Part:
+def _in_range(settings: Settings) -> Translation:
     name, carried = _column(settings)
     low, high = settings.number("min_value", -sys.maxsize), settings.number("max_value", sys.maxsize)
     rule = {"column": name} | ({} if low is None else {"min": low}) | ({} if high is None else {"max": high})
-    return Part((rule,) if len(rule) > 1 else (), of_inputs=carried)
+    return Translation((rule,) if len(rule) > 1 else (), of_inputs=carried)
 
 
-def _tokens(settings: Settings) -> Part:
+def _tokens(settings: Settings) -> Translation:
     theirs = "".join(texts(settings, "hf_tokenizer"))
     return _of_tokens({"measure": "tokens"}, settings.number("min_num", 10), settings.number("max_num"), theirs)
 
@@ -192,7 +194,7 @@ def _tokens(settings: Settings) -> Part:
 def _replacing(pattern: str | None) -> Translator:
     """A mapper with a pattern of its own as default, and `repl`."""
 
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         patterns, by = texts(settings, "pattern", pattern), settings.get("repl") or ""
         if not patterns:
             raise NotTranslated("it has no pattern, so it changes nothing")
@@ -203,7 +205,7 @@ def _replacing(pattern: str | None) -> Translator:
             {"matches": _bare(found), "by": text.replace("\\", "\\\\")}
             for found, text in zip(patterns, replacements, strict=True)
         ]
-        return Part(({"kind": "rewrite", "replace": pairs},))
+        return Translation(({"kind": "rewrite", "replace": pairs},))
 
     return translate
 
@@ -216,10 +218,10 @@ def _bare(pattern: str) -> str:
     return pattern
 
 
-def _ip_addresses(settings: Settings) -> Part:
+def _ip_addresses(settings: Settings) -> Translation:
     if settings.get("pattern") is not None:
         return _replacing(None)(settings)
-    return Part(
+    return Translation(
         (
             {
                 "kind": "redact",
@@ -233,71 +235,71 @@ def _ip_addresses(settings: Settings) -> Part:
     )
 
 
-def _unicode(settings: Settings) -> Part:
+def _unicode(settings: Settings) -> Translation:
     form = str(settings.get("normalization") or "nfc").lower()
     if form not in ("nfc", "nfkc"):
         raise NotTranslated(f"normalization {form}: `rewrite` has nfc and nfkc")
     advice = "--set stages.mojibake.repair=mojibake, with the extra repair"
-    return Part(
+    return Translation(
         (shipped(RECIPE, "mojibake"), {"kind": "rewrite", "unicode": form}),
         differs=f"ftfy repairs only mojibake, and is left out until you say so: {advice}",
     )
 
 
-def _long_words(settings: Settings) -> Part:
+def _long_words(settings: Settings) -> Translation:
     low, high = settings.number("min_len", 1) or 1, settings.number("max_len", sys.maxsize)
     if low > 1:
         raise NotTranslated("min_len above 1; nearest: rewrite.replace with a pattern of short words")
     steps = () if high is None else (replace(rf"\S{{{int(high) + 1},}}"),)
-    return Part(steps, differs="the white space around a deleted word stays")
+    return Translation(steps, differs="the white space around a deleted word stays")
 
 
-def _characters(settings: Settings) -> Part:
+def _characters(settings: Settings) -> Translation:
     found = settings.get("chars_to_remove", "◆●■►▼▲▴∆▻▷❖♡□")
     characters = "".join(map(str, as_list(found)))
-    return Part((replace("|".join(dict.fromkeys(map(literal, characters)))),) if characters else ())
+    return Translation((replace("|".join(dict.fromkeys(map(literal, characters)))),) if characters else ())
 
 
-def _chinese(settings: Settings) -> Part:
+def _chinese(settings: Settings) -> Translation:
     kept = CHINESE + ("A-Za-z" if settings.get("keep_alphabet", True) else "")
     kept += "0-9" if settings.get("keep_number", True) else ""
     kept += "., ，/*&-" if settings.get("keep_punc", True) else ""
-    return Part((replace(f"[^{kept}]"),))
+    return Translation((replace(f"[^{kept}]"),))
 
 
-def _substrings(settings: Settings) -> Part:
+def _substrings(settings: Settings) -> Translation:
     found = texts(settings, "substrings", None) or ["http", "www", ".com", "href", "//"]
-    return Part((replace(rf"\S*(?:{'|'.join(map(literal, found))})\S* ?"),))
+    return Translation((replace(rf"\S*(?:{'|'.join(map(literal, found))})\S* ?"),))
 
 
-def _comments(settings: Settings) -> Part:
+def _comments(settings: Settings) -> Translation:
     pairs = [{"matches": r"(?m)^%[^\n]*\n?", "by": ""}] if settings.get("multiline", True) else []
     pairs += [{"matches": r"(?m)([^\\])%.+$", "by": r"\1"}] if settings.get("inline", True) else []
-    return Part(({"kind": "rewrite", "replace": pairs},) if pairs else ())
+    return Translation(({"kind": "rewrite", "replace": pairs},) if pairs else ())
 
 
-def _header(settings: Settings) -> Part:
+def _header(settings: Settings) -> Translation:
     sections = "part|chapter|section|subsection|subsubsection|paragraph|subparagraph"
     steps: tuple[Any, ...] = (replace(rf"(?s)\A.*?(\\(?:{sections})\b)", r"\1"),)
     if settings.get("drop_no_head", True):
         steps = ({"matches": rf"\\(?:{sections})\b", "min_count": 1}, *steps)
-    return Part(steps, differs="documents without a section are removed; there, their texts become empty")
+    return Translation(steps, differs="documents without a section are removed; there, their texts become empty")
 
 
-def _tables(settings: Settings) -> Part:
+def _tables(settings: Settings) -> Translation:
     low, high = int(settings.number("min_col", 2) or 2), int(settings.number("max_col", 20) or 20)
     pairs = [
         {"matches": rf"\n(?:\S+(?:[ \t]\S+){{{columns - 1}}}\n+){{2,}}", "by": "\n"} for columns in range(low, high + 1)
     ]
-    return Part(({"kind": "rewrite", "replace": pairs},))
+    return Translation(({"kind": "rewrite", "replace": pairs},))
 
 
-def _exact(settings: Settings) -> Part:
+def _exact(settings: Settings) -> Translation:
     lowercase = bool(settings.get("lowercase", False))
     if settings.get("ignore_non_character", False):
         stage = {"kind": "fuzzy_dedup", "compare": "folded", "threshold": 1.0}
-        return Part((stage,), differs="texts with the same words without case, punctuation and digits' values")
-    return Part(({"kind": "exact_dedup", "compare": "lowercase" if lowercase else "exact"},))
+        return Translation((stage,), differs="texts with the same words without case, punctuation and digits' values")
+    return Translation(({"kind": "exact_dedup", "compare": "lowercase" if lowercase else "exact"},))
 
 
 def _compared(settings: Settings) -> dict[str, Any]:
@@ -311,7 +313,7 @@ def _compared(settings: Settings) -> dict[str, Any]:
     return {"kind": "fuzzy_dedup", **unit, "compare": compare}
 
 
-def _minhash(settings: Settings) -> Part:
+def _minhash(settings: Settings) -> Translation:
     stage = _compared(settings) | {
         "ngram": settings.number("window_size", 5),
         "permutations": settings.number("num_permutations", 256),
@@ -319,23 +321,25 @@ def _minhash(settings: Settings) -> Part:
     }
     bands, rows = settings.number("num_bands"), settings.number("num_rows_per_band")
     stage |= {"bands": bands, "rows": rows} if bands and rows else {}
-    return Part((stage,), differs="pairs are checked by their exact similarity")
+    return Translation((stage,), differs="pairs are checked by their exact similarity")
 
 
-def _simhash(settings: Settings) -> Part:
+def _simhash(settings: Settings) -> Translation:
     distance, n = settings.number("hamming_distance", 4), settings.number("window_size", 6)
     stage = _compared(settings) | {"ngram": n, "threshold": 0.8}
-    return Part((stage,), differs=f"a Jaccard similarity of 0.8, there SimHash with a Hamming distance of {distance}")
+    return Translation(
+        (stage,), differs=f"a Jaccard similarity of 0.8, there SimHash with a Hamming distance of {distance}"
+    )
 
 
-def _lines(settings: Settings) -> Part:
+def _lines(settings: Settings) -> Translation:
     folded = settings.get("lowercase", False) or settings.get("ignore_special_character", False)
     stage = {"kind": "line_dedup", "documents": settings.number("frequency_threshold", 6), "keep": "none"}
     stage |= {"min_characters": settings.number("min_line_length", 2)} | ({"compare": "folded"} if folded else {})
-    return Part((stage,), differs="lines of brackets, headers, LaTeX and tags count too")
+    return Translation((stage,), differs="lines of brackets, headers, LaTeX and tags count too")
 
 
-def _top(settings: Settings) -> Part:
+def _top(settings: Settings) -> Translation:
     name, carried = _column(settings)
     share, number = settings.number("top_ratio"), settings.number("topk")
     side = "highest" if settings.get("reverse", True) else "lowest"
@@ -344,14 +348,14 @@ def _top(settings: Settings) -> Part:
         stage[f"keep_{side}"] = share
     elif number is not None:
         stage |= {"max_documents": number, "keep": side}
-    return Part((stage,) if len(stage) > 2 else (), of_inputs=carried)
+    return Translation((stage,) if len(stage) > 2 else (), of_inputs=carried)
 
 
-def _random(settings: Settings) -> Part:
+def _random(settings: Settings) -> Translation:
     share, number = settings.number("select_ratio"), settings.number("select_num")
     if share is not None and share < 1:
-        return Part(of_inputs={"sample": share}, differs="a share of what is read, before the stages, by a hash")
-    return Part(({"kind": "select", "max_documents": number},) if number is not None else ())
+        return Translation(of_inputs={"sample": share}, differs="a share of what is read, before the stages, by a hash")
+    return Translation(({"kind": "select", "max_documents": number},) if number is not None else ())
 
 
 LISTS = "nearest: input.path as a glob, such as data/**/*.py"
@@ -360,19 +364,21 @@ TABLE: dict[str, Translator] = {
     "dataset": _data,
     "export_path": _exported,
     "alphanumeric_filter": _alphanumeric,
-    "average_line_length_filter": bounds(as_in(RECIPE, "mean_line_length"), Value("min_len", 10), Value("max_len")),
+    "average_line_length_filter": bounds(
+        as_in(RECIPE, "mean_line_length"), TheirBound("min_len", 10), TheirBound("max_len")
+    ),
     "character_repetition_filter": _repeated_characters,
     "flagged_words_filter": _listed("flagged_words", 0, 0.045),
     "general_field_filter": nearest("nearest: rules on columns, {column: NAME, min: 1}"),
     "language_id_score_filter": _language,
-    "maximum_line_length_filter": bounds("max_line_characters", Value("min_len", 10), Value("max_len")),
+    "maximum_line_length_filter": bounds("max_line_characters", TheirBound("min_len", 10), TheirBound("max_len")),
     "perplexity_filter": _perplexity,
     "special_characters_filter": _special,
     "specified_field_filter": _in_values,
     "specified_numeric_field_filter": _in_range,
     "stopwords_filter": _listed("stop_words", 0.3, 1),
     "suffix_filter": nearest(LISTS),
-    "text_length_filter": bounds("characters", Value("min_len", 10), Value("max_len")),
+    "text_length_filter": bounds("characters", TheirBound("min_len", 10), TheirBound("max_len")),
     "token_num_filter": _tokens,
     "words_num_filter": _words,
     "word_repetition_filter": _repeated_words,

@@ -15,8 +15,8 @@ from curation.recipes.imported.entries import (
     Entry,
     Made,
     NotTranslated,
-    Part,
     Settings,
+    Translation,
     Translator,
     Unread,
     Void,
@@ -96,7 +96,7 @@ def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
 
 
 def _reader(kind: str = "") -> Translator:
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         [path] = texts(settings, "data_folder") or [""]
         if not path:
             raise NotTranslated("paths_file; nearest: input.path as @FILE, a list of files")
@@ -106,7 +106,7 @@ def _reader(kind: str = "") -> Translator:
             entry["format"] = "wet" if "wet" in entry["path"].rpartition("segments")[2] else "warc"
         entry |= _columns_and_bounds(settings)
         counts = "; limit and skip count for the input, there for each task" if "limit" in entry else ""
-        return Part(inputs=(entry,), differs=f"{COLUMNS}{counts}")
+        return Translation(inputs=(entry,), differs=f"{COLUMNS}{counts}")
 
     return translate
 
@@ -131,17 +131,17 @@ def _columns_and_bounds(settings: Settings) -> dict[str, Any]:
     return entry | ({"limit": limit} if limit and limit > 0 else {}) | ({"skip": skip} if skip else {})
 
 
-def _hub(settings: Settings) -> Part:
+def _hub(settings: Settings) -> Translation:
     options = settings.within("dataset_options", "dataset_options")
     entry = {"path": f"hf:{settings.get('dataset')}"}
     for theirs, name in (("split", "split"), ("name", "config"), ("revision", "revision")):
         if value := "".join(texts(options, theirs)):
             entry[name] = value
-    return Part(inputs=(entry | _columns_and_bounds(settings),), differs=COLUMNS)
+    return Translation(inputs=(entry | _columns_and_bounds(settings),), differs=COLUMNS)
 
 
-def _trafilatura(settings: Settings) -> Part:
-    return Part(
+def _trafilatura(settings: Settings) -> Translation:
+    return Translation(
         of_inputs={"extract": "trafilatura"},
         differs="for WARC files, by input.extract and the extra trafilatura. It has the defaults of "
         "trafilatura, there favour_precision and deduplicate",
@@ -162,14 +162,14 @@ def _overridden(rule_set: str, overrides: Mapping[str, tuple[str, float | None, 
 def _bounded(rule_set: str, rows: tuple[tuple[str, str, float, tuple[str, ...]], ...]) -> Translator:
     """A filter that is a rule set: (setting, side, default, reasons of the set)."""
 
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         overrides = {
             reason: (side, bound, default)
             for name, side, default, reasons in rows
             for bound in [settings.number(name, default)]
             for reason in reasons
         }
-        return Part(_overridden(rule_set, overrides), differs="words between white space, there by spaCy")
+        return Translation(_overridden(rule_set, overrides), differs="words between white space, there by spaCy")
 
     return translate
 
@@ -188,7 +188,7 @@ QUALITY = (
 _quality = _bounded("gopher_quality", QUALITY)
 
 
-def _gopher_quality(settings: Settings) -> Part:
+def _gopher_quality(settings: Settings) -> Translation:
     words, bound = texts(settings, "stop_words"), settings.number("min_stop_words", 2)
     if not words:
         return _quality(settings)
@@ -202,7 +202,7 @@ def _gopher_quality(settings: Settings) -> Part:
     return part._replace(steps=(*part.steps, rule) if bound else part.steps)
 
 
-def _gopher_repetition(settings: Settings) -> Part:
+def _gopher_repetition(settings: Settings) -> Translation:
     top = settings.get("top_n_grams", [[2, 0.2], [3, 0.18], [4, 0.16]])
     duplicate = settings.get("dup_n_grams", [[5, 0.15], [6, 0.14], [7, 0.13], [8, 0.12], [9, 0.11], [10, 0.1]])
     names = (
@@ -230,7 +230,7 @@ def _gopher_repetition(settings: Settings) -> Part:
             if n not in (2, 3, 4):
                 raise NotTranslated(f"n-grams of {n} words: measures count 2 to 10 words")
             more += rule_with(subject.format(n), None, given[n])
-    return Part(
+    return Translation(
         (*_overridden("gopher_repetition", overrides), *more), differs="words between white space, there by spaCy"
     )
 
@@ -242,7 +242,7 @@ def _pairs(found: Any) -> dict[int, float]:
     return {int(n): share for n, share in pairs}
 
 
-def _c4(settings: Settings) -> Part:
+def _c4(settings: Settings) -> Translation:
     settings.choice("split_paragraph", True, default=True)
     lengths, cited = shipped("c4", "long_words"), shipped("c4", "citations")
     lines, enough = shipped("c4", "c4"), shipped("c4", "sentences")
@@ -267,7 +267,7 @@ def _c4(settings: Settings) -> Part:
     steps += [cited] if settings.get("remove_citations", True) else []
     steps += [lines | {"rules": kept}] if kept else []
     steps += [enough | {"rules": {"sentences": {"min": sentences}}}] if sentences and sentences > 0 else []
-    return Part(tuple(steps), differs="sentences of the measure sentences, there by spaCy")
+    return Translation(tuple(steps), differs="sentences of the measure sentences, there by spaCy")
 
 
 _fineweb_bounds = _bounded(
@@ -281,14 +281,14 @@ _fineweb_bounds = _bounded(
 )
 
 
-def _fineweb(settings: Settings) -> Part:
+def _fineweb(settings: Settings) -> Translation:
     settings.choice("short_line_length", 30, default=30)
     settings.choice("line_punct_exclude_zero", False, default=False)
     settings.choice("stop_chars", None, default=None)
     return _fineweb_bounds(settings)._replace(differs="a value on the bound is kept")
 
 
-def _language(settings: Settings) -> Part:
+def _language(settings: Settings) -> Translation:
     languages, bound = texts(settings, "languages"), settings.number("language_threshold", 0.65) or 0
     settings.choice("keep_top_pairs_threshold", -1, default=-1)
     backend = settings.choice("backend", "ft176", "glotlid", default="ft176")
@@ -296,29 +296,29 @@ def _language(settings: Settings) -> Part:
     differs = f"the model is lid.176.ftz; --set stages.language.model=FILE takes {model}"
     stage: dict[str, Any] = {"kind": "language", "normalize": False, "max_characters": 0}
     if settings.get("label_only", False) or (not languages and bound <= 0):
-        return Part((stage,), differs=differs)
+        return Translation((stage,), differs=differs)
     if languages:
-        return Part((stage | {"keep": languages, "min_probability": bound},), differs=differs)
-    return Part((stage, {"column": "language_probability", "min": bound}), differs=differs)
+        return Translation((stage | {"keep": languages, "min_probability": bound},), differs=differs)
+    return Translation((stage, {"column": "language_probability", "min": bound}), differs=differs)
 
 
-def _urls(settings: Settings) -> Part:
+def _urls(settings: Settings) -> Translation:
     differs = f"its lists of domains and words are not here; {needs('stages.urls.rules')}"
-    return Part((shipped("fineweb", "urls"),), of_inputs={"columns": ["url"]}, differs=differs)
+    return Translation((shipped("fineweb", "urls"),), of_inputs={"columns": ["url"]}, differs=differs)
 
 
-def _regex(settings: Settings) -> Part:
+def _regex(settings: Settings) -> Translation:
     pattern = settings.get("regex_exp")
     if not isinstance(pattern, str):
         raise NotTranslated(f"regex_exp is {shown(pattern)}, expected a pattern")
-    return Part(({"matches": pattern, "max_count": 0},))
+    return Translation(({"matches": pattern, "max_count": 0},))
 
 
-def _sampler(settings: Settings) -> Part:
-    return Part(of_inputs={"sample": settings.number("rate", 0.5)}, differs="a share of what is read, by a hash")
+def _sampler(settings: Settings) -> Translation:
+    return Translation(of_inputs={"sample": settings.number("rate", 0.5)}, differs="a share of what is read, by a hash")
 
 
-def _fasttext(settings: Settings) -> Part:
+def _fasttext(settings: Settings) -> Translation:
     if settings.get("remove_labels"):
         raise NotTranslated("remove_labels; nearest: classify with label, then a rule with max")
     pairs = as_list(settings.get("keep_labels"))
@@ -332,31 +332,31 @@ def _fasttext(settings: Settings) -> Part:
         {"kind": "classify", "name": "quality", **when, "label": label},
         {"kind": "filter", "name": "good", **when, "rules": [{"column": "quality", "min": bound}]},
     )
-    return Part(steps, differs=f"{needs('stages.quality.model')}, there {shown(settings.get('model_url'))}")
+    return Translation(steps, differs=f"{needs('stages.quality.model')}, there {shown(settings.get('model_url'))}")
 
 
-def _personal_data(settings: Settings) -> Part:
+def _personal_data(settings: Settings) -> Translation:
     types = ["email"] * bool(settings.get("remove_emails", True)) + ["ip_address"] * bool(
         settings.get("remove_ips", True)
     )
     every = "ip_address" in types and not settings.get("only_remove_public_ips", True)
     stage = {"kind": "redact", "patterns": "shape", "types": types} | ({"private": "replace"} if every else {})
-    return Part(
+    return Translation(
         (stage,) if types else (), differs="by [REDACTED]_EMAIL and so on; redact.replacement is one text for all types"
     )
 
 
-def _minhash(settings: Settings) -> Part:
+def _minhash(settings: Settings) -> Translation:
     config = settings.within("config", "MinhashConfig")
     bands, rows = config.number("num_buckets", 14), config.number("hashes_per_bucket", 8)
     stage = {
         "kind": "fuzzy_dedup", "ngram": config.number("n_grams", 5), "compare": "folded", "bands": bands, "rows": rows,
         "permutations": int((bands or 0) * (rows or 0)), "seed": config.number("seed", 1), "verify": "none",
     }  # fmt: skip
-    return Part((stage,), differs="other hash functions: pairs near the threshold may differ")
+    return Translation((stage,), differs="other hash functions: pairs near the threshold may differ")
 
 
-def _sentences(settings: Settings) -> Part:
+def _sentences(settings: Settings) -> Translation:
     config = settings.within("config", "SentDedupConfig")
     unit = "sentence" if config.get("split_sentences", True) else "line"
     words = config.number("min_doc_words", 50) or 0
@@ -364,45 +364,47 @@ def _sentences(settings: Settings) -> Part:
         {"kind": "line_dedup", "unit": unit, "window": config.number("n_sentences", 3)},
         *rule_with("words", max(words, 1), None),
     )
-    return Part(steps, differs="sentences of the measure sentences, there by spaCy")
+    return Translation(steps, differs="sentences of the measure sentences, there by spaCy")
 
 
-def _exact(settings: Settings) -> Part:
+def _exact(settings: Settings) -> Translation:
     settings.within("config", "ExactDedupConfig")
-    return Part(
+    return Translation(
         ({"kind": "exact_dedup"},), differs="of equal texts; content_getter is code. column: NAME compares a column"
     )
 
 
-def _by_url(settings: Settings) -> Part:
+def _by_url(settings: Settings) -> Translation:
     config = settings.within("config", "UrlDedupConfig")
     has_code = any(isinstance(value, Unread) for value in config.values.values())
     stage = {"kind": "exact_dedup", "column": "url", "compare": "url"}
     differs = (
         "of URLs in canonical form, the first; document_priority and url_normalizer are code: keep: {highest: COLUMN}"
     )
-    return Part((stage,), of_inputs={"columns": ["url"]}, differs=differs if has_code else "of URLs in canonical form")
+    return Translation(
+        (stage,), of_inputs={"columns": ["url"]}, differs=differs if has_code else "of URLs in canonical form"
+    )
 
 
-def _bloom(settings: Settings) -> Part:
+def _bloom(settings: Settings) -> Translation:
     config = settings.within("config", "BloomFilterConfig")
     stage = {
         "kind": "ngram_dedup",
         "ngram": config.number("n_grams", 13),
         "min_seen": config.number("duplicate_threshold", 0.8),
     }
-    return Part((stage | {"compare": "folded"},), differs="n-grams seen before, without a Bloom filter")
+    return Translation((stage | {"compare": "folded"},), differs="n-grams seen before, without a Bloom filter")
 
 
-def _decontaminated(settings: Settings) -> Part:
+def _decontaminated(settings: Settings) -> Translation:
     config = settings.within("config", "NGramsDecontConfig")
     path = "stages.decontaminate.evaluation_files"
     stage = {"kind": "decontaminate", "name": "decontaminate", WHEN: path, "ngram": config.number("n_grams", 12)}
-    return Part((stage,), differs=f"by files of evaluation texts in place of lighteval's tasks; {needs(path)}")
+    return Translation((stage,), differs=f"by files of evaluation texts in place of lighteval's tasks; {needs(path)}")
 
 
 def _tokens(form: str, shuffles: bool) -> Translator:
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         spec = {"name": tokenizer_name(str(settings.get("tokenizer_name_or_path", "gpt2")))}
         end = settings.get("eos_token", "<|endoftext|>" if form == "megatron" else None)
         appended = end is not None
@@ -411,7 +413,7 @@ def _tokens(form: str, shuffles: bool) -> Translator:
         if "eos_token" in settings.values and appended:
             differs += f"{'; ' if differs else ''}the end is the tokenizer's own token, there {shown(end)}"
         output = {"formats": [form]} | ({"shuffle": True} if shuffled else {})
-        return Part(tokenizer=spec | {"append_eod": appended}, output=output, differs=differs)
+        return Translation(tokenizer=spec | {"append_eod": appended}, output=output, differs=differs)
 
     return translate
 

@@ -16,8 +16,8 @@ from curation.recipes.imported.entries import (
     WHEN,
     Entry,
     NotTranslated,
-    Part,
     Settings,
+    Translation,
     Translator,
     Void,
     always,
@@ -139,7 +139,7 @@ def _condensed(text: str) -> str:
 def _filter(side: str) -> Translator:
     """A filter of the mixer: a document stays if all rules hold."""
 
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         text, lacking = str(settings.get("text")), settings.get("streams")
         if not (compared := CONDENSED.fullmatch(text)):
             raise NotTranslated(f"{shown(text)}: only one comparison such as @.NAME[0][2] < 50 is read")
@@ -154,7 +154,7 @@ def _lacking(streams: str | None) -> str:
     return f"for all inputs, there for {streams} streams: a recipe per stream keeps them apart" if streams else ""
 
 
-def _rule(name: str, sign: str, bound: float) -> Part:
+def _rule(name: str, sign: str, bound: float) -> Translation:
     """The rule that a document satisfies if its attribute has this sign to the bound."""
     if not sign:
         raise NotTranslated(f"{name}: == has no counterpart here")
@@ -163,12 +163,12 @@ def _rule(name: str, sign: str, bound: float) -> Part:
     attribute = re.sub(r"grams$", "gram", name)
     for end, reason in GOPHER.items():
         if attribute.endswith(f"__{end}"):
-            return Part(rule_with(as_in("dolma", reason), low, high), differs=_strictness(is_strict))
+            return Translation(rule_with(as_in("dolma", reason), low, high), differs=_strictness(is_strict))
     for end, measure in MEASURES.items():
         if name.endswith(f"__{end}"):
             low, high = (low + 1, None) if low is not None and is_strict else (low, high)
             low, high = (None, high - 1) if high is not None and is_strict else (low, high)
-            return Part(rule_with(measure, low, high), differs=UNISEG if "uniseg" in end else "")
+            return Translation(rule_with(measure, low, high), differs=UNISEG if "uniseg" in end else "")
     for make in (_of_c4, _of_language, _of_duplicates, _of_personal_data):
         if part := make(name, high if high is not None else low, sign):
             return part
@@ -183,39 +183,43 @@ def _strictness(is_strict: bool) -> str:
     return "a value on the bound is kept" if is_strict else ""
 
 
-def _of_c4(name: str, bound: float | None, sign: str) -> Part | None:
+def _of_c4(name: str, bound: float | None, sign: str) -> Translation | None:
     for end, pattern in FOUND.items():
         if name.endswith(f"__{end}"):
-            return Part(({"matches": pattern} | ({"max_count": 0} if "<" in sign else {"min_count": 1}),))
+            return Translation(({"matches": pattern} | ({"max_count": 0} if "<" in sign else {"min_count": 1}),))
     if name.endswith("__has_naughty_word") and "<" in sign:
-        return Part((shipped("c4", "bad_words"),), differs=f"its words are not here; {needs('stages.bad_words.rules')}")
+        return Translation(
+            (shipped("c4", "bad_words"),), differs=f"its words are not here; {needs('stages.bad_words.rules')}"
+        )
     return None
 
 
-def _of_language(name: str, bound: float | None, sign: str) -> Part | None:
+def _of_language(name: str, bound: float | None, sign: str) -> Translation | None:
     if not ENGLISH.search(name) or ">" not in sign:
         return None
     stage = {"kind": "language", "normalize": False, "keep": ["en"], "min_probability": bound, "max_characters": 0}
-    return Part((stage,), differs="the model is lid.176.ftz; --set stages.language.model=FILE takes another one")
+    return Translation((stage,), differs="the model is lid.176.ftz; --set stages.language.model=FILE takes another one")
 
 
-def _of_duplicates(name: str, bound: float | None, sign: str) -> Part | None:
+def _of_duplicates(name: str, bound: float | None, sign: str) -> Translation | None:
     if "decontamination" in name:
         differs = f"n-grams of your evaluation texts; {needs('stages.decontaminate.evaluation_files')}"
         when = {WHEN: "stages.decontaminate.evaluation_files"}
-        return Part(({"kind": "decontaminate", "name": "decontaminate", **when},), differs=differs)
+        return Translation(({"kind": "decontaminate", "name": "decontaminate", **when},), differs=differs)
     if "duplicate_docs" in name or "duplicate_documents" in name:
-        return Part(({"kind": "exact_dedup"},), differs="of the documents that are left, there of all")
+        return Translation(({"kind": "exact_dedup"},), differs="of the documents that are left, there of all")
     if "duplicate_paragraph" in name:
-        return Part(({"kind": "line_dedup"}, EMPTIED), differs="repeated lines are cut, there their documents removed")
+        return Translation(
+            ({"kind": "line_dedup"}, EMPTIED), differs="repeated lines are cut, there their documents removed"
+        )
     return None
 
 
-def _of_personal_data(name: str, bound: float | None, sign: str) -> Part | None:
+def _of_personal_data(name: str, bound: float | None, sign: str) -> Translation | None:
     if "__pii_regex" not in name or not name.endswith("__doc_count") or "<" not in sign:
         return None
     [rule] = [rule for rule in shipped("dolma", "dolma")["rules"] if isinstance(rule, dict)]
-    return Part((rule | {"max_count": int(bound or 0)},))
+    return Translation((rule | {"max_count": int(bound or 0)},))
 
 
 def _hint(name: str) -> str:
@@ -226,7 +230,7 @@ def _hint(name: str) -> str:
     return "no measure of this name; nearest: a rule on a column of the input"
 
 
-def _span(settings: Settings) -> Part:
+def _span(settings: Settings) -> Translation:
     """A mixer's replacement of spans that a tagger found."""
     match = SPAN.fullmatch(str(settings.get("span")))
     by, lacking = str(settings.get("replacement") or ""), settings.get("streams")
@@ -236,57 +240,57 @@ def _span(settings: Settings) -> Part:
     return part._replace(differs="; ".join(filter(None, (part.differs, _lacking(lacking)))))
 
 
-def _span_part(name: str, by: str) -> Part:
+def _span_part(name: str, by: str) -> Translation:
     kinds = {"EMAIL_ADDRESS": 0, "PHONE_NUMBER": 1, "IP_ADDRESS": 2}
     if (kind := name.rpartition("__")[2]) in kinds and "pii" in name:
         found = shipped("dolma", "personal_data")["replace"][kinds[kind]]
-        return Part(({"kind": "rewrite", "replace": [found | {"by": by.replace("\\", "\\\\")}]},))
+        return Translation(({"kind": "rewrite", "replace": [found | {"by": by.replace("\\", "\\\\")}]},))
     if "duplicate_paragraph" in name and not by:
-        return Part(
+        return Translation(
             ({"kind": "line_dedup"}, EMPTIED), differs="the first copy stays; a document without text is removed"
         )
     if name.endswith("lines_with_no_ending_punctuation") and not by:
         rule = {"matches": r'[.?!"][\s\p{Z}]*$', "min_count": 1}
-        return Part(({"kind": "lines", "rules": [rule]}, EMPTIED))
+        return Translation(({"kind": "lines", "rules": [rule]}, EMPTIED))
     if name.endswith("lines_with_too_few_words") and not by:
-        return Part(({"kind": "lines", "rules": [{"measure": "words", "min": 3}]}, EMPTIED))
+        return Translation(({"kind": "lines", "rules": [{"measure": "words", "min": 3}]}, EMPTIED))
     raise NotTranslated(f"{name}: {_hint(name)}")
 
 
-def _min_text(settings: Settings) -> Part:
+def _min_text(settings: Settings) -> Translation:
     steps = rule_with("characters", settings.number("min_text_length"), None)
-    return Part(steps, differs=_lacking(settings.get("streams")))
+    return Translation(steps, differs=_lacking(settings.get("streams")))
 
 
-def _documents(settings: Settings) -> Part:
-    return Part(inputs=({"path": str(settings.get("path"))},))
+def _documents(settings: Settings) -> Translation:
+    return Translation(inputs=({"path": str(settings.get("path"))},))
 
 
-def _dedupe_documents(settings: Settings) -> Part:
+def _dedupe_documents(settings: Settings) -> Translation:
     key = str(settings.get("key", "$.text"))
     if key == "$.text":
-        return Part(
+        return Translation(
             ({"kind": "exact_dedup"},), differs="removed, there marked by an attribute; equal texts, by no Bloom filter"
         )
     path = key.removeprefix("$.")
     if not re.fullmatch(r"[\w.]+", path):
         raise NotTranslated(f"key {key}: only $.NAME is read; nearest: exact_dedup with column")
     name = path.rpartition(".")[2]
-    return Part(
+    return Translation(
         ({"kind": "exact_dedup", "column": name},), of_inputs={"columns": {name: path}}, differs="removed, there marked"
     )
 
 
-def _dedupe_paragraphs(settings: Settings) -> Part:
+def _dedupe_paragraphs(settings: Settings) -> Translation:
     ngrams = settings.get("by_ngram")
     if ngrams:
         raise NotTranslated("by_ngram: paragraphs by n-grams; nearest: ngram_dedup, which removes documents")
-    return Part(({"kind": "line_dedup"}, EMPTIED), differs="cut, there marked; equal lines, by no Bloom filter")
+    return Translation(({"kind": "line_dedup"}, EMPTIED), differs="cut, there marked; equal lines, by no Bloom filter")
 
 
-def _tokens(settings: Settings) -> Part:
+def _tokens(settings: Settings) -> Translation:
     seed = settings.get("seed")
-    return Part(
+    return Translation(
         tokenizer={"name": tokenizer_name(str(settings.get("name_or_path")))},
         output={"formats": ["token_shards"], "shuffle": seed is not None},
         differs="files of token_shards in place of .npy; docs/training.md has their form",
@@ -326,7 +330,7 @@ TAGGERS |= {
     )
     for name in ("pii_regex_v1", "pii_regex_v2", "pii_regex_with_counts_v2", "pii_regex_with_counts_fast_v2")
 }
-TABLE: dict[str, Callable[[Settings], Part]] = {
+TABLE: dict[str, Callable[[Settings], Translation]] = {
     "documents": _documents,
     "include": _filter("include"),
     "exclude": _filter("exclude"),

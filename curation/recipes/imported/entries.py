@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entries of a configuration of another tool, and their translation.
 
-The table of each tool maps a name, such as `WordCountFilter`, to a function from the settings of the entry to a `Part`.
-A setting that no function asked for is reported, so nothing is lost without a line about it.
+The table of each tool maps a name, such as `WordCountFilter`, to a function from the settings of the entry to a
+`Translation`. A setting that no function asked for is reported, so nothing is lost without a line about it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     settings: Mapping[str, Any]
 
 
-class Part(NamedTuple):
+class Translation(NamedTuple):
     """The translation of an entry: parts of a recipe.
 
     steps       stages (with `kind`) and rules (without), in their order
@@ -154,7 +154,7 @@ class Settings:
         ]
 
 
-Translator = Callable[[Settings], Part]
+Translator = Callable[[Settings], Translation]
 
 
 def shown(value: Any) -> str:
@@ -167,7 +167,7 @@ def shown(value: Any) -> str:
 # Bounds
 
 
-class Value(NamedTuple):
+class TheirBound(NamedTuple):
     """A bound: a setting with its default, or the rest of it to 1."""
 
     name: str
@@ -175,12 +175,12 @@ class Value(NamedTuple):
     is_rest: bool = False
 
 
-def rest(name: str, default: float | None = None) -> Value:
+def rest(name: str, default: float | None = None) -> TheirBound:
     """A number that an entry has in place of 1 minus it."""
-    return Value(name, default, is_rest=True)
+    return TheirBound(name, default, is_rest=True)
 
 
-def _bound_of(settings: Settings, value: Value | None) -> float | None:
+def _bound_of(settings: Settings, value: TheirBound | None) -> float | None:
     number = settings.number(value.name, value.default) if value else None
     return round(1 - number, 12) if number is not None and value and value.is_rest else number
 
@@ -209,13 +209,13 @@ def as_in(rule_set: str, reason: str) -> dict[str, Any]:
 
 
 def bounds(
-    subject: str | Mapping[str, Any], min: Value | None = None, max: Value | None = None, differs: str = ""
+    subject: str | Mapping[str, Any], min: TheirBound | None = None, max: TheirBound | None = None, differs: str = ""
 ) -> Translator:
     """A filter with a lower and an upper bound."""
 
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         steps = rule_with(subject, _bound_of(settings, min), _bound_of(settings, max))
-        return Part(steps, differs=differs if steps else "")
+        return Translation(steps, differs=differs if steps else "")
 
     return translate
 
@@ -226,7 +226,7 @@ def bounds(
 def nearest(text: str) -> Translator:
     """An entry without a counterpart."""
 
-    def translate(settings: Settings) -> Part:
+    def translate(settings: Settings) -> Translation:
         raise NotTranslated(text)
 
     return translate
@@ -235,8 +235,8 @@ def nearest(text: str) -> Translator:
 def always(*steps: Any, differs: str = "", **parts: Any) -> Translator:
     """An entry with one translation, whatever its settings are: those that it has are listed as not translated."""
 
-    def translate(settings: Settings) -> Part:
-        return Part(steps, differs=differs, **parts)
+    def translate(settings: Settings) -> Translation:
+        return Translation(steps, differs=differs, **parts)
 
     return translate
 

@@ -20,7 +20,7 @@ from curation.base.contract import ID, TEXT, Engine
 from curation.base.engine import load_engine
 from curation.base.errors import OutputError, counted
 from curation.base.system.html_table import html_table
-from curation.record.tables import Part, read_tables
+from curation.record.tables import TablePart, read_tables
 from curation.results.finished.changed_settings import Setting, changed_settings, other_differences
 from curation.results.finished.results import FinishedRun, need_documents, open_finished
 from curation.results.finished.run_result import RunResult
@@ -289,7 +289,7 @@ def _examples(
 def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -> dict[int, dict[str, Any]]:
     """Number of a document -> its row, of the first copy."""
     found: dict[int, dict[str, Any]] = {}
-    for part in map(Part, run.parts(folder) if len(docs) else ()):
+    for part in map(TablePart, run.parts(folder) if len(docs) else ()):
         for group in part.groups:
             own = part.read(group, ["doc"]).column("doc").to_numpy()
             at = np.flatnonzero(np.isin(own, docs))

@@ -13,7 +13,7 @@ import numpy as np
 
 from curation.base.contract import ID, TEXT
 from curation.base.errors import InputError, counted
-from curation.record.tables import Part
+from curation.record.tables import TablePart
 from curation.tokens.forms import FORMS, TokenShards
 from curation.tokens.forms.shards import MANIFEST
 from curation.tokens.forms.stored import read_manifest
@@ -116,7 +116,7 @@ def texts_of(path: str | Path, count: int) -> Iterator[tuple[str, str]]:
     """
     if not Path(path).exists():
         raise InputError(f"{path} does not exist. Give a file of documents/ or removed/")
-    part = Part(Path(path))
+    part = TablePart(Path(path))
     if missing := {ID, TEXT} - {*part.schema.names}:
         raise InputError(
             f"{path} has no column {min(missing)!r}; it has {', '.join(part.schema.names)}. Give a file of documents/ "

@@ -36,7 +36,7 @@ from curation.reading.sampling import read_sampled
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.split_settings import SEPARATOR
 from curation.reading.urls import is_remote, shown
-from curation.record.tables import Part, part_paths
+from curation.record.tables import TablePart, part_paths
 from curation.tokens.token_spans import parts_of
 from curation.tokens.tokenization import TokenizerSpec
 
@@ -247,8 +247,8 @@ class _Kept:
 
     def __init__(self, paths: Sequence[Path], columns: Sequence[str] | None) -> None:
         self._groups: list[tuple[int, int, Path, int]] = []  # least and largest doc, file, row group
-        self._schema = Part(paths[0]).schema
-        for part in map(Part, paths):
+        self._schema = TablePart(paths[0]).schema
+        for part in map(TablePart, paths):
             part.check({field.name: field.type for field in self._schema})
             bounds = (part.bounds(group) or (0, sys.maxsize) for group in part.groups)
             self._groups += [(*known, part.path, group) for group, known in enumerate(bounds)]
@@ -268,7 +268,7 @@ class _Kept:
         return rows.take(pa.array(unique))
 
     def _read_group(self, path: Path, group: int) -> pa.Table:
-        return Part(path).read(group, self._columns or self._schema.names)
+        return TablePart(path).read(group, self._columns or self._schema.names)
 
 
 def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:

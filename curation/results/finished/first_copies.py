@@ -17,7 +17,7 @@ import pyarrow as pa
 from curation.base.arrays import as_large_strings, batches_by_size, text_buffers
 from curation.base.contract import ID, TEXT
 from curation.kernels.spans import fill_spans, new_anchors, spans_of_mask
-from curation.record.tables import Part
+from curation.record.tables import TablePart
 from curation.results.finished.results import FinishedRun
 from curation.stages.exact.span_cuts import shrunk
 from curation.stages.exact.unit_keys import buffers_of
@@ -158,11 +158,11 @@ def _kept_anchors(
 def _row_groups(files: Sequence[Path], last: int) -> Iterator[pa.Table]:
     """Yield `doc`, id and text of the row groups of `documents/` with a `doc` below `last`, ascending."""
     groups = []
-    for number, part in enumerate(map(Part, files)):
+    for number, part in enumerate(map(TablePart, files)):
         groups += [((part.bounds(group) or (0, 0))[0], number, part.path, group) for group in part.groups]
     for first, _, path, group in sorted(groups):
         if first < last:
-            yield Part(path).read(group, ["doc", ID, TEXT])
+            yield TablePart(path).read(group, ["doc", ID, TEXT])
 
 
 def _spans(text: bytes, own: _Shown, ids: Sequence[str], settings: dict[str, Any]) -> list[FirstCopy]:

@@ -20,7 +20,7 @@ from curation.reading.hub_errors import broken_connection, on_one_line, status_o
 from curation.reading.urls import is_remote, scrubbed, shown
 from curation.record.folder import CARD_BEGINS, REPORT
 from curation.record.report_schema import CARD
-from curation.record.tables import Part
+from curation.record.tables import TablePart
 from curation.results.finished.hub_client import LATER, open_client
 from curation.results.finished.object_store import is_local
 from curation.results.finished.results import open_finished
@@ -35,7 +35,7 @@ TOKENS = frozenset({"tokens", *FORMS, *SAMPLE_FILES})
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
 
 
-class Content(NamedTuple):
+class PushedFiles(NamedTuple):
     """Outputs of a run for a data set.
 
     folder  folder of the run
@@ -72,7 +72,7 @@ class Pushed(NamedTuple):
     keeps_card: bool
 
 
-def checked_content(folder: str, what: str, repo: str) -> Content:
+def checked_content(folder: str, what: str, repo: str) -> PushedFiles:
     """Check a run as `verify` does, and return what a push sends of it.
 
     OutputError: no finished run, or one without these outputs. IntegrityError: `verify` finds a problem.
@@ -93,11 +93,11 @@ def checked_content(folder: str, what: str, repo: str) -> Content:
     card = b""
     if what != "all":
         parts = run.parts("documents")
-        columns = Part(parts[0]).schema.names if parts else []
+        columns = TablePart(parts[0]).schema.names if parts else []
         sent = content | {"outputs": {name: content["outputs"][name] for name in chosen}}
         card = as_card(sent, columns, repo).encode()
         sizes |= {CARD: len(card)}
-    return Content(root, list(dict.fromkeys(name.partition("/")[0] for name in chosen)), card, sizes)
+    return PushedFiles(root, list(dict.fromkeys(name.partition("/")[0] for name in chosen)), card, sizes)
 
 
 def _is_wanted(name: str, what: str) -> bool:
@@ -132,7 +132,7 @@ def import_library() -> None:
         raise OutputError(f"push needs huggingface_hub ({error}). Run: {installation('hub')}") from None
 
 
-def push(content: Content, repo: str, *, revision: str = "", public: bool = False) -> Pushed:
+def push(content: PushedFiles, repo: str, *, revision: str = "", public: bool = False) -> Pushed:
     """Send files that the data set lacks or has in other bytes, and delete others from the folders that are sent.
 
     content   from `checked_content`

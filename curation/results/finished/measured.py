@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from curation.record.tables import Part, read_tables
+from curation.record.tables import TablePart, read_tables
 from curation.results.finished.results import open_finished
 
 RANKS = (1, 25, 50, 75, 99)
@@ -25,7 +25,7 @@ class MeasuredDocuments(Mapping[str, np.ndarray]):
 
     def __init__(self, folder: Path) -> None:
         self.files = open_finished(folder).parts("documents")
-        self.rows = sum(Part(path).rows for path in self.files)
+        self.rows = sum(TablePart(path).rows for path in self.files)
         self._loaded = lru_cache(COLUMNS_AT_ONCE)(self._load)
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -40,7 +40,7 @@ class MeasuredDocuments(Mapping[str, np.ndarray]):
         return pa.concat_tables(read_tables(self.files, [name])).column(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(Part(self.files[0]).schema.names if self.files else ())
+        return iter(TablePart(self.files[0]).schema.names if self.files else ())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

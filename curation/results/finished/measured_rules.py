@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from curation.base.errors import OutputError, RecipeError, nearest, sentence
 from curation.recipes.recipe import Recipe
 from curation.record.measure_files import FOLDER
-from curation.record.tables import Part, read_tables
+from curation.record.tables import TablePart, read_tables
 from curation.results.finished.results import FinishedRun, open_finished
 from curation.rules.decide import BLOCK_ROWS
 from curation.rules.grammar import Rule
@@ -177,7 +177,7 @@ def load_measures(
     """Return what rules need of the documents that reached a filter: measures, name -> float64; and the columns by
     which the rules distinguish groups. `kept` has the measures of the rules that the run had there."""
     names, groups = names_of(rules), list(dict.fromkeys(each.column for each in groups_in(rules)))
-    stored = Part(files[0]).schema.names
+    stored = TablePart(files[0]).schema.names
     computed = [name for name in kept if name in stored]
     for rule in rules:
         for name in rule.measures:

@@ -33,7 +33,7 @@ from curation.recipes.renamed import with_new_names
 from curation.recipes.yaml_text import parse_yaml
 from curation.record.finished_report import read_report
 from curation.record.folder import REPORT
-from curation.record.tables import DOC, WITH_TEXT, Part, part_paths, read_tables
+from curation.record.tables import DOC, WITH_TEXT, TablePart, part_paths, read_tables
 from curation.results.finished.edited import edited_documents
 from curation.results.finished.split_checks import has_documents
 from curation.results.finished.verify import HasFolder, folder_of, no_run
@@ -125,7 +125,7 @@ def open_finished(folder: str | Path | HasFolder) -> FinishedRun:
     return FinishedRun(Path(folder), content | {"recipe": with_new_names(content["recipe"])})
 
 
-class Choice(NamedTuple):
+class DocumentChoice(NamedTuple):
     """The documents to choose: removed by a stage or for a reason ("" for all), or those that satisfy rules."""
 
     stage: str = ""
@@ -187,7 +187,7 @@ def run_documents(
     return with_partners(run, table, engine) if what == "pairs" else table
 
 
-def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) -> Choice:
+def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) -> DocumentChoice:
     for name, value in (("stage", stage), ("reason", reason)):
         if value and what not in ("removed", "pairs"):
             raise OutputError(f"{name} has no meaning with {what} documents; leave it out, or ask for removed ones")
@@ -202,13 +202,13 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
         raise OutputError(f"{by} of {run.folder} {verb} for the reason {reason!r}{nearest(reason, reasons)}")
     if isinstance(where, str) and (named := COLUMN_AND_VALUE.fullmatch(where)):
         where = _rule_on_column(run, FOLDERS.get(what, "documents"), *named.groups())
-    return Choice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
+    return DocumentChoice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
 
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
     """The rule that a column has a value in the files of a folder. OutputError if they lack the column."""
     files = run.parts(name)
-    schema = Part(files[0]).schema if files else pa.schema([])
+    schema = TablePart(files[0]).schema if files else pa.schema([])
     if column not in schema.names:
         is_file = column == "file" and name == FOLDERS["kept"]
         hint = _of_kept_file(schema, value) if is_file else nearest(column, schema.names)
@@ -270,7 +270,9 @@ def _filter_of(rules: Any, where: str) -> Filter:
     return stage
 
 
-def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed: int, engine: Engine) -> pa.Table:
+def _rows(
+    run: FinishedRun, what: str, choice: DocumentChoice, sample: int | None, seed: int, engine: Engine
+) -> pa.Table:
     """The chosen rows of `documents/` or `removed/`."""
     files = run.parts(FOLDERS[what])
     columns = WITH_TEXT if FOLDERS[what] == "removed" and run.keeps_removed_text else {}
@@ -278,22 +280,24 @@ def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed:
     def found() -> Iterator[tuple[int, int, int, int]]:
         """Yield the place of each row in a seeded order, its file, its row group, and its position there."""
         for number, path in enumerate(files):
-            part = Part(path, columns)
+            part = TablePart(path, columns)
             for group in part.groups:
                 doc, at = _chosen_in(part, group, what, choice, engine)
                 for order, row in zip(seeded_hashes(doc, seed).tolist(), at.tolist(), strict=True):
                     yield order, number, group, row
 
     chosen = found() if sample is None else nsmallest(sample, found())
-    tables = [Part(files[0]).schema.empty_table()] if files else []
+    tables = [TablePart(files[0]).schema.empty_table()] if files else []
     for (number, group), places in groupby(sorted(place[1:] for place in chosen), itemgetter(0, 1)):
-        part, rows = Part(files[number]), pa.array([row for *_, row in places])
+        part, rows = TablePart(files[number]), pa.array([row for *_, row in places])
         part.check({field.name: field.type for field in tables[0].schema})
         tables.append(part.read(group, tables[0].column_names).take(rows))
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _chosen_in(part: Part, group: int, what: str, choice: Choice, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+def _chosen_in(
+    part: TablePart, group: int, what: str, choice: DocumentChoice, engine: Engine
+) -> tuple[np.ndarray, np.ndarray]:
     """`doc` of the chosen rows of a row group, and their positions in it."""
     wanted = ["doc", *(("stage", "reason", PARTNER) if what != "kept" else ())]
     rows = part.read(group, None if choice.where else wanted)
@@ -419,7 +423,7 @@ def _members(
 def _rows_with(files: Sequence[Path], wanted: pa.Array, by: str, others: Sequence[str] = ()) -> Iterator[pa.Table]:
     """The rows with these values in the column `by`, from the row groups that have any: `doc`, `id`, `text` and
     `others`."""
-    for part in map(Part, files if len(wanted) else ()):
+    for part in map(TablePart, files if len(wanted) else ()):
         for group in part.groups:
             mask = pc.is_in(part.read(group, [by]).column(by), value_set=wanted)
             if pc.any(mask).as_py():

@@ -18,7 +18,7 @@ from curation.base.system.html_table import html_table, warning_lines
 from curation.base.system.terminal import printable_line
 from curation.record.measure_files import FOLDER as MEASURES
 from curation.record.slice_notes import FIXED
-from curation.record.tables import Part, part_paths, read_tables
+from curation.record.tables import TablePart, part_paths, read_tables
 from curation.results.finished.results import open_finished, run_documents
 from curation.results.report.input_warnings import nothing_kept
 from curation.results.report.text import FunnelRow, funnel, funnel_line
@@ -114,7 +114,7 @@ class RunResult(NamedTuple):
                 "--output, or measure its documents: curation.measure(run.kept(), names)"
             )
         wanted = [names] if isinstance(names, str) else list(names)
-        schema = Part(files[0]).schema
+        schema = TablePart(files[0]).schema
         known = [name for name in schema.names if name not in FIXED.names]
         for name in wanted:
             if name not in known:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from curation.base.errors import counted
 from curation.base.system.steps import each
 from curation.recipes.renamed import with_new_names
-from curation.record.tables import Part, part_paths, read_tables
+from curation.record.tables import TablePart, part_paths, read_tables
 from curation.tokens.forms.stored import read_manifest
 from curation.tokens.indexed import IndexedReader
 from curation.tokens.joining import is_of_stem, stem_name
@@ -95,7 +95,7 @@ def _expected(paths: Sequence[Path], shares: Mapping[str, float], seed: int) -> 
     with another split in its column, which runs up to 0.3 lack."""
     names, expected, wrong = split_names(shares), Counter[tuple[str, str]](), []
     for path in each(paths, "assigning splits", "file"):
-        part, differing = Part(path), 0
+        part, differing = TablePart(path), 0
         columns = ["source", "text", *({SPLIT} & {*part.schema.names})]
         for batch in (part.read(group, columns) for group in part.groups):
             texts = batch.column("text").cast(pa.large_binary()).to_pylist()

@@ -25,7 +25,7 @@ from curation.record.finished_report import CHANGED, is_signed
 from curation.record.folder import FRAMES, REPORT, WORK, has_mark, is_cache, plan_path
 from curation.record.ledger import check_ledger
 from curation.record.report_schema import OUTPUT_NAMES, wrong_in_report
-from curation.record.tables import COLUMNS, WITH_TEXT, Part, part_paths, read_tables
+from curation.record.tables import COLUMNS, WITH_TEXT, TablePart, part_paths, read_tables
 from curation.results.finished.object_copy import CLAIM
 from curation.results.finished.object_store import ObjectStore, is_object_url
 from curation.results.finished.split_checks import has_documents, split_leaks
@@ -247,7 +247,7 @@ def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     for name in COLUMNS:
         for path in part_paths(folder, content["outputs"], name):
             try:
-                Part(path, WITH_TEXT if name == "removed" and with_text else None)
+                TablePart(path, WITH_TEXT if name == "removed" and with_text else None)
             except IntegrityError as error:
                 yield str(error)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from curation.record.stored_plan import Plan
 from curation.base.arrays import load_mapped
 from curation.record.large_shares import MAX_GROUP_SHARE, Cuts, add_cut, warn_of_group
-from curation.record.lost_groups import Group, Reason
+from curation.record.lost_groups import GroupTotals, Reason
 from curation.stages import Language, Stage
 from curation.stages.corpus.cutting import StoredCuts, load_cuts
 from curation.stages.outcome import StageCount
@@ -76,12 +76,12 @@ class LostByInput:
         for name, stage, reason, documents in counts:
             self.of_languages.setdefault(name, Counter())[stage, reason] += documents
 
-    def groups(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Group]:
+    def groups(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, GroupTotals]:
         """Return the documents of each input. `parts` are the records of the written parts."""
-        groups = {name: Group(removed=Counter(removed)) for name, removed in self.removed.items()}
+        groups = {name: GroupTotals(removed=Counter(removed)) for name, removed in self.removed.items()}
         for part in parts:
             if "source" in part and not part["copy"]:
-                groups.setdefault(part["source"], Group()).kept += part["documents"]
+                groups.setdefault(part["source"], GroupTotals()).kept += part["documents"]
         return groups
 
 

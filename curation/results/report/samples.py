@@ -28,7 +28,7 @@ from curation.record.lost_groups import (
     GROUP_CHARACTERS,
     KEPT_SAMPLES,
     MIN_DOCUMENTS,
-    Group,
+    GroupTotals,
     SampledDocument,
     bounded_columns,
     starts_of,
@@ -147,7 +147,7 @@ class Sampler(NamedTuple):
                 tables = [sample_of(pa.concat_tables([*tables, rows]), samples)]
         return tables[0]
 
-    def warn_of_lost_groups(self, counts: Sequence[StageCount], inputs: Mapping[str, Group]) -> list[str]:
+    def warn_of_lost_groups(self, counts: Sequence[StageCount], inputs: Mapping[str, GroupTotals]) -> list[str]:
         """Return the warnings of `lost_groups` and `source_code`. `inputs` has the counts of each input."""
         recipe, removed = self.context.plan.recipe, sum(count.removed for count in counts)
         stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))

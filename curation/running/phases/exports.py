@@ -135,7 +135,7 @@ def write_raw(
                 "with --force"
             )
 
-    found = Rows(tables())
+    found = TableRows(tables())
     digests: dict[str, str] = {}
     for number, count in enumerate(files.rows, files.number):
         path, rows = _file(folder / RAW, output.raw, number), found.take(count)
@@ -144,7 +144,7 @@ def write_raw(
     return digests
 
 
-class Rows:
+class TableRows:
     """The rows of tables, taken in the order in which they come."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:

@@ -30,7 +30,7 @@ from curation.record.measure_files import FOLDER as MEASURES
 from curation.record.measure_files import write_measures
 from curation.record.partitions import Numbering, Partitions
 from curation.record.phase import run_tasks
-from curation.record.records import Counts, Decoder
+from curation.record.records import Decoder, TaskCounts
 from curation.record.removed import RemovedFile, RemovedStore, look_up_ids, lost_by_language, write_rejected
 from curation.record.removed_texts import AddedColumns
 from curation.record.scores import kept_stages
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from curation.running.phases.write_phase import OutputPart
     from curation.stages.outcome import StageCount
 
-NO_COUNTS = Counts(0, 0, 0)
+NO_COUNTS = TaskCounts(0, 0, 0)
 RECORDS: Decoder[dict[str, Any]] = Decoder(dict, lambda record: NO_COUNTS, removes=False)
 ITEMS = "items.bin"
 SIZED_SLICES = 64  # slices of a task that measures removed texts
@@ -117,7 +117,7 @@ class LookupJob(msgspec.Struct, frozen=True, kw_only=True):
     work: Path
 
 
-def look_up(plan: Plan, job: LookupJob, number: int) -> Counts:
+def look_up(plan: Plan, job: LookupJob, number: int) -> TaskCounts:
     """Run a task before the last phase."""
     item = read_item(job.work, number, Lookup)
     store = job.removed.store(plan)
@@ -154,7 +154,7 @@ ITEM_TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) -> Counts:
+def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) -> TaskCounts:
     """Write the files of a task of the last phase and, last, the done-record with their digests. `urls` is what
     `urls_of_task` returns."""
     steps = read_item(job.work, number, list[Step])

@@ -30,8 +30,8 @@ from curation.record.identity import check_computed_with, check_stage_files, fac
 from curation.record.jobs import URLS
 from curation.record.ledger import SliceRecord
 from curation.record.locations import store_locations
-from curation.record.partitions import REMOVED_SCHEMA, PartitionWriter, TableFile, open_partition
-from curation.record.records import Counts, RunningNote
+from curation.record.partitions import REMOVED_SCHEMA, IpcFile, PartitionWriter, open_partition
+from curation.record.records import RunningNote, TaskCounts
 from curation.record.removed_texts import AddedColumns
 from curation.record.scores import StoredScores, kept_stages, suffix_of
 from curation.record.segments import Segment
@@ -92,7 +92,7 @@ class _Task(NamedTuple):
         return self.slices[0].columns
 
 
-def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> Counts:
+def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> TaskCounts:
     """Run a task and write its partition, `.removed.arrow`, `.rejected.jsonl` and, last, the done-record.
 
     `urls` are the URLs of their file ranges with their secrets; empty if no URL has a secret.
@@ -114,7 +114,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     with (
         commit_all(*paths) as (documents, keys, removed, rejected, *more),
         PartitionWriter(documents, keys) as partition,
-        TableFile(removed, task.removed) as removed_file,
+        IpcFile(removed, task.removed) as removed_file,
         open(rejected, "wb") as rejected_file,
         SliceNotes(task.engine, plan.recipe, dict(zip(noted_suffixes, more, strict=False)), task.columns) as notes,
         SliceScores(
@@ -153,9 +153,9 @@ def urls_of_slice(plan: Plan, job: SliceJob, number: int) -> tuple[str, ...]:
 URLS[run_slice] = urls_of_slice
 
 
-def slice_counts(record: SliceRecord) -> Counts:
+def slice_counts(record: SliceRecord) -> TaskCounts:
     """Return the counts of a slice for the display of progress."""
-    return Counts(*record.read_counts(), record.documents)
+    return TaskCounts(*record.read_counts(), record.documents)
 
 
 def _removed_schema(plan: Plan) -> pa.Schema:
@@ -248,7 +248,7 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
 
 
 def _apply_stages(
-    task: _Task, frame: Frame, record: SliceRecord, shared: SharedCounts, removed: TableFile, notes: SliceNotes,
+    task: _Task, frame: Frame, record: SliceRecord, shared: SharedCounts, removed: IpcFile, notes: SliceNotes,
     scores: SliceScores, done: int = 0,
 ) -> Iterator[Frame]:  # fmt: skip
     """Apply the row stages of the segment after the first `done`, in order, count in the record and the notes, and
@@ -288,7 +288,7 @@ def _apply_stages(
 
 
 def _note_removed(
-    task: _Task, stage: int, frame: Frame, outcome: Outcome, verdict: Verdict, count: StageCount, removed: TableFile,
+    task: _Task, stage: int, frame: Frame, outcome: Outcome, verdict: Verdict, count: StageCount, removed: IpcFile,
     notes: SliceNotes,
 ) -> np.ndarray:  # fmt: skip
     """Count and write the removed rows of a frame; return their positions."""

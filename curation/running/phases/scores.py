@@ -14,7 +14,7 @@ import pyarrow as pa
 from curation.base.contract import TEXT, Engine, Frame
 from curation.base.system.files import commit, file_sha256, numbered_path
 from curation.base.system.interrupts import check as check_interrupts
-from curation.record.partitions import TableFile, open_partition
+from curation.record.partitions import IpcFile, open_partition
 from curation.record.scores import (
     FOLDER,
     HASH_BYTES,
@@ -104,7 +104,7 @@ class _SortedFile:
     """A writer of the scores of a slice."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.file, self.schema = TableFile(path, schema), schema
+        self.file, self.schema = IpcFile(path, schema), schema
         self.pending: list[pa.Table] = []
         self.row_bytes = row_bytes(schema)
 
@@ -156,7 +156,7 @@ def write_scores(run: Path, item: ScoresFiles, segment: Path, slices: int) -> di
             [batch.slice(low, high - low) for batch, low, high in ranges if low < high], schema
         )
         name = f"{FOLDER}/stage-{item.stage + 1}/{item.first + file:05d}.arrow"
-        with commit(run / name) as path, TableFile(path, schema) as writer:
+        with commit(run / name) as path, IpcFile(path, schema) as writer:
             writer.write(sorted_rows(rows))
         digests[name] = file_sha256(run / name)
     return digests

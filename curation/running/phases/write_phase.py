@@ -29,8 +29,8 @@ from curation.base.system.sealed import write_sealed
 from curation.recipes.recipe import Output
 from curation.record.documents import document_options, document_schema, in_schema, row_groups
 from curation.record.partitions import Numbering, Partitions, open_partition, with_ids
-from curation.record.records import Counts, RunningNote
-from curation.record.row_sums import Span, cut_pieces
+from curation.record.records import RunningNote, TaskCounts
+from curation.record.row_sums import RowSpan, cut_pieces
 from curation.rules.tallies import Tally, tally_of
 from curation.stages import Stage
 from curation.stages.base import added_columns
@@ -76,7 +76,7 @@ def cut_output_parts(
     """
     parts: list[OutputPart] = []
 
-    def add(name: str, spans: Sequence[Span], copy: int, total: int) -> None:
+    def add(name: str, spans: Sequence[RowSpan], copy: int, total: int) -> None:
         parts.extend(
             OutputPart(number, name, *span, copy, total // len(spans)) for number, span in enumerate(spans, len(parts))
         )
@@ -95,7 +95,7 @@ def cut_output_parts(
     return parts
 
 
-def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> tuple[list[Span], int]:
+def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> tuple[list[RowSpan], int]:
     """The documents of the parts of an input that have a copy, and the bytes of their texts."""
     pieces = list(state.sums.pieces(low, high, copy))
     total = sum(int(ends[-1]) for _, _, ends in pieces if len(ends))
@@ -128,7 +128,7 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
 
 
-def write_output_parts(plan: Plan, job: OutputJob, number: int) -> Counts:
+def write_output_parts(plan: Plan, job: OutputJob, number: int) -> TaskCounts:
     """Write the parts of a task and, last, the done-record."""
     first, last = job.tasks[number : number + 2].tolist()
     recipe, records = plan.recipe, list[dict[str, Any]]()
@@ -154,7 +154,7 @@ class _Task(NamedTuple):
     note: RunningNote
 
 
-def _write_part(task: _Task, part: OutputPart, before: Counts) -> dict[str, Any]:
+def _write_part(task: _Task, part: OutputPart, before: TaskCounts) -> dict[str, Any]:
     """Write `documents/part-NNNNN.parquet` and the tokens of its documents, and return its record.
 
     With `output.documents: false` the part has tokens only. `before` has the counts of earlier parts of the task.
@@ -203,10 +203,10 @@ def _write_part(task: _Task, part: OutputPart, before: Counts) -> dict[str, Any]
     return tally
 
 
-def part_counts(records: Sequence[dict[str, Any]]) -> Counts:
+def part_counts(records: Sequence[dict[str, Any]]) -> TaskCounts:
     """Return the counts of output parts for the display of progress."""
     documents, size = (sum(record[name] for record in records) for name in ("documents", "bytes"))
-    return Counts(documents, size, documents)
+    return TaskCounts(documents, size, documents)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from curation.base.contract import Engine
-from curation.base.engine import Choice, load_engine
+from curation.base.engine import EngineChoice, load_engine
 from curation.base.errors import ArgumentError, EngineError, OutputError, installation, near_or_nothing
-from curation.base.speeds import Work, text_bytes
+from curation.base.speeds import RunWork, text_bytes
 from curation.base.system.addresses import address_fault
 from curation.base.system.memory import (
     DOCUMENT_FACTOR,
@@ -40,7 +40,7 @@ class Call(NamedTuple):
     recipe: Recipe
     folder: Path
     checked: Preflight
-    choice: Choice
+    choice: EngineChoice
     workers: int
     scheduler: str
     slice_bytes: int
@@ -76,7 +76,7 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: {installation('distributed')}")
 
 
-def work_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None, workers: int) -> Work:
+def work_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None, workers: int) -> RunWork:
     """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
     documents = ["encode" if recipe.output.parquet == "gpu" else "write"] if recipe.output.documents else []
     steps = [stage.kind for stage in recipe.stages] + documents
@@ -85,7 +85,7 @@ def work_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | 
     tokens = [] if tokenizer is None else ["tokens"]
     on_host = tokens if tokenizer and tokenizer.device_note else []
     size = sum(text_bytes(file.bytes, format_of(file).expansion[0], bool(file.compression)) for file in files)
-    return Work(size, [*steps, *(tokens if not on_host else [])], workers or read_processors(), on_host)
+    return RunWork(size, [*steps, *(tokens if not on_host else [])], workers or read_processors(), on_host)
 
 
 def check_alone(scheduler: str, force: bool) -> None:

@@ -31,7 +31,7 @@ from curation.base.errors import counted
 from curation.base.speeds import (
     BATCH_LIMITS,
     START_SECONDS,
-    Work,
+    RunWork,
     device_bytes,
     engine_seconds,
     engine_times,
@@ -368,17 +368,19 @@ def _seconds(recipe: Recipe, survey: Survey, processors: int, share: float) -> t
     return round(LOW * low, 1), round(HIGH * (start + shared / processors + alone), 1)
 
 
-def _work(recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, workers: int) -> Work:
+def _work(
+    recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, workers: int
+) -> RunWork:
     """The work of the model, with the bytes and documents that the sample shows."""
     size, documents = round(survey.text_bytes), max(round(survey.documents), 1)
     return work_of(recipe, files, tokenizer, workers)._replace(bytes=size, document=max(size // documents, 1))
 
 
-def _modelled_cpu(work: Work) -> float:
+def _modelled_cpu(work: RunWork) -> float:
     return round(engine_seconds("cpu", work), 1)
 
 
-def _device_time(work: Work, device: str, reason: str) -> DeviceTime:
+def _device_time(work: RunWork, device: str, reason: str) -> DeviceTime:
     measured = measured_rates(device)
     times, start = engine_times("gpu", work, measured), START_SECONDS["gpu"]
     low, high = start + times.at_least(), start + times.at_most()

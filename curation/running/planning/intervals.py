@@ -22,7 +22,7 @@ MIN_UNITS, FEW_UNITS = 2, 10
 EPSILON = 1e-9  # of a total, for sums that are rounded
 
 
-class Units(NamedTuple):
+class SampledUnits(NamedTuple):
     """The units of a sample in the order of their places.
 
     stored    bytes of each unit (float64)
@@ -78,7 +78,7 @@ def quantile(freedom: int) -> float:
     return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
 
 
-def spread_of(value: float, units: Units, more_variance: float = 0.0) -> Spread:
+def spread_of(value: float, units: SampledUnits, more_variance: float = 0.0) -> Spread:
     """Return how far an estimate may be from its total; not at all where all units were seen.
 
     value           the estimate

@@ -34,7 +34,7 @@ from curation.tokens.tokenization import Tokenizer
 TOKENIZED_BYTES = 256 << 10  # of a chunk
 
 
-class Chunk(NamedTuple):
+class SampleChunk(NamedTuple):
     """Documents of one kind of file, and the share of the kind's stored bytes that they take up.
 
     units   the excerpt of each document, by its number (int64)
@@ -46,7 +46,7 @@ class Chunk(NamedTuple):
     share: float
     units: np.ndarray
 
-    def slice(self, first: int, stop: int) -> Chunk:
+    def slice(self, first: int, stop: int) -> SampleChunk:
         """Return some of the documents, with the share of all."""
         return self._replace(table=self.table.slice(first, stop - first), units=self.units[first:stop])
 
@@ -62,7 +62,7 @@ class Chain(NamedTuple):
     shares: dict[str, float]  # of the documents of each input that its limits leave
 
 
-def measure(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
+def measure(chain: Chain, chunk: SampleChunk, like: Survey) -> Survey:
     """Return the numbers of a chunk after the stages, not scaled. Its texts are bounded."""
     try:
         with bounded_texts(MAX_DOCUMENT_BYTES):
@@ -77,7 +77,7 @@ def measure(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
         return measured
 
 
-def _pass_through(chain: Chain, chunk: Chunk, like: Survey) -> Survey:
+def _pass_through(chain: Chain, chunk: SampleChunk, like: Survey) -> Survey:
     recipe, engine, measured = chain.recipe, chain.engine, empty_survey(like)
     measured.documents, measured.text_bytes = len(chunk.table), text_bytes_of(chunk.table)
     frame = engine.from_arrow(chunk.table)
@@ -162,7 +162,7 @@ def _by_unit(units: np.ndarray, kept: np.ndarray) -> dict[int, tuple[float, floa
     return {unit: (float(documents[unit]), float(gone[unit])) for unit in np.flatnonzero(documents).tolist()}
 
 
-def _measure_outputs(chain: Chain, chunk: Chunk, kept: pa.Table, units: np.ndarray, measured: Survey) -> None:
+def _measure_outputs(chain: Chain, chunk: SampleChunk, kept: pa.Table, units: np.ndarray, measured: Survey) -> None:
     """Write the kept documents to memory and tokenise some of them.
 
     units   the excerpt of each kept document

@@ -33,7 +33,7 @@ from curation.reading.hub import HubSource
 from curation.reading.inputs import Budget, HubInput, entries_by_name, hub_label
 from curation.reading.minima import check_fewest, check_minimum
 from curation.reading.sampling import chosen
-from curation.reading.source_files import Column, SourceFile
+from curation.reading.source_files import CarriedColumn, SourceFile
 from curation.reading.urls import scrubbed, shown
 from curation.recipes.recipe import Recipe
 from curation.record.folder import COLLECTED
@@ -109,7 +109,7 @@ def _library_version() -> str:
         return ""
 
 
-def _stored(entry: HubInput) -> list[str] | dict[str, str | Column]:
+def _stored(entry: HubInput) -> list[str] | dict[str, str | CarriedColumn]:
     """The carried columns of a collected file."""
     if not isinstance(entry.columns, dict):
         return entry.columns

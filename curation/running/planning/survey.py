@@ -39,15 +39,15 @@ from curation.running.planning.intervals import (
     EPSILON,
     NORMAL,
     UNSEEN,
+    SampledUnits,
     Spread,
     Stratum,
-    Units,
     interval_of,
     share_between,
     spread_of,
 )
 from curation.running.planning.remote_copies import copied_bytes
-from curation.running.planning.sample_chunks import Chain, Chunk, measure
+from curation.running.planning.sample_chunks import Chain, SampleChunk, measure
 from curation.running.planning.survey_numbers import (
     ASSUMED_TOKENS,
     FileKind,
@@ -285,11 +285,11 @@ def _documents_spread(kind: FileKind, sample: _Sample) -> Spread:
     if not kind.bytes or not sample.rows.sum():
         return Spread(kind.documents, UNSEEN / NORMAL if kind.bytes else 0.0)
     if sample.has_one:
-        return spread_of(kind.documents, Units(np.ones(len(sample.rows)), sample.rows, kind.files))
+        return spread_of(kind.documents, SampledUnits(np.ones(len(sample.rows)), sample.rows, kind.files))
     unread = 0.0 if sample.is_counted else sample.unread
     return spread_of(
         kind.documents,
-        Units(sample.stored, sample.rows, kind.bytes, unread, 0 if sample.is_counted else sample.rows.sum()),
+        SampledUnits(sample.stored, sample.rows, kind.bytes, unread, 0 if sample.is_counted else sample.rows.sum()),
     )
 
 
@@ -326,7 +326,7 @@ def _new_kind(file: SourceFile) -> FileKind:
     )  # fmt: skip
 
 
-def _chunks(kinds: dict[Key, FileKind], excerpts: Sequence[Excerpt], seed: int) -> list[Chunk]:
+def _chunks(kinds: dict[Key, FileKind], excerpts: Sequence[Excerpt], seed: int) -> list[SampleChunk]:
     """The sample in chunks of limited size: the first of each kind, the second of each kind, and so on.
 
     The excerpts are in random order, since the time may end after any chunk.
@@ -350,7 +350,7 @@ def _chunks(kinds: dict[Key, FileKind], excerpts: Sequence[Excerpt], seed: int) 
             stop = first + len(table)
             share = float(each[first:stop].sum()) * stored / with_rows / max(kind.bytes, 1)
             columns = [*excerpts[own[0]].file.output_columns]
-            chunks.append(Chunk(kind, table, columns, share, units[first:stop]))
+            chunks.append(SampleChunk(kind, table, columns, share, units[first:stop]))
             first = stop
         by_kind.append(chunks)
     return [chunk for chunks in zip_longest(*by_kind) for chunk in chunks if chunk]
@@ -378,11 +378,11 @@ def _as_read(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
     )
 
 
-def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> list[tuple[Chunk, Survey]]:
+def _apply(chain: Chain, chunks: Sequence[SampleChunk], survey: Survey) -> list[tuple[SampleChunk, Survey]]:
     """Pass the chunks through the stages until the time is over, and add their estimates to the survey. Return the
     measured chunks with their numbers."""
     entries = entries_by_name(chain.recipe.input)
-    done: list[tuple[Chunk, Survey]] = []
+    done: list[tuple[SampleChunk, Survey]] = []
     if chunks:
         measure(chain, chunks[0].slice(0, WARMING_ROWS), survey)  # loads the kernels
     shares: dict[int, float] = {}  # id of a kind -> share of its bytes that is measured
@@ -424,7 +424,10 @@ def _apply(chain: Chain, chunks: Sequence[Chunk], survey: Survey) -> list[tuple[
 
 
 def _bound_shares(
-    done: Sequence[tuple[Chunk, Survey]], weights: Mapping[int, float], shares: Mapping[int, float], survey: Survey
+    done: Sequence[tuple[SampleChunk, Survey]],
+    weights: Mapping[int, float],
+    shares: Mapping[int, float],
+    survey: Survey,
 ) -> None:
     """Set the bounds of the shares of documents that row stages remove.
 
@@ -447,7 +450,7 @@ def _bound_shares(
 
 def _bound(
     chain: Chain, kinds: Mapping[Key, FileKind], samples: Mapping[Key, _Sample], spreads: Mapping[Key, Spread],
-    done: Sequence[tuple[Chunk, Survey]], survey: Survey,
+    done: Sequence[tuple[SampleChunk, Survey]], survey: Survey,
 ) -> None:  # fmt: skip
     """Set the bounds of the documents and tokens of all inputs.
 
@@ -470,7 +473,7 @@ def _bound(
     survey.documents_between, survey.tokens_between = interval_of(documents), interval_of(tokens)
 
 
-def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[Chunk, Survey]]) -> Spread:
+def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[SampleChunk, Survey]]) -> Spread:
     """The estimated tokens of a kind by its measured chunks, and how far they may be from all."""
     measured_rows = np.bincount(np.concatenate([chunk.units for chunk, _ in own]), minlength=max(sample.numbers) + 1)
     shares = measured_rows[sample.numbers] / np.maximum(sample.sampled, 1)
@@ -481,6 +484,6 @@ def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[Chunk, S
             by_unit[unit] = by_unit.get(unit, 0.0) + tokens
     values = np.array([by_unit.get(number, 0.0) for number in sample.numbers])
     is_seen = shares > 0
-    units = Units((sample.stored * shares)[is_seen], values[is_seen], kind.bytes, sample.unread, len(by_unit))
+    units = SampledUnits((sample.stored * shares)[is_seen], values[is_seen], kind.bytes, sample.unread, len(by_unit))
     value = sum(measured.tokens for _, measured in own) / max(sum(chunk.share for chunk, _ in own), EPSILON)
     return spread_of(value, units, sum(measured.token_variance for _, measured in own))

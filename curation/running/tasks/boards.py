@@ -46,7 +46,7 @@ TASKS = (
 LEASE = re.compile(rf"(\d+)\.(\d+|{DONE})")
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedPhase(msgspec.Struct, frozen=True, kw_only=True):
     """A phase as its file describes it.
 
     serial      number of the phase in the life of its driver, from 0
@@ -107,9 +107,9 @@ def _encode(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=str)  # paths
 
 
-def decode_phase(data: bytes) -> Published:
-    """Return the phase that `Published.encoded` wrote. ValueError or MsgspecError for other bytes."""
-    phase = msgspec.json.decode(unsealed(data), type=Published, dec_hook=lambda kind, value: kind(value))
+def decode_phase(data: bytes) -> PublishedPhase:
+    """Return the phase that `PublishedPhase.encoded` wrote. ValueError or MsgspecError for other bytes."""
+    phase = msgspec.json.decode(unsealed(data), type=PublishedPhase, dec_hook=lambda kind, value: kind(value))
     if not phase.call or phase.call[0] not in TASKS:
         raise ValueError(f"it names {phase.call[:1]!s}, which is no function of tasks")
     return phase
@@ -117,7 +117,7 @@ def decode_phase(data: bytes) -> Published:
 
 def published(
     function: Callable[[Any], Any], items: Mapping[int, Any], serial: int, engine: str, label: str = "tasks"
-) -> Published:
+) -> PublishedPhase:
     """Return the description of a phase of a session. TypeError for a function or argument of unknown form.
 
     items  the items of the tasks by their numbers
@@ -133,7 +133,7 @@ def published(
     urls = any(part in URLS for part in function.args)
     has_arguments = are_tuples and not urls and any(len(item) > 1 for item in items.values())
     arguments = [[_to_json(part) for part in items[number][1:]] for number in numbers.tolist()] if has_arguments else []
-    return Published(
+    return PublishedPhase(
         serial=serial, engine=engine, call=call, numbers=list(ranges), are_tuples=are_tuples, arguments=arguments,
         urls=urls, label=label,
     )  # fmt: skip

@@ -52,7 +52,7 @@ class Band(NamedTuple):
     documents: str
 
 
-class Compared(NamedTuple):
+class ComparedData(NamedTuple):
     """The data by which documents are compared.
 
     names  names of the files
@@ -65,7 +65,7 @@ class Compared(NamedTuple):
     join: Callable[[Sequence[Path], Sequence[Path]], None]
 
 
-def index_phases(bands: Sequence[Band], compared: Compared | None = None) -> tuple[Phase, ...]:
+def index_phases(bands: Sequence[Band], compared: ComparedData | None = None) -> tuple[Phase, ...]:
     """Return the phases that write the files of an index to `files_folder`."""
 
     def sort_slice_group(engine: Engine, corpus: Corpus, task: int) -> None:
@@ -95,7 +95,7 @@ def _compared_folder(corpus: Corpus, number: int) -> Path:
 
 
 def _sort_slice_group(
-    engine: Engine, corpus: Corpus, number: int, bands: Sequence[Band], compared: Compared | None
+    engine: Engine, corpus: Corpus, number: int, bands: Sequence[Band], compared: ComparedData | None
 ) -> None:  # fmt: skip
     """Write the keys of a slice group, ascending, with their documents, the data of its documents, and their number.
 

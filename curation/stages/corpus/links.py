@@ -17,7 +17,7 @@ CHAIN_STAGE = "fuzzy_dedup"  # the kind of stage whose groups may hold chains
 MAX_LINKED, MAX_LINKED_BYTES = 500, 8 << 20  # documents of a group with links, and of their texts
 
 
-class Link(NamedTuple):
+class GroupLink(NamedTuple):
     """The text of a group through which another is joined: its position, and the similarity of both."""
 
     position: int
@@ -52,14 +52,14 @@ def has_chains(settings: Mapping[str, Any]) -> bool:
     return settings.get("kind") == CHAIN_STAGE and settings.get("verify", "exact") == "exact" and whole
 
 
-def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]) -> list[Link | None]:
+def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]) -> list[GroupLink | None]:
     """Return for each text of a group the one through which it is joined with the first, the kept one: among the texts
     that are a step closer to the kept one, the most similar.
 
     None: it is as similar to the kept one as `threshold` asks; or no chain is found, since the group has more than
     MAX_LINKED texts, or since texts were rewritten after the stage.
     """
-    links: list[Link | None] = [None] * len(texts)
+    links: list[GroupLink | None] = [None] * len(texts)
     if len(texts) > MAX_LINKED or sum(map(len, texts)) > MAX_LINKED_BYTES:
         return links
     similarity = np.zeros((len(texts), len(texts)))
@@ -72,7 +72,7 @@ def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]
         following = np.flatnonzero(is_near[step].any(axis=0) & ~found)
         for position in following.tolist() if step[0] else ():  # those near the kept one need no link
             closest = int(step[np.argmax(similarity[position, step])])
-            links[position] = Link(closest, float(similarity[position, closest]))
+            links[position] = GroupLink(closest, float(similarity[position, closest]))
         found[following] = True
         step = following
     return links

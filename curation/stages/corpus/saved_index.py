@@ -240,7 +240,7 @@ class SavedIndex:
 # Looking up
 
 
-class Matches(NamedTuple):
+class IndexMatches(NamedTuple):
     """Documents that have a near-duplicate in an index.
 
     position  position in the corpus, ascending
@@ -261,13 +261,13 @@ class Matches(NamedTuple):
             np.savez(file, position=self.position, number=self.number, value=self.value, details=details)
 
     @staticmethod
-    def load(path: Path) -> Matches:
+    def load(path: Path) -> IndexMatches:
         """Read what `save` wrote."""
         stored = load_arrays(path)
-        return Matches(stored["position"], stored["number"], stored["value"], orjson.loads(str(stored["details"])))
+        return IndexMatches(stored["position"], stored["number"], stored["value"], orjson.loads(str(stored["details"])))
 
 
-def sum_details(matches: Sequence[Matches]) -> dict[str, int]:
+def sum_details(matches: Sequence[IndexMatches]) -> dict[str, int]:
     """Return the counts of the matches of several corpora with one index."""
     total = {name: sum(entry.details[name] for entry in matches) for name in matches[0].details}
     return total | {"documents": matches[0].details["documents"]}
@@ -295,7 +295,7 @@ def find_matches(
     threshold: float,
     similarities: Callable[[np.ndarray], tuple[Similarity, Similarity]],
     contained: float = 0,
-) -> Matches:
+) -> IndexMatches:
     """Return the documents of `corpus` with a near-duplicate in the index.
 
     `similarities` takes the positions of candidates and returns two comparison objects: that of the candidates and that
@@ -329,7 +329,7 @@ def find_matches(
         best = order[np.flatnonzero(np.diff(pairs.new[order], prepend=-1))]
         matches.append((candidates[batch][pairs.new[best]], pairs.old[best], value[best]))
     position, number, value = (np.concatenate(columns) for columns in zip(*matches, strict=True))
-    return Matches(position, number, value, details)
+    return IndexMatches(position, number, value, details)
 
 
 def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from curation.stages.corpus.key_ranges import row_type
 from curation.stages.outcome import Drops
 
 if TYPE_CHECKING:
-    from curation.stages.corpus.saved_index import Matches
+    from curation.stages.corpus.saved_index import IndexMatches
     from curation.stages.outcome import Corpus
 
 DECISION = "decision"  # folder
@@ -34,7 +34,7 @@ def stored_drops(corpus: Corpus, reason: str, pieces: Pieces) -> Drops:
     return read_drops(corpus, reason)
 
 
-def matched_drops(corpus: Corpus, reason: str, folder: str | Path, matches: Iterable[Matches]) -> Drops:
+def matched_drops(corpus: Corpus, reason: str, folder: str | Path, matches: Iterable[IndexMatches]) -> Drops:
     """Return the drops of documents that match one of the saved index in `folder`."""
     write_drops(corpus, reason, ((entry.position, entry.number, entry.value) for entry in matches), "int64")
     return read_drops(corpus, reason, "int64")._replace(index_folder=str(folder))

@@ -3,7 +3,7 @@
 
 Each task counts its documents, and the different texts among them up to one above the bound, so files and memory depend
 on the evaluation texts: 16 bytes per n-gram found and text counted. The numbers of n-grams are those of
-`leaks.Search.ngrams`: after all n-grams come the short questions.
+`leaks.LeakSearch.ngrams`: after all n-grams come the short questions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_hits(path: Path, size: int, max_documents: int, hits: Iterable[Hits]) 
         save_array(found_path, np.stack([ngrams, documents[ngrams], first[ngrams]]))
 
 
-class Counted(NamedTuple):
+class NgramDocuments(NamedTuple):
     """The documents of each n-gram: how many, the row of the first one, and whether more than `max_documents` different
     texts have it. Three arrays of one element per n-gram and short question."""
 
@@ -62,7 +62,7 @@ class Counted(NamedTuple):
     is_common: np.ndarray
 
 
-def count_documents(paths: Sequence[Path], size: int, max_documents: int) -> Counted:
+def count_documents(paths: Sequence[Path], size: int, max_documents: int) -> NgramDocuments:
     """Return the counts of all tasks, whose files have the names `paths` and are in the order of their rows."""
     documents, first, is_common = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, bool)
     for path in reversed(paths):
@@ -81,7 +81,7 @@ def count_documents(paths: Sequence[Path], size: int, max_documents: int) -> Cou
             pairs = _distinct(np.concatenate([pairs, [ngrams[own], texts[own]]], axis=1), max_documents + 1)
         ngrams, texts = np.unique(pairs[0], return_counts=True)
         is_common[ngrams[texts > max_documents]] = True
-    return Counted(documents, first, is_common)
+    return NgramDocuments(documents, first, is_common)
 
 
 def _distinct(pairs: np.ndarray, limit: int) -> np.ndarray:

@@ -33,7 +33,7 @@ from curation.stages.exact.evaluation_items import (
     read_items,
 )
 from curation.stages.exact.leak_stage import LeakStage
-from curation.stages.exact.leaks import Rule
+from curation.stages.exact.leaks import LeakRule
 from curation.stages.outcome import StageCount
 from curation.stages.words import check_words, kernels_of
 
@@ -138,8 +138,8 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
         rewriting = () if self.compare == "exact" else ("rewrite",)
         return (*kernels_of(self.words), "hashes", "measures", "shingles", "ngram_table", *rewriting)
 
-    def rule_of(self) -> Rule:
-        return Rule(
+    def rule_of(self) -> LeakRule:
+        return LeakRule(
             ngram=self.ngram, min_ngrams=self.min_ngrams, max_documents=self.max_documents, compare=self.compare,
             words=self.words, removes=self.removes_part, removes_question=self.removes_question,
         )  # fmt: skip
@@ -229,9 +229,9 @@ class LookUp(LeakStage, frozen=True, kw_only=True, tag="curation.stages.exact.de
     """The stage `decontaminate` in tasks of a run. They share the items that `Decontaminate.prepare` saved."""
 
     items: str
-    rule: Rule
+    rule: LeakRule
 
-    def rule_of(self) -> Rule:
+    def rule_of(self) -> LeakRule:
         return self.rule
 
     def evaluation(self, engine: Engine) -> Evaluation:
@@ -241,7 +241,7 @@ class LookUp(LeakStage, frozen=True, kw_only=True, tag="curation.stages.exact.de
 class _Texts:
     """Files and the settings of their items. Equal if paths, sizes, times and settings are; the engine is ignored."""
 
-    def __init__(self, files: Sequence[SourceFile], rule: Rule, answer_column: str, engine: Engine) -> None:
+    def __init__(self, files: Sequence[SourceFile], rule: LeakRule, answer_column: str, engine: Engine) -> None:
         self.files, self.rule, self.answer_column, self.engine = files, rule, answer_column, engine
         self._key = msgspec.json.encode((files, rule.ngram, rule.compare, rule.words, answer_column))
 

@@ -50,7 +50,7 @@ from curation.stages.corpus.key_ranges import (
     write_cells,
     write_run,
 )
-from curation.stages.corpus.saved_index import Matches, SavedIndex, saved_by, sum_details
+from curation.stages.corpus.saved_index import IndexMatches, SavedIndex, saved_by, sum_details
 from curation.stages.corpus.stored_drops import matched_drops, stored_drops
 from curation.stages.corpus.written_columns import store_columns
 from curation.stages.exact.canonical_urls import TRACKING, canonical_urls
@@ -261,7 +261,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             counts = {"without_key": int(np.count_nonzero(part.column("high") == 0))} if self.column else {}
             write_sealed(_counts_path(corpus, task), counts | value_counts(part, self.keep))
         if self.index:
-            part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
+            part = part.of(np.setdiff1d(part.rows, IndexMatches.load(_matches_path(corpus, task)).position))
         write_run(corpus, part, task, [self._run_columns], skip_zeros=bool(self.column))
 
     @property
@@ -330,7 +330,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in slice_groups))
         if not self.index:
             return Decision((drops,), details=details)
-        matches = [Matches.load(_matches_path(corpus, number)) for number in slice_groups]
+        matches = [IndexMatches.load(_matches_path(corpus, number)) for number in slice_groups]
         matched = matched_drops(corpus, INDEX_REASON, Path(self.index) / EXACT, matches)
         return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 

@@ -18,7 +18,7 @@ from curation.base.arrays import batches_of, map_file, positions_of
 from curation.base.contract import position_type
 from curation.base.errors import RecipeError
 from curation.stages.corpus.index_tasks import Band
-from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
+from curation.stages.corpus.saved_index import DESCRIPTION, IndexMatches, SavedIndex, missing_index
 from curation.stages.outcome import Corpus
 
 FOLDER = "exact"
@@ -34,7 +34,7 @@ def open_exact_index(folder: str) -> SavedIndex:
     return SavedIndex(path)
 
 
-def find_equal(part: Corpus, index: SavedIndex) -> Matches:
+def find_equal(part: Corpus, index: SavedIndex) -> IndexMatches:
     """Return the documents of `part` whose hash is in the index, with the value 1."""
     high, low = (map_file(index.folder / name, np.uint64) for name in (HIGH, LOW))
     documents = map_file(index.folder / DOCUMENTS, position_type(index.documents))
@@ -50,7 +50,7 @@ def find_equal(part: Corpus, index: SavedIndex) -> Matches:
     position = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in found)])
     number = np.concatenate([np.zeros(0, np.int64), *(numbers for _, numbers in found)])
     details = {"documents": index.documents, "equal": len(position)}
-    return Matches(position, number, np.ones(len(position)), details)
+    return IndexMatches(position, number, np.ones(len(position)), details)
 
 
 def _places(high: np.ndarray, low: np.ndarray, wanted_high: np.ndarray, wanted_low: np.ndarray) -> np.ndarray:

@@ -32,12 +32,12 @@ from curation.stages.corpus.key_ranges import (
 from curation.stages.corpus.similarity import compared_text, for_texts
 from curation.stages.corpus.stored_drops import stored_drops
 from curation.stages.corpus.stored_notes import store_notes
-from curation.stages.exact.common_ngrams import Counted, Hits, count_documents, write_hits
+from curation.stages.exact.common_ngrams import Hits, NgramDocuments, count_documents, write_hits
 from curation.stages.exact.evaluation_items import KEY_WORDS, Evaluation
 from curation.stages.exact.leaks import (
     Leak,
-    Rule,
-    Search,
+    LeakRule,
+    LeakSearch,
     find_leaks,
     in_context,
     ngram_in,
@@ -62,7 +62,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
 
     finds_duplicates = False
 
-    def rule_of(self) -> Rule:
+    def rule_of(self) -> LeakRule:
         """Return when a document contains an item."""
         raise NotImplementedError
 
@@ -116,7 +116,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         is_copy = np.ones(len(positions), bool)
         is_copy[np.unique(keys[positions], return_index=True)[1]] = False
 
-        def found_in(texts: pa.LargeStringArray) -> list[Search]:
+        def found_in(texts: pa.LargeStringArray) -> list[LeakSearch]:
             return search(engine, _compared(engine, texts, rule), evaluation, rule)
 
         done = 0
@@ -252,12 +252,12 @@ def _positions(part: Corpus, rows: Sequence[int]) -> np.ndarray:
     return np.searchsorted(part.rows, np.array(rows, part.rows.dtype))
 
 
-def _compared(engine: Engine, texts: pa.LargeStringArray, rule: Rule) -> list[str]:
+def _compared(engine: Engine, texts: pa.LargeStringArray, rule: LeakRule) -> list[str]:
     text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], rule.shingles)
     return [value or "" for value in engine.to_arrow(text.to_frame(TEXT)).column(TEXT).to_pylist()]
 
 
-def _most_frequent(counted: Counted, owners: np.ndarray) -> list[int]:
+def _most_frequent(counted: NgramDocuments, owners: np.ndarray) -> list[int]:
     """Return the common n-grams that most documents have, one of each item."""
     common = np.flatnonzero(counted.is_common)
     common = common[np.lexsort((common, -counted.documents[common]))]
@@ -266,7 +266,7 @@ def _most_frequent(counted: Counted, owners: np.ndarray) -> list[int]:
     return ngrams
 
 
-def _spans(text: str, leaks: Sequence[Leak], rule: Rule) -> list[tuple[int, int]]:
+def _spans(text: str, leaks: Sequence[Leak], rule: LeakRule) -> list[tuple[int, int]]:
     """Return the bytes to cut out of a text; none if no letter or digit would be left."""
     places = places_in(text, (span for leak in leaks if leak.counts for span in leak.spans), rule.shingles)
     edges = [0, *(place for pair in places for place in pair), len(text)]

@@ -45,7 +45,7 @@ SHOWN_CHARACTERS = 1000  # of a matched text
 CONTEXT_CHARACTERS = 60  # shown before and after a match
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class LeakRule(msgspec.Struct, frozen=True, kw_only=True):
     """When a document contains an item: the settings of `decontaminate` that tasks need."""
 
     ngram: int
@@ -95,7 +95,7 @@ class _Evidence:
 _Found = dict[int, _Evidence]  # by item
 
 
-class _Window(NamedTuple):
+class _WordWindow(NamedTuple):
     """Words of a part of a document, and the number of its characters before them, without white space."""
 
     document: int
@@ -105,7 +105,7 @@ class _Window(NamedTuple):
     ends: np.ndarray  # characters before each word, and in all
 
 
-class Search(NamedTuple):
+class LeakSearch(NamedTuple):
     """The n-grams and leaks of evaluation items in a text.
 
     ngrams   numbers of its different n-grams, ascending; after all n-grams come the short questions
@@ -116,20 +116,20 @@ class Search(NamedTuple):
     leaks: list[Leak]
 
 
-def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule) -> list[Search]:
+def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: LeakRule) -> list[LeakSearch]:
     """Return what each compared text has of the items, if no n-gram is common."""
     size = len(evaluation.items.hashes) + len(evaluation.items.short)
     evidence, hits = _evidence(engine, texts, evaluation.items, rule, np.zeros(size, bool))
     leaks = [_judged(found, evaluation.items, rule) for found in evidence]
-    return [Search(np.unique(np.concatenate(own)), found) for own, found in zip(hits, leaks, strict=True)]
+    return [LeakSearch(np.unique(np.concatenate(own)), found) for own, found in zip(hits, leaks, strict=True)]
 
 
 def find_leaks(
-    engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: Rule, is_common: np.ndarray
+    engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: LeakRule, is_common: np.ndarray
 ) -> list[list[Leak]]:
     """Return the leaks of each compared text that common n-grams do not decide, the one with most n-grams first.
 
-    is_common   bool: whether an n-gram is common, in the order of `Search.ngrams`
+    is_common   bool: whether an n-gram is common, in the order of `LeakSearch.ngrams`
     """
     evidence, _ = _evidence(engine, texts, evaluation.items, rule, is_common)
     return [_judged(found, evaluation.items, rule) for found in evidence]
@@ -161,7 +161,7 @@ def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems)
 
 
 def _evidence(
-    engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: Rule, is_common: np.ndarray
+    engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: LeakRule, is_common: np.ndarray
 ) -> tuple[list[_Found], list[list[np.ndarray]]]:
     """Return the evidence in each text, and its n-grams and short questions. Common short questions are evidence with
     their answers."""
@@ -189,13 +189,13 @@ def _evidence(
     return evidence, hits
 
 
-def _hashed(engine: Engine, texts: Sequence[str]) -> Iterator[tuple[_Window, np.ndarray]]:
+def _hashed(engine: Engine, texts: Sequence[str]) -> Iterator[tuple[_WordWindow, np.ndarray]]:
     """Yield the windows of texts, with the hashes of their words."""
     for windows in _groups(_windows(texts)):
         yield from zip(windows, _word_hashes(engine, windows), strict=True)
 
 
-def ngram_in(engine: Engine, text: str, evaluation: Evaluation, rule: Rule, number: int) -> str:
+def ngram_in(engine: Engine, text: str, evaluation: Evaluation, rule: LeakRule, number: int) -> str:
     """Return the words of an n-gram or a short question that a compared text has."""
     items = evaluation.items
     if number >= len(items.hashes):
@@ -207,21 +207,21 @@ def ngram_in(engine: Engine, text: str, evaluation: Evaluation, rule: Rule, numb
     return ""
 
 
-def _windows(texts: Sequence[str]) -> Iterator[_Window]:
+def _windows(texts: Sequence[str]) -> Iterator[_WordWindow]:
     for number, text in enumerate(texts):
         before, step = 0, WINDOW - OVERLAP
         for start in range(0, max(len(text) - OVERLAP, 1), step):
             is_all = len(text) <= WINDOW
             words = (text if is_all else text[start : start + WINDOW]).split()
-            yield _Window(number, words, before, is_all, np.cumsum([0, *map(len, words)]))
+            yield _WordWindow(number, words, before, is_all, np.cumsum([0, *map(len, words)]))
             if is_all:
                 break
             before += sum(map(len, text[start : start + step].split()))
 
 
-def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
+def _groups(windows: Iterable[_WordWindow]) -> Iterator[list[_WordWindow]]:
     """Yield windows together up to about WINDOW characters."""
-    group: list[_Window] = []
+    group: list[_WordWindow] = []
     size = 0
     for window in windows:
         group.append(window)
@@ -233,7 +233,7 @@ def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
         yield group
 
 
-def _word_hashes(engine: Engine, windows: Sequence[_Window]) -> list[np.ndarray]:
+def _word_hashes(engine: Engine, windows: Sequence[_WordWindow]) -> list[np.ndarray]:
     """Return the hashes of the words of each window. The n-gram of one word is its mixed hash."""
     words = [word for window in windows for word in window.words]
     hashes = unmix64.py_func(engine.shingles(column_of(engine, words), 1, False)[0])
@@ -253,8 +253,8 @@ def _matches(words: np.ndarray, known: np.ndarray, ngram: int) -> tuple[np.ndarr
 
 
 def _note_ngrams(
-    window: _Window, starts: np.ndarray, grams: np.ndarray, items: EvaluationItems, rule: Rule, said: np.ndarray,
-    found: _Found,
+    window: _WordWindow, starts: np.ndarray, grams: np.ndarray, items: EvaluationItems, rule: LeakRule,
+    said: np.ndarray, found: _Found,
 ) -> None:  # fmt: skip
     """Note n-grams of items in a window, and the runs of words that they make."""
     owners = items.first_item[grams]
@@ -270,7 +270,7 @@ def _note_ngrams(
         _note(entry, window, start, stop, _near(window.words, start, stop, items.answer(item)), said)
 
 
-def _short_questions(window: _Window, words: np.ndarray, items: EvaluationItems) -> Iterator[tuple[int, int, int]]:
+def _short_questions(window: _WordWindow, words: np.ndarray, items: EvaluationItems) -> Iterator[tuple[int, int, int]]:
     """Yield the number of each short question in a window, its first word and the one after it."""
     if not items.short:
         return
@@ -297,7 +297,7 @@ def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) 
 
 
 def _note(
-    entry: _Evidence, window: _Window, start: int, stop: int, answer: tuple[int, int] | None, said: np.ndarray
+    entry: _Evidence, window: _WordWindow, start: int, stop: int, answer: tuple[int, int] | None, said: np.ndarray
 ) -> None:
     """Add a run of matched words, and the answer near it. Of its words, those that are `said` are evidence."""
     words = window.words[start:stop]
@@ -317,7 +317,7 @@ def says_something(words: Iterable[str], size: int) -> bool:
     return sum(len(word.encode()) for word in {*words} if any(map(str.isalpha, word))) >= LETTERS * size
 
 
-def _judged(found: _Found, items: EvaluationItems, rule: Rule) -> list[Leak]:
+def _judged(found: _Found, items: EvaluationItems, rule: LeakRule) -> list[Leak]:
     leaks = []
     for item, entry in found.items():
         is_evidence = entry.is_all or says_something(entry.words, min(rule.ngram, len(entry.text)))

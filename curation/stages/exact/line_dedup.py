@@ -27,7 +27,7 @@ from curation.stages.corpus.saved_index import SavedIndex, saved_by
 from curation.stages.exact import unit_cuts
 from curation.stages.exact.unit_index import FOLDER as UNIT_INDEX
 from curation.stages.exact.unit_index import known_documents, open_unit_index, unit_index_phases
-from curation.stages.exact.unit_keys import COMPARISONS, Compared
+from curation.stages.exact.unit_keys import COMPARISONS, UnitSettings
 from curation.stages.exact.unit_runs import (
     MAX_DOCUMENTS,
     Keys,
@@ -113,9 +113,9 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
             )
 
     @property
-    def compared(self) -> Compared:
+    def compared(self) -> UnitSettings:
         """The settings that keys depend on."""
-        return Compared(self.unit, self.window, self.compare, self.min_characters)
+        return UnitSettings(self.unit, self.window, self.compare, self.min_characters)
 
     @property
     def counts_documents(self) -> bool:
@@ -191,7 +191,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         """Store the spans of a slice group, and write how many units they have."""
         part, division = slice_group(corpus, task), division_of(corpus)
         paths = [_verdicts_path(corpus, reducer) for reducer in range(division.reducers)]
-        found, total = [Cuts(*np.zeros((3, 0), np.int64))], unit_cuts.Found()
+        found, total = [Cuts(*np.zeros((3, 0), np.int64))], unit_cuts.CutUnits()
         for number, run in enumerate(all_runs(corpus)):
             if run.group != task:
                 continue
@@ -199,18 +199,18 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
             verdicts = np.frombuffer(b"".join(read_cell(path, number) for path in paths), np.uint8)
             cut, by_index = unit_cuts.units_to_cut(places, verdicts, self.window)
             sums = len(places), int(np.count_nonzero(cut)), int(np.count_nonzero(by_index))
-            total = total.plus(unit_cuts.Found(*sums))
+            total = total.plus(unit_cuts.CutUnits(*sums))
             documents = part.of(part.rows[run.first : run.last])
             for spans, characters, emptied in unit_cuts.cut_spans(documents, counts, cut, self.compared):
                 found.append(spans)
-                total = total.plus(unit_cuts.Found(characters=characters, emptied=emptied))
+                total = total.plus(unit_cuts.CutUnits(characters=characters, emptied=emptied))
         store_cuts(part, Cuts(*map(np.concatenate, zip(*found, strict=True))))
         write_sealed(_counts_path(corpus, task), list(total))
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        total = unit_cuts.Found()
+        total = unit_cuts.CutUnits()
         for group in range(slice_group_count(corpus)):
-            total = total.plus(unit_cuts.Found(*read_sealed(_counts_path(corpus, group))))
+            total = total.plus(unit_cuts.CutUnits(*read_sealed(_counts_path(corpus, group))))
         details = total._asdict()
         if self.index:
             details["index_documents"] = self.open_index().documents

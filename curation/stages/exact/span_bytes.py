@@ -20,8 +20,8 @@ from curation.base.contract import Engine
 BYTES_AT_ONCE = 1 << 21  # that are compared: 70 MB
 
 
-class Files(Protocol):
-    """Files of records (`span_runs.Files`): the length of windows, and of each file that of the text of its run."""
+class RecordFiles(Protocol):
+    """Files of records (`span_runs.LevelFiles`): the length of windows, and per file that of the text of its run."""
 
     @property
     def length(self) -> int:
@@ -37,7 +37,7 @@ class Files(Protocol):
 
 
 def verified(
-    engine: Engine, files: Files, number: int, ends: np.ndarray, rows: np.ndarray, records: np.ndarray
+    engine: Engine, files: RecordFiles, number: int, ends: np.ndarray, rows: np.ndarray, records: np.ndarray
 ) -> np.ndarray:  # fmt: skip
     """Return records of a range, with other last hashes where equal ones have different bytes.
 
@@ -61,7 +61,7 @@ def verified(
 
 
 def _are_equal(
-    files: Files, file: np.ndarray, low: np.ndarray, size: np.ndarray, left: np.ndarray, right: np.ndarray
+    files: RecordFiles, file: np.ndarray, low: np.ndarray, size: np.ndarray, left: np.ndarray, right: np.ndarray
 ) -> np.ndarray:  # fmt: skip
     """Return whether the bytes of each record `left` are those of the record `right`."""
     equal = size[left] == size[right]
@@ -74,7 +74,7 @@ def _are_equal(
     return equal
 
 
-def _bytes_of(files: Files, file: np.ndarray, low: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _bytes_of(files: RecordFiles, file: np.ndarray, low: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Return bytes of the texts of files: from `low` on, for each element of `starts` but the last."""
     from curation.kernels.files import read_pieces  # loads Numba
 

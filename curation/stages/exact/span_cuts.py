@@ -25,7 +25,7 @@ CHARACTERS = "characters"
 BOUNDS = {CHARACTERS: "", "lines": "line", "sentences": "sentence"}  # -> unit
 
 
-class Found(NamedTuple):
+class CutSpans(NamedTuple):
     """What a task cuts, in the report. `left` are the characters that removed documents had kept."""
 
     spans: int = 0
@@ -35,12 +35,12 @@ class Found(NamedTuple):
     left: int = 0
     documents: int = 0  # with a span
 
-    def plus(self, other: Found) -> Found:
+    def plus(self, other: CutSpans) -> CutSpans:
         """Add the numbers of another task."""
-        return Found(*(one + more for one, more in zip(self, other, strict=True)))
+        return CutSpans(*(one + more for one, more in zip(self, other, strict=True)))
 
 
-class Share(NamedTuple):
+class DocumentCuts(NamedTuple):
     """What is cut of some documents.
 
     cuts     spans of the documents that stay
@@ -53,12 +53,12 @@ class Share(NamedTuple):
     dropped: np.ndarray
     left: np.ndarray
     keys: np.ndarray
-    found: Found
+    found: CutSpans
 
 
 def cut_documents(
     documents: Corpus, mask: np.ndarray, length: int, bounds: str, join: int, min_kept: int
-) -> Iterator[Share]:  # fmt: skip
+) -> Iterator[DocumentCuts]:  # fmt: skip
     """Yield what is cut of the documents of a run, in order. `mask` has whether each of their bytes is repeated.
 
     Texts without repeated bytes are not read."""
@@ -89,7 +89,7 @@ def cut_documents(
         rows, first = documents.rows[own], buffers.offsets[text]
         cuts = Cuts(rows[text].astype(np.int64), start - first, stop - first)
         keys = span_keys(buffers.data, start, stop, length)
-        yield Share(cuts, rows[dropped].astype(np.int64), left[dropped], keys, Found(*map(int, sums)))
+        yield DocumentCuts(cuts, rows[dropped].astype(np.int64), left[dropped], keys, CutSpans(*map(int, sums)))
 
 
 def shrunk(

@@ -45,8 +45,8 @@ from curation.stages.corpus.saved_index import DESCRIPTION, SavedIndex, missing_
 from curation.stages.exact import span_runs
 from curation.stages.exact.span_runs import (
     LEVELS,
-    Files,
     Level,
+    LevelFiles,
     range_verdicts,
     span_phases,
     text_buffers,
@@ -81,7 +81,7 @@ def _mixed(hashes: np.ndarray) -> np.ndarray:
 # Looking up
 
 
-class Matches(NamedTuple):
+class SpanMatches(NamedTuple):
     """Spans of texts that an index has.
 
     number    of the place that was looked up
@@ -117,13 +117,13 @@ class SpanIndex:
             raise IntegrityError(f"{path} is damaged: its files have other numbers of records; make the index again")
         self.tables = tables
 
-    def find(self, data: np.ndarray, hashes: np.ndarray, places: np.ndarray) -> Matches:
+    def find(self, data: np.ndarray, hashes: np.ndarray, places: np.ndarray) -> SpanMatches:
         """Return the spans of `data` in windows of `places` that the index has.
 
         hashes  of the anchor of each place, as in records
         places  int64 (low, high, anchor), ascending
         """
-        found, number = [Matches(*np.zeros((5, 0), np.int64))], np.arange(len(places))
+        found, number = [SpanMatches(*np.zeros((5, 0), np.int64))], np.arange(len(places))
         for depth, (known, positions) in enumerate(self.tables):
             first, count = _equal(known, _mixed(hashes))
             is_last = depth + 1 == len(LEVELS)
@@ -140,9 +140,9 @@ class SpanIndex:
             records, closer = make(data, places[many], self.length)
             number = number[many][np.searchsorted(places[many, 0], closer[:, 0], side="right") - 1]
             hashes, places = records[:, 0], closer
-        return Matches(*map(np.concatenate, zip(*found, strict=True)))
+        return SpanMatches(*map(np.concatenate, zip(*found, strict=True)))
 
-    def _within_documents(self, spans: np.ndarray, places: np.ndarray, number: np.ndarray) -> Matches:
+    def _within_documents(self, spans: np.ndarray, places: np.ndarray, number: np.ndarray) -> SpanMatches:
         """Return spans without the bytes of other documents of the index than that of the anchor."""
         own, start, stop, shift = spans.T
         document = np.searchsorted(self.offsets, places[own, 2] + shift, side="right") - 1
@@ -150,10 +150,10 @@ class SpanIndex:
         first, last = self.offsets[document], self.offsets[document + 1]
         start, stop = np.maximum(start, first - shift), np.minimum(stop, last - shift)
         whole = stop - start >= self.length
-        found = Matches(number[own], start, stop, document, start + shift - first)
-        return Matches(*(values[whole] for values in found))
+        found = SpanMatches(number[own], start, stop, document, start + shift - first)
+        return SpanMatches(*(values[whole] for values in found))
 
-    def extend(self, data: np.ndarray, offsets: np.ndarray, found: Matches) -> Matches:
+    def extend(self, data: np.ndarray, offsets: np.ndarray, found: SpanMatches) -> SpanMatches:
         """Return spans as long as the texts data[offsets[k]:offsets[k + 1]] and the documents of the index are equal,
         each once. `found.number` is that of the text."""
         first, last = offsets[found.number], offsets[found.number + 1]
@@ -162,7 +162,7 @@ class SpanIndex:
         own, one = np.arange(len(places)), np.ones(len(places), np.int64)
         spans = matching_spans(data, places, self.length, own, one, position, self.texts)
         long = self._within_documents(spans, places, found.number)
-        return Matches(*np.unique(np.stack(long, 1), axis=0).T)
+        return SpanMatches(*np.unique(np.stack(long, 1), axis=0).T)
 
     def known_spans(
         self, data: np.ndarray, offsets: np.ndarray, records: np.ndarray, places: np.ndarray
@@ -201,7 +201,7 @@ def _compare_and_sort(
     engine: Engine, corpus: Corpus, reducer: int, level: Level, length: int, verify: bool
 ) -> None:  # fmt: skip
     """Write the verdicts about the records of a reducer, by file, and the different ones in ascending order."""
-    files, numbers = Files.of(corpus, level, length, verify), division_of(corpus).cells(reducer, 1)
+    files, numbers = LevelFiles.of(corpus, level, length, verify), division_of(corpus).cells(reducer, 1)
     found = [range_verdicts(engine, files, number, is_whole=False) for number in numbers]
     for number, verdicts in zip(numbers, found, strict=True):
         _keep_few(files, number, verdicts)
@@ -214,7 +214,7 @@ def _compare_and_sort(
     write_verdicts(corpus, level, reducer, found, len(files.paths))
 
 
-def _keep_few(files: Files, number: int, verdicts: Sequence[np.ndarray]) -> None:
+def _keep_few(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) -> None:
     """Change CLOSER to KEPT for the records of a range of which at most FEW different ones share the first hash.
     `verdicts` has REPEATED for the others, by file."""
 
@@ -235,7 +235,7 @@ def _keep_few(files: Files, number: int, verdicts: Sequence[np.ndarray]) -> None
         own[np.flatnonzero(own != REPEATED)[counts[np.searchsorted(known, found)] <= FEW]] = KEPT
 
 
-def _entries(files: Files, number: int, verdicts: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+def _entries(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield the entries of the different records of a range, of one file after the other."""
     for file, own in enumerate(verdicts):
         entries = np.empty(len(own), ENTRY)

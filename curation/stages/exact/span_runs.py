@@ -79,7 +79,7 @@ class Level(NamedTuple):
 LEVELS = (Level("anchors", 3, ""), Level("nodes", 3, "node_records"), Level("windows", 2, "window_records"))
 
 
-class Run(NamedTuple):
+class SpanRun(NamedTuple):
     """A run: its slice group, its number there, the documents of the slice group that it has, the bytes of their texts,
     and its files of a level with their numbers among those of all runs."""
 
@@ -91,7 +91,7 @@ class Run(NamedTuple):
     files: Sequence[tuple[int, Path]]
 
 
-class Batch(NamedTuple):
+class SpanRecords(NamedTuple):
     """Records, their places, and spans without a record (int64 of shape (n, 2))."""
 
     records: np.ndarray
@@ -165,9 +165,9 @@ def pieces_at_once(engine: Engine) -> int:
 
 def _read_runs(
     engine: Engine, part: Corpus, length: int, memory: np.ndarray, known: Known | None
-) -> Iterator[tuple[int, int, int, Batch]]:
+) -> Iterator[tuple[int, int, int, SpanRecords]]:
     """Yield the first document and the one after the last of each run, its bytes, and its anchors."""
-    found: list[Batch] = []
+    found: list[SpanRecords] = []
     first, last, size = 0, 0, 0
     for read in part.texts(np.arange(len(part.rows))):
         buffers = text_buffers(read())
@@ -178,7 +178,7 @@ def _read_runs(
                 more, is_known = known.known_spans(buffers.data, offsets, records, places)
                 records, places, spans = records[~is_known], places[~is_known], np.concatenate([spans, more])
             shift = size - int(offsets[0])
-            found.append(Batch(records, _stored(places + shift), spans + shift))
+            found.append(SpanRecords(records, _stored(places + shift), spans + shift))
             last, size = last + len(offsets) - 1, size + int(offsets[-1] - offsets[0])
             if size > MAX_TEXT_BYTES:
                 raise StageError(
@@ -196,7 +196,7 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
     """Write the records of what a slice group has to look at more closely."""
     part, listed = slice_group(corpus, group), []
     for run in runs_of(corpus, LEVELS[level - 1], group):
-        found: list[Batch] = []
+        found: list[SpanRecords] = []
         files = records = waiting = 0
         for batch in _closer(engine, corpus, part, run, level, length):
             found.append(batch)
@@ -213,8 +213,8 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
 
 
 def _closer(
-    engine: Engine, corpus: Corpus, part: Corpus, run: Run, level: int, length: int
-) -> Iterator[Batch]:  # fmt: skip
+    engine: Engine, corpus: Corpus, part: Corpus, run: SpanRun, level: int, length: int
+) -> Iterator[SpanRecords]:  # fmt: skip
     """Yield the records of `level` of the places in a run of the level before that have the verdict CLOSER."""
     make = getattr(engine, LEVELS[level].records)
     documents = part.of(part.rows[run.first : run.last])
@@ -236,7 +236,7 @@ def _closer(
                 shift = shifts[np.searchsorted(own, document[of_piece])]
                 records, found = make(buffers.data, _positions(chosen[of_piece]) - shift[:, None], length)
                 shift = shifts[np.searchsorted(starts, found[:, 0], side="right") - 1]
-                yield Batch(records, _stored(found + shift[:, None]), np.zeros((0, 2), np.int64))
+                yield SpanRecords(records, _stored(found + shift[:, None]), np.zeros((0, 2), np.int64))
 
 
 def _are_repeated(engine: Engine, records: np.ndarray) -> np.ndarray:
@@ -244,8 +244,8 @@ def _are_repeated(engine: Engine, records: np.ndarray) -> np.ndarray:
     return engine.judge_records(records, False) == REPEATED
 
 
-def _joined(batches: Sequence[Batch]) -> Batch:
-    return Batch(*map(np.concatenate, zip(*batches, strict=True)))
+def _joined(batches: Sequence[SpanRecords]) -> SpanRecords:
+    return SpanRecords(*map(np.concatenate, zip(*batches, strict=True)))
 
 
 def _stored(places: np.ndarray) -> np.ndarray:
@@ -272,12 +272,12 @@ def _spans(places: np.ndarray, length: int) -> np.ndarray:
 
 def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level, length: int, verify: bool) -> None:
     """Write the verdicts about the records of a reducer, by file."""
-    files = Files.of(corpus, level, length, verify)
+    files = LevelFiles.of(corpus, level, length, verify)
     found = [range_verdicts(engine, files, number) for number in division_of(corpus).cells(reducer, 1)]
     write_verdicts(corpus, level, reducer, found, len(files.paths))
 
 
-class Files(NamedTuple):
+class LevelFiles(NamedTuple):
     """The files of a level, in order.
 
     paths   their paths
@@ -293,9 +293,9 @@ class Files(NamedTuple):
     texts: list[Path]
 
     @staticmethod
-    def of(corpus: Corpus, level: Level, length: int, verify: bool) -> Files:
+    def of(corpus: Corpus, level: Level, length: int, verify: bool) -> LevelFiles:
         """Return all files of a level that the runs of a corpus have written; with texts if bytes are verified."""
-        files, before = Files(level, length, division_of(corpus).ranges, [], [], []), 0
+        files, before = LevelFiles(level, length, division_of(corpus).ranges, [], [], []), 0
         for run in runs_of(corpus, level):
             for _, path in run.files:
                 files.paths.append(path)
@@ -324,7 +324,7 @@ def write_verdicts(
     write_cells(_verdicts_path(corpus, level, reducer), zip(*found, strict=True), files)
 
 
-def range_verdicts(engine: Engine, files: Files, number: int, is_whole: bool = True) -> list[np.ndarray]:
+def range_verdicts(engine: Engine, files: LevelFiles, number: int, is_whole: bool = True) -> list[np.ndarray]:
     """Return the verdicts (uint8) about the records of a range in each file. `is_whole`: records that differ from all
     with the same first hash may be KEPT."""
     width, numbers = files.level.width, range(len(files.paths))
@@ -372,7 +372,13 @@ def _part(records: np.ndarray, column: int, parts: int) -> np.ndarray:
 
 
 def _write_file(
-    engine: Engine, corpus: Corpus, level: Level, place: tuple[int, int, int], batch: Batch, length: int, verify: bool
+    engine: Engine,
+    corpus: Corpus,
+    level: Level,
+    place: tuple[int, int, int],
+    batch: SpanRecords,
+    length: int,
+    verify: bool,
 ) -> None:
     """Write a file of a run: `place` has the slice group, the number of the run and that of the file. Of equal nodes or
     windows the first is a record, and the others are spans, unless bytes are compared."""
@@ -401,19 +407,19 @@ def _list_runs(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
     write_sealed(_all_path(corpus, level), [read_sealed(_list_path(corpus, level, group)) for group in groups])
 
 
-def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[Run]:
+def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[SpanRun]:
     """Return the runs of a slice group, or of all, in order, with their files of a level."""
     runs, total = [], 0
     for own, listed in enumerate(read_sealed(_all_path(corpus, level))):
         for number, (first, last, size, files, _) in enumerate(listed):
             if group in (None, own):
                 paths = [(total + k, _file_path(corpus, level, own, number, k)) for k in range(files)]
-                runs.append(Run(own, number, first, last, size, paths))
+                runs.append(SpanRun(own, number, first, last, size, paths))
             total += files
     return runs
 
 
-def read_places(corpus: Corpus, level: Level, run: Run) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def read_places(corpus: Corpus, level: Level, run: SpanRun) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the places, verdicts and spans of each file of a run, in order."""
     division = division_of(corpus)
     reducers = [_verdicts_path(corpus, level, reducer) for reducer in range(division.reducers)]
@@ -423,7 +429,7 @@ def read_places(corpus: Corpus, level: Level, run: Run) -> Iterator[tuple[np.nda
         yield places, verdicts, np.frombuffer(read_cell(path, division.ranges + 1), np.uint32).reshape(-1, 2)
 
 
-def repeated_mask(corpus: Corpus, runs: Sequence[Run], size: int, length: int) -> np.ndarray:
+def repeated_mask(corpus: Corpus, runs: Sequence[SpanRun], size: int, length: int) -> np.ndarray:
     """Return whether each byte of a run is in a repeated window, uint8.
 
     runs   the run, with its files of each level

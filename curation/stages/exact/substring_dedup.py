@@ -39,7 +39,7 @@ from curation.stages.exact.span_counts import (
     length_names,
     write_entries,
 )
-from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, Found, cut_documents
+from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, CutSpans, cut_documents
 from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTINGS, SpanIndex, span_index_phases
 from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
 from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
@@ -170,7 +170,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Store the spans of a slice group, and write its rows to remove and what is cut."""
-        part, total = slice_group(corpus, task), Found()
+        part, total = slice_group(corpus, task), CutSpans()
         cuts, keys = [Cuts(*np.zeros((3, 0), np.int64))], [np.zeros(0, np.uint64)]
         drops = [np.zeros((2, 0), np.int64)]
         for runs in zip(*(runs_of(corpus, level, task) for level in LEVELS), strict=True):
@@ -199,10 +199,10 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
                 rows, left = load_mapped(_drops_path(corpus, group))
                 yield rows, np.full(len(rows), -1), left
 
-        total, sources, lengths = Found(), dict[str, list[int]](), list[list[int]]()
+        total, sources, lengths = CutSpans(), dict[str, list[int]](), list[list[int]]()
         for group in groups:
             found, by_source, by_length = read_sealed(_counts_path(corpus, group))
-            total, lengths = total.plus(Found(*found)), add_lengths(lengths, by_length)
+            total, lengths = total.plus(CutSpans(*found)), add_lengths(lengths, by_length)
             for name, sizes in by_source.items():
                 sources[name] = [one + more for one, more in zip(sources.get(name, (0, 0)), sizes, strict=True)]
         details = total._asdict() | {"anchors": count_records(corpus, LEVELS[0]), "sources": sources}

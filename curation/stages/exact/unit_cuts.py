@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.stages.exact.unit_keys import Compared, buffers_of
+from curation.stages.exact.unit_keys import UnitSettings, buffers_of
 from curation.stages.outcome import Cuts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEPT, FIRST_KEPT, ONE_KEPT, CUT, CUT_BY_INDEX = range(5)
 
 
-class Found(NamedTuple):
+class CutUnits(NamedTuple):
     """What a run cuts, in the report."""
 
     units: int = 0
@@ -30,9 +30,9 @@ class Found(NamedTuple):
     characters: int = 0
     emptied: int = 0  # documents of which nothing is left
 
-    def plus(self, other: Found) -> Found:
+    def plus(self, other: CutUnits) -> CutUnits:
         """Add the numbers of another task."""
-        return Found(*(one + more for one, more in zip(self, other, strict=True)))
+        return CutUnits(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 def units_to_cut(places: np.ndarray, verdicts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +58,7 @@ def _windows(first: np.ndarray, window: int) -> np.ndarray:
 
 
 def cut_spans(
-    part: Corpus, counts: np.ndarray, cut: np.ndarray, compared: Compared
+    part: Corpus, counts: np.ndarray, cut: np.ndarray, compared: UnitSettings
 ) -> Iterator[tuple[Cuts, int, int]]:  # fmt: skip
     """Yield the spans of a batch of texts, their characters, and the number of documents of which nothing is left.
 

@@ -23,7 +23,7 @@ from curation.stages.base import Phase
 from curation.stages.corpus.index_tasks import JOINED, index_files
 from curation.stages.corpus.key_ranges import division_of, once
 from curation.stages.corpus.saved_index import DESCRIPTION, SavedIndex, missing_index
-from curation.stages.exact.unit_keys import Compared
+from curation.stages.exact.unit_keys import UnitSettings
 from curation.stages.exact.unit_runs import MAX_DOCUMENTS, all_runs, read_range, run_phases
 from curation.stages.outcome import Corpus
 
@@ -39,7 +39,7 @@ def open_unit_index(folder: str) -> SavedIndex:
     return SavedIndex(path)
 
 
-def unit_index_phases(compared: Compared) -> Sequence[Phase]:
+def unit_index_phases(compared: UnitSettings) -> Sequence[Phase]:
     """Return the phases of `run_phases`, and one that joins their runs into an index."""
     return (*run_phases(compared, counted=True), Phase(JOINED, once, _join_runs, durable=True))
 

@@ -28,7 +28,7 @@ AT_ONCE = 1 << 19  # units that are hashed at once: 50 MB
 EVERY_SECOND = 0b01010101  # of the bits of eight rows
 
 
-class Compared(NamedTuple):
+class UnitSettings(NamedTuple):
     """How units are compared: the settings of `line_dedup` that its keys depend on."""
 
     unit: str
@@ -56,7 +56,7 @@ def buffers_of(texts: pa.LargeStringArray) -> TextBuffers:
     return TextBuffers(*text_buffers(texts), valid)
 
 
-def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
+def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: UnitSettings) -> tuple[np.ndarray, np.ndarray]:
     """Return a key for each unit of the texts: of the window that begins with it. And the number of units of each text
     (int32).
 

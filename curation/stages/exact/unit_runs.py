@@ -38,7 +38,7 @@ from curation.stages.corpus.key_ranges import (
     write_cells,
 )
 from curation.stages.corpus.similarity import for_texts
-from curation.stages.exact.unit_keys import Compared, unit_keys
+from curation.stages.exact.unit_keys import UnitSettings, unit_keys
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
@@ -49,7 +49,7 @@ UNIT_BYTES = 64  # of text, assumed for the division into tasks and ranges
 MAX_DOCUMENTS = (1 << 16) - 1  # more are not counted
 
 
-class Run(NamedTuple):
+class UnitRun(NamedTuple):
     """A run: its file, the slice group, and the documents of the slice group that it has."""
 
     path: Path
@@ -71,7 +71,7 @@ class Keys(NamedTuple):
     starts: np.ndarray
 
 
-def run_phases(compared: Compared, counted: bool) -> tuple[Phase, ...]:
+def run_phases(compared: UnitSettings, counted: bool) -> tuple[Phase, ...]:
     """Return the phases that write the runs. `counted`: how many documents have each key, too."""
 
     def write(engine: Engine, corpus: Corpus, task: int) -> None:
@@ -84,7 +84,7 @@ def run_phases(compared: Compared, counted: bool) -> tuple[Phase, ...]:
     )
 
 
-def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: Compared, counted: bool) -> None:
+def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: UnitSettings, counted: bool) -> None:
     """Write one run per batch of units, divided by ranges of keys."""
     part = slice_group(corpus, group)
     ends: list[int] = []
@@ -95,7 +95,7 @@ def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: Compared, 
     write_sealed(_list_path(corpus, group), ends)
 
 
-def _read_units(engine: Engine, part: Corpus, compared: Compared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _read_units(engine: Engine, part: Corpus, compared: UnitSettings) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the keys of the units of some documents and how many each has, in order, of RUN_UNITS units or more."""
     keys: list[np.ndarray] = []
     counts: list[np.ndarray] = []
@@ -155,16 +155,16 @@ def _list_runs(engine: Engine, corpus: Corpus, task: int) -> None:
     write_sealed(_all_path(corpus), [read_sealed(_list_path(corpus, group)) for group in groups])
 
 
-def all_runs(corpus: Corpus) -> list[Run]:
+def all_runs(corpus: Corpus) -> list[UnitRun]:
     """Return the runs of all slice groups, in order."""
     return [
-        Run(_run_path(corpus, group, number), group, *bounds)
+        UnitRun(_run_path(corpus, group, number), group, *bounds)
         for group, ends in enumerate(read_sealed(_all_path(corpus)))
         for number, bounds in enumerate(pairwise([0, *ends]))
     ]
 
 
-def read_range(runs: Sequence[Run], number: int, counted: bool) -> Keys:
+def read_range(runs: Sequence[UnitRun], number: int, counted: bool) -> Keys:
     """Return the keys of one range from all runs, one run after the other. `counted`: with numbers of documents."""
     pieces = [read_cell(run.path, number) for run in runs]
     sizes = [len(piece) // (10 if counted else 8) for piece in pieces]
@@ -180,7 +180,7 @@ def read_range(runs: Sequence[Run], number: int, counted: bool) -> Keys:
     )
 
 
-def read_units(run: Run, ranges: int) -> tuple[np.ndarray, np.ndarray]:
+def read_units(run: UnitRun, ranges: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the place of the key of each unit of a run, and the number of units of each of its documents; int32."""
     places, counts = (np.frombuffer(read_cell(run.path, ranges + cell), np.int32) for cell in (0, 1))
     return places, counts

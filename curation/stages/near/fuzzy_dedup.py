@@ -17,7 +17,7 @@ from curation.base.system.files import commit_folder, make_folder, temporary_fol
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import VISIBLE_VERSION
 from curation.stages.base import PATH, CorpusStage, Forecast, Function, NewIndex, Phase, StageSample
-from curation.stages.corpus.index_tasks import Compared, index_phases
+from curation.stages.corpus.index_tasks import ComparedData, index_phases
 from curation.stages.corpus.keep_orders import (
     checked_counts,
     order_key,
@@ -37,7 +37,7 @@ from curation.stages.corpus.key_ranges import (
     write_run,
 )
 from curation.stages.corpus.saved_index import (
-    Matches,
+    IndexMatches,
     SavedIndex,
     find_matches,
     keys_band,
@@ -332,7 +332,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             self._write_similarity(engine, corpus, np.arange(len(corpus.rows)), folder)
 
         bands = [keys_band(band, column) for band, column in enumerate(self._columns())]
-        compared = None if self.verify == "none" else Compared(joins[self.verify][0], write, joins[self.verify][1])
+        compared = None if self.verify == "none" else ComparedData(joins[self.verify][0], write, joins[self.verify][1])
         return saved_by(index_phases(bands, compared), self._index_settings)
 
     def phases(self) -> Sequence[Phase]:
@@ -383,7 +383,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         """Write the keys of a slice group, without documents that match the index."""
         part = slice_group(corpus, task)
         if self.index:
-            part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
+            part = part.of(np.setdiff1d(part.rows, IndexMatches.load(_matches_path(corpus, task)).position))
         write_run(corpus, part, task, [[column] for column in self._columns()], skip_zeros=True)
 
     def _write_pairs(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -440,7 +440,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         details = self._details(corpus, drops)
         if not self.index:
             return Decision((drops,), details=details)
-        matches = [Matches.load(_matches_path(corpus, number)) for number in slice_groups]
+        matches = [IndexMatches.load(_matches_path(corpus, number)) for number in slice_groups]
         matched = matched_drops(corpus, "near_duplicate_of_index", self.index, matches)
         return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 

@@ -20,7 +20,7 @@ RUN = rf"((?:\B{LOCAL})*+)\b{LOCAL}++@[A-Za-z0-9.-]+\.[A-Z|a-z]{{2,}}\b"
 RUN_HERE, RUN_START = re.compile(RUN), re.compile(f"(?<!{LOCAL}){RUN}")
 
 
-class Published(NamedTuple):
+class PublishedPattern(NamedTuple):
     """The search for one type: `hint` is RE2 and matches every text in which `pattern` matches. Matches that fail
     `check` stay."""
 
@@ -58,14 +58,16 @@ class PublishedEmail(NamedTuple):
         return "".join((*pieces, text[done:])), len(pieces) // 2
 
 
-PUBLISHED: dict[str, Published | PublishedEmail] = {  # in the order of application
+PUBLISHED: dict[str, PublishedPattern | PublishedEmail] = {  # in the order of application
     "email": PublishedEmail(),
-    "phone": Published(
+    "phone": PublishedPattern(
         rf"{DIGIT}{{3}}[-.]?{DIGIT}{{3}}[-.]?{DIGIT}{{4}}", re.compile(r"\b\d{3}[-.]?\d{3}[-.]?\d{4}\b")
     ),
-    "ssn": Published(rf"{DIGIT}{{3}}-{DIGIT}{{2}}-{DIGIT}{{4}}", re.compile(r"\b\d{3}-\d{2}-\d{4}\b")),
-    "credit_card": Published(
+    "ssn": PublishedPattern(rf"{DIGIT}{{3}}-{DIGIT}{{2}}-{DIGIT}{{4}}", re.compile(r"\b\d{3}-\d{2}-\d{4}\b")),
+    "credit_card": PublishedPattern(
         ANY.join([f"{DIGIT}{{4}}"] * 4), re.compile(r"\b\d{4}[-\s]?\d{4}[-\s]?\d{4}[-\s]?\d{4}\b")
     ),
-    "ip_address": Published(r"\.".join([f"{DIGIT}{{1,3}}"] * 4), re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")),
+    "ip_address": PublishedPattern(
+        r"\.".join([f"{DIGIT}{{1,3}}"] * 4), re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
+    ),
 }

@@ -19,10 +19,10 @@ from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.named_entities import check_entities, check_model, facts, find_entities, model_files
 from curation.stages.rows.personal_data import FINDERS, SHAPES, Finder
 from curation.stages.rows.private_addresses import is_private
-from curation.stages.rows.published_patterns import PUBLISHED, Published, PublishedEmail
+from curation.stages.rows.published_patterns import PUBLISHED, PublishedEmail, PublishedPattern
 from curation.stages.rows.secret_keys import SECRETS
 
-AnyFinder = Finder | Published | PublishedEmail
+AnyFinder = Finder | PublishedPattern | PublishedEmail
 
 PATTERNS: dict[str, Mapping[str, AnyFinder]] = {"checked": FINDERS, "shape": SHAPES, "published": PUBLISHED}
 SECRET, ADDRESS = "secret", "ip_address"  # all secrets; the type that `private` is about
@@ -159,7 +159,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         finders: list[tuple[str, AnyFinder]] = []
         for name, finder in {**SECRETS, **PATTERNS[self.patterns]}.items():
             kind = SECRET if name in SECRETS and name not in self.types else name
-            if self.private == "keep" and name == ADDRESS and isinstance(finder, Finder | Published):
+            if self.private == "keep" and name == ADDRESS and isinstance(finder, Finder | PublishedPattern):
                 finder = _without_private(finder)
             finders += [(kind, finder)] if kind in self.types else []
         return finders
@@ -225,6 +225,6 @@ def _matching(texts: pa.ChunkedArray, hint: str) -> np.ndarray:
     return np.flatnonzero(pc.fill_null(pc.match_substring_regex(texts, hint), False).to_numpy())
 
 
-def _without_private(finder: Finder | Published) -> Finder | Published:
+def _without_private(finder: Finder | PublishedPattern) -> Finder | PublishedPattern:
     """Return the search for addresses without those of no host on the Internet."""
     return finder._replace(check=lambda match: finder.check(match) and not is_private(match[0]))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from curation.base.arrays import as_one_array
 from curation.base.contract import TEXT, Engine, Frame
 from curation.base.errors import counted
-from curation.models.windows import Windows
+from curation.models.windows import TokenWindows
 from curation.stages.outcome import StageCount
 
 # What a model read of each document; `truncated` is 1 if it read only its start. `window_line` shows the sums.
@@ -39,7 +39,7 @@ def describe_windows(windows: int, pooling: str) -> str:
     return f"the {pooling} of {f'up to {windows:,}' if windows else 'all'} windows"
 
 
-def window_columns(windows: Windows) -> dict[str, pa.Array]:
+def window_columns(windows: TokenWindows) -> dict[str, pa.Array]:
     """Return the values of WINDOW_VALUES for each document."""
     counts = np.bincount(windows.document, minlength=len(windows.seen))
     columns = (counts, windows.is_truncated, windows.characters, windows.seen)

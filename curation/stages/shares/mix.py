@@ -22,7 +22,7 @@ from curation.stages.base import CorpusStage, Forecast, Function, Phase, Stage, 
 from curation.stages.corpus.keep_orders import as_strings
 from curation.stages.corpus.key_ranges import read_cell, slice_group, slice_group_count, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.shares.rank_bounds import Bounds, bounds_of, lowest, phases
+from curation.stages.shares.rank_bounds import GroupBounds, bounds_of, lowest, phases
 from curation.stages.shares.select import NO_GROUP, SOURCE, seeded, source_numbers
 from curation.tokens.temperature import check_temperature, tempered
 
@@ -322,7 +322,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         missing = getattr(self, self.unit) - sum(self._quotas(bounds.group, bounds.documents)) if groups else 0
         return {"by": self.by, "unit": self.unit, "groups": groups, "missing": max(missing, 0)}
 
-    def _group_names(self, corpus: Corpus, bounds: Bounds) -> list[str]:
+    def _group_names(self, corpus: Corpus, bounds: GroupBounds) -> list[str]:
         """Return the name of each group that has documents; "" for those without a weight."""
         if not self._is_found:
             names = [*self._names_in(corpus), ""]

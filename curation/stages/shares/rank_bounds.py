@@ -50,7 +50,7 @@ Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # of a slice group: group, 
 Dropped = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows to drop of each group, by its rows
 
 
-class Bounds(NamedTuple):
+class GroupBounds(NamedTuple):
     """The groups of a corpus, ascending; arrays with an element per group.
 
     group      the group, uint64
@@ -95,10 +95,10 @@ def dropped_rows(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.frombuffer(b"".join(orders for _, orders in pieces), np.uint64)
 
 
-def bounds_of(corpus: Corpus, divided: bool) -> Bounds:
+def bounds_of(corpus: Corpus, divided: bool) -> GroupBounds:
     """Return the groups and their bounds."""
     state = _states(corpus, _reducer_count if divided else once, DIGITS - 1)
-    return Bounds(state["group"], state["documents"], state["dropped"], state["first"], state["bound"])
+    return GroupBounds(state["group"], state["documents"], state["dropped"], state["first"], state["bound"])
 
 
 def _path(corpus: Corpus, phase: str, task: int) -> Path:

@@ -52,7 +52,7 @@ from curation.stages.corpus.key_ranges import (
     write_cells,
     write_run,
 )
-from curation.stages.corpus.saved_index import Matches, write_index
+from curation.stages.corpus.saved_index import IndexMatches, write_index
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.vectors import vector_clusters, vector_index, vector_store
@@ -258,7 +258,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         part = slice_group(corpus, number)
         if not self.index:
             return part
-        return part.of(np.setdiff1d(part.rows, Matches.load(vector_index.matches_path(corpus, number)).position))
+        return part.of(np.setdiff1d(part.rows, IndexMatches.load(vector_index.matches_path(corpus, number)).position))
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
         index, units = VectorIndex(self.index), units_of(self.threshold)
@@ -333,7 +333,9 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         drops = stored_drops(corpus, REASON, pieces)
         store, clusters = VectorStore(corpus), Clusters.load(vector_clusters.centroids_path(corpus))
         compared, close = vector_clusters.pair_counts(corpus)
-        matches = [Matches.load(vector_index.matches_path(corpus, number)) for number in numbers] if self.index else []
+        matches = (
+            [IndexMatches.load(vector_index.matches_path(corpus, number)) for number in numbers] if self.index else []
+        )
         matched = sum(len(entry.position) for entry in matches)
         details: dict[str, Any] = {
             "vectors": store.count,

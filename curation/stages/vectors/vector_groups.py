@@ -32,7 +32,7 @@ GATHERED = 1 << 12  # vectors in memory
 SLACK = 1e-6  # of angles in radians: an error of 1e-15 of a cosine near 1 is one of 5e-8 of its angle
 
 
-class Found(NamedTuple):
+class VectorPairs(NamedTuple):
     """The result of a search.
 
     left, right  vector numbers of close pairs that join the same groups as all close pairs do
@@ -185,11 +185,11 @@ class Stars:
                 if not len(block):
                     break
 
-    def found(self) -> Found:
+    def found(self) -> VectorPairs:
         """Return all pairs found, and the number of products."""
         sides = ([np.zeros(0, np.int64), *(pair[side] for pair in self.pairs)] for side in range(2))
         left, right = (np.concatenate(side) for side in sides)
-        return Found(left, right, self.compared)
+        return VectorPairs(left, right, self.compared)
 
 
 def _blocks(values: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -32,7 +32,7 @@ from curation.base.system.steps import each
 from curation.models.vectors import UNITS, from_column, squared_norms
 from curation.stages.corpus.index_tasks import index_files
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count, slice_group_starts
-from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
+from curation.stages.corpus.saved_index import DESCRIPTION, IndexMatches, SavedIndex, missing_index
 from curation.stages.vectors.vector_clusters import AT_ONCE, RECALL_DOCUMENTS, Clusters, centroids_path
 from curation.stages.vectors.vector_store import COLUMNS, check_dimensions, close_pairs, save
 
@@ -250,7 +250,7 @@ def match_slice_group(
     matched = np.flatnonzero(best[own] >= 0)
     rows, found = part.rows[present[matched]], own[matched]
     details = {"documents": index.documents, "compared": int(pairs[0]), "close": int(pairs[1])}
-    Matches(rows, document[found], best[found] / UNITS, details).save(matches_path(corpus, number))
+    IndexMatches(rows, document[found], best[found] / UNITS, details).save(matches_path(corpus, number))
 
 
 def _blocks(vectors: np.ndarray) -> Iterator[np.ndarray]:
@@ -348,7 +348,7 @@ def _sample(corpus: Corpus, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return vectors[chosen], nearest[chosen]
 
 
-def index_details(corpus: Corpus, index: VectorIndex, matches: list[Matches], seed: int) -> dict[str, Any]:
+def index_details(corpus: Corpus, index: VectorIndex, matches: list[IndexMatches], seed: int) -> dict[str, Any]:
     """Return the counts of the comparison for the report."""
     pairs = np.zeros(2, np.int64)
     for number in range(index.parts):

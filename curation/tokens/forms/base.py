@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from curation.base.errors import counted
-from curation.tokens.forms.documents import Documents
+from curation.tokens.forms.documents import TokenizedDocuments
 from curation.tokens.forms.shards import NUMBER, has_torch, require_torch
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Summary(msgspec.Struct, kw_only=True):
+class SplitSummary(msgspec.Struct, kw_only=True):
     """Fields of a split in `report.json` that every form has."""
 
     shards: dict[str, Count] = {}  # name -> count of the form's unit; reports up to 0.3 lack it
@@ -44,7 +44,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     unit: ClassVar[str]
     pads: ClassVar[bool] = False
     nested: ClassVar[bool] = False
-    summary: ClassVar[type[Summary]]
+    summary: ClassVar[type[SplitSummary]]
 
     shard_name: str = "{split}_{number:05}"
 
@@ -93,7 +93,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         raise NotImplementedError
 
-    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+    def write(
+        self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
+    ) -> dict[str, Any]:
         """Write the shards of a split, for settings from `with_defaults`, and return its entry of the manifest.
 
         documents  documents with tokens of the split

@@ -11,18 +11,18 @@ import numpy as np
 
 from curation.tokens.forms import base
 from curation.tokens.forms.base import Count
-from curation.tokens.forms.rows import Rows
+from curation.tokens.forms.rows import RowForm
 from curation.tokens.forms.shards import check_counts, entry, open_rows, write_array, write_tensor
 
 
-class Summary(base.Summary, kw_only=True):
+class BlocksSummary(base.SplitSummary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     blocks: Count
     dropped_tokens: Count = 0
 
 
-class Blocks(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Blocks(RowForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`blocks/<split>_NNNNN.npy` (or `.pt`): shards of shape (blocks, length).
 
     shard_name    name of shards without suffix, such as `shard_{number}`; `{number:05}` has five digits. Without a
@@ -39,7 +39,7 @@ class Blocks(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name = "blocks"
     row, unit = "block", "blocks"
-    summary = Summary
+    summary = BlocksSummary
 
     file_type: str = "npy"
     shard_blocks: int = 50_000

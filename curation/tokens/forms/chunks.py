@@ -15,7 +15,7 @@ from curation.base.system.damage import damaged, reading
 from curation.base.system.steps import each
 from curation.tokens.forms import base
 from curation.tokens.forms.base import Count, Form
-from curation.tokens.forms.documents import Batch, Documents
+from curation.tokens.forms.documents import Batch, TokenizedDocuments
 from curation.tokens.forms.shards import check_counts, entry, load_tensors, open_array, write_array, write_tensor
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -31,7 +31,7 @@ class Lengths(msgspec.Struct):
     percentiles: dict[str, float]
 
 
-class Summary(base.Summary, kw_only=True):
+class ChunksSummary(base.SplitSummary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     chunks: Count
@@ -54,7 +54,7 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name, unit = "chunks", "chunks"
     pads = True
-    summary = Summary
+    summary = ChunksSummary
 
     length: int = 512
     min_tokens: int = 10
@@ -66,7 +66,9 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.min_tokens > self.length:
             raise ValueError(f"min_tokens ({self.min_tokens}) is above length ({self.length}): nothing would be kept")
 
-    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+    def write(
+        self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
+    ) -> dict[str, Any]:
         shard = _Shard(self, folder, split, dtype)
         length_counts = np.zeros(self.length + 1, np.int64)  # chunks of each length, with dropped ones
         batches = each(

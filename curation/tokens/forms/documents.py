@@ -17,7 +17,7 @@ BATCH_TOKENS = 4 << 20
 Batch = tuple[np.ndarray, np.ndarray]  # ids back to back, lengths
 
 
-class Documents:
+class TokenizedDocuments:
     """Documents with tokens in batches: `for ids, lengths in documents`. Documents without tokens are skipped.
 
     `ids` has shape (sum of lengths,) in `dtype`, `lengths` is int32 of shape (documents of the batch,).
@@ -80,7 +80,7 @@ class Documents:
 class TokenStream:
     """All tokens of all documents as one sequence."""
 
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: TokenizedDocuments) -> None:
         self._batches = iter(documents)
         self._rest = np.empty(0, documents.dtype)
 

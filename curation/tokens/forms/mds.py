@@ -28,8 +28,8 @@ from curation.base.system.damage import damaged
 from curation.base.system.files import commit
 from curation.tokens.forms import base
 from curation.tokens.forms.base import Count
-from curation.tokens.forms.documents import Documents
-from curation.tokens.forms.rows import Rows
+from curation.tokens.forms.documents import TokenizedDocuments
+from curation.tokens.forms.rows import RowForm
 from curation.tokens.forms.shards import check_counts, entry, open_array
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ INDEX = "index.json"
 MAX_SHARD_BYTES = (1 << 32) - 1  # the largest offset
 
 
-class Summary(base.Summary, kw_only=True):
+class MdsSummary(base.SplitSummary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     samples: Count
     dropped_tokens: Count = 0
 
 
-class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Mds(RowForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`mds/<split>/shard.NNNNN.mds` and `index.json`, read by `streaming.StreamingDataset(local="mds", split=...)`.
 
     shard_name   name of shards without suffix; a split has a folder of its own
@@ -63,7 +63,7 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name = "mds"
     row, unit = "sample", "samples"
     nested = True
-    summary = Summary
+    summary = MdsSummary
 
     shard_name: str = "shard.{number:05}"
     shard_bytes: int = 1 << 26
@@ -117,7 +117,9 @@ class Mds(Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
         offsets = first + np.arange(rows + 1) * (self.length * DTYPE.itemsize)
         return np.append(rows, offsets).astype(OFFSET).tobytes() + header
 
-    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+    def write(
+        self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
+    ) -> dict[str, Any]:
         content = super().write(documents, folder, split, dtype, pad_id)
         shards = [self._described(Path(file["file"]).name, file) for file in content["files"]]
         path = folder / (split or "train") / INDEX

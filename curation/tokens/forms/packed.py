@@ -20,11 +20,11 @@ from curation.base.system.steps import each
 from curation.tokens.forms import base
 from curation.tokens.forms.base import Form
 from curation.tokens.forms.chunks import cut_lengths
-from curation.tokens.forms.documents import Documents
+from curation.tokens.forms.documents import TokenizedDocuments
 from curation.tokens.forms.shards import WRITE_TOKENS, check_counts, entry, open_rows, write_array
 
 
-class Summary(base.Summary, kw_only=True):
+class PackedSummary(base.SplitSummary, kw_only=True):
     """Fields of a split in `report.json`."""
 
 
@@ -42,7 +42,7 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name, unit = "packed", "rows"
     pads = True
-    summary = Summary
+    summary = PackedSummary
 
     length: int = 1024
     shard_rows: int = 50_000
@@ -57,7 +57,9 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         read_segments(path, count, self.length)
         return open_rows(path, count, self.length)  # type: ignore[return-value]  # it has a length and rows
 
-    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+    def write(
+        self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
+    ) -> dict[str, Any]:
         starts, lengths = documents.extents()
         packing = pack(starts, lengths, self.length)
         rows = len(packing.first_segments) - 1
@@ -160,7 +162,7 @@ def _segment_starts(starts: np.ndarray, lengths: np.ndarray, length: int) -> np.
 
 
 def _row_batches(
-    documents: Documents, packing: Packing, span: tuple[int, int], length: int, pad_id: int
+    documents: TokenizedDocuments, packing: Packing, span: tuple[int, int], length: int, pad_id: int
 ) -> Iterator[np.ndarray]:
     step = max(1, WRITE_TOKENS // length)
     for first in range(*span, step):

@@ -12,11 +12,11 @@ import numpy as np
 from curation.base.errors import RecipeError, counted
 from curation.base.system.steps import each
 from curation.tokens.forms.base import Form
-from curation.tokens.forms.documents import Documents, TokenStream
+from curation.tokens.forms.documents import TokenizedDocuments, TokenStream
 from curation.tokens.forms.shards import WRITE_TOKENS
 
 
-class Rows(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RowForm(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings that both forms have. A row may have tokens of several documents, and a document may span rows.
 
     row  what the form calls a row, the name of its count
@@ -41,7 +41,9 @@ class Rows(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Write `rows` rows, whose ids come in `batches`, and return the entry of the file in the manifest."""
         raise NotImplementedError
 
-    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+    def write(
+        self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
+    ) -> dict[str, Any]:
         length, name = self.length, f"{self.row}s"
         full, rest = divmod(documents.tokens, length)
         count = full + (self.keep_last and rest > 0)

@@ -14,7 +14,7 @@ from curation.base.system.files import commit
 from curation.base.system.steps import each
 from curation.tokens.forms import base
 from curation.tokens.forms.base import Count, Form
-from curation.tokens.forms.documents import Documents, TokenStream
+from curation.tokens.forms.documents import TokenizedDocuments, TokenStream
 from curation.tokens.forms.shards import WRITE_TOKENS, check_counts, entry, open_ids
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ UINT16_IDS = 2**16
 WINDOW = 1024  # tokens shown at once
 
 
-class Summary(base.Summary, kw_only=True):
+class ShardsSummary(base.SplitSummary, kw_only=True):
     """Fields of a split in `report.json`."""
 
     files: Count
@@ -42,7 +42,7 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     name, unit = "token_shards", "tokens"
-    summary = Summary
+    summary = ShardsSummary
 
     shard_tokens: int = 100_000_000
     dtype: str = "auto"
@@ -62,7 +62,9 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         narrow = self.dtype == "uint16" or (self.dtype == "auto" and vocabulary <= UINT16_IDS)
         return np.dtype("<u2" if narrow else "<u4")
 
-    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+    def write(
+        self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
+    ) -> dict[str, Any]:
         stream = TokenStream(documents)
         files = []
         for number, first in enumerate(

@@ -14,7 +14,7 @@ from curation import __version__
 from curation.base.errors import TokenizerError
 from curation.base.system.files import commit_folder, file_sha256, write_json
 from curation.tokens.forms import FORMS, Form, Forms
-from curation.tokens.forms.documents import Documents
+from curation.tokens.forms.documents import TokenizedDocuments
 from curation.tokens.forms.shards import MANIFEST
 from curation.tokens.tokenization import Tokenizer
 
@@ -70,14 +70,14 @@ def write_forms(
     chosen = [form for form in forms.chosen() if only in ("", form.name)]
     if not chosen:  # without a form, do not map the token files
         return {}
-    documents = {split: Documents(files, tokenizer.dtype, seed) for split, files in token_parts.items()}
+    documents = {split: TokenizedDocuments(files, tokenizer.dtype, seed) for split, files in token_parts.items()}
     documents = {split: content for split, content in documents.items() if content.count}
     fill = pad_id(forms, tokenizer)
     return {form.name: _write_form(form, tokenizer, documents, folder / form.name, fill) for form in chosen}
 
 
 def _write_form(
-    form: Form, tokenizer: Tokenizer, documents: Mapping[str, Documents], folder: Path, fill: int
+    form: Form, tokenizer: Tokenizer, documents: Mapping[str, TokenizedDocuments], folder: Path, fill: int
 ) -> dict[str, Any]:
     """Write the folder of a form as a whole and return its manifest. A folder of an earlier attempt is kept."""
     dtype = form.file_dtype(tokenizer)
@@ -87,7 +87,12 @@ def _write_form(
 
 
 def _write_files(
-    form: Form, tokenizer: Tokenizer, documents: Mapping[str, Documents], folder: Path, dtype: np.dtype, fill: int
+    form: Form,
+    tokenizer: Tokenizer,
+    documents: Mapping[str, TokenizedDocuments],
+    folder: Path,
+    dtype: np.dtype,
+    fill: int,
 ) -> dict[str, Any]:
     manifest = {
         "form": form.name,

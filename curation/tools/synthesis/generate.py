@@ -20,7 +20,7 @@ from curation.tools.synthesis.asking import Asker
 from curation.tools.synthesis.credentials import Credentials
 from curation.tools.synthesis.self_instruct import SelfInstructWork
 from curation.tools.synthesis.task import AnyTask, Score, Template, load_task
-from curation.tools.synthesis.work import MISSING, WRITTEN, ScoreWork, TemplateWork, Work
+from curation.tools.synthesis.work import MISSING, WRITTEN, ScoreWork, SynthesisTask, TemplateWork
 
 FILES = TASK, ANSWERS, DOCUMENTS, REPORT = "task.json", "answers.jsonl", "documents.jsonl", "report.json"
 
@@ -120,7 +120,7 @@ def generate(
     )
 
 
-def _work_of(task: AnyTask, answers: Answers) -> Work:
+def _work_of(task: AnyTask, answers: Answers) -> SynthesisTask:
     if isinstance(task, Template):
         return TemplateWork(task, answers)
     return ScoreWork(task, answers) if isinstance(task, Score) else SelfInstructWork(task, answers)
@@ -142,7 +142,7 @@ def _check_folder(folder: Path, identity: dict[str, Any]) -> None:
         raise OutputError(f"{folder} has the answers of another task: {', '.join(other)} differ. Give a new --output")
 
 
-def _counts(work: Work, answers: Answers, items: Counter[str]) -> dict[str, Any]:
+def _counts(work: SynthesisTask, answers: Answers, items: Counter[str]) -> dict[str, Any]:
     """Requests by outcome, where those that the task uses are all but `unused`; items by reason; tokens."""
     counts = answers.counts
     missing = sum(key not in answers for key in work.requests)

@@ -23,7 +23,7 @@ ATTEMPTS = 2  # requests for the score of a document: a second one where no scor
 Document = dict[str, Any]
 
 
-class Work(Protocol):
+class SynthesisTask(Protocol):
     """What a task asks, and what it makes of the answers.
 
     requests   requests whose answers the task has used

@@ -20,7 +20,7 @@ STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
 TAIL = 0.001  # of the documents may lie outside the drawn range on either side; they are in the first or last bar
 
 
-class Counts(NamedTuple):
+class BinCounts(NamedTuple):
     """Documents per bin, from the first to the last bin that is drawn."""
 
     first: int
@@ -41,7 +41,7 @@ class Counts(NamedTuple):
         return 0.0 if self.zeros and place == 0 else min(start_of(at, self.share), 1.0 if self.share else math.inf)
 
 
-def drawn(tallies: Sequence[Mapping[str, Any]], bounds: Sequence[float] = ()) -> list[Counts]:
+def drawn(tallies: Sequence[Mapping[str, Any]], bounds: Sequence[float] = ()) -> list[BinCounts]:
     """Return tallies over one range of bins, which holds the bounds too."""
     share = bool(tallies[0]["share"])
     zeros = not share and any(0 in tally["bins"] for tally in tallies)
@@ -62,7 +62,7 @@ def drawn(tallies: Sequence[Mapping[str, Any]], bounds: Sequence[float] = ()) ->
         values = [0] * (last - first + 1)
         for at, count in zip(tally["bins"], tally["counts"], strict=True):
             values[min(max(at, first), last) - first] += count
-        found.append(Counts(first, share, values, zeros))
+        found.append(BinCounts(first, share, values, zeros))
     return found
 
 
@@ -91,7 +91,7 @@ class Mark(NamedTuple):
     anchor: str
 
 
-class Histogram(NamedTuple):
+class HistogramChart(NamedTuple):
     """What `charts.html` draws: bars, or the outline of all bars of a colour, with bounds and an axis."""
 
     scale: str
@@ -101,7 +101,7 @@ class Histogram(NamedTuple):
     axis: list[Mark]
 
 
-def histogram(tally: Mapping[str, Any], small: bool = False) -> Histogram:
+def histogram(tally: Mapping[str, Any], small: bool = False) -> HistogramChart:
     """Return the histogram of a rule with its bounds. Documents beyond a bound have another colour. `small`: one
     outline per colour, in few bytes and without titles."""
     bounds = [tally[name] for name in ("min", "max") if name in tally]
@@ -121,10 +121,10 @@ def histogram(tally: Mapping[str, Any], small: bool = False) -> Histogram:
                 if stop - start > 0.01:
                     bars.append(Bar(start, stop - start - gap, tall, name, title))
     marks = [Mark(x, number(bound), _anchor(x, WIDTH / 8)) for bound in bounds for x in [counts.place(bound)]]
-    return Histogram(_scale(counts), [] if small else bars, _outlines(bars) if small else {}, marks, _axis(counts))
+    return HistogramChart(_scale(counts), [] if small else bars, _outlines(bars) if small else {}, marks, _axis(counts))
 
 
-def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], unit: str = "") -> Histogram:
+def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], unit: str = "") -> HistogramChart:
     """Return two histograms over each other: documents before, pale, and after."""
     both = drawn([before, after])
     top = max(max(counts.values, default=0) for counts in both) or 1
@@ -135,15 +135,15 @@ def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], unit: str
             if count:
                 title = f"{_bin(counts, index, unit)}: {count:,} {'read' if name == 'pale' else 'kept'}"
                 bars.append(Bar(index * step, step - min(0.6, step / 5), (BASE - TOP) * count / top, name, title))
-    return Histogram(_scale(both[0]), bars, {}, [], _axis(both[0], unit))
+    return HistogramChart(_scale(both[0]), bars, {}, [], _axis(both[0], unit))
 
 
-def single(tally: Mapping[str, Any]) -> Histogram:
+def single(tally: Mapping[str, Any]) -> HistogramChart:
     """Return a histogram without bounds, linear in the number of documents."""
     return pairs_of_bars({"share": tally["share"], "bins": [], "counts": []}, tally)
 
 
-def _bin(counts: Counts, place: int, unit: str = "") -> str:
+def _bin(counts: BinCounts, place: int, unit: str = "") -> str:
     if counts.zeros and place == 0:
         return "0"
     low, high = counts.start(place), counts.start(place + 1)
@@ -171,11 +171,11 @@ def _outlines(bars: Sequence[Bar]) -> dict[str, str]:
     return {name: " ".join(found) for name, found in points.items()}
 
 
-def _scale(counts: Counts) -> str:
+def _scale(counts: BinCounts) -> str:
     return f"{counts.first} {len(counts.values)} {counts.share:d}"
 
 
-def _axis(counts: Counts, unit: str = "") -> list[Mark]:
+def _axis(counts: BinCounts, unit: str = "") -> list[Mark]:
     """The numbers of the axis, from left to right, none over another."""
     low, high = (counts.start(place) for place in (0, len(counts.values)))
     values = _shares(low, high) if counts.share else _powers(counts, high)
@@ -203,7 +203,7 @@ def _shares(low: float, high: float) -> list[float]:
     return [round(number * step, 9) for number in numbers]
 
 
-def _powers(counts: Counts, high: float) -> list[float]:
+def _powers(counts: BinCounts, high: float) -> list[float]:
     """Powers of 10 in the drawn range, with twice and five times these if there are few; 0 if it is drawn."""
     least = counts.start(2 if counts.zeros and len(counts.values) > 2 else 0)  # a gap follows the bin of 0
     low = max(least, start_of(1, False))
