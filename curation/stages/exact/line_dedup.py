@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,9 +37,6 @@ from curation.stages.exact.unit_runs import (
     run_phases,
 )
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
-
-if TYPE_CHECKING:
-    pass
 
 COPIES, CUTS = "copies", "cuts"  # phases
 HASH = "murmur3_x64_128, high half"

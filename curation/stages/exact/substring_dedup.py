@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,9 +44,6 @@ from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTI
 from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
 from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
-
-if TYPE_CHECKING:
-    pass
 
 MIN_ANCHORS = 10_000  # of fewer no share says anything
 ANCHORS = 4  # per `length` bytes of text, about

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -71,9 +71,6 @@ from curation.stages.near.common_prefixes import (
 from curation.stages.near.contained import COMPARED, choose_containing, uncompared_count
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.words import WORDS_VERSION, check_words, divides
-
-if TYPE_CHECKING:
-    pass
 
 CHOICES = {
     "unit": ("word", "character"),
