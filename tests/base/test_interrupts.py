@@ -30,16 +30,16 @@ ROOT = Path(__file__).resolve().parents[2]
 SIGNALLED = """
 import os, sys
 from curation.__main__ import command
-from curation.base.system.progress import Lines
+from curation.base.system.progress import ProgressLines
 
 number, wanted = int(sys.argv.pop(1)), sys.argv.pop(1)
 
-def log(self, line, log=Lines.log):
+def log(self, line, log=ProgressLines.log):
     log(self, line)
     if wanted in line:
         os.kill(os.getpid(), number)
 
-Lines.log = log
+ProgressLines.log = log
 sys.exit(command())
 """
 
@@ -165,16 +165,16 @@ def test_a_signal_of_a_forked_child_is_none_of_its_parent(tmp_path: Path):
 TWICE = """
 import os, signal, sys, threading, time
 from curation.__main__ import command
-from curation.base.system.progress import Lines
+from curation.base.system.progress import ProgressLines
 
-def log(self, line, log=Lines.log):
+def log(self, line, log=ProgressLines.log):
     log(self, line)
     if " task" in line:
         threading.Timer(0.05, os.killpg, (0, signal.SIGTERM)).start()
         threading.Timer(0.10, os.killpg, (0, signal.SIGTERM)).start()
         time.sleep(0.03)
 
-Lines.log = log
+ProgressLines.log = log
 if __name__ == "__main__":
     sys.exit(command())
 """

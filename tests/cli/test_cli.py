@@ -29,15 +29,15 @@ CURATE = [sys.executable, "-m", "curation"]
 INTERRUPTED = """
 import os, signal, sys, threading
 from curation.cli import main
-from curation.base.system.progress import Lines
+from curation.base.system.progress import ProgressLines
 
-def log_once(self, line, log=Lines.log):
+def log_once(self, line, log=ProgressLines.log):
     log(self, line)
     if " task" in line:
-        Lines.log = log
+        ProgressLines.log = log
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-Lines.log = log_once
+ProgressLines.log = log_once
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with `&` is to ignore it
 sys.exit(main(sys.argv[1:]))
 """
