@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_MENU = "docs/decisions/"  # its README lists them
 MAX_WORDS, OF_README = 2500, 900
 TABLES = ("docs/measurements/", "benchmarks/")  # of measurements
-LISTS = ("CHANGELOG.md", "docs/slow_tests.md", make_site.API)  # looked up by name
+LISTS = ("CHANGELOG.md", make_site.API)  # looked up by name
 
 
 def test_the_menu_has_each_page_once():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/slow_tests.md lists the slow tests; without optional packages tests are skipped, not broken."""
+"""Each slow test states what it guarantees; without optional packages tests are skipped, not broken."""
 
 import ast
 import os
@@ -13,7 +13,6 @@ import pytest
 from tests.needs import REMEDIES
 
 ROOT = Path(__file__).resolve().parents[2]
-ROW = re.compile(r"^\| `(tests/\S+)` \| `(\w+)` \| (.+) \|$", re.M)
 
 
 def promises_of(path: Path) -> dict[tuple[str, str], str]:
@@ -26,11 +25,9 @@ def promises_of(path: Path) -> dict[tuple[str, str], str]:
     return found
 
 
-def test_the_page_lists_each_slow_test_with_its_promise():
-    marked = {name: promise for path in (ROOT / "tests").glob("**/*.py") for name, promise in promises_of(path).items()}
-    rows = ROW.findall((ROOT / "docs" / "slow_tests.md").read_text("utf-8"))
-    assert {(path, name): promise for path, name, promise in rows} == marked
-    assert len({*marked.values()}) == len(marked) > 30
+def test_each_slow_test_has_a_promise_of_its_own():
+    promises = [promise for path in (ROOT / "tests").glob("**/*.py") for promise in promises_of(path).values()]
+    assert len({*promises}) == len(promises) > 30
 
 
 def test_no_test_asks_for_an_optional_package_without_the_remedy():
