@@ -70,7 +70,7 @@ functions: $(READY)  ## write the functions of stages in `curation`, after a cha
 notebooks: $(READY)  ## write the outputs of the notebooks, after a change of what they show
 	$(BIN)/python -m tests.scripts.make_notebooks
 
-peers: $(READY)  ## write docs/peers.md and its table, after a change of the cases of other tools
+peers: $(READY)  ## write docs/peers.md, after a change of the cases of other tools
 	$(BIN)/python -m tests.peers.cases
 
 check: $(READY)  ## check lint rules, format, types and spelling, as the commit hooks do

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the cases of other tools, and write the pages that count them: `python -m tests.peers.cases`."""
+"""Read the cases of other tools, and write the page that counts them: `python -m tests.peers.cases`."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 FOLDER = Path(__file__).parent / "cases"
-DOCS = FOLDER.parents[2] / "docs"
+PAGE = FOLDER.parents[2] / "docs" / "peers.md"
 PEERS = (
     "datatrove", "Curator", "dolma", "data-juicer", "Megatron-LM", "tiktoken", "tokenizers", "lm-eval", "text-dedup",
     "fastText",
@@ -76,7 +76,7 @@ def equal(got: Any, expected: Any, tolerance: float) -> bool:
     return bool(got == expected)
 
 
-# ---- the pages
+# ---- the page
 
 HEAD = """# Cases of other tools
 
@@ -86,19 +86,16 @@ cases a recipe or a function here can express, and how many of them give the sam
 `tests/peers/cases` has inputs, expected values and, where the result here is another one, the reason. No code and no
 documentation of a tool is here. An own text with the same property replaces a long one, and a small vocabulary with the
 expected ids one from the network. `tests/peers/test_peers.py` fails if a verdict changes in either direction.
-`make peers` writes this page and the [counts by capability](measurements/peer_cases.md).
+`make peers` writes this page.
 
 A case is *expressible* if a recipe or a public function states it without code of your own. Cases on internals of a
 tool, such as its classes or its command line, are not counted.
 """
 
 
-def pages() -> dict[str, str]:
-    """The pages in `docs/` by name."""
-    return {
-        "peers.md": "\n".join([HEAD, *_verdicts(), *_differences(), *_not_expressible(), ""]),
-        "measurements/peer_cases.md": "\n".join([*_capabilities(), ""]),
-    }
+def page() -> str:
+    """The text of `docs/peers.md`."""
+    return "\n".join([HEAD, *_verdicts(), *_differences(), *_not_expressible(), ""])
 
 
 def _table(*names: str) -> list[str]:
@@ -127,18 +124,6 @@ def _row(name: str, counts: Counter[str]) -> str:
         *(counts[key] for key in ("expressible", "agree", "differ", "others")),
     )
     return f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |"
-
-
-def _capabilities() -> Iterator[str]:
-    yield "# Cases of other tools by capability\n"
-    yield "Cases that a recipe or a function [expresses](../peers.md), and how many of them agree.\n"
-    yield from _table("tool", "capability", "agree", "differ")
-    for peer in PEERS:
-        found: dict[str, Counter[bool]] = {}
-        for group in groups_of(peer):
-            found.setdefault(group.capability, Counter()).update(bool(case.differs) for case in group.cases)
-        for capability, counts in found.items():
-            yield f"| {peer} | {capability} | {counts[False]} | {counts[True]} |"
 
 
 def _differences() -> Iterator[str]:
@@ -171,5 +156,4 @@ def _cell(name: str) -> str:
 
 
 if __name__ == "__main__":
-    for name, text in pages().items():
-        (DOCS / name).write_text(text, "utf-8")
+    PAGE.write_text(page(), "utf-8")
