@@ -2,7 +2,7 @@
 """The wall time of a run on a cluster, simulated from the task times of a run on this machine.
 
     python -m benchmarks.replay measure TIMES.json CORPUS.jsonl...   runs the default recipe over all corpora by turns
-    python -m benchmarks.replay table TIMES.json                     prints the tables of docs/measurements/large_runs.md
+    python -m benchmarks.replay table TIMES.json                     prints those of docs/measurements/large_runs.md
 
 `measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process: a line
 through the sizes, of three or more, tells its fixed part from what grows with the bytes of the input. Of ROUNDS rounds,

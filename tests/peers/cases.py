@@ -140,15 +140,16 @@ def _differences() -> Iterator[str]:
 
 def _not_expressible() -> Iterator[str]:
     yield "\n## Cases that cannot be expressed\n"
-    yield "`tests/peers/cases` has the names of these cases.\n"
+    yield "`tests/peers/cases` names these cases. Classes of one or two cases are not listed.\n"
     yield from _table("cases", "class", "tools")
     classes: dict[str, Counter[str]] = {}
     for peer in PEERS:
         for name, cases in unnamed(peer).items():
             classes.setdefault(name, Counter())[peer] += len(cases)
     for name, counts in sorted(classes.items(), key=lambda item: -item[1].total()):
-        tools = ", ".join(f"{peer} {count}" for peer, count in counts.items())
-        yield f"| {counts.total()} | {name} | {tools} |"
+        if counts.total() > 2:
+            tools = ", ".join(f"{peer} {count}" for peer, count in counts.items())
+            yield f"| {counts.total()} | {name} | {tools} |"
 
 
 def _cell(name: str) -> str:
