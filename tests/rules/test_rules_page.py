@@ -11,7 +11,7 @@ from curation.recipes.recipe import load_recipe, parse_recipe
 from curation.rules.decide import RULE_SETS, Rule
 
 DOCS = Path(__file__).parents[2] / "docs"
-NAMES = ("rules", "rule_lists", "rules_per_language", "measures", "rule_sets")
+NAMES = ("rules", "rule_lists", "rules_per_language", "measures", "rule_sets", "pipelines")
 PAGES = "\n".join((DOCS / f"{name}.md").read_text("utf-8") for name in NAMES)
 
 
