@@ -2,13 +2,12 @@
 """A stage that drops documents and cuts spans of others: its tasks store the spans, a file per slice."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dask.config
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,16 +16,15 @@ import pytest
 
 import curation
 from curation import Cuts, Decision, Drops, Phase
-from curation.base.arrays import save_array
 from curation.base.contract import TEXT
-from curation.base.errors import IntegrityError, StageError
+from curation.base.errors import StageError
 from curation.cli import main
 from curation.recipes.recipe import Output, Recipe
 from curation.running.planning import disk
 from curation.running.run import run
 from curation.stages import ExactDedup
 from curation.stages.corpus import key_ranges
-from curation.stages.corpus.cutting import StoredCuts, count_cuts, cut_texts, cuts_folder, load_cuts, store_cuts
+from curation.stages.corpus.cutting import count_cuts, cut_texts, cuts_folder, load_cuts, store_cuts
 from curation.stages.corpus.key_ranges import division_phase, slice_group, slice_group_count
 from curation.stages.outcome import Corpus
 from tests.runs import digests, made_texts, records_of
@@ -137,15 +135,6 @@ def test_the_disk_has_room_for_spans(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert extra == pytest.approx(size / 20, rel=0.2)
 
 
-@pytest.mark.parametrize("arrays", [False, True])
-def test_frames_as_a_run(arrays: bool):
-    frame = pd.DataFrame({TEXT: pd.Series(DIFFERENT, dtype="str")})
-    expected = [text.replace(WORD, "") for text in KEPT]
-    assert curation.apply(frame, CutWord(arrays=arrays))[TEXT].tolist() == expected
-    lazy = curation.apply(dd.from_pandas(frame, npartitions=5), CutWord(arrays=arrays))
-    assert lazy.compute()[TEXT].tolist() == expected
-
-
 @pytest.mark.slow("a run that stops at each rename of a cut resumes with the same bytes")
 def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One run, which stops again after each file that it writes from the first file of the stage on."""
@@ -240,36 +229,6 @@ def test_spans_of_another_slice_and_of_two_calls(corpus: Corpus):
     assert [load_cuts(folder, 0).row.tolist(), load_cuts(folder, 1).row.tolist()] == [[1], [2]]
     assert count_cuts(folder, 1, np.array([True, True, True])) == (1, 1)
     assert count_cuts(folder, 1, np.array([True, True, False])) == (0, 0)  # dropped
-
-
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (Path.unlink, "does not exist: another program"),
-    "truncated": (lambda path: os.truncate(path, path.stat().st_size - 4), "000000.npy is damaged: "),
-    "another dtype": (lambda path: save_array(path, np.zeros((3, 2))), "has float64 of shape (3, 2), not spans"),
-    "another shape": (lambda path: save_array(path, np.zeros(4, np.int32)), "has int32 of shape (4,), not spans"),
-}
-
-
-@pytest.mark.parametrize("case", DAMAGES)
-def test_files_that_are_lost(case: str, corpus: Corpus):
-    damage, told = DAMAGES[case]
-    store_cuts(corpus, spans((0, 0, 1), (1, 0, 2)))
-    stored = StoredCuts(cuts_folder(corpus.scratch), np.array([3, 0]))
-    assert stored.of(0) is not None and stored.of(1) is None
-    damage(stored.folder / "000000.npy")
-    with pytest.raises(IntegrityError) as error:
-        stored.of(0)
-    assert told in str(error.value)
-
-
-@pytest.mark.parametrize("span", [(11, 1, 2), (11, 0, 1), (11, 1, 4)])
-def test_characters_are_not_split(span: tuple[int, int, int]):
-    texts = pa.array(["plain text", "äö"], pa.large_string())
-    with pytest.raises(StageError, match=f"code points of UTF-8, not the bytes {span[1]} to {span[2]} of row 11"):
-        cut_texts(texts, spans((10, 0, 1), span), 10)
-    for wrong in (spans((11, 2, 5)), spans((11, 2, 4), (10, 0, 1))):
-        with pytest.raises(IntegrityError, match="stored spans are not sorted, or not in their texts"):
-            cut_texts(texts, wrong, 10)
 
 
 def test_neighbouring_spans_and_whole_texts():
