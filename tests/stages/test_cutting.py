@@ -192,19 +192,10 @@ WRONG = {
         Cuts(*np.array([[0.5], [0.0], [1.0]])),
         "row of cuts must be integers in one dimension, not float64 in 1",
     ),
-    "lengths": (Cuts(np.arange(2), np.arange(2), np.arange(1)), "have the lengths 2, 2, 1"),
-    "rows": (spans((1, 0, 2), (0, 0, 1)), "sorted and not overlap, not the bytes 0 to 1 of row 0 after the bytes 0 to"),
     "starts": (spans((0, 4, 5), (0, 0, 1)), "sorted and not overlap, not the bytes 0 to 1 of row 0 after the bytes 4"),
-    "overlap": (spans((0, 0, 3), (0, 2, 4)), "sorted and not overlap, not the bytes 2 to 4 of row 0 after the bytes 0"),
-    "empty": (spans((0, 1, 1)), "start at 0 or later and have a byte, not the bytes 1 to 1 of row 0"),
     "backwards": (spans((0, 3, 1)), "start at 0 or later and have a byte, not the bytes 3 to 1 of row 0"),
     "before the text": (spans((1, -1, 1)), "start at 0 or later and have a byte, not the bytes -1 to 1 of row 1"),
-    "behind the text": (
-        spans((0, 0, 1), (0, 2, 99)),
-        "end in their text, not the bytes 2 to 99 of row 0 with 10 bytes",
-    ),
     "a row that did not reach": (spans((2, 0, 1), (3, 0, 1)), "the row 3, which is not in corpus.rows"),
-    "a row of no slice": (spans((0, 0, 1), (5, 0, 1)), "the row 5, which is not in corpus.rows"),
     "a negative row": (spans((-1, 0, 1)), "the row -1, which is not in corpus.rows"),
 }
 

@@ -464,11 +464,9 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Blocks(length=0), "length must be at least 1, not 0"),
         (lambda: Packed(length=1 << 25), "length must be at most 16777216"),
         (lambda: Blocks(file_type="csv"), "file_type must be one of npy, pt, auto, not 'csv'"),
         (lambda: Chunks(min_tokens=600), "nothing would be kept"),
-        (lambda: Packed(shard_rows=-1), "shard_rows must be at least 1"),
         (lambda: Mds(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
         (
             lambda: Blocks(shard_name="{name}"),
