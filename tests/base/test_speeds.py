@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import whole_runs
 from curation.base import speeds
-from curation.base.speeds import RunWork, engine_times, faster_engine, measured_rates
+from curation.base.speeds import RunWork, engine_times, faster_engine, measured_rates, text_bytes
 from curation.running.planning.arguments import work_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +93,13 @@ def test_a_damaged_benchmark_is_no_benchmark(benchmark, content):
 def test_a_rate_of_zero_is_not_used(benchmark):
     benchmark({"dry": False, "on": {"device": DEVICE}, "megabytes_per_second": {"hash_text": 0}})
     assert measured_rates(DEVICE) == {}
+
+
+def test_text_of_stored_bytes():
+    assert text_bytes(100, 1.0, False) == 100
+    assert text_bytes(100, 1.0, True) == 300
+    assert text_bytes(100, 2.5, False) == 250
+    assert text_bytes(-1, 1.0, True) == 0
 
 
 def test_work_of_a_recipe(tmp_path):

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curate`: exit codes 0, 1, 2, 3 and 130, one message on standard error, results on standard output, a quick start."""
 
+import argparse
 import json
 import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
 from curation.cli import main
+from curation.cli.main import _resume_advice
+from curation.cli.runs import RUN
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe, shipped_recipes
 from curation.rules.effects import RANKS
 from curation.tokens.tokenization import load_tokenizer
@@ -379,3 +383,13 @@ def test_a_reader_that_goes_away():
     command = f"{sys.executable} -m curation recipes show default | true; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_a_forced_command_goes_on_only_where_its_plan_is(tmp_path: Path):
+    told = partial(_resume_advice, argparse.Namespace(command=RUN, force=True, output=str(tmp_path)))
+    assert told() == ""
+    (tmp_path / "_work").mkdir()
+    (tmp_path / "_work" / "plan.json").touch()
+    assert told() == "; rerun the same command without --force to resume"
+    (tmp_path / "report.json").touch()  # of the run that was not deleted yet
+    assert told() == ""

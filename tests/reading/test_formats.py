@@ -628,6 +628,13 @@ def test_html_gives_the_main_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read(tmp_path / "a.html")
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.rst", "a.md.gz"])
+def test_markdown_and_restructuredtext_are_plain_text(tmp_path: Path, name: str):
+    content = b"# Title\n\nwords\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read(tmp_path / name)["text"] == [content.decode()]
+
+
 def test_plain_text(tmp_path: Path):
     for name, text in (("a.txt", "one\n---\n  \n---\ntwo"), ("b.txt", "three")):
         (tmp_path / name).write_text(text)

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curation.base.errors import IntegrityError
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.record import kept_ids, removed
 from curation.record import partitions as intermediate
+from curation.record.kept_ids import store_ids
 from curation.record.ledger import SliceRecord, SliceTotals, add_up
 from curation.record.locations import LocationTable
 from curation.record.partitions import REMOVED_SCHEMA, IpcFile, Numbering, Partitions
@@ -115,3 +117,13 @@ def test_files_of_removed_rows_follow_from_counts_and_sizes(made: list[list[int]
     firsts = [int(ends[file.first_partition]) - len(made[file.first_partition]) + file.skip for file in files]
     assert firsts == [0, *np.cumsum(expected[:-1]).tolist()]
     assert all(file.skip < len(made[file.first_partition]) for file in files if file.rows)
+
+
+def test_stored_ids_of_a_short_file_are_refused(tmp_path: Path):
+    rows = np.array([2, 5, 9], np.int32)
+    chunks = [pa.array(["no", "a", "é"], pa.large_string())[1:], pa.array(["", "x"], pa.large_string())[1:]]
+    stored = store_ids(tmp_path / "ids", rows, chunks)
+    assert stored.take(np.array([9, 2, 9, 5])).to_pylist() == ["x", "a", "x", "é"]
+    (tmp_path / "ids").write_bytes(b"a")
+    with pytest.raises(IntegrityError, match="too short"):
+        stored.take(np.array([5]))

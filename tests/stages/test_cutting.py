@@ -2,7 +2,7 @@
 """A stage that drops documents and cuts spans of others: its tasks store the spans, a file per slice."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,15 +16,16 @@ import pytest
 
 import curation
 from curation import Cuts, Decision, Drops, Phase
+from curation.base.arrays import save_array
 from curation.base.contract import TEXT
-from curation.base.errors import StageError
+from curation.base.errors import IntegrityError, StageError
 from curation.cli import main
 from curation.recipes.recipe import Output, Recipe
 from curation.running.planning import disk
 from curation.running.run import run
 from curation.stages import ExactDedup
 from curation.stages.corpus import key_ranges
-from curation.stages.corpus.cutting import count_cuts, cut_texts, cuts_folder, load_cuts, store_cuts
+from curation.stages.corpus.cutting import StoredCuts, count_cuts, cut_texts, cuts_folder, load_cuts, store_cuts
 from curation.stages.corpus.key_ranges import division_phase, slice_group, slice_group_count
 from curation.stages.outcome import Corpus
 from tests.runs import digests, made_texts, records_of
@@ -220,6 +221,26 @@ def test_spans_of_another_slice_and_of_two_calls(corpus: Corpus):
     assert [load_cuts(folder, 0).row.tolist(), load_cuts(folder, 1).row.tolist()] == [[1], [2]]
     assert count_cuts(folder, 1, np.array([True, True, True])) == (1, 1)
     assert count_cuts(folder, 1, np.array([True, True, False])) == (0, 0)  # dropped
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (Path.unlink, "does not exist: another program"),
+    "truncated": (lambda path: os.truncate(path, path.stat().st_size - 4), "000000.npy is damaged: "),
+    "another dtype": (lambda path: save_array(path, np.zeros((3, 2))), "has float64 of shape (3, 2), not spans"),
+    "another shape": (lambda path: save_array(path, np.zeros(4, np.int32)), "has int32 of shape (4,), not spans"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_files_that_are_lost(case: str, corpus: Corpus):
+    damage, told = DAMAGES[case]
+    store_cuts(corpus, spans((0, 0, 1), (1, 0, 2)))
+    stored = StoredCuts(cuts_folder(corpus.scratch), np.array([3, 0]))
+    assert stored.of(0) is not None and stored.of(1) is None
+    damage(stored.folder / "000000.npy")
+    with pytest.raises(IntegrityError) as error:
+        stored.of(0)
+    assert told in str(error.value)
 
 
 def test_neighbouring_spans_and_whole_texts():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from curation.stages import ExactDedup
 from curation.stages.corpus import key_ranges
+from curation.stages.corpus.key_ranges import divide
 from curation.stages.invoke import run_phase_task, run_phases
 from tests.stages.divided import CPU, ORDERS, corpus_of, decide_in_order, write_partitions
 
@@ -69,3 +70,16 @@ def test_a_resumed_run_keeps_its_division(tmp_path: Path, monkeypatch: pytest.Mo
             continue
     assert len(ran) == len(set(ran)) == 1 + 2 + 2 + 2  # the division, slice groups, reducers, slice groups
     assert ExactDedup().decide(CPU, corpus).drops[0].row.tolist() == [k for k in range(60) if k % 3]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 100, 70_000, 10_000_000])
+def test_divisions_cover_all_partitions_once(rows: int):
+    counts = [0, *[rows // 50] * 50, rows - rows // 50 * 50, 0]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    for workers in (1, 64):
+        division = divide(starts, 21, workers)
+        assert division.slice_groups[0] == 0 and division.slice_groups[-1] == len(counts)
+        assert division.slice_groups == sorted(set(division.slice_groups))
+        assert [cell for k in range(division.reducers) for cell in division.cells(k, 21)] == [
+            *range(21 * division.ranges)
+        ]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import curation
-from curation.base.errors import OutputError, RecipeError
+from curation.base.errors import IntegrityError, OutputError, RecipeError
 from curation.base.system.terminal import printable
 from curation.cli import main
 from curation.recipes.recipe import Output, convert_recipe
@@ -91,6 +91,13 @@ def test_orders_of_neighbouring_seeds_have_nothing_in_common():
         assert (one != other).any() and shifts.max() < 12  # of a shifted order all shifts are one
         after = {*itertools.pairwise(one)}
         assert len(after & {*itertools.pairwise(other + 1)}) < 12
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path):
+    (ids, lengths), *_ = write_parts(tmp_path, make_documents(9), [])
+    ids.write_bytes(ids.read_bytes()[:-2])
+    with pytest.raises(IntegrityError, match=r"its lengths count .* tokens"):
+        TokenizedDocuments([(ids, lengths)], np.dtype("<u2"))
 
 
 # token_shards
