@@ -288,10 +288,6 @@ def test_a_short_loop_says_nothing(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr() == ("", "")
 
 
-def test_lines_come_every_thirty_seconds():
-    assert progress.REPORT_SECONDS == 30 and ProgressLines().every == ProgressEvents().every == 30
-
-
 @pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (130, "2 min"), (7500, "2 h 05 min")])
 def test_spans_of_time(seconds: float, text: str):
     assert span(seconds) == text

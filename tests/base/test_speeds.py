@@ -10,15 +10,12 @@ import pytest
 
 from benchmarks import whole_runs
 from curation.base import speeds
-from curation.base.engine import load_engine
-from curation.base.speeds import RunWork, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
+from curation.base.speeds import RunWork, engine_times, faster_engine, measured_rates, text_bytes
 from curation.running.planning.arguments import work_of
-from curation.stages.exact.span_runs import PIECE_BYTES, pieces_at_once
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens", "write")
 DEVICE = "Made GPU"
-FILTER, TOKENS = 10 * speeds.BATCH_MILLISECONDS["filter"] / 1e3, speeds.BATCH_MILLISECONDS["tokens"] / 1e3
 
 
 @pytest.fixture
@@ -52,56 +49,6 @@ def test_stages_of_the_host_are_no_reason_for_a_gpu():
     assert faster_engine(RunWork(10**12, ("tokens",), 2), DEVICE).engine == "gpu"
 
 
-def test_seconds_by_hand():
-    work = RunWork(898 * 10**6, ("filter", "my_stage", "write"), 2)
-    host, copies, bus = (1 + 898 / 271 + 898 / 276) / 2, 898 * 3 / 11_500 / 2, 898 * 3 / 25_000
-    assert engine_seconds("cpu", work) == pytest.approx(1.2 + host + 898 / 172 / 2)
-    python = 898e6 / (1500 * 65_536) * FILTER
-    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + python + 898 / 35_800)
-    assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + host + copies + bus + python + 1)
-    times = engine_times("gpu", work)
-    assert times == pytest.approx((host + copies, bus, 898 / 35_800, python))
-    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 35_800 + python) / 8)
-    assert times.at_least() == pytest.approx(host + copies)
-    assert engine_times("gpu", RunWork(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
-
-
-def test_records_of_spans_are_copied_both_ways():
-    times = engine_times("gpu", RunWork(10**9, ("substring_dedup",), 1))
-    host = 1e3 / 898 + 1e3 / 276 + 1e3 * 5.5 / 11_500 + 1e3 / 460
-    assert (times.host, times.bus) == pytest.approx((host, 1e3 * 5.5 / 25_000))
-    assert engine_times("cpu", RunWork(10**9, ("substring_dedup",), 1)).host == pytest.approx(
-        1e3 / 898 + 1e3 / 276 + 1e3 / 88
-    )
-
-
-def test_short_documents_make_small_batches():
-    """65,536 documents make a batch of the map phase, 16 MiB or 20,000 documents one of tokens."""
-    short, long = (
-        engine_times("gpu", RunWork(10**9, ("filter", "tokens"), 99, document=size)) for size in (100, 10**4)
-    )
-    assert short.python == pytest.approx(1e9 / 6_553_600 * FILTER + 1e9 / 2_000_000 * TOKENS)
-    assert long.python == pytest.approx(1e9 / (256 << 20) * FILTER + 1e9 / (16 << 20) * TOKENS)
-    assert short.at_least() == short.python and (short.bus, short.device) == (long.bus, long.device)
-
-
-def test_limits_of_batches_are_those_of_the_code():
-    from curation.reading.documents import LINES_AT_ONCE
-    from curation.record.documents import ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
-
-    session = (ROOT / "gpu_pipeline" / "session.py").read_text()  # needs CuPy
-    assert f"MAX_BATCH_BYTES = 4 << 20, {speeds.BATCH_LIMITS[0] >> 20} << 20" in session
-    assert speeds.BATCH_LIMITS[1] == LINES_AT_ONCE
-    device = (ROOT / "gpu_pipeline" / "device.py").read_text()
-    assert f"BATCH_SHARE = {speeds.BATCH_SHARE}\nMIN_BATCH_BYTES = {speeds.MIN_BATCH_BYTES >> 20} << 20 " in device
-    assert speeds.device_bytes(RunWork(10**10, (), 1)) == 16 * 65_536 * 1500
-    assert speeds.device_bytes(RunWork(10**10, (), 1, document=10**5)) == 16 << 28
-    assert (ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS) == speeds.TOKEN_BATCH_LIMITS
-    engine = SimpleNamespace(batch_bytes=lambda workers: speeds.BATCH_LIMITS[0])
-    assert pieces_at_once(engine) * PIECE_BYTES == speeds.SPAN_BATCH_LIMITS[0]
-    assert pieces_at_once(load_engine("cpu")) == 1
-
-
 def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
     def needed(processors, bound, steps=STEPS):
         work = RunWork(10**9, steps, processors)
@@ -121,13 +68,6 @@ def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
     assert least == pytest.approx([1.2, 2.5, 5, 12], rel=0.1) and most == pytest.approx([1.5, 3.5, 9.5, 117], rel=0.1)
     assert "less text than 1.2 GB (2 processors), 2.5 GB (4), 5 GB (8) or 12 GB (16) | slower" in page
     assert "more text than 1.5 GB (2 processors), 3.5 GB (4), 9.5 GB (8) or 117 GB (16) | faster" in page
-
-
-def test_a_device_that_parses_leaves_bytes_to_the_host():
-    parsed, read = (engine_times("gpu", RunWork(600 * 10**6, (*steps, "filter"), 1)) for steps in (("parse",), ()))
-    assert read.host - parsed.host == pytest.approx(600 / 898 - 1)
-    assert parsed.device - read.device == pytest.approx(600 / 36_000)
-    assert engine_times("cpu", RunWork(898 * 10**6, ("parse",), 1)).host == pytest.approx(1 + 898 / 276)
 
 
 def test_measured_rates_win_where_the_device_is_the_same(benchmark):

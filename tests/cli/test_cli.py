@@ -2,9 +2,7 @@
 """`curate`: exit codes 0, 1, 2, 3 and 130, one message on standard error, results on standard output, a quick start."""
 
 import argparse
-import errno
 import json
-import os
 import re
 import signal
 import subprocess
@@ -93,58 +91,6 @@ def test_run_and_run_again(corpus: Path, capsys: pytest.CaptureFixture[str]):
     assert code == 0 and report_of(Path("out"))["recipe"]["name"] == "default"
 
 
-def test_wrong_use_of_run(corpus: Path, capsys: pytest.CaptureFixture[str]):
-    assert "nothing to read: give --input PATH" in failed(capsys, "run", "--output", "out")
-    assert "input none.jsonl does not exist" in failed(capsys, "run", "-i", "none.jsonl", "-o", "out")
-    assert "no recipe named 'defaultt'; did you mean default" in failed(
-        capsys, "run", "defaultt", "-i", "x", "-o", "out"
-    )
-    Path("wrong.yaml").write_text("stages: [{kind: filter, rulse: gopher}]")
-    message = failed(capsys, "run", "wrong.yaml", "-i", "made.jsonl", "-o", "out")
-    assert "wrong.yaml: Object contains unknown field `rulse` - at `$.stages[0]`; did you mean rules" in message
-    assert "workers must be 0" in failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--workers", "-1")
-    message = failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--scheduler", "thraeds")
-    assert "scheduler must be auto, threads, processes or an address" in message
-    assert not Path("out").exists() or files_below(Path("out")) == []
-
-
-def test_an_engine_that_is_not_there(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.base.engine.gpu_obstacle", lambda: "no NVIDIA driver was found")
-    message = failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--engine", "gpu")
-    assert message == "curate: engine gpu was requested, but no NVIDIA driver was found\n"
-
-
-def test_a_run_that_fails_exits_with_1(
-    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/documents/part-00000.parquet")
-
-    monkeypatch.setattr("curation.running.phase_loop.write_output_parts", full)
-    code, out, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
-    assert (code, out) == (1, "")
-    last = err.splitlines()[-1]
-    told = "curate: out/documents/part-00000.parquet: the disk is full (ENOSPC). Free disk space, or choose a folder"
-    assert last == f"{told} on another disk; rerun the same command to resume"
-    monkeypatch.undo()
-    monkeypatch.chdir(corpus.parent)
-    assert curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")[0] == 0
-
-
-def test_a_run_whose_ledger_does_not_add_up_exits_with_1(
-    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    from curation.record import ledger
-
-    def miscount(documents: dict[str, int], stages: list[ledger.StageCount]) -> None:
-        ledger.check_ledger(documents | {"kept": documents["kept"] + 1}, stages)
-
-    monkeypatch.setattr("curation.running.phase_loop.check_ledger", miscount)
-    code, _, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
-    assert code == 1 and "the ledger does not add up: read + copies = 80" in err
-    assert not Path("out/report.json").exists()
-
-
 @pytest.mark.slow("interrupted commands exit with status 130 and can be resumed")
 def test_interrupted_runs_exit_with_130_and_go_on(corpus: Path, tmp_path: Path):
     corpus.write_bytes(records_of(made_texts(300)) * 400)  # enough for some seconds
@@ -204,12 +150,6 @@ def test_inputs_on_the_command_line_add_up(corpus: Path, capsys: pytest.CaptureF
         assert (code, paths) == (0, ["made.jsonl", "b/made.jsonl", "c/made.jsonl"])
     message = failed(capsys, "plan", "-i", "made.jsonl", "-i", "made.jsonl")
     assert "made.jsonl is given twice" in message
-
-
-def test_data_and_recipes_in_each_others_place(corpus: Path, capsys: pytest.CaptureFixture[str]):
-    assert "made.jsonl looks like data: give it with --input" in failed(capsys, "run", "made.jsonl", "-o", "out")
-    message = failed(capsys, "run", "-i", "made.jsonl", "short.yaml", "-o", "out")
-    assert message == "curate: short.yaml is a recipe: put it before --input\n"
 
 
 def test_tokenize_finds_the_text(corpus: Path, capsys: pytest.CaptureFixture[str]):
@@ -404,16 +344,6 @@ def test_inspect_of_a_pair_without_its_tokenizer_shows_ids(corpus: Path, capsys:
 def test_messages_have_one_prefix(corpus: Path, capsys: pytest.CaptureFixture[str]):
     message = failed(capsys, "tokenize", "made.jsonl", "-o", "out", "--formats", "megatrn")
     assert message.startswith("curate: tokenize: ")
-
-
-def test_verify_says_what_is_wrong(corpus: Path, capsys: pytest.CaptureFixture[str]):
-    assert curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")[0] == 0
-    code, out, err = curate(capsys, "verify", "out")
-    assert (code, err) == (0, "") and out.endswith("outputs, all unchanged\n")
-    Path("out/rejected.jsonl").write_bytes(b"\n")
-    code, out, _ = curate(capsys, "verify", "out")
-    assert code == 1 and out.startswith("problem: rejected.jsonl has changed")
-    assert "none does not exist" in failed(capsys, "verify", "none")
 
 
 def test_recipes_are_listed_and_shown(capsys: pytest.CaptureFixture[str]):

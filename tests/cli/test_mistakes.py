@@ -16,7 +16,7 @@ import pytest
 
 import curation
 from curation.base.errors import CurationError
-from curation.base.measures import Measure, highest_ratio, similar_measures
+from curation.base.measures import Measure, highest_ratio
 from curation.base.system.os_errors import PASSING, SENTENCES
 from curation.cli import main
 from tests.cli.test_cli import curate
@@ -340,10 +340,6 @@ def test_a_mistake_ends_in_one_message_with_its_remedy(here: Path, capsys: pytes
         assert not any(path.startswith("out") for path in files_below(here)) or "out" in mistake.files
 
 
-def test_there_are_sixty_mistakes():
-    assert len(MISTAKES) >= 60
-
-
 RIGHT = {
     "kinds alone": ("plan r.yaml -i made.jsonl", {"r.yaml": "stages: [exact_dedup]"}),
     "rules by measure": ("plan r.yaml -i made.jsonl", {"r.yaml": "stages: [{filter: {rules: {words: {min: 50}}}}]"}),
@@ -468,15 +464,6 @@ def test_keywords_of_other_tools_are_answered_with_rules():
         curation.filter(None, rulez="gopher")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("num_words", ["words"]), ("char_count", ["characters"]), ("n_lines", ["lines"]), ("stopwords", ["stop_words"]),
-     ("urls", ["urls"]), ("language", []), ("count", []), ("url", ["urls"])],
-)  # fmt: skip
-def test_names_of_other_tools_stand_for_measures(name: str, expected: list[str]):
-    assert similar_measures(name) == expected
-
-
 def test_no_ratio_exceeds_its_bound():
     """The bound of the most frequent n-gram, on texts whose n-grams overlap most."""
     import numpy as np
@@ -491,11 +478,3 @@ def test_no_ratio_exceeds_its_bound():
         found = engine.measure(frame_of(engine, texts)["text"], names)
         assert np.all(found[names[0]] <= highest_ratio(*names) * found[names[1]]) and highest_ratio(*names) == 2 * n - 1
     assert highest_ratio("hash_signs", "words") == float("inf") and "words" in Measure.__members__
-
-
-def test_one_function_writes_the_name_of_the_package_in_hints():
-    folder = Path(curation.__file__).parent
-    engines = [folder.parent / name for name in ("cpu_fallback", "gpu_pipeline")]
-    files = [*folder.rglob("*.yaml"), *(path for part in (folder, *engines) for path in part.rglob("*.py"))]
-    own = [path for path in files if re.search(r"gpu-pipeline\[", path.read_text("utf-8"))]
-    assert own == [folder / "base" / "errors.py"]

@@ -29,7 +29,6 @@ from curation.reading.slices import plan_slices
 from tests.needs import needs
 
 MUTATIONS = int(os.environ.get("TORTURE", "250"))
-NASTY_BYTES = [b"\0", b"\xff\xfe", b"\n", b"\r", b'"', b"{", b"\xed\xa0\x80"]
 SLOWEST_SECONDS = 20  # a hang; reading takes milliseconds
 TEXTS = ["plain", "", "é漢🙂", "line\nline\r\n", '"quoted", \\ and \t', "x" * 3000, "WARC/1.0", "nul \0"]
 

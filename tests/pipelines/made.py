@@ -151,21 +151,6 @@ def as_wet(texts: list[str], path: Path) -> Path:
     return path
 
 
-def read_wet(path: Path) -> list[tuple[str, str]]:
-    """(record id, text) of each conversion record, in slow plain Python."""
-    data, at, found = gzip.decompress(path.read_bytes()), 0, []
-    while at < len(data):
-        end = data.index(b"\r\n\r\n", at)
-        lines = data[at:end].decode().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-        size = int(headers["content-length"])
-        if headers["warc-type"] == "conversion":
-            id_ = headers["warc-record-id"].strip("<>").removeprefix("urn:uuid:")
-            found.append((id_, data[end + 4 : end + 4 + size].decode("utf-8", "replace")))
-        at = end + 4 + size + 4
-    return found
-
-
 def run_recipe(name: str, path: Path, folder: Path, **options) -> dict:
     inputs = [Input(path=str(path), name="docs", keep_blank=True)]
     recipe = msgspec.structs.replace(load_recipe(name), input=inputs, budget=Budget())

@@ -2,24 +2,19 @@
 """What a language stage leaves in a run: label and probability of every kept document, counts, and the digest
 of its model."""
 
-import csv
 import hashlib
-import json
 import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask.dataframe as dd
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import curation
-from curation.base.errors import InputWarning, IntegrityError, OutputError, RecipeError
-from curation.models.fasttext import LANGUAGE_SHA256, load_classifier
+from curation.base.errors import IntegrityError, OutputError, RecipeError
+from curation.models.fasttext import LANGUAGE_SHA256
 from curation.recipes.recipe import Recipe, convert_recipe
 from curation.results.finished.verify import verify
 from curation.results.report.html import as_html
@@ -27,11 +22,9 @@ from curation.results.report.text import print_funnel
 from curation.running import phase_loop
 from curation.running import run as runner
 from curation.running.run import run
-from curation.stages.invoke import apply_stage
-from tests.conftest import frame_of
 from tests.oracle import fasttext_reference as reference
 from tests.pipelines.made import GERMAN, WORDS, fasttext_language
-from tests.runs import data_digests, records_of, report_of, table_rows
+from tests.runs import records_of, report_of, table_rows
 
 LANGUAGE = {"kind": "language", "keep": ["en", "de"], "min_probability": 0.3}
 NO_TOKENS = {"formats": []}
@@ -85,79 +78,13 @@ def test_every_document_has_its_language_and_probability(tmp_path: Path, corpus:
     assert schema.field("language_probability").type == pa.float64()
 
 
-CHAIN = (
-    {"kind": "exact_dedup", "max_characters": 20},
-    LANGUAGE,
-    {"kind": "exact_dedup"},
-    {"kind": "rewrite", "lowercase": True},
-    {"kind": "fuzzy_dedup"},
-)
-
-
-@pytest.mark.slow("language columns do not depend on how the work is divided")
-def test_columns_pass_barriers_and_do_not_show_how_the_work_was_cut(tmp_path: Path, corpus: Path):
-    """Through three segments; with small slices nothing of some is left before the last."""
-    chosen = recipe(corpus, *CHAIN)
-    go(tmp_path / "one", chosen)
-    go(tmp_path / "many", chosen, slice_bytes=700, scheduler="processes")
-    assert report_of(tmp_path / "many")["documents"]["kept"] > 20
-    check_verdicts(columns_of(tmp_path / "many"), fasttext_language())
-    assert data_digests(tmp_path / "one") == data_digests(tmp_path / "many")
-
-
-def test_a_run_that_was_stopped_has_them_too(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
-    chosen = recipe(corpus, *CHAIN)
-    go(tmp_path / "whole", chosen)
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    for place in ("run_corpus_stages", "_write_documents", "_finish"):
-        with monkeypatch.context() as stopped:
-            stopped.setattr(phase_loop, place, stop)
-            with pytest.raises(KeyboardInterrupt):
-                go(tmp_path / "out", chosen, slice_bytes=3000)
-    go(tmp_path / "out", chosen)
-    assert data_digests(tmp_path / "out") == data_digests(tmp_path / "whole")
-
-
 def test_nothing_kept_has_the_columns(tmp_path: Path, corpus: Path):
     go(tmp_path / "out", recipe(corpus, LANGUAGE | {"keep": ["eo"]}))
     table = pq.read_table(tmp_path / "out" / "documents" / "part-00000.parquet")
     assert len(table) == 0 and table.column_names[-2:] == ["language", "language_probability"]
 
 
-def test_exports_of_what_was_kept_have_them_and_those_of_what_was_read_have_not(tmp_path: Path, corpus: Path):
-    for format_ in ("csv", "jsonl", "parquet"):
-        out = tmp_path / format_
-        go(out, recipe(corpus, LANGUAGE, output={"formats": [], "raw": format_, "cleaned": format_}))
-        expected = [(label, probability) for _, label, probability in columns_of(out)]
-        raw, cleaned = (out / name / f"part-00000.{format_}" for name in ("raw", "cleaned"))
-        if format_ == "parquet":
-            assert "language" not in pq.read_schema(raw).names
-            rows = pq.read_table(cleaned).to_pylist()
-        elif format_ == "jsonl":
-            assert "language" not in json.loads(raw.read_bytes().splitlines()[0])
-            rows = [json.loads(line) for line in cleaned.read_bytes().splitlines()]
-        else:
-            with open(raw, newline="", encoding="utf-8") as file:
-                assert "language" not in next(csv.reader(file))
-            with open(cleaned, newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-        assert [(row["language"], float(row["language_probability"])) for row in rows] == expected
-
-
 # Two stages, other names
-
-
-def test_of_two_stages_the_later_counts(tmp_path: Path):
-    path = tmp_path / "c.jsonl"
-    path.write_bytes(records_of([f"{german} {' '.join(sentences(9, WORDS))}" for german in sentences(5, GERMAN)]))
-    head, whole = LANGUAGE | {"max_characters": 120}, LANGUAGE | {"max_characters": 0}
-    for order in ((head, whole), (whole, head)):
-        out = tmp_path / str(order[0]["max_characters"])
-        go(out, recipe(path, *order))
-        assert {label for _, label, _ in columns_of(out)} == {"en" if order[1] is whole else "de"}
 
 
 def test_two_stages_with_two_names(tmp_path: Path, corpus: Path):
@@ -173,17 +100,6 @@ def test_two_stages_with_two_names(tmp_path: Path, corpus: Path):
     }
 
 
-def test_a_column_of_an_input_is_not_written_over(tmp_path: Path):
-    path = tmp_path / "c.jsonl"
-    path.write_bytes(records_of(sentences(3, WORDS), language="english"))
-    for name in ("language", "language_probability"):
-        with pytest.raises(RecipeError, match=f"'{name}', which the stage language writes; .* or change the settings"):
-            recipe(path, LANGUAGE, columns=[name])
-    go(tmp_path / "out", recipe(path, LANGUAGE | {"column": "detected"}, columns=["language"]))
-    rows = table_rows(tmp_path / "out" / "documents", "language", "detected")
-    assert rows == [("english", "en")] * 3
-
-
 @pytest.mark.parametrize("name", ["", "text", "source", "a.b", "1st", "two words"])
 def test_names_that_a_column_may_not_have(name: str):
     with pytest.raises(RecipeError, match=r"column must be letters, digits and '_', and none of doc, row, id"):
@@ -191,38 +107,6 @@ def test_names_that_a_column_may_not_have(name: str):
 
 
 # In the library
-
-
-def test_the_function_gives_what_a_run_writes(tmp_path: Path, corpus: Path):
-    go(tmp_path / "out", recipe(corpus, LANGUAGE))
-    lazy = curation.read(corpus, engine="cpu", slice_bytes=2000)
-    settings = {name: value for name, value in LANGUAGE.items() if name != "kind"}
-    for frame in (lazy, lazy.compute()):
-        found = curation.language(frame, **settings)
-        assert isinstance(found, dd.DataFrame) == (frame is lazy)
-        whole = found.compute() if frame is lazy else found
-        rows = list(whole[["text", "language", "language_probability"]].itertuples(index=False, name=None))
-        assert rows == columns_of(tmp_path / "out")
-
-
-def test_the_function_replaces_columns_and_keeps_the_index():
-    texts = [sentences(1, WORDS)[0], "漢字" * 40, sentences(1, GERMAN)[0]]
-    frame = pd.DataFrame({"text": texts, "language": ["?"] * 3, "n": [1, 2, 3]}, index=[7, 8, 9])
-    with pytest.warns(InputWarning, match="language replaces columns that the frame has: 'language'"):
-        labelled = curation.language(frame, keep=["en", "de"], min_probability=0.1)
-    found = curation.language(labelled, keep=["de"])  # columns of an earlier call
-    assert found[["language", "n"]].to_dict("index") == {9: {"language": "de", "n": 3}}
-
-
-def test_both_engines_write_the_same_columns(engine: Any):
-    frame = frame_of(engine, [*sentences(5, WORDS), "漢字", *sentences(5, GERMAN)])
-    stage = curation.Language(keep=["en", "de"], min_probability=0.3)
-    table = engine.to_arrow(apply_stage(engine, frame, stage)[0]).select([*stage.writes()])
-    label, score = engine.classify(frame["text"], load_classifier(""), 1000)
-    names = [load_classifier("").labels[k] for k in label.tolist()]
-    expected = [(n, s / 1e6) for n, s in zip(names, score.tolist(), strict=True) if n in ("en", "de") and s >= 3e5]
-    assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == expected
-    assert [str(kind) for kind in table.schema.types] == ["large_string", "double"]
 
 
 # The report

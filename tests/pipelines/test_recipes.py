@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import tiktoken
 import yaml
@@ -116,32 +115,6 @@ def test_the_made_corpus_gives_every_reason(tmp_path: Path):
 def test_kept_and_removed_are_what_plain_python_says(done: Run):
     assert_outcome(done.folder, done.expected, done.ids)
     assert verify(done.folder) == []
-
-
-def test_documents_have_the_language_that_fasttext_finds(done: Run):
-    if name_of(done) not in ("common_crawl", "nemo"):
-        assert pq.read_schema(done.folder / "documents" / "part-00000.parquet").names[4:] == []
-        return
-    rows = table_rows(done.folder / "documents", "text", "language", "language_probability")
-    judge, (least, most) = fasttext_language(), {"common_crawl": (0.65, 1000), "nemo": (0.8, None)}[name_of(done)]
-    for text, language, probability in rows:
-        if "[REDACTED]_" in text[:most]:
-            continue  # the language was found before
-        label, expected = judge(text[:most].replace("\n", " "))
-        assert language == label == "en" and probability >= least
-        assert probability == pytest.approx(expected, abs=2e-4)
-    assert len(rows) == len(done.expected.kept)
-
-
-def test_personal_data_is_counted_as_it_is_replaced(done: Run):
-    found = [stage for stage in done.report["stages"] if stage["kind"] == "redact"]
-    assert len(found) == (name_of(done) == "nemo")
-    for stage in found:
-        texts = [text for _, text in done.expected.kept]
-        marks = {name: f"[REDACTED]_{name.upper()}" for name in stage["details"]}
-        assert stage["details"] == {name: sum(text.count(mark) for text in texts) for name, mark in marks.items()}
-        assert stage["edited"] == sum("[REDACTED]_" in text for text in texts) > 0
-        assert len(done.texts) != 400 or all(stage["details"].values())  # made texts have some of all types
 
 
 def test_the_report_has_the_numbers_that_reports_quote(done: Run):
@@ -424,12 +397,3 @@ def test_pairs_have_the_names_of_published_configurations(tmp_path: Path):
     training = needs("torch") and importlib.import_module("curation.training")
     blend = training.MegatronDataset.from_blend(out / "tokens/_meta/per_split.json", 64, split="valid", samples=9)
     assert len(blend) == 9
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [(0, "0"), (999, "999"), (1000, "1.0k"), (12_345, "12.3k"), (600_000, "600k"), (1_000_000, "1.0M"),
-     (180_000_000, "180M"), (999_999, "1.0M"), (99_999, "100k"), (99_999_999, "100M")],
-)  # fmt: skip
-def test_numbers_are_short_in_the_funnel(number: int, shown: str):
-    assert short_number(number) == shown

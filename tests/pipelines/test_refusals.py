@@ -10,27 +10,6 @@ from curation.cli import main
 
 
 @pytest.mark.parametrize(
-    ("recipe", "told"),
-    [
-        ("stages: [{kind: languge, keep: [en]}]", "at `$.stages[0].kind`; did you mean language?"),
-        ("stages: [{kind: language, keep: [enn]}]", "no language 'enn' in the model; did you mean"),
-        ("stages: [{kind: filter, rules: comon_crawl}]", "no rule set named 'comon_crawl'; did you mean common_crawl?"),
-        ("stages: [{kind: ngram_dedup, n_gram: 5}]", "unknown field `n_gram` - at `$.stages[0]`; did you mean ngram"),
-        ("tokenizer: {name: cl100k_bas}", "got 'cl100k_bas', which is none of them; did you mean cl100k_base"),
-        ("budget: {max_byte: 5}", "did you mean max_bytes"),
-        ("output: {formats: [chunk]}", "no output format 'chunk'; did you mean chunks"),
-    ],
-)
-def test_unknown_names_in_a_recipe(recipe: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "recipe.yaml").write_text(recipe)
-    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
-    arguments = ["run", str(tmp_path / "recipe.yaml"), "--input", str(tmp_path / "a.jsonl"), "--engine", "cpu"]
-    assert main([*arguments, "--output", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     ("name", "content", "options", "told"),
     [
         ("a.jsonl", '{"id": 1, "label": "x"}\n', "", "a.jsonl has none of the columns text, content, body"),
@@ -53,23 +32,6 @@ def test_inputs_without_what_is_asked_of_them(
     assert main(arguments) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("curate: ")]
     assert len(errors) == 1 and told in errors[0]
-
-
-def test_an_unknown_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["run", "common_craw", "--input", "x", "--output", str(tmp_path / "out")]) == 2
-    assert "no recipe named 'common_craw'; did you mean common_crawl, common_crawl_plus?" in capsys.readouterr().err
-    assert main(["recipes", "show", "nemoo"]) == 2
-    assert "did you mean nemo?" in capsys.readouterr().err
-
-
-def test_recipes_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]):
-    assert main(["recipes"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for name in ("cc_news_chunks", "common_crawl", "default", "edu_mix", "nemo", "news_wiki_web"):
-        (line,) = [line for line in lines if line.startswith(name + " ")]
-        assert len(line.split()) > 5
-        assert main(["recipes", "show", name]) == 0
-        assert f"name: {name}" in capsys.readouterr().out
 
 
 def test_a_recipe_of_the_package_runs_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

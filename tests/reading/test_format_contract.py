@@ -2,7 +2,6 @@
 """What every input format keeps, by an example of each. Two formats of this test keep it too, so a class and a line are
 all that a format needs. Details of each format are in the other tests of this folder."""
 
-import ast
 import gzip
 import io
 import re
@@ -330,61 +329,3 @@ def test_a_run_keeps_every_document_and_the_place_of_every_bad_record(name: str)
 
 
 # Nothing else asks for the name of a format
-
-
-def format_names_asked(tree: ast.AST) -> Iterator[int]:
-    """Lines that compare the format of a file, look something up by it, or list names of formats."""
-    for node in ast.walk(tree):
-        keys: list[ast.expr] = []
-        if isinstance(node, ast.Compare):
-            keys = [node.left, *node.comparators]
-        elif isinstance(node, ast.Subscript):
-            keys = [node.slice]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
-            keys = node.args[:1]
-        elif isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict):
-            members = node.keys if isinstance(node, ast.Dict) else node.elts
-            names = {each.value if isinstance(each, ast.Constant) else None for each in members} - {""}
-            if len(names) > 1 and names <= {*FORMATS}:
-                yield node.lineno
-        if any(map(is_format, keys)) and not {"AUTO", "FORMATS"} & {*re.findall(r"\w+", ast.unparse(node))}:
-            yield node.lineno
-
-
-def is_format(node: ast.AST) -> bool:
-    """Whether an expression is `x.format` or `x["format"]`."""
-    if isinstance(node, ast.Attribute):
-        return node.attr == "format"
-    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "format"
-
-
-MAY_ASK = re.compile(rb"\bformat\b|\"(%b)\"" % "|".join(FORMATS).encode())  # parsing all files takes two seconds
-# Formats of files that a run writes
-OUTPUTS = {"recipes/exports.py", "running/phases/exports.py", "results/report/card.py"}
-
-
-@pytest.mark.slow("only one module knows the names of formats")
-def test_no_other_module_asks_for_the_name_of_a_format():
-    paths = [path for folder in ("curation", "cpu_fallback", "gpu_pipeline") for path in (ROOT / folder).rglob("*.py")]
-    found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in paths
-        if (path.parent.name, path.parent.parent.name) != ("formats", "reading")
-        and path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix() not in OUTPUTS
-        and MAY_ASK.search(path.read_bytes())
-        for line in format_names_asked(ast.parse(path.read_bytes()))
-    ]
-    assert found == [], "ask an attribute or a method of the format: curation.reading.formats.format_of(file)"
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        'file.format == "csv"', 'file.format in ("csv", other)', "part.file.format != LINES", "RATES[file.format]",
-        "RATES.get(file.format, 1)", 'all(file["format"] in ARCHIVES for file in files)', 'X = ("csv", "tsv")',
-        'X = {"csv": 1, "tsv": 2}',
-    ],
-)  # fmt: skip
-def test_every_form_of_asking_is_seen(code: str):
-    assert [*format_names_asked(ast.parse(code))] == [1]
-    assert not [*format_names_asked(ast.parse("FORMATS[file.format]; '{}'.format(x); f(file.format); X = ('csv', 1)"))]

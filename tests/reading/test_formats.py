@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from curation.base.contract import Rejected
 from curation.base.errors import InputError
 from curation.base.records import NOT_PAGE
-from curation.reading import answers, probe, read_documents, schema_of, shown
+from curation.reading import answers, probe, read_documents, schema_of
 from curation.reading.documents import too_large
 from curation.reading.formats import csv_rows as delimited
 from curation.reading.formats.csv_rows import CsvRows, Row
@@ -141,11 +141,6 @@ def test_wet_that_is_cut_off_gives_what_stands_before(tmp_path: Path, suffix: st
 def records_in(data: bytes, max_bytes: int = 1000, step: int = 1 << 20) -> list[Record]:
     chunks = (StreamChunk(data[k : k + step], "") for k in range(0, len(data), step))
     return list(read_records(chunks, max_bytes))
-
-
-def test_bytes_between_records_are_reported():
-    found = records_in(record(0, b"a") + b"garbage\r\n\r\n" + record(1, b"b"))
-    assert [(entry.content, bool(entry.damage)) for entry in found] == [(b"a", False), (b"", True), (b"b", False)]
 
 
 ABOUT_WARC = b"How to write WARC files:\nWARC/1.0\nWARC-Type: warcinfo\n\nand so on"
@@ -318,17 +313,6 @@ def test_carried_columns_with_other_names(tmp_path: Path):
     (tmp_path / "a.txt").write_text("text")
     assert read(wet, columns={"address": "url"})["address"] == ["http://x/0"]
     assert read(tmp_path / "a.txt", columns={"file": "path"})["file"] == [str(tmp_path / "a.txt")]
-
-
-def test_csv_with_bad_rows_and_other_encodings(tmp_path: Path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"text,n\ngood,1\nonly\nbad \xff,2\nlast,3\n")
-    found = read(path)
-    assert found["text"] == ["good", "last"]
-    errors = {entry.error for entry in found["rejected"]}
-    assert errors == {"text is not valid UTF-8", "expected 2 columns, got 1"} and found["rows"] == 4
-    path.write_bytes("text\ncafé\n".encode("latin-1"))
-    assert read(path, encoding="latin-1")["text"] == ["café"]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "a.jsonl", "a.txt"])
@@ -869,14 +853,6 @@ def test_a_record_above_the_limit_is_rejected_and_not_held(tmp_path: Path, suffi
     assert (entry.row, entry.line, entry.offset) == (1, 1, len(lines[0]) + 1) and "max_document_bytes" in entry.error
 
 
-def test_small_files_share_a_slice_and_keep_their_order(tmp_path: Path):
-    for k in range(25):
-        (tmp_path / f"{k:03d}.jsonl").write_bytes(b'{"text": "%d"}\nbad\n' % k)
-    found = read(tmp_path, slice_bytes=10 * 19)
-    assert found["text"] == [str(k) for k in range(25)] and found["slices"] < 4
-    assert [entry.file_index for entry in found["rejected"]][:3] == [0, 1, 2]
-
-
 @pytest.fixture
 def memory():
     system = fsspec.filesystem("memory")
@@ -920,11 +896,6 @@ def test_a_list_may_begin_with_a_byte_order_mark(tmp_path: Path):
     (tmp_path / "a.jsonl").write_bytes(LINES)
     (tmp_path / "paths.txt").write_text(f"\ufeff{tmp_path}/a.jsonl\r\n", "utf-8")
     assert read(f"@{tmp_path}/paths.txt")["text"] == ["one", "two"]
-
-
-def test_secrets_in_urls_are_not_shown():
-    assert shown("s3://key:secret@host/a.jsonl?signature=1") == "s3://host/a.jsonl"
-    assert shown("/a/b@c?d.jsonl") == "/a/b@c?d.jsonl"
 
 
 HTML = """<html><head><title>T</title></head><body><nav><a href=x>menu</a></nav><main>

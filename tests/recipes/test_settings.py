@@ -310,18 +310,6 @@ def test_wrong_names_of_stages_and_rule_sets(make: Any, text: str, told: str):
         load_recipe("default", settings=[make(text)])
 
 
-@pytest.mark.parametrize(
-    ("stages", "told"),
-    [
-        ("[exact_dedup]", "no stage named 'filter'"),
-        ("[{filter: {rules: nemo}}, {filter: {rules: nemo}}]", "'filter' is ambiguous: name filter_1 or filter_2"),
-    ],
-)
-def test_rules_need_one_filter(stages: str, told: str):
-    with pytest.raises(RecipeError, match=told):
-        load_recipe("default", settings=[f"stages={stages}", rules_setting("nemo")])
-
-
 def test_settings_of_inputs_given_beside_the_recipe(tmp_path: Path):
     news = Input(path="b.jsonl", name="news")
     settings = ["input.news.sample=0.1", "output.part_documents=3", "input.0.format=csv"]

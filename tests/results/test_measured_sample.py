@@ -179,12 +179,6 @@ def test_positions_are_one_of_each_range():
     assert len({*(positions % 1_000).tolist()}) > 500  # by a hash, not one and the same place of each range
 
 
-def test_numbers_are_packed():
-    assert base64.b64decode(packed([np.array([0, 127, 128]), np.array([300, 2**31 - 1])])).hex() == (
-        "00" + "7f" + "8001" + "ac02" + "ffffffff07"
-    )
-
-
 @pytest.mark.parametrize(("recipe", "out"), [("r", "out"), ("l", "per")])
 def test_the_paths_of_rules_are_settings_of_these_rules_alone(folder: Path, recipe: str, out: str):
     before = load_recipe(folder / f"{recipe}.yaml")

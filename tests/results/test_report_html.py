@@ -172,13 +172,6 @@ def test_every_number_of_the_funnel_is_on_the_page(report: dict[str, Any]):
     assert f"<b>{report['documents']['kept']:,}</b>documents kept" in page
 
 
-def test_the_data_card_has_the_singular(report: dict[str, Any]):
-    one = report | {"documents": report["documents"] | {"read": 1, "edited": 1, "repaired": 2}}
-    page = as_html(one)
-    assert "<dd>1 document of 1 file</dd>" in page
-    assert "<dt>Edited</dt><dd>1 document</dd>" in page and "malformed UTF-8 in 2 documents<" in page
-
-
 @pytest.mark.slow("the size of report.html is bounded")
 def test_the_size_is_bounded(report: dict[str, Any]):
     many = copy.deepcopy(report)
@@ -253,11 +246,3 @@ def check_widths(page: str, tmp_path: Path) -> None:
     output = chromium(frame, tmp_path)
     shown = re.search(r'<pre id="out">(.*?)</pre>', output)
     assert shown and sorted(shown[1].split()) == sorted(f"{width}={width}" for width in WIDTHS)
-
-
-@pytest.mark.parametrize(
-    ("part", "shown"),
-    [(0, "0.0%"), (1, "<0.01%"), (100, "0.01%"), (9_960, "1.00%"), (10_000, "1.0%"), (1_000_000, "100.0%")],
-)
-def test_shares_have_one_rule_for_digits(part: int, shown: str):
-    assert rendering.percent(part, 1_000_000) == shown

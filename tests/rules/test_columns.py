@@ -12,14 +12,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
-import curation
 from curation.base.errors import RecipeError
 from curation.recipes.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules.decide import RULE_SETS, Bounds, Rule, decide, expand_rules
 from curation.running.run import run
 from curation.stages import Filter
 from curation.stages.invoke import apply_stage
-from tests.conftest import assert_same_frames, frame_of, table_of
+from tests.conftest import frame_of, table_of
 from tests.corpus import NASTY, real_documents
 from tests.runs import assert_refused, kept_rows, removed_rows
 
@@ -139,17 +138,14 @@ LISTS = "takes values of one kind, not"
     [
         ({}, "column: NAME, matches: PATTERN, listed: {file: FILE}, any: [RULE, RULE], set: NAME, and per"),
         ({"measure": "words", "column": "c", "min": 1}, "give one of measure: NAME"),
-        ({"measure": "words", "matches": "a", "min_count": 1}, "give one of measure: NAME"),
         ({"set": "gopher", "column": "c"}, "give one of measure: NAME"),
         ({"measure": "words", "in_": ["a"]}, "in has no meaning with a measure. A rule on strings needs column: NAME"),
         ({"measure": "words", "min_count": 1}, "min_count has no meaning with a measure. It bounds the count"),
         ({"column": ""}, "column must be the name of a column, not ''"),
-        ({"column": 5, "min": 1}, "column must be the name of a column, not 5"),
         ({"column": "c"}, "a rule on column 'c' needs min or max, in, not_in, or matches"),
         ({"column": "c", "min": NAN}, "min and max must be numbers, not NaN"),
         ({"column": "c", "min": 2, "max": 1}, "min 2 is above max 1"),
         ({"column": "c", "min": math.inf}, "the bounds inf and inf remove everything"),
-        ({"column": "c", "max": -math.inf}, "the bounds -inf and -inf remove everything"),
         ({"column": "text", "min": 1}, "text is not a number; give measure: NAME, or matches: PATTERN"),
         ({"column": "c", "min": 1, "in_": ["a"]}, "min has no meaning with in. Use two rules"),
         ({"column": "c", "in_": ["a"], "not_in": ["b"]}, "not_in has no meaning with in. Use two rules"),
@@ -158,9 +154,7 @@ LISTS = "takes values of one kind, not"
         ({"column": "c", "not_in": []}, "not_in: [] can never remove anything; list one or more values"),
         ({"column": "c", "in_": ["a", 1]}, f"in {LISTS} 'a' and 1"),
         ({"column": "c", "in_": ["en", False]}, f"in {LISTS} 'en' and False. YAML reads yes, no, on and off as true"),
-        ({"column": "c", "in_": [1, True]}, f"in {LISTS} 1 and True"),
         ({"column": "c", "in_": [NAN]}, "in takes strings, finite numbers or true and false, not nan"),
-        ({"column": "c", "in_": [None]}, "in takes strings, finite numbers or true and false, not None"),
         ({"column": "c", "min_count": 1}, "min_count has no meaning with a column. It bounds the count of matches"),
         ({"matches": ""}, "matches '' is empty, and matches every text"),
         ({"matches": 5}, "matches 5 must be a string"),
@@ -172,7 +166,6 @@ LISTS = "takes values of one kind, not"
         ({"matches": "a", "min_count": 2, "max_count": 1}, "min_count 2 is above max_count 1"),
         ({"matches": "(", "min_count": 1}, "matches '(' is not a regular expression of RE2: missing ): ("),
         ({"matches": "a(?=b)", "min_count": 1}, "invalid perl operator: (?=; RE2 has no lookaround"),
-        ({"matches": "a(?<!b)", "min_count": 1}, "invalid perl operator: (?<!; RE2 has no lookaround"),
         ({"matches": r"(a)\1", "min_count": 1}, r"invalid escape sequence: \1; RE2 has no lookaround and no backref"),
         ({"matches": "a" * 100 + "(", "min_count": 1}, f"matches '{'a' * 59}... is not a regular expression of RE2"),
         ({"matches": "\ud800", "min_count": 1}, "must be text that UTF-8 can hold"),
@@ -181,7 +174,6 @@ LISTS = "takes values of one kind, not"
         ({"measure": "words", "min": 1, "override": {}}, "override needs a set: {set: gopher"),
         ({"set": "gopher", "override": ["words"]}, "override must map rules to bounds, not ['words']"),
         ({"set": "gopher", "override": {"words": 5}}, "override of words must be {min: }, {max: } or off, not 5"),
-        ({"set": "gopher", "override": {"words": True}}, "override of words must be {min: }, {max: } or off, not True"),
         ({"set": "gopher", "override": {"words": {}}}, "an override needs min, max, or off, which removes the rule"),
         ({"set": "gopher", "override": {"words": {"min": NAN}}}, "min and max of an override must be finite"),
         ({"set": "gopher", "override": {"words": {"in": ["a"]}}}, "unknown field `in`"),
@@ -197,11 +189,9 @@ WRONG_IN_RECIPES = {
     "{column: c, in: [en, null]}": ("got `null`", ".rules[0].in[1]`"),
     "{column: c, in: [en, 2024-01-01]}": ("got `date`", ".rules[0].in[1]`"),
     "{column: c, in_: [en]}": ("unknown field `in_`",),
-    "{column: c, in: [en, no]}": ("not 'en' and False. YAML reads yes, no, on and off as true and false; quote",),
     "{column: c, mni: 1}": ("unknown field `mni`", "did you mean min"),
     "{matches: a, mincount: 1}": ("unknown field `mincount`", "did you mean min_count"),
     "{matches: a, min_count: 1.5}": ("Expected `int", ".rules[0].min_count`"),
-    "{matches: 'a(?!b)', max_count: 0}": ("invalid perl operator: (?!", "rules[0]`"),
     "{matches: a, max_count: 9223372036854775808}": ("stages[0].rules[0].max_count must fit 64 bits",),
     "{column: c, in: [9223372036854775808]}": ("stages[0].rules[0].in[0] must fit 64 bits",),
     "{set: gofer}": ("no rule set named 'gofer'; did you mean gopher",),
@@ -392,23 +382,6 @@ def test_a_run_with_rules_on_columns(tmp_path: Path):
     bounded = {"stages": [{"kind": "filter", "rules": {"id": {"min": 1, "max": 2}}}]}
     run(convert_recipe({"input": inputs, **content, **bounded}), tmp_path / "fourth")
     assert [row[1] for row in kept_rows(tmp_path / "fourth")] == ["1", "2"]
-
-
-def test_the_library_takes_the_same_rules(engine: ModuleType):
-    frame = documents(engine)
-    for rules in (
-        [{"column": "url", "not_in": ["http://b.org"]}, {"column": "quality", "max": 0.8}, "fineweb"],
-        [Rule(column="adult", in_=[False]), {"set": "nemo", "override": {"length": {"min": 1}, "words": "off"}}],
-    ):
-        entries = [entry if isinstance(entry, str | Rule) else convert_rule(entry) for entry in rules]
-        expected, _ = apply_stage(engine, frame, Filter(rules=entries))
-        assert_same_frames(engine, curation.filter(frame, rules), expected)
-    with pytest.raises(RecipeError, match=r"filter: matches 'a\(\?=b\)' is not a regular"):
-        curation.filter(frame, {"matches": "a(?=b)", "min_count": 1})
-
-
-def convert_rule(entry: dict[str, Any]) -> Rule:
-    return parse_recipe(f"stages: [{{kind: filter, rules: [{entry}]}}]").stages[0].rules[0]
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.null()], ids=str)

@@ -16,7 +16,7 @@ import pytest
 
 from curation import __version__
 from curation.base.engine import load_engine
-from curation.base.errors import IntegrityError, OutputError
+from curation.base.errors import IntegrityError
 from curation.base.system.sealed import sealed, unsealed
 from curation.base.system.sessions import TaskSession
 from curation.reading.inputs import Input
@@ -27,7 +27,7 @@ from curation.recipes.recipe import Recipe
 from curation.record import jobs
 from curation.record.jobs import load_job, run_stored, store_job
 from curation.record.partitions import Partitions
-from curation.record.stored_plan import Plan, as_plan, digest_of, keep_plan, load_plan, read_stored_plan, store_plan
+from curation.record.stored_plan import Plan, digest_of, keep_plan, read_stored_plan, store_plan
 from curation.running.run import run
 from tests.runs import data_digests, made_texts, recipe_of, records_of
 
@@ -57,23 +57,6 @@ def plan_of(folder: Path) -> Plan:
     return Plan(
         version=__version__, recipe=Recipe(), files=[], slices=slices, stage_files={}, tokenizer={"sha256": "0"}
     )
-
-
-def test_a_job_is_read_as_it_was_stored(tmp_path: Path):
-    job = job_in(tmp_path)
-    found = load_job(Job, store_job(job, tmp_path))
-    assert (found.folder, found.mask, found.tables) == (tmp_path, None, {7: tmp_path / "x"})
-    assert found.rows.dtype == np.int64 and found.rows.tolist() == [3, 2**62]
-    assert found.partitions.folder == tmp_path / "segment" and found.partitions.starts.tolist() == [0, 2, 7]
-
-
-def test_a_plan_is_read_as_it_was_stored(tmp_path: Path):
-    plan, path = plan_of(tmp_path), tmp_path / "plan.json"
-    store_plan(path, plan)
-    assert len(plan.slices) > 2
-    assert load_plan(digest_of(path)) == plan
-    stored = read_stored_plan(path)
-    assert stored is not None and len(stored.read) == 2 and as_plan(stored, Recipe(), stored.read) == plan
 
 
 def test_nothing_that_was_changed_is_loaded(tmp_path: Path):
@@ -119,18 +102,6 @@ def test_a_plan_is_kept_over_the_jobs_of_all_phases(tmp_path: Path):
     assert seen == [True] * 4
 
 
-def test_a_plan_of_another_version_is_not_read(tmp_path: Path):
-    path = tmp_path / "out" / "_work" / "plan.json"
-    store_plan(path, msgspec.structs.replace(plan_of(tmp_path), version="0.2.0"))
-    with pytest.raises(
-        OutputError, match=rf"{tmp_path}/out was started by version 0\.2\.0, this is {__version__}\. Give"
-    ):
-        read_stored_plan(path)
-    path.write_bytes(b'{"version": "%b", "recipe": 3}' % __version__.encode())
-    with pytest.raises(IntegrityError, match=r"plan\.json is damaged: .* Start over with --force"):
-        read_stored_plan(path)
-
-
 def int64(*values: int) -> bytes:
     return np.array(values, "<i8").tobytes()
 
@@ -161,19 +132,6 @@ def test_a_forged_plan_is_damaged(columns: Columns, tmp_path: Path):
         path.write_bytes(data)
         with pytest.raises(IntegrityError, match=rf"plan\.json is damaged: {told}.* Start over with --force"):
             read_stored_plan(path)
-
-
-def test_a_slice_of_a_table_equals_the_planned_one(tmp_path: Path):
-    for name in ("a", "b", "c"):
-        (tmp_path / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * (40 if name == "b" else 1))
-    (tmp_path / "d.parquet").write_bytes(b"")
-    slices = list(cut_slices(find_files([Input(path=str(tmp_path / "*.jsonl"))]), 100))
-    table = SliceTable.of(slices)
-    assert len(slices) == len(table) == 8 and list(table) == slices
-    assert (table[-1], table[2:4]) == (slices[-1], slices[2:4])
-    with pytest.raises(IndexError):
-        table[8]
-    assert table.stored_sizes().tolist() == [14, *[93] * 6, 14]
 
 
 @pytest.mark.slow("a task is small however many slices there are")

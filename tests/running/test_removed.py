@@ -15,7 +15,7 @@ from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.record import kept_ids, removed
 from curation.record import partitions as intermediate
-from curation.record.kept_ids import ids_of, store_ids
+from curation.record.kept_ids import store_ids
 from curation.record.ledger import SliceRecord, SliceTotals, add_up
 from curation.record.locations import LocationTable
 from curation.record.partitions import REMOVED_SCHEMA, IpcFile, Numbering, Partitions
@@ -117,13 +117,6 @@ def test_files_of_removed_rows_follow_from_counts_and_sizes(made: list[list[int]
     firsts = [int(ends[file.first_partition]) - len(made[file.first_partition]) + file.skip for file in files]
     assert firsts == [0, *np.cumsum(expected[:-1]).tolist()]
     assert all(file.skip < len(made[file.first_partition]) for file in files if file.rows)
-
-
-def test_ids_are_returned_in_the_order_of_the_rows(tmp_path: Path):
-    partitions, numbering = write_segment(tmp_path / "segment-0", 3)
-    rows = np.array([14, 0, 7, 0, 3])
-    assert ids_of(partitions, rows, numbering).to_pylist() == [id_of(row) for row in rows.tolist()]
-    assert ids_of(partitions, rows[:0], numbering).to_pylist() == []
 
 
 def test_stored_ids_of_a_short_file_are_refused(tmp_path: Path):

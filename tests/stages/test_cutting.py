@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import dask.config
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -137,15 +136,6 @@ def test_the_disk_has_room_for_spans(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert extra == pytest.approx(size / 20, rel=0.2)
 
 
-@pytest.mark.parametrize("arrays", [False, True])
-def test_frames_as_a_run(arrays: bool):
-    frame = pd.DataFrame({TEXT: pd.Series(DIFFERENT, dtype="str")})
-    expected = [text.replace(WORD, "") for text in KEPT]
-    assert curation.apply(frame, CutWord(arrays=arrays))[TEXT].tolist() == expected
-    lazy = curation.apply(dd.from_pandas(frame, npartitions=5), CutWord(arrays=arrays))
-    assert lazy.compute()[TEXT].tolist() == expected
-
-
 @pytest.mark.slow("a run that stops at each rename of a cut resumes with the same bytes")
 def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One run, which stops again after each file that it writes from the first file of the stage on."""
@@ -203,19 +193,10 @@ WRONG = {
         Cuts(*np.array([[0.5], [0.0], [1.0]])),
         "row of cuts must be integers in one dimension, not float64 in 1",
     ),
-    "lengths": (Cuts(np.arange(2), np.arange(2), np.arange(1)), "have the lengths 2, 2, 1"),
-    "rows": (spans((1, 0, 2), (0, 0, 1)), "sorted and not overlap, not the bytes 0 to 1 of row 0 after the bytes 0 to"),
     "starts": (spans((0, 4, 5), (0, 0, 1)), "sorted and not overlap, not the bytes 0 to 1 of row 0 after the bytes 4"),
-    "overlap": (spans((0, 0, 3), (0, 2, 4)), "sorted and not overlap, not the bytes 2 to 4 of row 0 after the bytes 0"),
-    "empty": (spans((0, 1, 1)), "start at 0 or later and have a byte, not the bytes 1 to 1 of row 0"),
     "backwards": (spans((0, 3, 1)), "start at 0 or later and have a byte, not the bytes 3 to 1 of row 0"),
     "before the text": (spans((1, -1, 1)), "start at 0 or later and have a byte, not the bytes -1 to 1 of row 1"),
-    "behind the text": (
-        spans((0, 0, 1), (0, 2, 99)),
-        "end in their text, not the bytes 2 to 99 of row 0 with 10 bytes",
-    ),
     "a row that did not reach": (spans((2, 0, 1), (3, 0, 1)), "the row 3, which is not in corpus.rows"),
-    "a row of no slice": (spans((0, 0, 1), (5, 0, 1)), "the row 5, which is not in corpus.rows"),
     "a negative row": (spans((-1, 0, 1)), "the row -1, which is not in corpus.rows"),
 }
 
@@ -260,16 +241,6 @@ def test_files_that_are_lost(case: str, corpus: Corpus):
     with pytest.raises(IntegrityError) as error:
         stored.of(0)
     assert told in str(error.value)
-
-
-@pytest.mark.parametrize("span", [(11, 1, 2), (11, 0, 1), (11, 1, 4)])
-def test_characters_are_not_split(span: tuple[int, int, int]):
-    texts = pa.array(["plain text", "äö"], pa.large_string())
-    with pytest.raises(StageError, match=f"code points of UTF-8, not the bytes {span[1]} to {span[2]} of row 11"):
-        cut_texts(texts, spans((10, 0, 1), span), 10)
-    for wrong in (spans((11, 2, 5)), spans((11, 2, 4), (10, 0, 1))):
-        with pytest.raises(IntegrityError, match="stored spans are not sorted, or not in their texts"):
-            cut_texts(texts, wrong, 10)
 
 
 def test_neighbouring_spans_and_whole_texts():

@@ -97,14 +97,6 @@ def test_a_run_stores_the_same_vectors_for_any_slices_and_workers(tmp_path: Path
     assert [*report["computed_with"]["embed"]] == ["tokenizers"]
 
 
-def test_a_changed_model_refuses_a_rerun(tmp_path: Path):
-    model = write_static(tmp_path / "m")
-    run(recipe(tmp_path, str(model)), tmp_path / "out", engine="cpu")
-    write_static(tmp_path / "m", embeddings=-TABLE)
-    with pytest.raises(curation.OutputError, match=r"model\.safetensors of stage embed \(content\)"):
-        run(recipe(tmp_path, str(model)), tmp_path / "out", engine="cpu")
-
-
 def test_the_vector_of_an_encoder_is_the_mean_of_the_tokens_of_its_windows(tmp_path: Path):
     needs("torch")
     from curation.models.encoders import load_encoder

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Equal keys are found the same way however a corpus is divided into tasks."""
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curation.base.errors import IntegrityError
 from curation.stages import ExactDedup
 from curation.stages.corpus import key_ranges
-from curation.stages.corpus.key_ranges import divide, read_cell, write_cells
+from curation.stages.corpus.key_ranges import divide
 from curation.stages.invoke import run_phase_task, run_phases
 from tests.stages.divided import CPU, ORDERS, corpus_of, decide_in_order, write_partitions
 
@@ -85,12 +83,3 @@ def test_divisions_cover_all_partitions_once(rows: int):
         assert [cell for k in range(division.reducers) for cell in division.cells(k, 21)] == [
             *range(21 * division.ranges)
         ]
-
-
-def test_a_short_file_of_cells_is_refused(tmp_path: Path):
-    path = tmp_path / "cells"
-    write_cells(path, [[np.arange(3)], [], [np.arange(2), np.arange(5, dtype=np.uint8)]], 3)
-    assert [len(read_cell(path, k)) for k in range(3)] == [24, 0, 21]
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(IntegrityError, match="too short"):
-        read_cell(path, 2)

@@ -2,7 +2,6 @@
 """The stage `language`: what it keeps, the reasons it gives, what it counts, and the recipes it refuses."""
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -51,21 +50,11 @@ def test_the_value_is_the_probability(engine):
     np.testing.assert_array_equal(value * 1e6, np.round(value * 1e6))
 
 
-def test_several_languages(engine):
-    assert applied(engine, TEXTS, keep=["ru", "de"])[0] == [1, 3]
-
-
 def test_bounds_are_inclusive(engine):
     _, _, outcome = applied(engine, [VAGUE], keep=["en"], min_probability=1.0)
     probability = float(outcome.verdict.value[0])
     assert applied(engine, [VAGUE], keep=["en"], min_probability=probability)[0] == [0]
     assert applied(engine, [VAGUE], keep=["en"], min_probability=probability + 1e-6)[0] == []
-
-
-def test_only_the_first_characters_count(engine):
-    text = ENGLISH + " " + 9 * GERMAN
-    assert applied(engine, [text], keep=["en"], max_characters=len(ENGLISH))[0] == [0]
-    assert applied(engine, [text], keep=["de"], max_characters=0)[0] == [0]
 
 
 def test_windows_see_past_a_menu_and_a_notice(engine):
@@ -87,11 +76,6 @@ def test_documents_below_a_probability_have_no_label(engine):
         assert outcome.columns["language_probability"][1] == vague
     assert outcome.details == {"en": 1, "none": 1}
     assert applied(engine, [VAGUE], keep=["en"], min_probability=0, label_probability=1)[1] == ["language"]
-
-
-def test_languages_are_counted_as_they_come(engine):
-    _, _, outcome = applied(engine, TEXTS, keep=["de"])
-    assert outcome.details == {"en": 3, "de": 1, "ru": 1}
 
 
 def test_empty_and_null_texts(engine):
@@ -159,8 +143,3 @@ def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(RecipeError, match=message) as error:
         parse_recipe(f"stages:\n- {{kind: language, {settings}}}\n")
     assert "$.stages[0]" in str(error.value)
-
-
-def test_the_stage_can_be_sent_to_workers():
-    stage = Language(keep=["en", "de"], min_probability=0.5)
-    assert pickle.loads(pickle.dumps(stage)) == stage

@@ -56,17 +56,6 @@ def test_columns_of_a_frame(engine, names):
     assert (outcome.verdict, outcome.text) == (None, None)
 
 
-def test_a_frame_that_was_filtered_keeps_its_rows_together(engine):
-    frame = engine.filter_rows(frame_of(engine, ["a", "b b", "c c c"]), np.array([True, False, True]))
-    table = engine.to_arrow(apply_stage(engine, frame, MeasureStage(names=("words",)))[0])
-    assert table.select(["text", "words"]).to_pylist() == [{"text": "a", "words": 1}, {"text": "c c c", "words": 3}]
-
-
-def test_no_rows(engine):
-    table = engine.to_arrow(apply_stage(engine, frame_of(engine, []), MeasureStage())[0])
-    assert (len(table), table.num_columns, str(table.schema.types[-1])) == (0, 3 + len(Measure), "int64")
-
-
 # Runs
 
 CHAIN = [

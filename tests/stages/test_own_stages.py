@@ -188,12 +188,6 @@ def test_later_stages_see_the_texts_without_the_spans(workplace: Path):
     assert [row["text"] for row in kept_in(workplace / "out")] == [t for t in expected if len(t.splitlines()) >= 3]
 
 
-def test_the_library_cuts_what_a_run_cuts(workplace: Path):
-    [stage] = lines_recipe(workplace).stages
-    found = curation.apply(pd.DataFrame({"text": line_texts()}), stage)
-    assert found["text"].tolist() == expected_without_lines()
-
-
 def test_a_finished_phase_is_not_run_again(workplace: Path, monkeypatch: pytest.MonkeyPatch):
     recipe = lines_recipe(workplace)
     kind = type(recipe.stages[0])

@@ -2,13 +2,9 @@
 """`redact`: what is taken for personal data and what is not, by hand and against plain Python; columns of every shape;
 what a run counts."""
 
-import json
-import pickle
 import re
 from typing import Any
 
-import dask
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -27,7 +23,7 @@ from curation.stages.rows.personal_data import FINDERS
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, characters
 from tests.oracle import redaction
-from tests.runs import digests, kept_rows, made_texts, recipe_of, records_of
+from tests.runs import kept_rows, made_texts, recipe_of, records_of
 
 EMAIL, IP, CARD, SSN, PHONE = (f"[REDACTED]_{name.upper()}" for name in FINDERS)
 # In angle brackets what is to be found; the texts are without them.
@@ -349,21 +345,6 @@ def test_slices_and_chunks(engine):
         ]
 
 
-def test_other_columns_and_the_frame_that_came_stay():
-    frame = pd.DataFrame({TEXT: ["a@b.co", "b"], "other": [1, 2]}, index=[7, 7])
-    before = frame.copy()
-    found = curation.redact(frame)
-    assert found[TEXT].tolist() == [EMAIL, "b"] and found["other"].tolist() == [1, 2] and found.index.tolist() == [7, 7]
-    pd.testing.assert_frame_equal(frame, before)
-
-
-def test_lazily_as_at_once():
-    frame = pd.DataFrame({TEXT: [re.sub("[<>]", "", text) for kind in FOUND for text in FOUND[kind]]})
-    with dask.config.set({"dataframe.convert-string": False}):  # as `curation.read` does
-        lazy = curation.redact(dd.from_pandas(frame, npartitions=5), types=["phone", "email"])
-    pd.testing.assert_frame_equal(lazy.compute(), curation.redact(frame, types=["email", "phone"]))
-
-
 def test_nasty_texts():
     texts = [text for text in NASTY if len(text) < 100_000]
     assert redacted(texts) == [redaction.redact(text)[0] for text in texts]
@@ -402,29 +383,6 @@ def test_a_run_counts_what_was_replaced(tmp_path):
     assert "[redact]" not in report["funnel"]
 
 
-def test_a_run_that_stops_in_the_stage_goes_on(tmp_path, monkeypatch):
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(records_of(texts_with_data()))
-    recipe = recipe_of(path, stages=STAGES, output={"formats": []})
-    run(recipe, tmp_path / "whole", engine="cpu", workers=1, slice_bytes=4000)
-    real, calls = Redact.apply, []
-
-    def stop(stage, engine, frame):
-        calls.append(len(frame))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(stage, engine, frame)
-
-    monkeypatch.setattr(Redact, "apply", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(recipe, tmp_path / "out", engine="cpu", workers=1, slice_bytes=4000)
-    run(recipe, tmp_path / "out", engine="cpu", workers=1, slice_bytes=4000)
-    assert len(calls) > 4
-    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
-    stages = [json.loads((tmp_path / name / "report.json").read_bytes())["stages"][1] for name in ("out", "whole")]
-    assert stages[0] | {"seconds": 0} == stages[1] | {"seconds": 0}
-
-
 # What is refused
 
 
@@ -444,8 +402,3 @@ def test_wrong_settings_are_refused(options: str, message: str):
     with pytest.raises(RecipeError, match=message) as error:
         parse_recipe(f"stages:\n- {{kind: redact, {options}}}\n")
     assert "$.stages[0]" in str(error.value)
-
-
-def test_the_stage_can_be_sent_to_workers():
-    stage = Redact(types=("ssn",), replacement="<{type}>")
-    assert pickle.loads(pickle.dumps(stage)) == stage

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.base.errors import InputError, IntegrityError, OutputError, RecipeError
+from curation.base.errors import InputError, IntegrityError, RecipeError
 from curation.cli import main
 from curation.recipes.doubts import recipe_warnings
 from curation.recipes.recipe import convert_recipe
@@ -316,17 +316,6 @@ def test_no_index_and_damaged_ones(old, tmp_path):
         (old / "index.json").write_text(damage)
         with pytest.raises(IntegrityError, match=r"index.json is damaged"):
             SavedIndex(old)
-
-
-def test_a_changed_index_is_another_recipe(old, tmp_path):
-    path = write_input(tmp_path / "new.jsonl", [words(2000, 61), "new words"])
-    finish(tmp_path / "new", path, against=old)
-    finish(tmp_path / "new", path, against=old)  # already complete
-    finish(old.parent, write_input(tmp_path / "old.jsonl", [words(2000, 60)]), force=True)
-    with pytest.raises(
-        OutputError, match=r"changed: .*/index.json of stage fuzzy_dedup \(content\). Give a new --output"
-    ):
-        finish(tmp_path / "new", path, against=old)
 
 
 def test_an_index_of_the_folder_that_is_written_to(old, tmp_path):

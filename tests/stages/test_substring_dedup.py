@@ -268,14 +268,6 @@ def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatc
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_frames_as_a_run():
-    texts = [*PAGES, None]
-    frame = pd.DataFrame({TEXT: pd.Series(texts, dtype="str")})
-    found = curation.substring_dedup(frame, length=LENGTH, min_kept=9)[TEXT].tolist()
-    assert found[:-1] == [text for text in substring_dedup(PAGES, LENGTH, min_kept=9) if text is not None]
-    assert pd.isna(found[-1])
-
-
 def test_the_report_has_the_share_of_each_input(tmp_path: Path):
     paths = [write_input(tmp_path / f"{name}.jsonl", texts) for name, texts in (("a", PAGES[:30]), ("b", PAGES[30:]))]
     recipe = {

@@ -274,14 +274,6 @@ finish(Path({str(tmp_path / "killed")!r}), Path({str(first / "old.jsonl")!r}))
     assert verify(tmp_path / "killed") == []
 
 
-def test_verify_sees_the_index(old: Path):
-    outputs = {name for name in report_of(old.parent)["outputs"] if name.startswith("index/")}
-    assert verify(old.parent) == [] and outputs == {f"index/{name}" for name in files_below(old)}
-    path = old / "semantic" / "vectors-00000.bin"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x11")
-    assert ["index/semantic/vectors-00000.bin has changed" in fault for fault in verify(old.parent)] == [True]
-
-
 # Small data
 
 

@@ -10,7 +10,6 @@ import pytest
 import curation
 from curation.base.arrays import save_array
 from curation.base.errors import IntegrityError, StageError
-from curation.record.segments import cut_segments
 from curation.stages.corpus.written_columns import WrittenColumns
 
 
@@ -45,10 +44,3 @@ def test_a_file_that_is_not_what_the_stage_stored(values: np.ndarray | None, tol
         save_array(tmp_path / "000002.npy", values)
     with pytest.raises(IntegrityError, match=rf"{told}.*Start over with --force"):
         WrittenColumns(tmp_path, ("copies",)).of(2, 0, 3)
-
-
-def test_the_next_segment_reads_the_columns():
-    writer, plain = curation.ExactDedup(copies_column="copies"), curation.ExactDedup(name="plain")
-    segments = cut_segments([plain, writer, curation.ExactDedup(name="last")])
-    assert [segment.corpus_stages for segment in segments] == [(0, 1), (2,)]
-    assert [segment.corpus_stages for segment in cut_segments([writer])] == [(0,), ()]

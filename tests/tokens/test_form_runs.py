@@ -15,17 +15,15 @@ import yaml
 
 from curation import cli
 from curation.base.errors import IntegrityError, OutputError, RecipeError, TokenizerError
-from curation.recipes.exports import EXPORT_FORMATS
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe
 from curation.results.finished.split_checks import split_leaks
 from curation.results.finished.verify import verify
-from curation.running.phases.exports import WRITERS
 from curation.running.run import run
 from curation.tokens import tokenization
 from curation.tokens.forms.stored import open_form, problems
 from curation.tokens.indexed import IndexedReader
 from curation.tokens.ordering import assign_splits
-from curation.tokens.samples import SAMPLE_FILES, Sample, unwritten_sample
+from curation.tokens.samples import SAMPLE_FILES
 from curation.tokens.tokenization import load_tokenizer
 from tests.runs import table_rows
 from tests.tokens.samples import make_texts, train_tokenizer, write_jsonl
@@ -171,10 +169,6 @@ def test_missing_and_foreign_files_of_a_form_are_named(texts, tmp_path):
         f"{folder / 'train_00001.npy'} is missing, though manifest.json names it",
         f"{folder / 'stray'} is foreign: manifest.json does not name it",
     ]
-
-
-def test_every_format_of_documents_has_a_writer():
-    assert {*EXPORT_FORMATS} == {"", *WRITERS}
 
 
 # splits
@@ -362,23 +356,14 @@ def test_outputs_without_a_meaning_are_refused(output, message):
 # blends
 
 
-def weights_of(folder: Path) -> dict[str, float]:
-    words = (folder / "tokens/_meta/blend.txt").read_text().split()
-    return {
-        Path(prefix).name.split("_")[0]: float(weight) for weight, prefix in zip(words[::2], words[1::2], strict=True)
-    }
-
-
 @pytest.mark.parametrize(
     ("blend", "expected"),
     [
         ({"by": "tokens"}, lambda a, b: 3 * a / (3 * a + b)),
         ({"by": "temperature", "temperature": 2.0}, lambda a, b: 3 * a**0.5 / (3 * a**0.5 + b**0.5)),
-        ({"by": "temperature", "temperature": 1.0}, lambda a, b: 3 * a / (3 * a + b)),
-        ({"by": "given"}, lambda a, b: 0.75),
         ({}, lambda a, b: 0.75),
     ],
-    ids=["tokens", "temperature 2", "temperature 1", "given", "default"],
+    ids=["tokens", "temperature", "default"],
 )
 def test_weights(tmp_path, blend, expected):
     paths = [
@@ -453,7 +438,6 @@ def test_a_path_with_a_space_is_refused_before_any_work(texts, tmp_path):
 
 def test_a_vocabulary_too_large_is_refused_before_any_work(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(load_tokenizer("gpt2"), "vocabulary", 65537)
-    recipe = recipe_of([texts], ["token_shards"])
     recipe = convert_recipe(
         {"input": [{"path": str(texts)}], "output": {"formats": ["token_shards"], "token_shards": {"dtype": "uint16"}}}
     )
@@ -514,14 +498,6 @@ def test_nothing_kept_leaves_no_sample(tmp_path, name):
     assert run(recipe, tmp_path / "out").already_complete
 
 
-def test_what_the_report_says_of_a_sample_that_is_not_there():
-    full, empty = ({"chunks": {"splits": splits}} for splits in ({"train": {}}, {}))
-    assert unwritten_sample(Sample(batches=1), full) == unwritten_sample(Sample(), {}) == []
-    assert unwritten_sample(Sample(batches=1), empty) == [
-        "no sample was written: the run kept no document with tokens, so it has no chunks"
-    ]
-
-
 # commands
 
 
@@ -548,8 +524,3 @@ def test_tokenize_takes_settings_from_a_recipe(texts, tmp_path):
     manifest = orjson.loads((tmp_path / "out/chunks/manifest.json").read_bytes())
     assert manifest["settings"]["length"] == 8
     assert sorted(manifest["splits"]) == ["test", "train"]
-
-
-def test_tokenize_names_an_unknown_form(texts, tmp_path, capsys):
-    assert cli.main(["tokenize", str(texts), "-o", str(tmp_path / "out"), "--formats", "blockz"]) == 2
-    assert "no output format 'blockz'; did you mean blocks" in capsys.readouterr().err

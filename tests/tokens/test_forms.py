@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import curation
-from curation.base.errors import IntegrityError, OutputError, RecipeError, TokenizerError
+from curation.base.errors import IntegrityError, OutputError, RecipeError
 from curation.base.system.terminal import printable
 from curation.cli import main
 from curation.recipes.recipe import Output, convert_recipe
@@ -36,7 +36,7 @@ from curation.tokens.forms import (
 )
 from curation.tokens.forms import documents as documents_module
 from curation.tokens.forms import shards as shards_module
-from curation.tokens.forms.documents import TokenizedDocuments, TokenStream
+from curation.tokens.forms.documents import TokenizedDocuments
 from curation.tokens.forms.stored import open_form
 from curation.tokens.forms.writing import shards, summaries, write_forms
 from curation.tokens.ordering import seeded_order
@@ -83,13 +83,6 @@ def test_documents_come_in_order_without_the_empty_ones(tmp_path, monkeypatch, b
     assert source.gather(starts, lengths).tolist() == flat(expected)
 
 
-def test_without_forms_no_token_file_is_opened(tmp_path):
-    missing = {"": [(tmp_path / "000000.ids", tmp_path / "000000.lengths")]}
-    assert write_forms(Output(formats=("megatron",)), load_tokenizer("gpt2"), missing, tmp_path) == {}
-    with pytest.raises(FileNotFoundError):
-        write_forms(Output(formats=("blocks",)), load_tokenizer("gpt2"), missing, tmp_path)
-
-
 def test_orders_of_neighbouring_seeds_have_nothing_in_common():
     orders = [seeded_order(1000, *seeds) for seeds in ((7,), (8,), (7, 0), (7, 1), (0, 7), (-7,))]
     for one, other in itertools.combinations(orders, 2):
@@ -98,14 +91,6 @@ def test_orders_of_neighbouring_seeds_have_nothing_in_common():
         assert (one != other).any() and shifts.max() < 12  # of a shifted order all shifts are one
         after = {*itertools.pairwise(one)}
         assert len(after & {*itertools.pairwise(other + 1)}) < 12
-
-
-def test_token_stream_gives_any_size(tmp_path):
-    made = make_documents(30)
-    stream = TokenStream(opened(tmp_path, made))
-    pieces = [stream.take(size).tolist() for size in (0, 1, 7, 100, 10**6, 5)]
-    assert flat(pieces) == flat(made)
-    assert pieces[-1] == []
 
 
 def test_parts_that_do_not_fit_are_refused(tmp_path):
@@ -130,12 +115,6 @@ def test_token_shards_are_read_by_memmap(tmp_path, vocabulary, dtype):
     found = [np.memmap(tmp_path / "out" / name, dtype, "r") for name in names]
     assert [len(shard) for shard in found[:-1]] == [100] * (len(names) - 1)
     assert np.concatenate(found).tolist() == flat(made)
-
-
-def test_a_vocabulary_too_large_for_the_dtype_is_refused():
-    assert TokenShards(dtype="uint16").file_dtype(Sized(65536)) == np.uint16
-    with pytest.raises(TokenizerError, match="a vocabulary of 65537 does not fit uint16"):
-        TokenShards(dtype="uint16").file_dtype(Sized(65537))
 
 
 # blocks
@@ -492,11 +471,9 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Blocks(length=0), "length must be at least 1, not 0"),
         (lambda: Packed(length=1 << 25), "length must be at most 16777216"),
         (lambda: Blocks(file_type="csv"), "file_type must be one of npy, pt, auto, not 'csv'"),
         (lambda: Chunks(min_tokens=600), "nothing would be kept"),
-        (lambda: Packed(shard_rows=-1), "shard_rows must be at least 1"),
         (lambda: Mds(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
         (
             lambda: Blocks(shard_name="{name}"),

@@ -162,23 +162,6 @@ def test_any_text_equals_tiktoken(gpt2, gpt2_reference, texts):
     assert encoded_both_ways(gpt2, texts) == [gpt2_reference.encode_ordinary(text) for text in texts]
 
 
-def test_batches_come_after_so_many_bytes(gpt2, monkeypatch):
-    ways = []
-    for name in ("_encode_each", "_encode_batch"):
-        way = getattr(encoder_pool, name)
-        monkeypatch.setattr(encoder_pool, name, lambda *args, way=way, name=name: (ways.append(name), way(*args))[1])
-    monkeypatch.setattr(gpt2._pool, "_singly_left", 12)
-    modules: dict[str, object] = {}
-    monkeypatch.setattr(encoder_pool, "sys", SimpleNamespace(modules=modules))
-    for text in ("eight bytes", "two", "last"):
-        assert gpt2.decode(gpt2.encode(strings([text]))[0]) == text
-    assert ways == ["_encode_each", "_encode_batch", "_encode_batch"]
-    monkeypatch.setattr(gpt2._pool, "_singly_left", 12)
-    modules["awkward"] = None
-    gpt2.encode(strings(["imported"]))
-    assert ways[3:] == ["_encode_batch"]
-
-
 def test_slices_chunks_and_small_strings_are_taken(gpt2):
     whole = documents_of(*gpt2.encode(strings(NASTY)))
     assert documents_of(*gpt2.encode(strings(NASTY).slice(3, 5))) == whole[3:8]
@@ -218,18 +201,6 @@ def test_pack_puts_tokens_around_documents_that_have_some(fake):
         assert (packed.ids.dtype, packed.lengths.dtype) == (np.uint16, np.int32)
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["", "", ""]])
-def test_pack_of_nothing_is_empty(gpt2, texts):
-    packed = gpt2.pack(strings(texts))
-    assert (packed.ids.tolist(), packed.lengths.tolist()) == ([], [0] * len(texts))
-    assert packed.ids.dtype == np.uint16
-
-
-@pytest.mark.parametrize(("size", "name"), [(65499, "uint16"), (65500, "int32")])
-def test_pack_gives_the_dtype_of_the_vocabulary(fake, size, name):
-    assert fake(size=size)().pack(strings(["a"])).ids.dtype.name == name
-
-
 def test_pack_refuses_ids_outside_the_vocabulary(fake):
     assert fake(size=123)().pack(strings(["yz"])).ids.tolist() == [121, 122, 0]
     with pytest.raises(IntegrityError, match="id 122, expected ids below its vocabulary of 122"):
@@ -240,11 +211,6 @@ def test_special_texts_are_counted(fake):
     tokenizer = fake(special=["<|x|>", "</s>", "a.c", "<|x|>>"])()
     assert tokenizer.count_specials(strings(["<|x|><|x|>>", "", "abc a.c", "<|x", "|></s>"])) == 4
     assert fake(special=[])().count_specials(strings(["<|x|>"])) == 0
-
-
-def test_decode_spells_out(gpt2):
-    packed = gpt2.pack(strings(["Hello world"]))
-    assert gpt2.decode(packed.ids) == "Hello world<|endoftext|>"
 
 
 # ---- the check against the reference
