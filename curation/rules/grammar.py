@@ -386,21 +386,26 @@ class Rule(
 
     def describe(self) -> str:
         """Return the rule as one line for people."""
+        return f"{self.name}: {self.condition}"
+
+    @property
+    def condition(self) -> str:
+        """What kept documents satisfy, for people."""
         if self.any_:
-            return f"{self.name}: one of {'; '.join(rule.describe().partition(': ')[2] for rule in self.any_)}"
+            return f"one of {'; '.join(rule.condition for rule in self.any_)}"
         low, high = self.bounds
         within = f"in [{low:g}, {high:g}]"
         if self.column is None:
-            return f"{self.name}: {' / '.join(self.measures)} {within}"
+            return f"{' / '.join(self.measures)} {within}"
         place = f"per {self.per}" if self.per else f"in column {self.column}"
         if self.matches is not None:
-            return f"{self.name}: matches of {shortened(self.matches)} {place} {within}"
+            return f"matches of {shortened(self.matches)} {place} {within}"
         if self.listed is not None:
-            return f"{self.name}: {self.listed.describe()} {place} {within}"
+            return f"{self.listed.describe()} {place} {within}"
         if self.has_bounds:
-            return f"{self.name}: column {self.column} {within}"
+            return f"column {self.column} {within}"
         values, word = (self.in_, "in") if self.in_ is not None else (self.not_in or (), "not in")
-        return f"{self.name}: column {self.column} {word} {', '.join(map(shortened, values))}"
+        return f"column {self.column} {word} {', '.join(map(shortened, values))}"
 
     def of_group(self, number: int) -> Rule | None:
         """Return the rule with the bounds of a group of documents; None for a group without the rule. By default, all

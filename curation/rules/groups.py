@@ -206,13 +206,14 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
         low, high = self.limits[:, number].tolist()
         return _CheckedRule(**_fields_of(self) | {"min": low, "max": high})
 
-    def describe(self) -> str:
+    @property
+    def condition(self) -> str:
         if self.chooses:
-            return f"{self.name}: column {self.groups.column} has a value to keep"
+            return f"column {self.groups.column} has a value to keep"
         if len({*self.lists.values()}) > 1:
-            line = f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
-            return f"{line}, or {self.instead.describe().partition(': ')[2]}" if self.instead else line
-        line = super().describe()
+            line = f"{'share' if self.per else 'number of different'} stop words, {self._range()}"
+            return f"{line}, or {self.instead.condition}" if self.instead else line
+        line = super().condition
         return f"{line.rpartition(' in [')[0] if self.has_bounds else line} {self._range()}"
 
     def _range(self) -> str:
@@ -328,6 +329,12 @@ def of_different_groups(rules: Sequence[Rule]) -> bool:
     """Return whether these are rules of groups, of which no group has two."""
     members = [rule.member for rule in rules if isinstance(rule, GroupedRule)]
     return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
+
+
+def rules_of_group(rules: Iterable[Rule], groups: Groups, number: int) -> list[Rule]:
+    """Return the rules that a group has of its own, with its bounds."""
+    grouped = (rule for rule in rules if isinstance(rule, GroupedRule) and rule.groups is groups)
+    return [own for rule in grouped if (own := rule.of_group(number)) is not None]
 
 
 def of_all_documents(rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -455,7 +462,7 @@ def no_limits(groups: Groups) -> np.ndarray:
 
 def rule_of_groups(groups: Groups, subject: Rule, limits: np.ndarray, **more: Any) -> GroupedRule:
     """Return a rule of groups with the subject of a rule."""
-    return GroupedRule(**_fields_of(subject), groups=groups, limits=limits, **more)
+    return GroupedRule(**msgspec.structs.asdict(subject), groups=groups, limits=limits, **more)
 
 
 def _fields_of(rule: Rule) -> dict[str, Any]:
