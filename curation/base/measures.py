@@ -56,7 +56,7 @@ class Measure(IntEnum):
         return f"<Measure.{self.name}: {self.definition} (unit: {self.unit})>"
 
     def __new__(cls, definition: str, *parts_of: str) -> "Measure":
-        """`parts_of`: measures that this one never exceeds. For this, a word or a line counts as its first character.
+        """`parts_of`: measures that this one never exceeds, such as the characters for words: each has a first one.
 
         Excluded: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is no letter).
         """

@@ -340,13 +340,6 @@ def _runs(frame: Frame) -> list[tuple[str, int]]:
     return list(zip(runs.values.to_pylist(), np.diff(runs.run_ends.to_numpy(), prepend=0).tolist(), strict=True))
 
 
-class _Survey(NamedTuple):
-    """The number of rows and the keys of one frame in a corpus, without its texts."""
-
-    rows: int
-    keys: dict[str, np.ndarray]
-
-
 def row_batches(engine: Engine, seen: Frame, lengths: np.ndarray | None = None) -> Sequence[slice]:
     """Return the rows of the batches of a frame, as stages see it, of the size that suits the engine; at least one."""
     if not len(seen) or hasattr(seen[TEXT].dtype, "categories"):  # a batch of these carries the categories of all rows
@@ -355,8 +348,8 @@ def row_batches(engine: Engine, seen: Frame, lengths: np.ndarray | None = None) 
     return list(batches_by_size(np.cumsum(lengths), engine.batch_bytes(1)))
 
 
-def _survey(frame: Frame, stage: CorpusStage, names: Names) -> _Survey:
-    """The keys of a frame's rows, computed batch by batch in reused memory."""
+def _keys_of_frame(frame: Frame, stage: CorpusStage, names: Names) -> dict[str, np.ndarray]:
+    """The keys of a frame's rows and the bytes of their texts, computed batch by batch in reused memory."""
     engine, seen = engine_of(frame), _renamed(frame, names)
     with _named(names):
         lengths = engine.byte_lengths(seen[TEXT])
@@ -365,25 +358,29 @@ def _survey(frame: Frame, stage: CorpusStage, names: Names) -> _Survey:
             compute_keys(stage, engine, seen.iloc[rows], types) for rows in row_batches(engine, seen, lengths)
         ]
     keys = {key_column(NUMBER, name): np.concatenate([each[name] for each in batch_keys]) for name in batch_keys[0]}
-    return _Survey(len(frame), keys | {BYTES: lengths})
+    return keys | {BYTES: lengths}
 
 
 class _Frames:
-    """Frames as `stages.outcome.Storage`; `load` returns a frame as stages see it."""
+    """Frames as `stages.outcome.Storage`.
 
-    def __init__(self, surveys: Sequence[_Survey], load: Callable[[int], Frame]) -> None:
-        self.starts = np.cumsum([0, *(survey.rows for survey in surveys)])
-        self.surveys = surveys
+    keys  of each frame, as `_keys_of_frame` returns them
+    load  function from the number of a frame to the frame as stages see it
+    """
+
+    def __init__(self, keys: Sequence[dict[str, np.ndarray]], load: Callable[[int], Frame]) -> None:
+        self.starts = np.cumsum([0, *(len(own[BYTES]) for own in keys)])
+        self.keys = keys
         self.load = load
 
     def key_names(self, partition: int) -> Sequence[str]:
-        return [*self.surveys[partition].keys]
+        return [*self.keys[partition]]
 
     def key_type(self, partition: int, name: str) -> np.dtype:
-        return self.surveys[partition].keys[name].dtype
+        return self.keys[partition][name].dtype
 
     def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
-        np.take(self.surveys[partition].keys[name], rows - self.starts[partition], out=out, mode="clip")
+        np.take(self.keys[partition][name], rows - self.starts[partition], out=out, mode="clip")
 
     def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
         mask = np.zeros(self.starts[partition + 1] - self.starts[partition], bool)
@@ -395,7 +392,7 @@ class _Frames:
     def rows_at(self, rows: np.ndarray) -> pa.Table:
         """Return the rows with these numbers, ascending: `text`, and `id` if the frames have it."""
         tables = []
-        for partition in range(len(self.surveys)):
+        for partition in range(len(self.keys)):
             mask = np.zeros(self.starts[partition + 1] - self.starts[partition], bool)
             low, high = np.searchsorted(rows, self.starts[partition : partition + 2])
             mask[rows[low:high] - self.starts[partition]] = True
@@ -436,7 +433,7 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
     engine = engine_of(frame)
     if not is_lazy(frame):
         seen = _renamed(frame, names)
-        storage = _Frames(of_partitions(frame, _survey, stage, names), lambda _: seen)
+        storage = _Frames(of_partitions(frame, _keys_of_frame, stage, names), lambda _: seen)
         decision, [share] = _decide(engine, stage, storage, sources)
         return Decided(_decided_frame(frame, share, names, stage), decision.drops, storage.rows_at)
     import dask.dataframe as dd
@@ -444,7 +441,7 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
 
     partitions = frame.to_delayed()
     storage = _Frames(
-        of_partitions(frame, _survey, stage, names), lambda number: _renamed(partitions[number].compute(), names)
+        of_partitions(frame, _keys_of_frame, stage, names), lambda number: _renamed(partitions[number].compute(), names)
     )
     decision, shares = _decide(engine, stage, storage, sources)
     pairs = zip(partitions, shares, strict=True)

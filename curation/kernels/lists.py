@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of a list that texts hold: hosts with their parents, words, parts. Host of both engines.
+"""Entries of a list that texts hold: hosts with their parents, words, parts. Both engines call this on
+the CPU.
 
 Entries are 64-bit hashes in ascending order, `keys`, found by their first bits: `starts[b]` is the first key whose
 first bits are `b`. Words and parts are compared after folding: letters and digits alone, in lower case.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unicode normal forms on the host, for the few documents that `needs_normalising` selects (both engines)."""
+"""Unicode normal forms, for the few documents that `needs_normalising` selects. Both engines call this on the CPU."""
 
 from collections.abc import Iterable
 

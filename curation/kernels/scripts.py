@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters by script, on the host of both engines: Unicode's property Script, with the codes of ISO 15924.
+"""Letters by script: Unicode's property Script, with the codes of ISO 15924. Both engines call this on the CPU.
 
 A letter is a character of a category L* whose script is neither Common nor Inherited. Marks, digits and the Japanese
 `ー`, which is Common, are none. ASCII is counted in blocks of 8 bytes.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of lists, such as stop words, by language: a word costs one probe, whatever the number of lists. Host of both
-engines.
+"""Words of lists, such as stop words, by language: a word costs one probe, whatever the number of lists. Both engines
+call this on the CPU.
 
 A word is a maximal run of characters that are not white space, as in the measure `words`. With the endings of Korean
 words, a longer word also counts as the longest of them that the list has: `정부는` as `는`.

@@ -14,7 +14,7 @@ import msgspec
 from curation.base.errors import near_or_nothing, nearest
 from curation.base.measures import is_measure, near_measure
 from curation.rules.decide import OFF, SET_NAMES, Rule, fitting, keys_of, numbers_by_key, reasons_of, rules_of_entry
-from curation.rules.groups import GroupedRule, Groups, of_different_groups, values_with_rules
+from curation.rules.groups import GroupedRule, Groups, of_different_groups, rules_of_group, values_with_rules
 from curation.stages import Filter, Stage
 
 
@@ -149,8 +149,7 @@ def bound_paths(name: str, stage: Stage, rules: Sequence[Rule], value: str = "")
         if found is None or fitting(known, value):
             return [""] * len(rules)
         groups = found[1]
-        grouped = [each for each in known if isinstance(each, GroupedRule) and each.groups is groups]
-        own = [one for each in grouped if (one := each.of_group(groups.place(value) or 0)) is not None]
+        own = rules_of_group(known, groups, groups.place(value) or 0)
     taken = {*Filter.__struct_fields__} - {"words"} if not value else set()
     by_key = numbers_by_key(own)
     only = cache(lambda key, side: _only(fitting(own, key, side, by_key.get(key, ()))))

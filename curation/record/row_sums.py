@@ -45,8 +45,9 @@ class SumsJob(msgspec.Struct, frozen=True, kw_only=True):
 
     partitions: Partitions
     removed: list[Path]  # .npy files of ascending rows
-    cuts: tuple[Path, Path] | None = None  # folder of the spans to cut, and the mask (.npy) of kept rows
-    written: Path | None  # .npy file of the rows that are written: a mask, or the number of their copies; None: no rows
+    mask: Path  # .npy (bool) of the rows that stages keep
+    cuts: Path | None  # folder of the spans that the last stage cuts, if it cuts any
+    written: Path | None  # .npy of the rows that are written: a mask, or the number of their copies; None: no rows
     bounds: np.ndarray  # int64: first partition of each task, then the number of partitions
     folder: Path
 
@@ -158,9 +159,9 @@ def run_sums(stored: Stored, segment: int, number: int) -> None:
         chosen = rows[slice(*np.searchsorted(rows, np.array([low, high], rows.dtype)))]
         lost += [sums[first:last] for sums in removed_by_partition(partitions, chosen)]
     if job.cuts:
-        folder, mask = job.cuts[0], load_mapped(job.cuts[1])
+        mask = load_mapped(job.mask)
         bounds = pairwise(partitions.starts[first : last + 1].tolist())
-        found = [count_cuts(folder, first + index, mask[slice(*bound)]) for index, bound in enumerate(bounds)]
+        found = [count_cuts(job.cuts, first + index, mask[slice(*bound)]) for index, bound in enumerate(bounds)]
         lost += list(np.array(found, np.int64).T)
     copies = range(_most_copies(job.written, low, high) if job.written else 0)
 

@@ -249,6 +249,14 @@ def _of_words(kind: str) -> tuple[Rule, ...]:
     )
 
 
+# Of NeMo Curator and of DCLM-Baseline
+_REPEATED_PARTS = (
+    _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
+    _bound(("duplicate_paragraphs", "paragraphs"), "duplicate_paragraphs", max=0.3),
+    _bound(("duplicate_line_characters", "line_characters"), "duplicate_line_characters", max=0.2),
+    _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.2),
+)
+
 # The English heuristics of NeMo Curator 1.4.0 (config/text/heuristic_filter_english_pipeline.yaml), without the one on
 # boilerplate, which judges paragraphs. docs/peer_recipes.md has the differences of this set and the next three.
 CURATOR_ENGLISH = (
@@ -261,10 +269,7 @@ CURATOR_ENGLISH = (
     _bound(("url_characters", "characters"), "too_many_urls", max=0.2),
     _bound(("space_characters", "characters"), "too_much_white_space", max=0.25),
     _bound(("bracket_characters", "characters"), "too_many_brackets", max=0.1),
-    _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
-    _bound(("duplicate_paragraphs", "paragraphs"), "duplicate_paragraphs", max=0.3),
-    _bound(("duplicate_line_characters", "line_characters"), "duplicate_line_characters", max=0.2),
-    _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.2),
+    *_REPEATED_PARTS,
     _bound("words", "word_count", min=50, max=100_000),
     _per(r"(?m)[.?!\"'][\t\f\r\p{Z}]*$", "text_lines", "too_few_end_marks", min=0.15),
     _bound(("words_with_letter", "words"), "too_few_words_with_letter", min=0.8),
@@ -305,10 +310,7 @@ DCLM_BASELINE = (
     _per(r"(?m)(?:\.\.\.|\. \. \.|…)[\t\f\r\p{Z}]*$", "text_lines", "too_many_ellipsis_lines", max=0.3),
     _bound(("words_with_letter", "words"), "too_few_words_with_letter", min=0.8),
     _bound("stop_word_count", "too_few_stop_words", min=2),
-    _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
-    _bound(("duplicate_paragraphs", "paragraphs"), "duplicate_paragraphs", max=0.3),
-    _bound(("duplicate_line_characters", "line_characters"), "duplicate_line_characters", max=0.2),
-    _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.2),
+    *_REPEATED_PARTS,
     *_TOP,
     *_of_words("covered"),
 )

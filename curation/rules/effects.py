@@ -18,7 +18,7 @@ from curation.base.errors import counted, shown_number
 from curation.base.system.html_table import html_table
 from curation.base.system.svg import svg_histogram
 from curation.rules.grammar import Rule
-from curation.rules.group_tallies import SHOWN_GROUPS, is_measured, rule_of
+from curation.rules.group_tallies import SHOWN_GROUPS, is_measured
 from curation.rules.groups import groups_in, of_all_documents
 from curation.rules.tallies import Tally, bins_of, start_of
 
@@ -182,13 +182,13 @@ def group_effects(
     """
     found: list[GroupEffects] = []
     for groups in groups_in(rules):
-        numbers = groups.numbers_of(column_of(groups.column))
+        numbers = groups.numbers_of({groups.column: column_of(groups.column)})
         present, counts = np.unique(numbers, return_counts=True)
         for place, k in enumerate(np.argsort(-counts, kind="stable").tolist()):
             number, effects = int(present[k]), None
             if place < SHOWN_GROUPS:
                 rows = np.flatnonzero(numbers == number)
-                own = [rule_of(rule, number) for rule in rules if is_measured(rule, groups)]
+                own = [rule.of_group(number) for rule in rules if is_measured(rule, groups)]
                 effects = rule_effects([rule for rule in own if rule], _Rows(measures, rows), len(rows))
             found.append(GroupEffects(groups.column, groups.name(number), int(counts[k]), effects))
     return found

@@ -37,11 +37,8 @@ OFF = "off"
 # By `words`, the column in place of `text` for rules on words; no column has spaces in its name.
 DIVIDED = {words: f"text divided into words by {words}" for words in (SCRIPTS, TABLE)}
 NORMALIZED = {name: f"normalized {name}" for name in (TEXT, *DIVIDED.values())}
-OTHER, KEEP, REMOVE = (
-    "other",
-    "keep",
-    "remove",
-)  # values of a column without rules of their own, and what becomes of them
+# Values of a column without rules of their own, and what becomes of them
+OTHER, KEEP, REMOVE = "other", "keep", "remove"
 SHOWN_CHARACTERS = 60  # of a pattern or a value in a message
 NOT_GIVEN: dict[str, float | None] = {  # the conditions of a rule
     "min": -math.inf, "max": math.inf,
@@ -189,20 +186,12 @@ class Rule(
         if self.matches is not None:
             if problem := pattern_problem(self.matches):
                 raise ValueError(f"matches {shortened(self.matches)} {problem}")
-            if self.per is not None:
-                self._check_per()
-                return
-            self._allow("matches", "matches", "min_count", "max_count")
             self._check_counts("matches", "documents that match")
         elif self.listed is not None:
             if isinstance(self.listed, dict):
                 _put(self, "listed", msgspec.convert(self.listed, Listed))
-            if self.per is not None:
-                if self.listed.as_ != STOP_WORD:
-                    raise ValueError(f"per divides the count of words, as: {STOP_WORD}, not as: {self.listed.as_}")
-                self._check_per()
-                return
-            self._allow("listed", "listed", "min_count", "max_count")
+            if self.per is not None and self.listed.as_ != STOP_WORD:
+                raise ValueError(f"per divides the count of words, as: {STOP_WORD}, not as: {self.listed.as_}")
             self._check_counts("listed", "documents with an entry")
         elif self.in_ is not None:
             self._allow("in", "in_")
@@ -221,9 +210,7 @@ class Rule(
             raise ValueError(f"per is a measure of {TEXT}, and {what} are counted in column {self.column!r}")
         _put(self, "per", name_of(self.per))
         self._check_bounds("min", "max")
-        if self.max < 0 or (self.min <= 0 and self.max == math.inf):
-            name, effect = ("max", "removes everything") if self.max < 0 else ("min", "can never remove anything")
-            raise ValueError(f"{name}: {getattr(self, name):g} {effect}: a count is never below 0")
+        self._check_effect_on_counts("min", "max")
 
     def _check_numbers(self) -> None:
         if self.column == TEXT:
@@ -235,14 +222,22 @@ class Rule(
             raise ValueError(f"the bounds {self.min:g} and {self.max:g} remove everything; use finite ones")
 
     def _check_counts(self, condition: str, kept: str) -> None:
+        if self.per is not None:
+            self._check_per()
+            return
+        self._allow(condition, condition, "min_count", "max_count")
         if self.min_count is None and self.max_count is None:
             raise ValueError(f"{condition} needs bounds: min_count: 1 keeps {kept}, max_count: 0 keeps the others")
-        low, high = self.bounds
-        if high < 0 or (low <= 0 and high == math.inf):
-            effect = "removes everything" if high < 0 else "can never remove anything"
-            name, value = ("max_count", high) if high < 0 else ("min_count", low)
-            raise ValueError(f"{name}: {value:g} {effect}: a count is never below 0")
+        self._check_effect_on_counts("min_count", "max_count")
         self._check_bounds("min_count", "max_count")
+
+    def _check_effect_on_counts(self, lower: str, upper: str) -> None:
+        """Raise ValueError for bounds that no count breaks, or every one."""
+        low, high = self.bounds
+        if high < 0:
+            raise ValueError(f"{upper}: {high:g} removes everything: a count is never below 0")
+        if low <= 0 and high == math.inf:
+            raise ValueError(f"{lower}: {low:g} can never remove anything: a count is never below 0")
 
     def _check_bounds(self, lower: str, upper: str) -> None:
         low, high = self.bounds
@@ -321,10 +316,14 @@ class Rule(
         return bool(self.measure or self.ratio)
 
     @property
+    def has_bounds(self) -> bool:
+        """Whether bounds of its own decide, and no list of values or other rules."""
+        return not self.any_ and self.in_ is None and self.not_in is None
+
+    @property
     def bounds_numbers(self) -> bool:
         """Whether the rule bounds the numbers in a column."""
-        others = (self.matches, self.listed, self.in_, self.not_in)
-        return self.column is not None and all(condition is None for condition in others)
+        return self.column is not None and self.matches is None and self.listed is None and self.has_bounds
 
     @property
     def is_share(self) -> bool:
@@ -387,22 +386,31 @@ class Rule(
 
     def describe(self) -> str:
         """Return the rule as one line for people."""
+        return f"{self.name}: {self.condition}"
+
+    @property
+    def condition(self) -> str:
+        """What kept documents satisfy, for people."""
         if self.any_:
-            return f"{self.name}: one of {'; '.join(rule.describe().partition(': ')[2] for rule in self.any_)}"
+            return f"one of {'; '.join(rule.condition for rule in self.any_)}"
         low, high = self.bounds
         within = f"in [{low:g}, {high:g}]"
         if self.column is None:
-            return f"{self.name}: {' / '.join(self.measures)} {within}"
+            return f"{' / '.join(self.measures)} {within}"
+        place = f"per {self.per}" if self.per else f"in column {self.column}"
         if self.matches is not None:
-            place = f"per {self.per}" if self.per else f"in column {self.column}"
-            return f"{self.name}: matches of {shortened(self.matches)} {place} {within}"
+            return f"matches of {shortened(self.matches)} {place} {within}"
         if self.listed is not None:
-            place = f"per {self.per}" if self.per else f"in column {self.column}"
-            return f"{self.name}: {self.listed.describe()} {place} {within}"
-        if self.in_ is None and self.not_in is None:
-            return f"{self.name}: column {self.column} {within}"
+            return f"{self.listed.describe()} {place} {within}"
+        if self.has_bounds:
+            return f"column {self.column} {within}"
         values, word = (self.in_, "in") if self.in_ is not None else (self.not_in or (), "not in")
-        return f"{self.name}: column {self.column} {word} {', '.join(map(shortened, values))}"
+        return f"column {self.column} {word} {', '.join(map(shortened, values))}"
+
+    def of_group(self, number: int) -> Rule | None:
+        """Return the rule with the bounds of a group of documents; None for a group without the rule. By default, all
+        groups have the same."""
+        return self
 
     def values(self, measures: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the measure or the ratio of each document, float64."""
@@ -442,11 +450,11 @@ class Rule(
 
     def _judge_within(
         self,
-        bounds: tuple[Any, ...],
+        bounds: tuple[float, float] | np.ndarray,
         measures: Mapping[str, np.ndarray],
         columns: Mapping[str, pa.ChunkedArray],
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same, with other bounds: two numbers, or two arrays with one per document."""
+        """The same, with other bounds: two numbers, or float64[2, documents]."""
         if self.any_:
             judged = [rule.judge(measures, columns) for rule in self.any_]
             return judged[0][0], np.logical_and.reduce([breaks for _, breaks in judged])

@@ -76,7 +76,7 @@ class GroupTallies:
         codes = [first, first[gone] + 1 + reason[gone]]
         for rule, share, start in zip(self.measured, self.shares, self.starts, strict=False):
             values, place = rule.values(measures), first + start
-            bounds: tuple[Any, Any] = rule.bounds
+            bounds: tuple[float, float] | np.ndarray = rule.bounds
             if isinstance(rule, GroupedRule):
                 own = rule.member[numbers]
                 values, place = values[own], place[own]
@@ -125,7 +125,7 @@ class GroupTallies:
         entries = []
         edges = np.searchsorted(codes, self.starts).tolist()
         for number, rule in enumerate(self.measured):
-            if (own := rule_of(rule, group)) is not None:
+            if (own := rule.of_group(group)) is not None:
                 part, start = slice(*edges[number : number + 2]), self.starts[number]
                 found = dict(zip((codes[part] - start).tolist(), counts[part].tolist(), strict=True))
                 tally = Tally(share=self.shares[number], below=found.pop(BELOW, 0), above=found.pop(ABOVE, 0))
@@ -137,11 +137,6 @@ class GroupTallies:
 def tallies_of_groups(rules: Sequence[Rule]) -> list[GroupTallies]:
     """Return the tallies of a stage with these rules, one for each of `groups_in`."""
     return [GroupTallies(groups, rules) for groups in groups_in(rules)]
-
-
-def rule_of(rule: Rule, group: int) -> Rule | None:
-    """Return a rule with the bounds of a group; None for a group without it."""
-    return rule.of_group(group) if isinstance(rule, GroupedRule) else rule
 
 
 def is_measured(rule: Rule, groups: Groups) -> bool:

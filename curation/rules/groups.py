@@ -92,9 +92,9 @@ class Groups:
                     found[language.code, ""] = number
         return found
 
-    def numbers_of(self, column: pa.ChunkedArray) -> np.ndarray:
+    def numbers_of(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Return the group of each row. RecipeError for values without one."""
-        last, numbers = self._last
+        column, (last, numbers) = columns[self.column], self._last
         if last is not column:
             strings = self.strings(column)
             values = strings.unique()
@@ -145,7 +145,14 @@ class Groups:
         return column.cast(kind).cast(pa.large_string())
 
 
-class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
+class _CheckedRule(Rule, frozen=True, kw_only=True, eq=False):
+    """A rule made from checked ones. A single bound of a table may have no effect."""
+
+    def __post_init__(self) -> None:
+        """No checks."""
+
+
+class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
     """A rule of several groups: the subject, with bounds by group in place of its own.
 
     limits      float64[2, groups + 2]: inclusive bounds of each group, infinite where there is none; NaN for a group
@@ -163,18 +170,10 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
     lists: Mapping[int, Listed] = MappingProxyType({})
     instead: Rule | None = None
 
-    def __post_init__(self) -> None:
-        """The rules of the groups are checked."""
-
     @property
     def member(self) -> np.ndarray:
         """Whether each group has the rule, bool."""
         return ~np.isnan(self.limits[0])
-
-    @property
-    def has_bounds(self) -> bool:
-        """Whether only bounds decide."""
-        return not self.any_ and self.in_ is None and self.not_in is None
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -202,19 +201,19 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         return -math.inf, math.inf
 
     def of_group(self, number: int) -> Rule | None:
-        """Return the rule with the bounds of a group; None for a group without the rule."""
         if not self.member[number]:
             return None
         low, high = self.limits[:, number].tolist()
-        return _RuleOfGroup(**_fields_of(self) | {"min": low, "max": high})
+        return _CheckedRule(**_fields_of(self) | {"min": low, "max": high})
 
-    def describe(self) -> str:
+    @property
+    def condition(self) -> str:
         if self.chooses:
-            return f"{self.name}: column {self.groups.column} has a value to keep"
+            return f"column {self.groups.column} has a value to keep"
         if len({*self.lists.values()}) > 1:
-            line = f"{self.name}: {'share' if self.per else 'number of different'} stop words, {self._range()}"
-            return f"{line}, or {self.instead.describe().partition(': ')[2]}" if self.instead else line
-        line = super().describe()
+            line = f"{'share' if self.per else 'number of different'} stop words, {self._range()}"
+            return f"{line}, or {self.instead.condition}" if self.instead else line
+        line = super().condition
         return f"{line.rpartition(' in [')[0] if self.has_bounds else line} {self._range()}"
 
     def _range(self) -> str:
@@ -232,14 +231,14 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         columns, own, subject = self._judged(columns), self._own(columns), super().columns
         if self.chooses:
             return np.full(len(own), np.nan), own
-        bounds = self.bounds_of(self.groups.numbers_of(columns[self.groups.column]))
+        bounds = self.bounds_of(self.groups.numbers_of(columns))
         if self.lists or not subject:
             values, breaks = self._judge_within(bounds, measures, columns)
             breaks &= own
         else:  # patterns and lists take time
             values, breaks = np.full(len(own), np.nan), np.zeros(len(own), bool)
             part = _rows_of(self, subject, own, measures, columns)
-            values[own], breaks[own] = self._judge_within(tuple(side[own] for side in bounds), *part)
+            values[own], breaks[own] = self._judge_within(bounds[:, own], *part)
         if self.instead and breaks.any():  # few documents: a pattern takes more time than stop words
             part = _rows_of(self.instead, self.instead.columns, breaks, measures, columns)
             breaks[breaks] = self.instead.judge(*part)[1]
@@ -252,13 +251,13 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
     def _counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         if not self.lists:
             return super()._counts(columns)
-        numbers = np.where(self._own(columns), self.groups.numbers_of(columns[self.groups.column]), NO_LIST)
+        numbers = np.where(self._own(columns), self.groups.numbers_of(columns), NO_LIST)
         words, column = divided_text(columns) if self.counts_words else ("", columns[str(self.column)])
         return count_stop_words(column, self.lists, numbers, words)[self.per is not None]
 
     def _own(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         """Whether the group of each document has the rule, bool."""
-        return self.member[self.groups.numbers_of(columns[self.groups.column])]
+        return self.member[self.groups.numbers_of(columns)]
 
     def _judged(self, columns: Mapping[str, pa.ChunkedArray]) -> Mapping[str, pa.ChunkedArray]:
         """Return the columns with the texts that the rule judges."""
@@ -266,15 +265,14 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
             return columns
         return {**columns, **{name: columns[key] for name, key in NORMALIZED.items() if key in columns}}
 
-    def bounds_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and the upper bound of documents in these groups, float64; NaN in a group without the
-        rule."""
-        low, high = self.limits
-        return low[numbers], high[numbers]
+    def bounds_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the lower and the upper bound of documents in these groups: float64[2, documents], NaN in a group
+        without the rule."""
+        return self.limits.take(numbers, axis=1)
 
     def broken_bounds(self, columns: Mapping[str, pa.ChunkedArray], values: np.ndarray) -> np.ndarray:
         """Return the bound of its group that each value breaks, float64; NaN for none."""
-        low, high = self.bounds_of(self.groups.numbers_of(columns[self.groups.column]))
+        low, high = self.bounds_of(self.groups.numbers_of(columns))
         return np.where(values < low, low, np.where(values > high, high, np.nan))
 
     def has(self, value: str) -> bool:
@@ -299,13 +297,6 @@ class GroupedRule(Rule, frozen=True, kw_only=True, eq=False):
         if (limits[0] > limits[1]).any():
             raise ValueError(f"the bounds of {self.name} would remove everything")
         return msgspec.structs.replace(self, limits=limits)
-
-
-class _RuleOfGroup(Rule, frozen=True, kw_only=True, eq=False):
-    """A rule of one group."""
-
-    def __post_init__(self) -> None:
-        """The rule of all groups is checked."""
 
 
 def _rows_of(
@@ -338,6 +329,12 @@ def of_different_groups(rules: Sequence[Rule]) -> bool:
     """Return whether these are rules of groups, of which no group has two."""
     members = [rule.member for rule in rules if isinstance(rule, GroupedRule)]
     return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
+
+
+def rules_of_group(rules: Iterable[Rule], groups: Groups, number: int) -> list[Rule]:
+    """Return the rules that a group has of its own, with its bounds."""
+    grouped = (rule for rule in rules if isinstance(rule, GroupedRule) and rule.groups is groups)
+    return [own for rule in grouped if (own := rule.of_group(number)) is not None]
 
 
 def of_all_documents(rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -433,8 +430,7 @@ def _place(value: str, target: str, groups: Groups) -> int:
 def _key_of(rule: Rule) -> bytes:
     """Rules with equal keys are one rule: they differ only in bounds."""
     content = msgspec.to_builtins(rule)
-    bounded = not rule.any_ and rule.in_ is None and rule.not_in is None
-    left_out = BOUND_FIELDS if bounded else ()
+    left_out = BOUND_FIELDS if rule.has_bounds else ()
     if rule.listed is not None and rule.listed.as_ == STOP_WORD:  # one table has the words of all groups
         content["listed"] = STOP_WORD
     return msgspec.json.encode({name: value for name, value in content.items() if name not in left_out}, order="sorted")
@@ -466,7 +462,7 @@ def no_limits(groups: Groups) -> np.ndarray:
 
 def rule_of_groups(groups: Groups, subject: Rule, limits: np.ndarray, **more: Any) -> GroupedRule:
     """Return a rule of groups with the subject of a rule."""
-    return GroupedRule(**_fields_of(subject), groups=groups, limits=limits, **more)
+    return GroupedRule(**msgspec.structs.asdict(subject), groups=groups, limits=limits, **more)
 
 
 def _fields_of(rule: Rule) -> dict[str, Any]:

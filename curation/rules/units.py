@@ -103,11 +103,12 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
     def bounds(self) -> tuple[float, float]:
         return (max(self.min_probability, 1 / SCORE_UNITS), math.inf) if self.codes else super().bounds
 
-    def describe(self) -> str:
+    @property
+    def condition(self) -> str:
         if not self.codes:
-            return super().describe()
+            return super().condition
         least = f" with a probability of at least {self.min_probability:g}" if self.min_probability else ""
-        return f"{self.name}: in {' or '.join(self.codes)}{least}"
+        return f"in {' or '.join(self.codes)}{least}"
 
     def values(self, measures: Mapping[str, np.ndarray]) -> np.ndarray:
         return measures[self.measures[0]] / SCORE_UNITS if self.codes else super().values(measures)
@@ -138,8 +139,7 @@ def _on_units(rule: Rule, entry: str | Rule) -> UnitRule:
         raise ValueError(
             f"{rule.name} differs per {rule.groups.column}, and a unit has no columns. Put it into a filter"
         )
-    fields = {name: getattr(rule, name) for name in Rule.__struct_fields__}
-    return UnitRule(**fields, removes=getattr(entry, "removes", ""))
+    return UnitRule(**msgspec.structs.asdict(rule), removes=getattr(entry, "removes", ""))
 
 
 def first_broken(

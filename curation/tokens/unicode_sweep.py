@@ -210,7 +210,8 @@ def shipped_vocabularies() -> Iterator[Vocabulary]:
 
 
 def vocabulary_like(name: str) -> Vocabulary:
-    """Return a vocabulary with the pre-tokenizer of the tokenizer `name`, whose ids show where it cuts a text."""
+    """Return the vocabulary of `cutting_tokens` with the pre-tokenizer of the tokenizer `name`, if it takes another
+    vocabulary: the ids then show where it cuts a text."""
     found = load_vocabulary(name)
     if found.kind == "tiktoken":
         return tiktoken_with(found.split(), GIGATOKEN_SCHEMES.get(name))

@@ -201,7 +201,7 @@ def bounds_of(recipe: Any) -> list[tuple[str, str, float, float]]:
     """Each rule on measures of a filter: its reason, its group, and its bounds."""
     found = []
     for rule in measured_sample.rules_of(recipe.stages[0]):
-        if not hasattr(rule, "of_group"):
+        if not hasattr(rule, "groups"):
             found.append((rule.name, "", *rule.bounds))
             continue
         for number in range(rule.groups.count):

@@ -249,6 +249,8 @@ def test_what_a_filter_says_of_itself():
         "url_matches: matches of '^https:' in column url in [1, inf]",
         "text_matches: matches of '(?i)lorem ipsum' in column text in [0, 0]",
     ]
+    either = Rule(any_=[Rule(column="dc: type", in_=["a"]), Rule(measure="words", min=5)])
+    assert either.describe() == "dc: type_or_words: one of column dc: type in 'a'; words in [5, inf]"
     assert Filter(rules="gopher").reads() == ()
     assert Filter(rules=[Rule(column="id", not_in=["a"])]).reads() == ()
 

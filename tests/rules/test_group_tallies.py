@@ -64,7 +64,7 @@ def counts_of(documents: Any, rules: tuple[Rule, ...], frames: int) -> GroupCoun
         reason = decide(rules, own, len(rows), cut).reason
         half = len(rows) // 2
         for part in (slice(0, half), slice(half, None)):
-            numbers = tallies.groups.numbers_of(cut["language"])
+            numbers = tallies.groups.numbers_of(cut)
             tallies.add(numbers[part], {name: values[part] for name, values in own.items()}, reason[part])
         total.add(msgspec.json.decode(msgspec.json.encode(tallies.result()), type=GroupCounts))
     return total

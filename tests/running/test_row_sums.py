@@ -58,6 +58,8 @@ def test_sums_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: in
     job = SumsJob(
         partitions=parts,
         removed=[tmp_path / f"removed-{number}.npy" for number in range(2)],
+        mask=tmp_path / "mask.npy",
+        cuts=None,
         written=tmp_path / "written.npy",
         bounds=divide_partitions(parts.starts),
         folder=tmp_path / "sums",

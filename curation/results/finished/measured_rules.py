@@ -85,7 +85,7 @@ def _effect(
     rules = measured_rules(stage)
     measures, columns = load_measures(run, files, rules, of, kept)
     started = time.perf_counter()
-    numbers = {groups: groups.numbers_of(columns[groups.column]) for groups in groups_in(rules)}
+    numbers = {groups: groups.numbers_of(columns) for groups in groups_in(rules)}
     beyond, first, removed = _count(rules, measures, numbers)
     return StageEffect(
         name=name,

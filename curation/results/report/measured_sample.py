@@ -22,7 +22,7 @@ from curation.recipes.rule_settings import bound_paths
 from curation.record.measured_rows import OTHERS, ReachedRows, WantedRows, drawn_positions, group_column, read_rows
 from curation.rules.decide import Rule
 from curation.rules.group_tallies import tallies_of_groups
-from curation.rules.groups import GroupedRule, Groups, groups_in
+from curation.rules.groups import GroupedRule, Groups, groups_in, of_all_documents, rules_of_group
 from curation.stages import RowStage, Stage
 from curation.stages.measured_rules import measured_rules, names_of, rules_of
 from curation.stages.outcome import StageCount
@@ -127,13 +127,12 @@ def _entries(
     name: str, stage: RowStage, rules: Sequence[Rule], names: Sequence[str], largest: Mapping[Groups, Sequence[int]]
 ) -> Iterator[dict[str, Any]]:
     """Each rule of all documents, then the rules of each group that the report shows."""
-    shared = [rule for rule in rules if not isinstance(rule, GroupedRule)]
+    shared = of_all_documents(rules)
     for rule, path in zip(shared, bound_paths(name, stage, shared), strict=True):
         yield _entry(rule, names) | {"path": path}
     for column, (groups, shown) in enumerate(largest.items()):
-        grouped = [rule for rule in rules if isinstance(rule, GroupedRule) and rule.groups is groups]
         for place, group in enumerate(shown):
-            own = [found for rule in grouped if (found := rule.of_group(group)) is not None]
+            own = rules_of_group(rules, groups, group)
             for rule, path in zip(own, bound_paths(name, stage, own, groups.value(group)), strict=True):
                 yield _entry(rule, names) | {"path": path, "column": column, "group": place}
 

@@ -32,7 +32,7 @@ from curation.record.ledger import SliceTotals
 from curation.record.masks import row_batches, write_mask
 from curation.record.partitions import Numbering, Partitions
 from curation.record.removed import RemovedRows
-from curation.record.row_sums import RowSums, SumsJob, divide_partitions, sum_rows
+from curation.record.row_sums import SumsJob, divide_partitions, sum_rows
 from curation.record.segment_state import SegmentState
 from curation.record.segments import Segment
 from curation.record.stored_plan import Stored
@@ -53,6 +53,7 @@ class StoredDecision(NamedTuple):
     """The decision of a corpus stage, read from its file."""
 
     removed: list[RemovedRows]
+    files: list[Path]  # the numbers of these rows, a file for each entry of `removed`
     seconds: float
     details: dict[str, Any]
     copies: Path | None
@@ -100,8 +101,8 @@ def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecis
     for number, drops in enumerate(facts["drops"]):
         row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
         removed.append(RemovedRows(partitions, stage, drops["reason"], row, kept_row, value, drops["index"]))
-    copies = copies_path(path)
-    return StoredDecision(removed, facts["seconds"], facts["details"], copies if copies.exists() else None)
+    files, copies = [_rows_path(path, "row", number) for number in range(len(removed))], copies_path(path)
+    return StoredDecision(removed, files, facts["seconds"], facts["details"], copies if copies.exists() else None)
 
 
 def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
@@ -197,8 +198,16 @@ def run_corpus_stages(
     if not mask.exists():
         write_mask(mask, len(partitions), [rows.row for rows in removed])
     is_last = segment.last + len(segment.corpus_stages) == len(context.plan.recipe.stages)
-    stored_cuts = (cuts, mask) if cuts else None
-    sums = _sum_rows(context, segment, partitions, decisions, (copies or mask) if is_last else None, stored_cuts)
+    job = SumsJob(
+        partitions=partitions,
+        removed=[file for decision in decisions for file in decision.files],
+        mask=mask,
+        cuts=cuts,
+        written=(copies or mask) if is_last else None,
+        bounds=divide_partitions(partitions.starts),
+        folder=context.work / f"sums-{segment.number}",
+    )
+    sums = sum_rows(context, segment.number, job)
     lost = iter(sums.lost)
     for (number, stage), decision in zip(stages.items(), decisions, strict=True):
         counts[number].documents_in, counts[number].bytes_in = int(documents.sum()), int(sizes.sum())
@@ -213,28 +222,6 @@ def run_corpus_stages(
         _count(counts[number], decision)
     cut_from = StoredCuts(cuts, sums.lost[-1, 1]) if cuts else None
     return SegmentState(partitions, mask, documents, sizes, cut_from, removed, sums, columns, copies)
-
-
-def _sum_rows(
-    context: RunContext, segment: Segment, partitions: Partitions, decisions: Sequence[StoredDecision],
-    written: Path | None, cuts: tuple[Path, Path] | None,
-) -> RowSums:  # fmt: skip
-    """Add up the rows that stages removed, the spans that the last one cut, and the sizes of rows that are written, if
-    this segment is the last one."""
-    files = [
-        _rows_path(decision_path(context, number), "row", index)
-        for number, decision in zip(segment.corpus_stages, decisions, strict=True)
-        for index in range(len(decision.removed))
-    ]
-    job = SumsJob(
-        partitions=partitions,
-        removed=files,
-        cuts=cuts,
-        written=written,
-        bounds=divide_partitions(partitions.starts),
-        folder=context.work / f"sums-{segment.number}",
-    )
-    return sum_rows(context, segment.number, job)
 
 
 def _count(count: StageCount, decision: StoredDecision) -> None:

@@ -235,7 +235,7 @@ def _times(fields: dict[str, pa.Array]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_name(month: pa.Array | None) -> bool:
-    """Return whether the months are names, as the first one is: all dates of a form are alike."""
+    """Return whether the months are names. If the first one is, all are, since the dates have one form."""
     return month is not None and len(month) > 0 and month[0].as_py().isalpha()
 
 

@@ -36,7 +36,7 @@ class CutSpans(NamedTuple):
     documents: int = 0  # with a span
 
     def plus(self, other: CutSpans) -> CutSpans:
-        """Add the numbers of another task."""
+        """Return the numbers of two tasks together."""
         return CutSpans(*(one + more for one, more in zip(self, other, strict=True)))
 
 

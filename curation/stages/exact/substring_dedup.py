@@ -67,7 +67,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
     join       also cut up to so many bytes between two cuts; 0: none
     min_kept   remove a document that is cut and keeps fewer characters; 0: none
     verify     `hash`: two sequences are equal if hashes of 128 bits of them are; `bytes`: if their bytes are, for text
-               that somebody may have chosen against the hashes
+               that somebody may have made so that different sequences have one hash
     index      folder `index` of an earlier run with `output: {index: true}` and the same `length`. The documents that
                reached its stage precede those of this run; "" for none
 

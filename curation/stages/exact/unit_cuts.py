@@ -31,7 +31,7 @@ class CutUnits(NamedTuple):
     emptied: int = 0  # documents of which nothing is left
 
     def plus(self, other: CutUnits) -> CutUnits:
-        """Add the numbers of another task."""
+        """Return the numbers of two tasks together."""
         return CutUnits(*(one + more for one, more in zip(self, other, strict=True)))
 
 

@@ -85,27 +85,11 @@ class _Found:
         self.stars, self.others = _PairSet(kind), _PairSet(kind)
         self.large_groups: list[LargeGroup] = []  # each with ascending rows
 
-    def add(self, rows: np.ndarray, leaders: np.ndarray) -> tuple[np.ndarray, int]:
-        """Add the pairs of groups. Return the positions of the rows in groups of more than SMALL, and the number of
-        rows without a group.
-
-        `rows` is ascending; `leaders` has the position of the first row in the group of each."""
-        follows = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
-        self.stars.add(rows[leaders[follows]], rows[follows])
-        member = np.zeros(len(leaders), bool)
-        member[follows] = True
-        member[leaders[follows]] = True
-        position = positions_of(member)
-        del member, follows
-        position = position[np.argsort(leaders[position], kind="stable")]
-        leader = leaders[position]
-        starts = np.flatnonzero(np.r_[True, leader[1:] != leader[:-1]]) if len(leader) else np.zeros(0, np.int64)
-        sizes = np.diff(np.r_[starts, len(leader)])
-        is_large = np.repeat(sizes > SMALL, sizes)
-        large = np.sort(position[is_large])
-        position, sizes = position[~is_large], sizes[sizes <= SMALL]
-        self._add_others(rows[position], sizes)
-        return large, len(leaders) - len(leader)
+    def add(self, rows: np.ndarray, sizes: np.ndarray) -> None:
+        """Add the pairs of groups of these sizes, whose rows follow each other in `rows`, ascending in each group."""
+        starts, is_small = np.cumsum(sizes) - sizes, sizes <= SMALL
+        self.stars.add(np.repeat(rows[starts], sizes - 1), np.delete(rows, starts))
+        self._add_others(rows[np.repeat(is_small, sizes)], sizes[is_small])
 
     def _add_others(self, number: np.ndarray, sizes: np.ndarray) -> None:
         """Add the pairs of groups of these sizes, one after the other in `number`, except those with the first row."""
@@ -140,6 +124,23 @@ class _Found:
             yield [np.array([others.shape[1], large_rows]), rounds]
 
         write_cells(path, cells(), KINDS * (len(starts) - 1) + 1)
+
+
+def _groups_of(leaders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the rows in groups of two or more, group by group and ascending in each, and the sizes of
+    these groups. `leaders` has the position of the first row in the group of each row."""
+    follows = leaders != np.arange(len(leaders), dtype=leaders.dtype)
+    member = follows.copy()
+    member[leaders[follows]] = True
+    position = positions_of(member)
+    del member, follows
+    position = position[np.argsort(leaders[position], kind="stable")]
+    return position, np.diff(np.flatnonzero(leaders[position] == position), append=len(position))
+
+
+def _in_large_groups(position: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the positions of `_groups_of` that are in large groups, ascending."""
+    return np.sort(position[np.repeat(sizes > SMALL, sizes)])
 
 
 def unique_pairs(pieces: list[np.ndarray]) -> np.ndarray:
@@ -177,7 +178,9 @@ def write_pairs(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> Non
     found = _Found(corpus)
     for band, keys, rows in read_keys_of(corpus, reducer, bands, 1):
         leaders = engine.group_leaders(keys)
-        large, _ = found.add(rows, leaders)
+        position, sizes = _groups_of(leaders)
+        found.add(rows[position], sizes)
+        large = _in_large_groups(position, sizes)
         found.large_groups.append(LargeGroup(rows[large], rows[leaders[large]], np.full(len(large), band, np.int32)))
     found.write(_path(corpus, PAIRS, reducer), np.zeros(ROUNDS + 1, np.int64))
 
@@ -264,8 +267,10 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
             keys[:, 1] = _read_step(corpus, reducer, chosen, step, _rounds(bands))[places]
             leaders = engine.group_leaders(keys)
             del keys
-            large, alone = found.add(rows, leaders)
-            counts[ROUNDS] += alone
+            position, sizes = _groups_of(leaders)
+            found.add(rows[position], sizes)
+            counts[ROUNDS] += len(rows) - len(position)
+            large = _in_large_groups(position, sizes)
             rows, group, places = rows[large], leaders[large], places[large]
         counts[ROUNDS] += len(rows)
     found.write(_path(corpus, SPLITS, reducer), counts)

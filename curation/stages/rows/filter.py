@@ -164,7 +164,7 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
             details = {name: int(measures[name].sum()) for name in counted}
         columns = self._columns(engine, frame, self.expanded, edited, split)
         verdict = decide(self.expanded, measures, len(frame), columns)
-        groups = tuple(groups.numbers_of(columns[groups.column]) for groups in groups_in(self.expanded))
+        groups = tuple(groups.numbers_of(columns) for groups in groups_in(self.expanded))
         shown = self.expanded if groups else self.shown_rules().rules
         names = tuple(dict.fromkeys(name for rule in shown for name in rule.measures))
         return Outcome(verdict, details=details, measures={name: measures[name] for name in names}, groups=groups)

@@ -79,10 +79,11 @@ def phases(keys: Keys, dropped: Dropped, divided: bool) -> Sequence[Phase]:
     steps = []
     for digit in range(DIGITS):
         steps += [
-            Phase(f"count_{digit}", slice_group_count, partial(_count, keys, reducers, digit), durable=True),
-            Phase(f"bound_{digit}", reducers, partial(_choose, dropped, digit), durable=True),
+            Phase(f"count_{digit}", slice_group_count, partial(_count_digits, keys, reducers, digit), durable=True),
+            Phase(f"bound_{digit}", reducers, partial(_choose_digits, dropped, digit), durable=True),
         ]
-    return (division_phase(1), *steps, Phase("rows", slice_group_count, partial(_mark, keys, reducers), durable=True))
+    written = Phase("rows", slice_group_count, partial(_write_rows, keys, reducers), durable=True)
+    return (division_phase(1), *steps, written)
 
 
 def dropped_rows(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
@@ -123,10 +124,11 @@ def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return place, groups[place] == group
 
 
-def _count(
+def _count_digits(
     keys: Keys, reducers: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int
 ) -> None:
-    """Count the values of a digit per group in a slice group, among the rows that agree with the bound so far."""
+    """Count the rows of a slice group by group and by a digit of their order. Rows whose digits before differ from the
+    bound's are left out: it is known whether they are dropped."""
     part = slice_group(corpus, task)
     group, order, *weights = keys(part)
     rows = part.rows.astype(np.int64)
@@ -159,9 +161,9 @@ def _reducer_of(groups: np.ndarray, reducers: int) -> np.ndarray:
     return ((groups >> np.uint64(32)) * np.uint64(reducers) >> np.uint64(32)).astype(np.int64)
 
 
-def _choose(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
-    """Choose a digit of the bound of each group in a reducer. After the last digit, divide the rows with the order of
-    the bound among the slice groups."""
+def _choose_digits(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
+    """Choose a digit of the bound of each group in a reducer: up to the lower digits, too few rows would be dropped.
+    After the last digit, divide the rows with the order of the bound among the slice groups."""
     pieces = [
         np.frombuffer(read_cell(_path(corpus, f"count_{digit}", number), task), COUNTED)
         for number in range(slice_group_count(corpus))
@@ -234,7 +236,7 @@ def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]
     return quotas[::-1]
 
 
-def _mark(keys: Keys, reducers: Callable[[Corpus], int], engine: Engine, corpus: Corpus, task: int) -> None:
+def _write_rows(keys: Keys, reducers: Callable[[Corpus], int], engine: Engine, corpus: Corpus, task: int) -> None:
     """Write the rows of a slice group that are dropped, and their orders."""
     part = slice_group(corpus, task)
     _, order, *_ = found = keys(part)
