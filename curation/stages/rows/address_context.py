@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which e-mail and IP addresses are addresses where they are: names in programs and versions have the same shape.
+"""Check whether a match is an e-mail or IP address: names in programs and version numbers have the same shape.
 
-The names of domains are a file, so results do not depend on a library's list. Only a few characters around a match are
-read: time stays linear in the text.
+Top-level domains are listed in a file, so results do not depend on a library. Only a few characters around a match are
+read, so time is linear in the text.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 NAMES = Path(__file__).with_name("top_level_domains.txt").read_text("ascii")
 DOMAINS = frozenset(re.sub(r"#.*", "", NAMES).split())
 
-# Also with what follows, as in `a@b.comNext` after a deleted line end, and in `a@b.org.html`.
+# These domains count even if more follows, as in `a@b.comNext` after a deleted line end, or in `a@b.org.html`.
 COMMON = re.compile(r"\.(?i:com|edu|gov|net|org)(?![a-z])")
-# A match in angle brackets or after one of these is mail, whatever its domain.
+# A match in angle brackets, or after one of these words, is an e-mail address, whatever its domain.
 MAIL = re.compile(r"(?:mailto:|\b(?:from|to|cc|bcc|reply-to|sender|e-?mail|mail)[ ]?:[ ]?)\Z", re.IGNORECASE)
 VERSION = re.compile(r"v?\d+\.\d", re.ASCII | re.IGNORECASE)  # net@v0.1.2-rc.dev, a@1.2.dev
 LABELS = ("this", "super", "return", "break", "continue")  # this@Outer.name (Kotlin)
@@ -23,7 +23,8 @@ CODE = re.compile(r"[(\[$]|_\w|[ ]?<-", re.ASCII)  # q@k.to(x), obj@meta.name$a,
 
 
 def is_mail(match: re.Match[str]) -> bool:
-    """False for a name in a program, a version and a unit of systemd, such as `q@k.transpose` and `a@tty1.service`."""
+    """Return whether a match is an e-mail address. Names in programs (`q@k.transpose`), versions and systemd units
+    (`a@tty1.service`) are not."""
     local, domain = match[0].split("@")
     text, start, end = match.string, match.start(), match.end()
     if local == "git" and text[end : end + 1] in (":", "/"):  # git@host:path is the address of a repository
@@ -43,9 +44,9 @@ NUMBERED = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 QUAD = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\w)", re.ASCII)
-SMALL = 31  # numbers of versions are up to 31, with at most one exception; so are those of one public address in 150
+SMALL = 31  # at most one number of a version is above 31; one public address in 150 is like that, too
 NEAR = 48  # characters
-# Words for a host before a match in its line; a port, a prefix length or the fields of a log after it.
+# Signs of a host: a word before the match in its line, or a port, a prefix length or the fields of a log after it.
 HOST = re.compile(
     r"(?<![a-z])ip(?:s|v[46])?(?![a-z])|addr|(?<!g)host|mask|connect(?!or)|listen|bind\(|forwarded|received"
     r"|(?<![a-z])(?:cidr|client|dns|gateway|inet|nameserver|peer|ping|proxy|remote|resolver|socket|subnet|telnet)"
@@ -58,7 +59,8 @@ HOST_AFTER = re.compile(
 
 
 def is_host(match: re.Match[str]) -> bool:
-    """False for a version, a section, an object identifier and a network's IPv6 prefix of one group."""
+    """Return whether a match is a host's address. Versions, sections, object identifiers and IPv6 prefixes of one group
+    are not."""
     address, text, start, end = match[0], match.string, match.start(), match.end()
     if ":" in address:
         return address.count(":") > 2 or not address.endswith("::")
@@ -74,7 +76,8 @@ def is_host(match: re.Match[str]) -> bool:
 
 
 def _is_small(address: str) -> bool:
-    """Whether the numbers are as those of versions. Those of 8.8.8.8 are not; 1.1.1.1 is a version of CVS, too."""
+    """Return whether an address could be a version by its numbers. 8.8.8.8 could not; 1.1.1.1 could, as CVS has such
+    versions."""
     numbers = [int(number) for number in address.split(".")]
     same = len({*numbers}) == 1 and numbers[0] > 1
     return numbers[0] <= SMALL and sum(number > SMALL for number in numbers) <= 1 and not same

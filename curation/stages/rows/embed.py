@@ -42,10 +42,10 @@ class Embed(ScoringStage, frozen=True, kw_only=True, tag="embed"):
     pooling         `mean` (by tokens) or `max` of the windows, or only the `first` window
     max_characters  number of characters (code points) read, from the start; 0: all
 
-    A vector is the mean of its tokens, or the first one if the folder says so. Its largest absolute value becomes 127
-    and the others are rounded: `curation.models.vectors`. The last digits of an encoder depend on the device and on
-    libraries, so a run on another device does not resume. InputError for a model that cannot be used, EngineError
-    without the packages of the extra `models`, or for ONNX of `embeddings`.
+    A vector is the mean of the tokens' vectors, or the first token's vector if the model's folder says so. It is scaled
+    to a largest absolute value of 127 and rounded (`curation.models.vectors`). The last digits of an encoder depend on
+    the device and on libraries, so a run cannot be resumed on another device. Raises InputError for a model that cannot
+    be used, and EngineError if the packages of the extra `models` (for ONNX: `embeddings`) are missing.
     """
 
     removes: ClassVar[bool] = False

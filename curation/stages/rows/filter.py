@@ -35,22 +35,22 @@ from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.words import Split, check_words, divides, kernels_of, merged, split_column, split_words
 
-COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
+COUNTED = ("characters", "unspaced_characters")  # of all documents; their ratio tells whether rules on words make sense
 
 
 class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
     """Remove documents that break one of `rules`.
 
     rules      name of a rule set, or a list of names and rules; a document's first broken rule is its reason
-    tokenizer  tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
+    tokenizer  tokenizer of the measure `tokens`, as in the recipe's `tokenizer.name`, the default in recipes
     words      what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
-    Sets with their sources (Gopher, FineWeb): `curation.rules.decide.RULE_SETS`. Grammar: `docs/rules.md`. A null
-    measures as an empty text.
+    `curation.rules.decide.RULE_SETS` has the sets and their sources (Gopher, FineWeb); `docs/rules.md` explains the
+    grammar. A null has the measures of an empty text.
     """
 
-    # 2: where words end by `scripts` and `table`; gopher_multilingual judges by the ends of sentences without a label,
-    # by normalized texts and by repeated lines of prose; 3: the order of its rules
+    # 2: `scripts` and `table` divide words differently; gopher_multilingual judges by the ends of sentences without a
+    # label, by normalized texts and by repeated lines of prose; 3: gopher_multilingual has its rules in another order
     revision: ClassVar[int] = 3
     function: ClassVar[Function] = Function(
         """Return the rows that break none of `rules`.
@@ -100,8 +100,9 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         check_tokenizer(self.measures, self.tokenizer)
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
-        """RecipeError for a value without rules that an earlier stage can write into the column of groups. Other values
-        are known when the documents are read: the frame with the first one ends the run, before it has written any."""
+        """Raise RecipeError if an earlier stage can write a value without rules into the column of groups. Values of
+        input columns are known only when documents are read: the first value without rules ends the run before it
+        writes documents."""
         for groups in groups_in(self.expanded):
             by = next((stage for stage in reversed(earlier) if groups.column in stage.writes()), None)
             if by is not None:
@@ -129,14 +130,16 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
 
     @property
     def normalized_measures(self) -> tuple[str, ...]:
-        """The names of the measures of normalized texts: those of `gopher_multilingual`."""
+        """The names of the measures that rules take from normalized texts. Only `gopher_multilingual` has such
+        rules."""
         rules = _normalized(self.expanded)
         return tuple(dict.fromkeys(name for rule in rules for name in rule.measures))
 
     @property
     def patterns(self) -> dict[str, Rule]:
-        """The rules on a regular expression or a list, by the column of its count: the reason, which then ends in
-        `_matches` or `_listed`, and a number from 2 on for further rules of the same reason."""
+        """The rules with a regular expression or a list, by the name of the column that counts their matches. The name
+        is the rule's reason with the ending `_matches` or `_listed`; further rules with the same name get a number from
+        2 on."""
         found: dict[str, Rule] = {}
         seen = Counter[str]()
         for rule in self.expanded:
@@ -176,7 +179,8 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
     def _measured(
         self, engine: Engine, frame: Frame, names: Sequence[str], split: Split | None = None
     ) -> tuple[dict[str, np.ndarray], Normalized]:
-        """The measures, those of `normalized_measures` of the normalized texts; and these texts."""
+        """Return the measures, and the normalized texts. `normalized_measures` names the measures that are those of
+        normalized texts."""
         of_edited = self.normalized_measures
         wanted = dict.fromkeys([*names, *(COUNTS if of_edited else ())])
         measures = measured(engine, frame[TEXT], tuple(wanted), self.tokenizer, self.words, split)
@@ -203,8 +207,8 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         edited: Normalized,
         split: Split | None = None,
     ) -> dict[str, pa.ChunkedArray]:
-        """Return the columns that the rules need, on the host: also texts divided into words for lists, and normalized
-        texts."""
+        """Return the columns that the rules need, on the host. They include texts divided into words, for lists, and
+        normalized texts."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
             columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words, split)

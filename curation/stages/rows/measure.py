@@ -30,7 +30,8 @@ from curation.stages.words import check_words, kernels_of
 
 
 class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
-    """Add one int64 column per measure to `documents/`, from which thresholds can be chosen without another run.
+    """Add one int64 column per measure to `documents/`. You can choose thresholds from these columns without another
+    run.
 
     names          names of measures (`curation.Measure`), or `tokens`; empty: all of `Measure`, or none with
                    `listed_words`, `personal_data`, `script` or `script_shares`
@@ -46,11 +47,11 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
                    katakana together are `Jpan` if at least a tenth of them is kana, else `Hani`
     script_shares  codes of scripts. The column `Latn_share` (float64) is the share of the letters that are Latin; 0
                    without letters. `Jpan` is Han, hiragana and katakana, `Kore` hangul and Han
-    tokenizer      tokenizer of the measure `tokens`, as `tokenizer.name` of the recipe, which is the default there
+    tokenizer      tokenizer of the measure `tokens`, as in the recipe's `tokenizer.name`, the default in recipes
     words          what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
 
     Measures describe the text at this stage; later changes of the text do not update them. If two `measure` stages
-    share a name, the later one overwrites the column. Measures of a null are 0. ValueError for an unknown name.
+    share a name, the later one overwrites the column. Measures of a null are 0. Raises ValueError for an unknown name.
     """
 
     removes: ClassVar[bool] = False

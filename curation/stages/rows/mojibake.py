@@ -2,9 +2,9 @@
 """Mojibake: UTF-8 that was read in another encoding, such as `Ã©` for `é`. ftfy repairs it, in the texts that one RE2
 pattern selects.
 
-ftfy leaves a line unchanged unless its pattern of unlikely neighbours matches. That pattern has no lookaround. The one
-for RE2 is made from it and matches wherever it does, so no text that ftfy would change is missed. ftfy reads 4 to 7 MB
-of text per CPU second.
+ftfy leaves a line unchanged unless its pattern of unlikely neighbours matches. That pattern has no lookaround. The RE2
+pattern is made from ftfy's and matches wherever ftfy's matches, so no text that ftfy would change is missed. ftfy reads
+4 to 7 MB of text per CPU second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from curation.stages.rows.text_edits import BLANK, edit_each, edit_where
 
 NOT_ASCII = r"[^\x00-\x7f]"  # ftfy never changes ASCII
 PARTS = re.compile(r"(?P<kept>\[[^\]]+\]|\\[^sw]|[^\s#\\^.\[])|\s+|#.*|(?P<white>\\s)|(?P<word>\\w)|\^|(?P<any>\.)")
-WIDER = {"white": f"[{BLANK}]", "word": r"[\w\x{80}-\x{10FFFF}]", "any": "(?s:.)"}  # what RE2 has only for ASCII
+WIDER = {"white": f"[{BLANK}]", "word": r"[\w\x{80}-\x{10FFFF}]", "any": "(?s:.)"}  # RE2 has them only for ASCII
 OFF = (
     *("unescape_html", "remove_terminal_escapes", "fix_latin_ligatures", "fix_character_width", "uncurl_quotes"),
     *("fix_line_breaks", "remove_control_chars"),
@@ -37,7 +37,7 @@ def facts() -> dict[str, str]:
 
 
 def repair_mojibake(texts: pa.Array) -> pa.Array:
-    """Return the texts with mojibake repaired, line by line as `ftfy.fix_text`; its other steps are off."""
+    """Return the texts with mojibake repaired line by line by `ftfy.fix_text`, whose other steps are off."""
     ftfy, config = load()
 
     def repair(chosen: pa.Array) -> pa.Array:
@@ -48,7 +48,7 @@ def repair_mojibake(texts: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=1)
 def load() -> tuple[Any, Any]:
-    """Return ftfy and its settings. RecipeError if it is not installed."""
+    """Return ftfy and its settings. Raises RecipeError if ftfy is not installed."""
     try:
         import ftfy
     except ImportError as error:
@@ -69,7 +69,7 @@ def candidates() -> str:
 
 
 def re2_pattern(verbose: str) -> str:
-    """Return a pattern for RE2 that matches wherever a verbose one of Python's `re` matches in a part of the text."""
+    """Return an RE2 pattern that matches every text in which a verbose pattern of Python's `re` matches some part."""
 
     def plain(match: re.Match[str]) -> str:
         kind = match.lastgroup

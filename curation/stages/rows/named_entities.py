@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names and places for `redact`, found by a spaCy model in a local folder. Nothing is downloaded.
 
-A document is searched alone, in pieces of fixed size, so results do not depend on how documents are divided. Other
-versions of spaCy may give other results: they are part of the identity of a run.
+Each document is searched separately, in pieces of fixed size, so results do not depend on how documents are divided
+into frames. Results may depend on the version of spaCy, so the version is part of the identity of a run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LABELS = {  # labels of spaCy's models, as Presidio maps them, with buildings as
     "location": ("GPE", "LOC", "FAC"),
     "organisation": ("ORG",),
 }
-MAX_CHARACTERS = 100_000  # of a piece: the model takes about 1 GB for a million
+MAX_CHARACTERS = 100_000  # of a piece: the model needs about 1 GB of memory for a million characters
 LONG_WORD = re.compile(r"\S{200}(?=\S)")  # spaCy's rules take quadratic time: 32 s for 10,000 brackets
 _LOCK = Lock()  # spaCy's vocabulary grows while a text is read
 
 
 def model_files(folder: str) -> dict[str, str]:
-    """Return the files of a model: path -> SHA-256. InputError for a folder without a model of spaCy."""
+    """Return the files of a model: path -> SHA-256. Raises InputError for a folder without a spaCy model."""
     root = Path(folder)
     if not os.path.isdir(root):  # is_dir raises an error for a name that is too long
         raise InputError(f"model {folder!r} is not a folder, expected the folder of a spaCy model with {CONFIG}")
@@ -67,7 +67,7 @@ def facts(folder: str) -> dict[str, str]:
 @lru_cache(maxsize=2)
 def _load(folder: str) -> Any:
     model_files(folder)
-    check_torch()  # spaCy loads networks of PyTorch by it
+    check_torch()  # spaCy loads its networks with PyTorch
     try:
         import spacy
     except ImportError as error:
@@ -87,7 +87,7 @@ def _load(folder: str) -> Any:
 
 
 def check_model(folder: str, entities: Sequence[str]) -> None:
-    """Raise RecipeError without spaCy, InputError for a model that cannot find the entities."""
+    """Raise RecipeError if spaCy is missing, InputError if the model cannot find the entities."""
     known = {*_load(folder).pipe_labels[FINDER]}
     for name in entities:
         if not known & {*LABELS[name]}:
@@ -95,7 +95,7 @@ def check_model(folder: str, entities: Sequence[str]) -> None:
 
 
 def find_entities(text: str, folder: str, entities: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield the spans of entities in a text: first character, character after the last, and the entity."""
+    """Yield the entities in a text: position of the first character, position after the last, and the entity's name."""
     names = {label: name for name in entities for label in LABELS[name]}
     with _LOCK:
         nlp = _load(folder)
@@ -106,7 +106,8 @@ def find_entities(text: str, folder: str, entities: Sequence[str]) -> Iterator[t
 
 
 def _tokens(nlp: Any, piece: str) -> Any:
-    """The tokens of a piece. Rules for the ends of words see at most 200 characters."""
+    """Return the tokens of a piece. Long words are cut, so that spaCy's rules for the ends of words read at most 200
+    characters."""
     from spacy.tokenizer import Tokenizer
     from spacy.tokens import Doc
 
@@ -118,7 +119,8 @@ def _tokens(nlp: Any, piece: str) -> Any:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield pieces of a text with their first character, cut after a line end or a space where there is one."""
+    """Yield the pieces of a text, each with the position of its first character. If possible, a piece ends after a line
+    end or a space."""
     start = 0
     while start < len(text):
         stop = start + MAX_CHARACTERS

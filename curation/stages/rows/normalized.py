@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalized text: lower case without vowel marks, of texts in capitals, and of Arabic and Hebrew with vowel marks.
+"""Normalized text: texts in capitals, and Arabic and Hebrew texts with vowel marks, in lower case without these marks.
 
 Models of languages and lists of stop words are made from text in small letters without these marks. Other combining
-marks stay: Burmese, Hindi, Yoruba and others cannot be read without them. Engines count the characters, so that other
-texts cost nothing but these comparisons. The few normalized ones lose their marks on the host.
+marks stay: Burmese, Hindi, Yoruba and others cannot be read without them. Engines count kinds of characters, and these
+counts exclude most texts at little cost. The few remaining texts lose their marks on the host.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ COUNTS = (
     "bytes", "characters", "word_characters", "alphabetic_characters", "alphanumeric_characters",
     "punctuation_characters", "uppercase_characters",
 )  # fmt: skip
-MIN_CAPITALS, MIN_CAPITAL_SHARE = 20, 0.5  # letters, and of all letters
-# Texts that can be Arabic or Hebrew with vowel marks: characters that are neither letters, numbers nor punctuation, of
-# those that are not white space, and bytes per character. Text without these marks seldom has so many, but code has.
+MIN_CAPITALS, MIN_CAPITAL_SHARE = 20, 0.5  # number of capitals, and their share of all letters
+# Bounds for texts that may be Arabic or Hebrew with vowel marks. The first is the share of characters that are neither
+# letters, numbers nor punctuation, without white space: other text is seldom above it, but code is. The second line
+# bounds bytes per character.
 MIN_OTHER_SHARE = 0.02
 MIN_BYTES, MAX_BYTES = 1.3, 2.0  # scripts of India and South East Asia have more
-CHEROKEE = r"\p{Cherokee}"  # written in letters that Unicode counts as capitals, and not in their lower case
+CHEROKEE = r"\p{Cherokee}"  # usually written in letters that Unicode counts as capitals
 LOWER_CASE = RewriteSteps(lowercase=True)
 
 
 Classify = Callable[[Text], tuple[np.ndarray, np.ndarray]]
-Normalized = tuple[Text, np.ndarray] | None  # normalized texts, and a bool per text: whether it is one of them
+Normalized = tuple[Text, np.ndarray] | None  # normalized texts, and a bool per input text: whether it is among them
 
 
 def is_in_capitals(counts: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return whether at least half of the letters of each text, with these COUNTS, are capitals: bool."""
+    """Return for each text, from its COUNTS, whether at least 20 letters and half of its letters are capitals: bool."""
     letters, capitals = counts["alphabetic_characters"], counts["uppercase_characters"]
     return (capitals >= MIN_CAPITALS) & (capitals >= MIN_CAPITAL_SHARE * letters)
 
 
 def may_have_marks(counts: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return whether each text, with these COUNTS, can be Arabic or Hebrew with vowel marks: bool."""
+    """Return for each text, from its COUNTS, whether it may be Arabic or Hebrew with vowel marks: bool."""
     others = counts["word_characters"] - counts["alphanumeric_characters"] - counts["punctuation_characters"]
     size, characters = counts["bytes"], counts["characters"]
     two_bytes = (size >= MIN_BYTES * characters) & (size <= MAX_BYTES * characters)
@@ -50,8 +51,8 @@ def may_have_marks(counts: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def normalize(engine: Engine, text: Text, counts: Mapping[str, np.ndarray]) -> Normalized:
-    """Return the normalized texts of those in capitals, and of Arabic and Hebrew ones with vowel marks; None without
-    any. `counts` are their COUNTS."""
+    """Return the normalized forms of texts in capitals, and of Arabic and Hebrew texts with vowel marks; None if there
+    are no such texts. `counts` has the COUNTS of all texts."""
     in_capitals = is_in_capitals(counts)
     rows = in_capitals | may_have_marks(counts)
     if not rows.any():
@@ -73,9 +74,10 @@ def _mask(values: pa.ChunkedArray) -> np.ndarray:
 def classify_normalized(
     engine: Engine, text: Text, counts: Mapping[str, np.ndarray], classify: Classify
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `Engine.classify` by `classify`, but texts that normalization changes are judged without these changes.
+    """Return what `Engine.classify` returns, by `classify`; texts that normalization changes are classified in
+    normalized form.
 
-    counts  the measures COUNTS of the texts, which tell which ones can change
+    counts  the COUNTS of the texts, which tell which texts normalization can change
     """
     label, score = classify(text)
     if found := normalize(engine, text, counts):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`perplexity`: write how well a language model predicts each text into a column."""
+"""`perplexity`: write the perplexity of each text by a language model into a column."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from curation.stages.rows.windows import sums_of, texts_of
 
 UNITS_OF = ("token", "word", "byte")
 DECIMALS = 4  # of a perplexity
-DECADES = 6  # in the report: below 10, 100, ...; the last has no bound
+DECADES = 6  # ranges in the report: below 10, below 100, ...; the last has no upper bound
 
 
 class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
-    """Write the perplexity of a text by a language model into a column. No document is removed: `filter` and `select`
-    take the column.
+    """Write the perplexity of a text by a language model into a column. No document is removed; `filter` and `select`
+    can use the column.
 
     model    path of an ARPA file, such as one of `curate train lm`, also compressed with gzip; or of a binary file of
              KenLM, which needs the package kenlm and is computed on the host; or a local folder with a causal language
@@ -45,12 +45,12 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
              exp(model(input_ids, labels=input_ids).loss)
 
     The perplexity is 10^(-s / n): s is the sum of the log probabilities (base 10) of all words and ends of lines, n the
-    number of units. Each line with words is a sentence. Words are runs of bytes without ASCII white space: give the
-    model texts of the form that it was trained on, by a `rewrite` before. Sums of ARPA files are exact integers, the
-    same on both engines; values are rounded once, to 0.0001. The last digits of causal models depend on the device and
-    on libraries, so a run on another device does not resume. A begin token of the configuration stands before the text,
-    except with `truncated`.
-    InputError for a model that cannot be used, EngineError without the packages of the extra `models`.
+    number of units. Each line with words is a sentence. Words are runs of bytes without ASCII white space. If the model
+    was trained on text in another form, put a `rewrite` that makes this form before the stage. Sums by ARPA files are
+    exact integers, the same on both engines; values are rounded once, to 0.0001. The last digits of causal models
+    depend on the device and on libraries, so a run cannot be resumed on another device. If the configuration has a
+    begin token, it is put before the text, except with `truncated`. Raises InputError for a model that cannot be used,
+    and EngineError if the packages of the extra `models` are missing.
     """
 
     removes: ClassVar[bool] = False
@@ -181,7 +181,8 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
         return causal.window_of(open_causal(self.model), self.context, 0, self.formula)[0]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        """Return documents per power of ten of the perplexity, and the share of words that the model does not know."""
+        """Return the number of documents per power of ten of the perplexity, and the share of unknown words or the
+        number of tokens."""
         bins = [count.details.get(f"decade_{number}", 0) for number in range(DECADES)]
         names = [f"below {10 ** (number + 1):,}" for number in range(DECADES - 1)] + ["above"]
         shown = ", ".join(f"{name} {number:,}" for name, number in zip(names, bins, strict=True) if number)
@@ -197,5 +198,6 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
 
 
 def perplexities(totals: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return 10^(-total / units), rounded to DECIMALS. `totals`: int64 in units of a logarithm; `units`: above 0."""
+    """Return 10^(-total / units), rounded to DECIMALS. `totals`: sums of logarithms, int64, in 1 / UNITS; `units`:
+    above 0."""
     return np.round(np.power(10.0, -totals / (UNITS * units.astype(np.float64))), DECIMALS)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns of personal data for `redact`: per type an exact one, and a wider one that selects documents.
+"""Patterns of personal data for `redact`: each type has an exact pattern, and a wider one that selects documents.
 
 Patterns prefer precision to recall: a number counts only in a format that is rare for other numbers. Letters, digits
-and edges are those of ASCII: the Unicode version has no effect, and scripts without spaces have edges too.
-RE2 has no lookaround. It only selects documents, without Python's global lock; Python's `re`, which is ten times
-slower, then finds the matches. Results therefore do not depend on RE2's version. All repetitions are bounded: time is
-linear in the text.
+and word edges are those of ASCII. So the Unicode version has no effect, and numbers have edges in scripts without
+spaces, too. RE2 has no lookaround, so it only selects documents, without Python's global lock. Python's `re`, which is
+ten times slower, then finds the matches. Results therefore do not depend on RE2's version. All repetitions are bounded,
+so time is linear in the text.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ class Finder(NamedTuple):
     """The search for one type of personal data.
 
     hint     RE2 pattern that matches every text in which `pattern` matches, and few others
-    pattern  pattern of a match; of a pattern with a group `value`, only this group is replaced
+    pattern  pattern of a match; if it has a group `value`, only this group is replaced
     check    further condition on a match; by default none
     """
 
     hint: str
     pattern: re.Pattern[str]
-    check: Callable[[re.Match[str]], bool] = bool  # a match is true
+    check: Callable[[re.Match[str]], bool] = bool  # accepts every match
 
     def replace(self, text: str, replacement: str) -> tuple[str, int]:
-        """Replace the matches that pass the check, from left to right. Return the text and their number."""
+        """Replace the matches that pass the check, from left to right. Return the new text and the number of
+        replacements."""
         pieces: list[str] = []
         done = position = 0
         part = "value" if "value" in self.pattern.groupindex else 0
@@ -48,15 +49,15 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII | re.VERBOSE)
 
 
-# Edges of numbers: not part of a word, a code (AB-123, 123-AB), a longer number (1.5) or a fraction. A letter may
-# follow, as in 555-0123x45, and because recipes that delete line ends join words.
+# Edges of numbers: a match is no part of a word, a code (AB-123, 123-AB), a longer number (1.5) or a fraction. A letter
+# may follow: an extension as in 555-0123x45, or the next word if a recipe has deleted line ends.
 BEFORE = r"(?<![+\w]) (?<!\w-) (?<!\d[./])"
 AFTER = r"(?! \d | \.\d | -\w )"
 
 OCTET = r"(?: 25[0-5] | 2[0-4]\d | 1\d\d | [1-9]?\d )"
 # RFC 5321, 4.5.3.1: 64 octets before the @; 4.1.3: an IP address in brackets is a domain. RFC 1035: labels of 63.
-# `logo@2x.png` is a file name. In `_a@b.co_` the underscores are marks of emphasis; they begin a local part that has no
-# letter or digit.
+# `logo@2x.png` is a file name. In `_a@b.co_` the underscores are marks of emphasis; an underscore begins a local part
+# only if the part has no letter or digit.
 EMAIL = rf"""
     (?<![A-Za-z0-9]) (?: [A-Za-z0-9] [\w.%+-]{{0,63}}+ | (?<!_) _ [_.%+-]{{0,63}}+ ) @ (?! \dx\. )
     (?: (?: [A-Za-z0-9] (?: [A-Za-z0-9-]{{0,61}} [A-Za-z0-9] )? \. ){{1,10}}
@@ -85,8 +86,8 @@ def _is_host(match: re.Match[str]) -> bool:
 
 
 def _is_address(match: re.Match[str]) -> bool:
-    """False for too many groups, and for the number of a section or version: after these words, or before a title at
-    the start of a line."""
+    """Return whether a match is an address. An IPv6 match may have too many groups. An IPv4 match may be a number of a
+    section or version: it follows such a word, or precedes a title at the start of a line."""
     address, text, start = match[0], match.string, match.start()
     if ":" in address:
         return len([group for group in address.split(":") if group]) < GROUPS or "::" not in address
@@ -156,7 +157,7 @@ FINDERS = {  # in the order of application: the least ambiguous first
     ),
 }
 
-SHAPES = FINDERS | {  # whatever is around an address, but for numbers of sections and versions
+SHAPES = FINDERS | {  # the text around an address is not checked, except for numbers of sections and versions
     "email": FINDERS["email"]._replace(check=bool),
     "ip_address": FINDERS["ip_address"]._replace(check=_is_address),
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """IP addresses that belong to no host on the Internet: those that IANA's registries of special-purpose addresses mark
-as not globally reachable. They are listed, since Python's list (`is_global`) depends on its version.
+as not globally reachable. They are listed here, since Python's own list (`is_global`) depends on the version of Python.
 
 https://www.iana.org/assignments/iana-ipv4-special-registry, https://www.iana.org/assignments/iana-ipv6-special-registry
 """
@@ -26,7 +26,7 @@ NETWORKS = [
 
 
 def is_private(text: str) -> bool:
-    """Return whether a text is an address in one of these networks. False for what is no address."""
+    """Return whether a text is an IP address in one of NETWORKS; False if it is no address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -2,8 +2,8 @@
 r"""The five patterns of personal data that the reference pipeline of `nemo` names: `redact` with `patterns: published`.
 
 They are literal: `\b`, `\d` and `\s` are those of Python's `re`, so letters and digits are those of its Unicode
-version. The literal pattern of e-mail addresses is quadratic in text such as `a.a.a.`; the one here has the same
-matches, and tries each run of characters once.
+version. The literal pattern of e-mail addresses takes quadratic time on text such as `a.a.a.`. The pattern here has the
+same matches, but tries each run of characters once.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-DIGIT = r"[0-9\x{80}-\x{10FFFF}]"  # in hints: RE2 and Python may know other digits
+DIGIT = r"[0-9\x{80}-\x{10FFFF}]"  # in hints: RE2 and Python may know different digits
 ANY = r"(?s:.)?"
 LOCAL = "[A-Za-z0-9._%+-]"
-# From the first edge in a run of LOCAL on: the literal pattern is \b LOCAL+ @ and then the domain.
+# A match begins at the first word edge in a run of LOCAL: the literal pattern is \b LOCAL+ @ and then the domain.
 RUN = rf"((?:\B{LOCAL})*+)\b{LOCAL}++@[A-Za-z0-9.-]+\.[A-Z|a-z]{{2,}}\b"
 RUN_HERE, RUN_START = re.compile(RUN), re.compile(f"(?<!{LOCAL}){RUN}")
 
 
 class PublishedPattern(NamedTuple):
-    """The search for one type: `hint` is RE2 and matches every text in which `pattern` matches. Matches that fail
-    `check` stay."""
+    """The search for one type. `hint` is an RE2 pattern that matches every text in which `pattern` matches. Matches
+    that fail `check` are not replaced."""
 
     hint: str
     pattern: re.Pattern[str]
-    check: Callable[[re.Match[str]], bool] = bool  # a match is true
+    check: Callable[[re.Match[str]], bool] = bool  # accepts every match
 
     def replace(self, text: str, replacement: str) -> tuple[str, int]:
-        """Replace the matches, from left to right. Return the text and their number."""
+        """Replace the matches, from left to right. Return the new text and the number of replacements."""
         kept = 0
 
         def put(match: re.Match[str]) -> str:
@@ -49,7 +49,7 @@ class PublishedEmail(NamedTuple):
     hint: str = r"@[A-Za-z0-9.-]+\.[A-Z|a-z]{2}"
 
     def replace(self, text: str, replacement: str) -> tuple[str, int]:
-        """Replace the matches, from left to right. Return the text and their number."""
+        """Replace the matches, from left to right. Return the new text and the number of replacements."""
         pieces, done = [""], 0
         # A match may end inside a run: the rest of the run is tried too.
         while match := (done and RUN_HERE.match(text, done)) or RUN_START.search(text, done):

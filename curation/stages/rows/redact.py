@@ -25,13 +25,13 @@ from curation.stages.rows.secret_keys import SECRETS
 AnyFinder = Finder | PublishedPattern | PublishedEmail
 
 PATTERNS: dict[str, Mapping[str, AnyFinder]] = {"checked": FINDERS, "shape": SHAPES, "published": PUBLISHED}
-SECRET, ADDRESS = "secret", "ip_address"  # all secrets; the type that `private` is about
+SECRET, ADDRESS = "secret", "ip_address"  # the type for all secrets; the type that `private` applies to
 TYPES = (*FINDERS, SECRET, *SECRETS)
 MAX_REPLACEMENT = 100  # characters, which bounds how much texts grow
 CHOICES = {"patterns": tuple(PATTERNS), "types": TYPES, "private": ("replace", "keep")}
 
-# Signs mark the places of replacements while more is searched: a deleted match divides numbers, and names are replaced
-# outside of replacements. UTF-8 has no lone surrogates, so no text has one.
+# Signs mark replacements while other types are searched: texts on both sides of a deleted match must not join, and
+# names are replaced only outside of replacements. Signs are lone surrogates, which no UTF-8 text has.
 SIGNS = {name: chr(0xD800 + place) for place, name in enumerate(TYPES)}
 SIGN = re.compile(f"[{''.join(SIGNS.values())}]")
 
@@ -190,7 +190,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         return self.replacement.replace("{type}", name.upper())
 
     def _signed(self, name: str) -> str:
-        """The replacement of a type while more is searched. Its ends do not change, which patterns see."""
+        """Return the replacement of a type during the search, with a sign if that is needed. Its first and last
+        character stay, because patterns look at them."""
         mark = self._mark(name)
         return mark[:1] + SIGNS[name] + mark[1:] if self.entities or not mark else mark
 
@@ -206,7 +207,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     def _redact_entities(
         self, texts: pa.ChunkedArray, redacted: dict[int, str], counts: dict[str, dict[int, int]]
     ) -> None:
-        """Replace names in the texts after the patterns, outside their replacements."""
+        """Replace names in the texts after the patterns, outside of the patterns' replacements."""
         counts |= {name: {} for name in self.entities}
         for row, original in enumerate(texts.to_pylist()):
             text, taken = self._without_signs(redacted[row]) if row in redacted else (original, [])
@@ -226,5 +227,5 @@ def _matching(texts: pa.ChunkedArray, hint: str) -> np.ndarray:
 
 
 def _without_private(finder: Finder | PublishedPattern) -> Finder | PublishedPattern:
-    """Return the search for addresses without those of no host on the Internet."""
+    """Return the search for addresses, without those that belong to no host on the Internet."""
     return finder._replace(check=lambda match: finder.check(match) and not is_private(match[0]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite`: change the text of documents; it removes one only if its text would become too large."""
+"""`rewrite`: change the text of documents; it removes a document only if its text would become too large."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
     stay nulls. A run removes a document whose text becomes larger than `max_document_bytes` of its input. Entities,
     mojibake, invisible characters, tags, `blank_lines`, `line_ends`, sentences and patterns are edited on the host.
-    ValueError if no option changes the text.
+    Raises ValueError if no option changes the text.
     """
 
     removes: ClassVar[bool] = False
@@ -123,7 +123,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
 
     @property
     def steps(self) -> RewriteSteps:
-        """The settings as the engine takes them."""
+        """The settings of the steps that the engine runs."""
         return RewriteSteps(
             unicode=self.unicode,
             markup="keep" if self.markup == "strip" else self.markup,
@@ -165,7 +165,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         return remove_large(outcome if outcome.text is None else outcome._replace(text=whole), gone, np.nan)
 
     def _first_edits(self, text: pa.Array) -> pa.Array:
-        """Return the texts after the steps before those of the engine."""
+        """Return the texts after the host's steps that come before the engine's steps."""
         if self.entities != "keep":
             text = decode_entities(text)
         if self.repair != "keep":
@@ -174,7 +174,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         return remove_tags(text) if self.markup == "strip" else text
 
     def _by_engine(self, engine: Engine, frame: Frame, before: pa.Array, text: pa.Array) -> pa.Array:
-        """Return the texts after the steps of the engine. `before` are those of the frame."""
+        """Return `text` after the engine's steps. `before` has the texts of the frame."""
         if self.steps == RewriteSteps():
             return text
         frame = frame[[TEXT]] if text is before else engine.from_arrow(pa.table({TEXT: text}))
@@ -182,7 +182,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         return _on_host(engine, engine.with_columns(frame, {TEXT: rewritten})) if edited.any() else text
 
     def _last_edits(self, text: pa.Array) -> pa.Array:
-        """Return the texts after the steps that follow those of the engine."""
+        """Return the texts after the host's steps that follow the engine's steps."""
         if self.whitespace in HOST_WHITESPACE:
             text = HOST_WHITESPACE[self.whitespace](text)
         if self.sentences != "keep":
@@ -192,7 +192,7 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         return text
 
     def explain(self) -> list[str]:
-        """Return one line with the steps but the patterns, then one per pattern."""
+        """Return one line with all steps except the patterns, then one line per pattern."""
         chosen = [f"{option} {getattr(self, option)}" for option in CHOICES if getattr(self, option) != "keep"]
         steps = ", ".join(chosen + ["lowercase"] * self.lowercase)
         patterns = [f"replace {shortened(each.matches)} by {shortened(each.by)}" for each in self.replace]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate measure --recipe`, where rules differ between groups of documents."""
+"""The stage of `curate measure --recipe` for rules that differ between groups of documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from curation.stages.rows.measure import MeasureStage
 
 
 class RuleMeasures(MeasureStage, frozen=True, kw_only=True, tag="curation.stages.rows.rule_measures:RuleMeasures"):
-    """Add measures of documents that have the columns `per`, whose values have rules of their own."""
+    """Add measures to documents that have the columns `per`. The values of these columns select the rules."""
 
     function: ClassVar[Function] = Function("")
 

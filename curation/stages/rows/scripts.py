@@ -29,27 +29,27 @@ from curation.stages.words import measure_words
 SCRIPT = "script"
 SCRIPT_CODES = MAIN  # all values of the column
 SUFFIX = "_share"
-COUNT = "script/"  # in the details of a stage, before a code
+COUNT = "script/"  # prefix of a code in the details of a stage
 CODES_TAKEN = (*CODES[NO_SCRIPTS:], *JOINED)
 ONE_SCRIPT = {"Hans": "Hani", "Hant": "Hani"}  # letters do not tell simplified from traditional
-# Scripts whose undivided texts have no list of words: all but those of the lists, and Latin, in which long words are
-# addresses and code.
+# Scripts without a list of words: all except the scripts of the lists, and except Latin, whose long words are addresses
+# and code.
 UNLISTED = tuple(sorted({*MAIN} - {"Hani", "Jpan", "Khmr", "Laoo", "Latn", "Mymr", "Thai"}))
-# Characters per word, on average, above which a text is undivided: in the Universal Declaration of Human Rights
-# languages with spaces have 15 or fewer, languages in scripts without spaces 22 or more.
+# A text with more characters per word, on average, is not divided into words. In the Universal Declaration of Human
+# Rights, languages with spaces have 15 or fewer, languages in scripts without spaces 22 or more.
 MIN_PER_WORD = 16
-# Characters of a word, on average, and share of letters in listed words, that tell other languages in Thai, Lao, Khmer
-# and Burmese script from the listed ones: there, of 300 characters of Thai, Lao, Khmer and Burmese 95 % or more are
-# listed, of Shan and Mon less than half.
+# Two bounds tell the listed languages (Thai, Lao, Khmer, Burmese) from other languages in the same scripts: the mean
+# characters per word, and the share of letters in listed words. In 300 characters of the Declaration, the share is 95 %
+# or more for listed languages, less than half for Shan and Mon.
 MIN_WORD, MIN_LISTED = 2.5, 0.7
 MIN_LETTERS, READ_CHARACTERS = 20, 200
 OF_WORDS = ("words", "word_characters", "characters", "space_characters", "unspaced_characters")
-UNLISTED_COUNT = "unlisted/"  # in the details of a stage, before a code
-BLOCK_ROWS = 1 << 12  # the counts of so many texts take 2.9 MB
+UNLISTED_COUNT = "unlisted/"  # prefix of a code in the details of a stage
+BLOCK_ROWS = 1 << 12  # texts per block; their counts take 2.9 MB
 
 
 def check_scripts(codes: Sequence[str]) -> None:
-    """Raise ValueError for something other than codes of scripts that letters have, each once."""
+    """Raise ValueError for a code that is no script of letters, or that is listed twice."""
     for number, code in enumerate(codes):
         if code in ONE_SCRIPT:
             raise ValueError(f"script_shares: letters do not tell Hans from Hant. Give {ONE_SCRIPT[code]}, not {code}")
@@ -66,8 +66,8 @@ def columns_of(main: bool, codes: Sequence[str]) -> dict[str, str]:
 
 
 def script_columns(engine: Engine, frame: Frame, main: bool, codes: Sequence[str]) -> dict[str, Any]:
-    """Return the columns: `script`, with the main script of each text, null without letters, and for each of `codes`
-    the share of the letters that are of this script, float64; 0 without letters."""
+    """Return new columns. `script` has the main script of each text, null without letters. A column per code of `codes`
+    has the share of the letters that belong to this script, float64; 0 without letters."""
     names, shares = [np.zeros(0, np.int16)], {code: [np.zeros(0)] for code in codes}
     for counts in _counts(engine.to_arrow(frame[[TEXT]]).column(TEXT)):
         letters = np.maximum(counts.sum(axis=1), 1)
@@ -88,10 +88,10 @@ def counts_of(scripts: pa.Array) -> dict[str, int]:
 
 
 def count_unlisted(engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Return the number of texts that stay undivided, since the lists do not have their words, by main script, for the
-    details of a stage. Few texts are looked at: those with long runs of characters, or long words of listed scripts.
+    """Return, for the details of a stage, the number of texts per main script that stay undivided because the lists do
+    not have their words. Only texts with long runs of characters, or with long words of listed scripts, are read.
 
-    measures   those of OF_WORDS, where words end as the lists say
+    measures   the measures OF_WORDS, of words divided by the lists
     """
     words, letters, characters, spaces, unspaced = (measures[name] for name in OF_WORDS)
     of_listed_scripts = 2 * unspaced > characters
@@ -100,7 +100,8 @@ def count_unlisted(engine: Engine, frame: Frame, measures: Mapping[str, np.ndarr
         return {}
     few = engine.filter_rows(frame, may_be)[[TEXT]]
     texts, lists = engine.to_arrow(few).column(TEXT), of_listed_scripts[may_be]
-    # The words of `scripts`: `table` makes a word of each mark, such as the one between syllables of Tibetan.
+    # Words are those of `scripts`, because `table` makes a word of each mark, such as the one between Tibetan
+    # syllables.
     words = measure_words(engine, few[TEXT], ("words",), SCRIPTS)["words"]
     rest = ~lists & (characters[may_be] > MIN_PER_WORD * words)
     rest[lists] = ~_has_listed_words(texts.filter(pa.array(lists)))
@@ -112,7 +113,7 @@ def count_unlisted(engine: Engine, frame: Frame, measures: Mapping[str, np.ndarr
 
 
 def _has_listed_words(texts: pa.ChunkedArray) -> np.ndarray:
-    """Whether most letters of Thai, Lao, Khmer and Burmese at the beginning of each text are in words of the lists."""
+    """Return for each text whether most Thai, Lao, Khmer and Burmese letters at its start are in listed words."""
     found = [np.zeros(0, bool)]
     for chunk in texts.chunks:
         counts = np.zeros((len(chunk), 2), np.int64)
@@ -123,12 +124,12 @@ def _has_listed_words(texts: pa.ChunkedArray) -> np.ndarray:
 
 
 def _named(numbers: np.ndarray) -> pa.Array:
-    """The codes of main scripts; null for none."""
+    """Return the codes of main scripts from their numbers; null for a number below 0."""
     return pa.array(MAIN, pa.large_string()).take(pa.array(numbers, mask=numbers < 0))
 
 
 def _counts(texts: pa.ChunkedArray) -> Iterator[np.ndarray]:
-    """Yield the letters of texts by script, block by block."""
+    """Yield the number of letters of each text by script, block by block."""
     for chunk in texts.chunks:
         data, offsets = text_buffers(chunk.fill_null(""))
         for start in range(0, len(chunk), BLOCK_ROWS):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Patterns of secrets for `redact`: keys and tokens of common services, in the forms that the services document.
 
-A secret begins with a prefix of its own, or follows a name. Placeholders of few different characters, such as
-`ghp_xxxx`, stay. The comment of each pattern names its source. As in `personal_data`, RE2 selects documents, and
-repetitions are bounded.
+A secret begins with a prefix that only its service uses, or follows a name such as `AccountKey`. Placeholders of few
+different characters, such as `ghp_xxxx`, stay. The comment of each pattern names its source. As in `personal_data`, RE2
+selects documents, and repetitions are bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _is_no_placeholder(match: re.Match[str]) -> bool:
 
 
 def _is_mixed(match: re.Match[str]) -> bool:
-    """Whether the value has digits, capital and small letters: hexadecimal hashes do not."""
+    """Return whether the value has digits, capital and small letters, which hexadecimal hashes do not have."""
     value = match["value"]
     return _is_no_placeholder(match) and all(re.search(kind, value) for kind in ("[0-9]", "[A-Z]", "[a-z]"))
 
@@ -31,7 +31,7 @@ def _key(hint: str, form: str, after: str = AFTER) -> Finder:
     return Finder(hint, compiled(rf"{BEFORE} (?: {form} ) {after}"), _is_no_placeholder)
 
 
-SECRETS: dict[str, Finder] = {  # in the order of application: what may contain others first
+SECRETS: dict[str, Finder] = {  # in the order of application: secrets that may contain others come first
     # RFC 7468, sections 10 and 11; OpenSSH, PROTOCOL.key; RFC 9580, section 6.2 (OpenPGP)
     "private_key": Finder(
         r"-----BEGIN [A-Z0-9 ]{0,84}PRIVATE KEY",

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite: {markup: strip}`: which tags of HTML a text loses, and what separates the words around them, on the host of
-both engines.
+"""`rewrite: {markup: strip}`: delete tags of HTML, and separate the words around them. It runs on the CPU with either
+engine.
 
-`<[^>]+>` takes `< 0.05 ... q >` of a text on statistics, and a tenth to a fifth of source code. Here `<` begins a tag
-only before the name of an element of HTML, and attributes follow in the syntax of HTML. Sources: the HTML standard,
-sections 13.1.2 (tags) and 13.1.6 (comments), the elements of HTML 4 and 3.2 that it dropped, SVG and MathML.
+The simple pattern `<[^>]+>` deletes `< 0.05 ... q >` from a text on statistics, and a tenth to a fifth of source code.
+Here `<` begins a tag only if the name of an HTML element follows, with attributes in the syntax of HTML. Sources: the
+HTML standard, sections 13.1.2 (tags) and 13.1.6 (comments), the elements of HTML 4 and 3.2 that the standard dropped,
+SVG and MathML.
 
-No pattern backtracks. A `<` outside quotes ends the reading of a tag, so that one tag at most is read outside quotes,
-one in each kind of quotes: a text is read at most four times, whatever it has.
+No pattern backtracks. A `<` outside quotes ends the reading of a tag. So each character is read in at most one tag
+outside quotes, and in one tag per kind of quotes. In all, a text is read at most four times.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from curation.stages.rows.text_edits import edit_each
 
-# Elements whose tags end a line; those of cells end a word.
+# Tags of BLOCKS end a line; tags of CELLS end a word.
 BLOCKS = frozenset((
     "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "dd", "details", "dialog", "dir",
     "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "frameset", "h1", "h2", "h3", "h4", "h5",
@@ -42,8 +43,8 @@ INLINE = frozenset((
     "var", "video", "wbr",
 ))  # fmt: skip
 NAMES = BLOCKS | CELLS | INLINE
-# Elements that pages leave open. Another one without attributes needs an end tag: `<address>` alone is a word of a
-# manual, `List<Object>` a type.
+# Elements that pages use without an end tag. A tag of another element, if it has no attributes, counts only if the text
+# has its end tag: `<address>` alone is a word of a manual, `List<Object>` a type.
 OPEN = frozenset(("br", "col", "dd", "dt", "hr", "html", "li", "p", "td", "th", "tr", "wbr"))
 # Attributes that need no value.
 BOOLEAN = (
@@ -74,8 +75,8 @@ def remove_tags(texts: pa.Array) -> pa.Array:
 
 
 def strip_tags(text: str) -> str:
-    """Return the text without tags. The tag of a block becomes a line feed, that of a cell a space, unless the line or
-    the word ends there anyway."""
+    """Return the text without tags. The tag of a block becomes a line feed and the tag of a cell a space, unless the
+    line or the word already ends there."""
     parts: list[str] = []
     done, blank, spaced = 0, True, True  # whether the line so far is blank, and whether it ends with white space
     for start, end, mark in find_tags(text):
@@ -96,9 +97,10 @@ def strip_tags(text: str) -> str:
 
 
 def find_tags(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the tags of a text: first character, character after the last, and what separates the words around it."""
+    """Yield the tags of a text: position of the first character, position after the last, and the separator that
+    replaces the tag ("" for none)."""
     end, comment_end = 0, 0
-    closed: set[str] | None = None  # elements that have an end tag, as they are spelled
+    closed: set[str] | None = None  # names of the end tags in the text, as spelled
     while match := TAG.search(text, end):
         start, end = match.span()
         name = match["name"] or ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of `rewrite` that run on the CPU with either engine: by RE2, or by Python on the texts that RE2 selects.
 
-Texts without a match keep their buffer. White space is that of `str.isspace`, spelled out: the class of RE2 has ASCII
-alone.
+If no text has a match, the array is returned unchanged. White space is that of `str.isspace`, listed here because RE2's
+class has only ASCII.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_REPLACEMENTS = 1000  # each is a pass over the texts
 LINE_END = r"[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]"  # str.splitlines
 NOT_FEED = r"\t\x0b-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 BLANK = rf"\n{NOT_FEED}"
-SENTENCE_END = r"""([.!?…。！？।]["')\]}»”’]*)"""  # as Measure.sentences
+SENTENCE_END = r"""([.!?…。！？।]["')\]}»”’]*)"""  # as in Measure.sentences
 
-# Only ASCII letters begin a named entity (html.entities.html5). Others are left as they are.
-GROUP = re.compile(r"\\([0-9\\])")  # in what replaces a match
+GROUP = re.compile(r"\\([0-9\\])")  # a group in the text that replaces a match
+# Only ASCII letters begin a named entity (html.entities.html5).
 ENTITY = "&(?:#[0-9Xx]|[A-Za-z])"
 
 
@@ -60,7 +60,7 @@ def replacement_problem(replacement: Replacement) -> str:
 
 
 def edit_where(texts: pa.Array, found: pa.Array, edit: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return the texts with `edit` applied to those where `found` is true. Where nothing changes, it is `texts`."""
+    """Return the texts with `edit` applied to those where `found` is true; `texts` itself if nothing changes."""
     count = pc.sum(found).as_py() or 0
     if count in (0, len(texts)):
         return edit(texts) if count else texts
@@ -71,14 +71,14 @@ def edit_where(texts: pa.Array, found: pa.Array, edit: Callable[[pa.Array], pa.A
 
 
 def edit_each(texts: pa.Array, hint: str, edit: Callable[[str], str]) -> pa.Array:
-    """Return the texts with a function of Python applied to those in which RE2 finds `hint`."""
+    """Return the texts with the Python function `edit` applied to those in which RE2 finds `hint`."""
     found = pc.match_substring_regex(texts, hint)
     return edit_where(texts, found, lambda chosen: pa.array(map(edit, chosen.to_pylist()), texts.type))
 
 
 def replace_matches(texts: pa.Array, pattern: str, by: str) -> pa.Array:
-    """Return the texts with all matches replaced. One that would be too large is null (`curation.stages.text_sizes`).
-    TextsGrowError: all would be too large together."""
+    """Return the texts with all matches replaced; null for a text that would be too large
+    (`curation.stages.text_sizes`). Raises TextsGrowError if all texts together would be too large."""
     found = pc.match_substring_regex(texts, pattern)
     return edit_where(texts, found, lambda chosen: _replaced(chosen, pattern, by))
 
@@ -107,23 +107,23 @@ def _sizes(texts: pa.Array) -> np.ndarray:
 
 
 def decode_entities(texts: pa.Array) -> pa.Array:
-    """Return the texts with HTML entities as characters, each once, as `html.unescape`."""
+    """Return the texts with HTML entities decoded once, by `html.unescape`."""
     return edit_each(texts, ENTITY, html.unescape)
 
 
 def convert_line_ends(texts: pa.Array) -> pa.Array:
-    """Return the texts with CR LF as LF."""
+    """Return the texts with each CR LF replaced by LF."""
     return replace_matches(texts, r"\r\n", "\n")
 
 
 def collapse_blank_lines(texts: pa.Array) -> pa.Array:
-    """Return the texts with at most two LF in a row; white space between them does not count, and is cut with them."""
+    """Return the texts with at most two LF in a row. White space between the LF is ignored, and is cut with them."""
     return replace_matches(texts, rf"(\n[{NOT_FEED}]*\n)(?:[{NOT_FEED}]*\n)+", r"\1")
 
 
 def put_sentences_on_lines(texts: pa.Array) -> pa.Array:
-    """Return the texts with one sentence per line: LF between two, a space for line ends within one, no white space at
-    the ends."""
+    """Return the texts with one sentence per line. Line ends within a sentence become a space; white space at both ends
+    of a text is cut."""
     stripped = replace_matches(texts, rf"^[{BLANK}]+|[{BLANK}]+$", "")
     joined = replace_matches(stripped, rf"[{BLANK}]*{LINE_END}[{BLANK}]*", " ")
     return replace_matches(joined, rf"{SENTENCE_END}[{BLANK}]+", r"\1" "\n")

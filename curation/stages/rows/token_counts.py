@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measure `tokens`: tokens of each text by a tokenizer, and measures of texts for stages that may need it."""
+"""The measure `tokens`, the number of tokens of each text, and all measures for stages that may need it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ AnyStage = TypeVar("AnyStage", bound=Stage)
 def measured(
     engine: Engine, text: Text, names: Collection[str], tokenizer: str, words: str = "", split: Split | None = None
 ) -> dict[str, np.ndarray]:
-    """Return the measures `names` of each text by these `words`, int64. `tokenizer` counts the tokens; a null text has
-    none. `split` is what `Engine.split_words` returned."""
+    """Return the measures `names` of each text, int64. `words` says what a word is. `tokenizer` counts tokens; a null
+    text has none. `split` is the result of `Engine.split_words`, if it is known."""
     measures = measure_words(engine, text, tuple(name for name in names if name != TOKENS), words, split)
     if TOKENS in names:
         measures[TOKENS] = engine.tokenize(text, _loaded(tokenizer))[1].astype(np.int64)
@@ -34,7 +34,7 @@ def measured(
 
 
 def _loaded(name: str) -> Tokenizer:
-    """Return a tokenizer that adds no special tokens. RecipeError if none is named."""
+    """Return a tokenizer that adds no special tokens. Raises RecipeError if no tokenizer is set."""
     from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 
     if not name:
@@ -46,19 +46,20 @@ def _loaded(name: str) -> Tokenizer:
 
 
 def check_tokenizer(names: Iterable[str], tokenizer: str) -> None:
-    """Load the tokenizer if `names` has `tokens`. RecipeError if none is set, or if it cannot be loaded."""
+    """Load the tokenizer if `names` has `tokens`. Raises RecipeError if no tokenizer is set, or if it cannot be
+    loaded."""
     if TOKENS in names:
         _loaded(tokenizer)
 
 
 def check_use(names: Iterable[str], tokenizer: str) -> None:
-    """Raise ValueError for a tokenizer that counts nothing."""
+    """Raise ValueError if a tokenizer is set, but `names` lacks `tokens`."""
     if tokenizer and TOKENS not in names:
         raise ValueError(f"tokenizer {tokenizer!r} has no use: nothing here measures {TOKENS}. Leave it out")
 
 
 def tokenizer_files(names: Iterable[str], tokenizer: str) -> dict[str, str]:
-    """Return the files of the tokenizer that counts `tokens`, with their SHA-256; none if nothing counts them."""
+    """Return the files of the tokenizer that counts `tokens`, with their SHA-256; none if no tokens are counted."""
     from curation.tokens.vocabularies import vocabulary_files
 
     if TOKENS not in names or not tokenizer:
@@ -67,7 +68,7 @@ def tokenizer_files(names: Iterable[str], tokenizer: str) -> dict[str, str]:
 
 
 def with_tokenizer(stage: AnyStage, tokenizer: str) -> AnyStage:
-    """Return a stage of a recipe with the recipe's tokenizer if it counts tokens and has none of its own."""
+    """Return a stage of a recipe, with the recipe's tokenizer if the stage counts tokens and sets no tokenizer."""
     if getattr(stage, "tokenizer", None) == "" and TOKENS in getattr(stage, "measures", ()):
         return msgspec.structs.replace(stage, tokenizer=tokenizer)
     return stage

@@ -14,12 +14,12 @@ from curation.base.errors import counted
 from curation.models.windows import TokenWindows
 from curation.stages.outcome import StageCount
 
-# What a model read of each document; `truncated` is 1 if it read only its start. `window_line` shows the sums.
+# What a model read of each document; `truncated` is 1 if the model read only the start. `window_line` shows the sums.
 WINDOW_VALUES = dict.fromkeys(("windows", "truncated", "characters", "characters_seen"), "int64")
 
 
 def check_windows(windows: int, pooling: str) -> None:
-    """Raise ValueError for a number of windows that pooling cannot have."""
+    """Raise ValueError for a number of windows that does not fit the pooling."""
     if windows < 0:
         raise ValueError(f"windows must be 0 (the whole text) or more, not {windows}")
     if pooling == "first" and windows != 1:
@@ -33,7 +33,7 @@ def texts_of(engine: Engine, frame: Frame, max_characters: int = 0) -> list[str 
 
 
 def describe_windows(windows: int, pooling: str) -> str:
-    """Return the parts of a text that an encoder reads, for `curate plan`."""
+    """Describe the parts of a text that an encoder reads, for `curate plan`."""
     if windows == 1:
         return "the first window"
     return f"the {pooling} of {f'up to {windows:,}' if windows else 'all'} windows"
@@ -52,7 +52,7 @@ def sums_of(values: pa.Table, names: Iterable[str]) -> dict[str, int]:
 
 
 def window_line(count: StageCount) -> list[str]:
-    """Return a line with the share of the text that the model read; none for other models."""
+    """Return a line with the share of the text that the model read; no line for a model that does not read windows."""
     details = count.details
     if "windows" not in details:
         return []

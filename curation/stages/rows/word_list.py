@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rate of the user's listed words among the words of a text."""
+"""The share of the words of a text that are in the user's list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from curation.stages.words import split_words
 
 COLUMN = "listed_words"
 LISTS_KEPT = 4  # in memory
-OPENINGS = ("", "(", "[", '"', "'", "“", "‘", "*")  # a word may begin with one, and end with one of the others
+OPENINGS = ("", "(", "[", '"', "'", "“", "‘", "*")  # a word may begin with one of these, and end with one of CLOSINGS
 CLOSINGS = (
     "", ".", ",", "!", "?", ":", ";", ")", "]", '"', "'", "”", "’", "*", "…", "...", "!!", "!!!", "??", "?!", ".)",
     "!)", "?)", "),", ").", '."', ',"', '!"', '?"', '".', '",', ".”", ",”", "!”", "?”", "'s", "’s",
@@ -30,14 +30,14 @@ WordList = str | tuple[str, ...]
 
 
 def check_listed_words(words: WordList) -> None:
-    """Raise ValueError for a list with something other than single words."""
+    """Raise ValueError if an entry of a list is not a single word."""
     for word in words if isinstance(words, tuple) else ():
         if len(word.split()) != 1:
             raise ValueError(f"listed_words: {word!r} is not one word. For phrases, use a filter rule with matches")
 
 
 def list_files(words: WordList) -> dict[str, str]:
-    """Return the file of a list and its SHA-256; none for words."""
+    """Return the file of a list and its SHA-256; no file if the words themselves are given."""
     return {words: known_sha256(words)} if isinstance(words, str) and words else {}
 
 
@@ -51,8 +51,8 @@ def word_rates(engine: Engine, text: Text, words: WordList, kind: str = "") -> n
 
 
 def load_words(words: WordList) -> NgramTable:
-    """Return the table of the hashes of all forms of the listed words. InputError for a file that has no words, or a
-    line with several."""
+    """Return the table of the hashes of all forms of the listed words. Raises InputError for a file without words, or
+    with several words in a line."""
     return _load(words, "".join(list_files(words).values()))
 
 
