@@ -125,9 +125,9 @@ def check_part(content_range: str, start: int, stop: int, length: int = UNKNOWN_
 
     AnswerError where it says that it has other bytes. UNKNOWN_SIZE where it does not say the size.
     """
-    found = CONTENT_RANGE.fullmatch(content_range)
-    if found:
-        first, last = int(found[1]), int(found[2])
+    match = CONTENT_RANGE.fullmatch(content_range)
+    if match:
+        first, last = int(match[1]), int(match[2])
         is_asked_for = first == start and length in (UNKNOWN_SIZE, last + 1 - first)
     else:
         is_asked_for = not content_range and length <= stop - start
@@ -135,4 +135,4 @@ def check_part(content_range: str, start: int, stop: int, length: int = UNKNOWN_
         sent = f"{length:,} bytes" if length != UNKNOWN_SIZE else "an answer"
         described = f"Content-Range: {content_range[:MAX_SHOWN]}" if content_range else "no Content-Range"
         raise AnswerError(f"asked for bytes={start}-{stop - 1}, the server sends {sent} with {described}")
-    return int(found[3]) if found and found[3] != "*" else UNKNOWN_SIZE
+    return int(match[3]) if match and match[3] != "*" else UNKNOWN_SIZE

@@ -36,4 +36,4 @@ def _ends_xz(tail: bytes) -> bool:
 
 def _ends_bzip2(tail: bytes) -> bool:
     bits = int.from_bytes(tail)
-    return any(bits >> place & (1 << 48) - 1 == BZIP2_END for place in range(32, 8 * len(tail) - 47))
+    return any(bits >> shift & (1 << 48) - 1 == BZIP2_END for shift in range(32, 8 * len(tail) - 47))

@@ -79,10 +79,10 @@ class BlankRows:
 
 def _blank_rows(engine: Any, frame: Frame) -> np.ndarray:
     """Per row, whether its text has no visible character. The host gets only texts that begin with such a one."""
-    found = np.isin(engine.hash_text(frame[TEXT], 1)[:, 0], _hashes_of_starts(engine))
-    if found.any():
-        found[found] = blank_texts(engine.to_arrow(engine.filter_rows(frame[[TEXT]], found)).column(0))
-    return found
+    is_blank = np.isin(engine.hash_text(frame[TEXT], 1)[:, 0], _hashes_of_starts(engine))
+    if is_blank.any():
+        is_blank[is_blank] = blank_texts(engine.to_arrow(engine.filter_rows(frame[[TEXT]], is_blank)).column(0))
+    return is_blank
 
 
 @cache

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Excerpts: documents from seeded places in files, read within bounds of time and memory, for estimates.
+"""Excerpts: documents from seeded pieces of files, read within bounds of time and memory, for estimates.
 
 Uncompressed JSON Lines are read at any place, and large Parquet files at the beginning of any row group. Places are
 spread evenly over the stored bytes. Other files are read from their beginning, to their end where the SCAN_BYTES allow;
@@ -34,8 +34,8 @@ from curation.reading.streams import is_damage, open_raw, read_chunk
 from curation.reading.urls import is_remote, shown
 
 PIECE_BYTES = 256 << 10  # of a file, or of the text of a row group
-PLACE_BYTES = 8 << 10  # of a place in JSON Lines: many small ones tell more of a file, and all are read
-ROOT_BYTES = 32  # of the square root of a file that is one document: its places, so that a long one is read more likely
+LINES_PIECE_BYTES = 8 << 10  # in JSON Lines: many small ones tell more of a file, and all are read
+ROOT_BYTES = 32  # of the square root of a file that is one document: its pieces, so that a long one is read more likely
 UNIT_BYTES = 32 << 10  # of the text of a batch
 MAX_HEAD_BYTES = 1 << 20  # of all URLs and files with costly texts together, if they are few
 SCAN_BYTES = {"": 32 << 20, "gzip": 12 << 20, "zstd": 12 << 20, "bzip2": 2 << 20, "xz": 6 << 20}  # of all other files
@@ -55,13 +55,13 @@ MAX_SECONDS = 2.0  # on a slow disk; else only the seed chooses the excerpts
 
 
 class Excerpt(NamedTuple):
-    """The documents of one place in a file.
+    """The documents of one piece of a file.
 
     table     the documents, with the schema of `schema_of`
     rejected  number of records that are no documents, as `documents`
     stored    stored bytes of the file that these records take up
     documents documents that it stands for
-    place     its position in the file, for comparison with those of other excerpts
+    position  its position in the file, for comparison with those of other excerpts
     unread    share of the file, or of its row group, that no excerpt can come from
     blank     number of rejected records whose text has no visible character
     """
@@ -72,7 +72,7 @@ class Excerpt(NamedTuple):
     stored: float
     seconds: float
     documents: float
-    place: int = 0
+    position: int = 0
     unread: float = 0.0
     blank: int = 0
 
@@ -86,37 +86,37 @@ def draw_excerpts(
 
     Raises InputError for a file that cannot be read, or that lacks its text column.
     """
-    places = _places(files, seed, kind_of)
-    limits = _limits([file for file, _ in places if not _is_cut(file)])
+    pieces = _pieces_to_read(files, seed, kind_of)
+    limits = _limits([file for file, _ in pieces if not _is_cut(file)])
     total = sum(max(file.bytes, 0) for file in files)
     for is_slow in (False, True):
-        own = [(file, place) for file, place in places if _is_head(file) == is_slow]
-        yield from _bounded(own, limits, total, kind_of)
+        selected = [(file, number) for file, number in pieces if _is_head(file) == is_slow]
+        yield from _bounded(selected, limits, total, kind_of)
 
 
 def _bounded(
-    places: Sequence[tuple[SourceFile, int]], limits: Mapping[str, int], total: int,
+    pieces: Sequence[tuple[SourceFile, int]], limits: Mapping[str, int], total: int,
     kind_of: Callable[[SourceFile], Hashable],
 ) -> Iterator[Excerpt]:  # fmt: skip
-    """The excerpts of places until a bound is reached."""
+    """The excerpts of pieces until a bound is reached."""
     text_bytes = 0
     kinds: set[Hashable] = set()
-    if places:
-        [*_read(*places[0], {}, 1)]  # the first read loads kernels, which is no part of the time of reading
+    if pieces:
+        [*_read(*pieces[0], {}, 1)]  # the first read loads kernels, which is no part of the time of reading
     started = time.perf_counter()
     groups: set[tuple[str, int]] = set()
-    for file, place in places:
+    for file, number in pieces:
         is_full = text_bytes >= MAX_TEXT or time.perf_counter() - started > MAX_SECONDS
         if is_full and kind_of(file) in kinds:
             return
         kinds.add(kind_of(file))
         if format_of(file).parts == NEEDED and _is_cut(file):
-            piece = format_of(file).piece(file, place, PIECE_BYTES)
-            if piece and (file.path, piece.start) in groups:  # several places are in one row group
+            piece = format_of(file).piece(file, number, PIECE_BYTES)
+            if piece and (file.path, piece.start) in groups:  # several pieces are in one row group
                 continue
             groups.add((file.path, piece.start if piece else 0))
-        for excerpt in _read(file, place, limits, total):
-            text_bytes += excerpt.table.column(TEXT).nbytes * _has_places(file)  # `_scan` bounds that of others
+        for excerpt in _read(file, number, limits, total):
+            text_bytes += excerpt.table.column(TEXT).nbytes * _has_pieces(file)  # `_scan` bounds that of others
             yield excerpt
 
 
@@ -139,12 +139,12 @@ def _scan_bytes(file: SourceFile) -> int:
     return MAX_HEAD_BYTES if _is_head(file) else SCAN_BYTES[file.compression]
 
 
-def _places(
+def _pieces_to_read(
     files: Sequence[SourceFile], seed: int, kind_of: Callable[[SourceFile], Hashable]
 ) -> list[tuple[SourceFile, int]]:
-    """The places to read: (file, number of the place in it), the first of each kind, the second of each, and so on.
+    """The pieces to read: (file, number of the piece in it), the first of each kind, the second of each, and so on.
 
-    The places are drawn one from each of up to MAX_PIECES equal parts of all bytes, and again from the parts of a kind
+    The pieces are drawn one from each of up to MAX_PIECES equal parts of all bytes, and again from the parts of a kind
     that has few of them. Those of a kind are in random order: reading may end at any of them.
     """
     files = [file for file in files if file.bytes > 0]
@@ -158,22 +158,22 @@ def _places(
     least = min(MIN_PIECES, MAX_PIECES // max(len(kinds), 1))
     queues = []
     for kind, members in kinds.items():
-        own = drawn.get(kind, [])
-        if len(own) < least and not _is_head(members[0]) and _has_places(members[0]):
-            own = [*_drawn(members, least, source)]
-        queues.append(source.sample(own, len(own)) or [(members[0], 0)])
-    places = [place for row in zip_longest(*queues) for place in row if place]
-    return list({(file.path, number): (file, number) for file, number in places}.values())
+        pieces = drawn.get(kind, [])
+        if len(pieces) < least and not _is_head(members[0]) and _has_pieces(members[0]):
+            pieces = [*_drawn(members, least, source)]
+        queues.append(source.sample(pieces, len(pieces)) or [(members[0], 0)])
+    ordered = [piece for row in zip_longest(*queues) for piece in row if piece]
+    return list({(file.path, number): (file, number) for file, number in ordered}.values())
 
 
-def _has_places(file: SourceFile) -> bool:
-    """Whether each place has a part of a file, or a file that is one document; others are read from their beginning."""
+def _has_pieces(file: SourceFile) -> bool:
+    """Whether the pieces are parts of a file, or a file that is one document; others are read from their beginning."""
     return _is_cut(file) or format_of(file).is_one_document(file)
 
 
 def _drawn(files: Sequence[SourceFile], most: int, source: random.Random) -> Iterator[tuple[SourceFile, int]]:
-    """A random place of each of up to `most` equal parts of the files."""
-    ends = list(accumulate(map(_number_of_places, files)))
+    """A random piece of each of up to `most` equal parts of the files."""
+    ends = list(accumulate(map(_number_of_pieces, files)))
     total = ends[-1] if ends else 0
     parts = min(total, most)
     for part in range(parts):
@@ -183,10 +183,10 @@ def _drawn(files: Sequence[SourceFile], most: int, source: random.Random) -> Ite
 
 
 def _piece_bytes(file: SourceFile) -> int:
-    return PLACE_BYTES if _is_cut(file) and format_of(file).parts != NEEDED else PIECE_BYTES
+    return LINES_PIECE_BYTES if _is_cut(file) and format_of(file).parts != NEEDED else PIECE_BYTES
 
 
-def _number_of_places(file: SourceFile) -> int:
+def _number_of_pieces(file: SourceFile) -> int:
     if format_of(file).is_one_document(file):
         return 1 + math.isqrt(file.bytes) // ROOT_BYTES
     return -(-file.bytes // _piece_bytes(file))
@@ -198,13 +198,13 @@ def _is_head(file: SourceFile) -> bool:
 
 
 def _is_cut(file: SourceFile) -> bool:
-    """Whether a file is read at any place. URLs are read from the start: some servers cannot send a part of a file."""
+    """Whether any piece of a file is read. URLs are read from the start: some servers cannot send a part of a file."""
     kind = format_of(file)
     is_small = kind.parts == NEEDED and file.bytes <= SCANNED_PARTS
     return not is_remote(file.path) and kind.is_divisible(file) and not is_small
 
 
-def _read(file: SourceFile, place: int, limits: Mapping[str, int], total: int) -> Iterator[Excerpt]:
+def _read(file: SourceFile, number: int, limits: Mapping[str, int], total: int) -> Iterator[Excerpt]:
     limited = msgspec.structs.replace(file, max_document_bytes=min(file.max_document_bytes, MAX_DOCUMENT_BYTES))
     probed = limited if file.text_column else probe(limited)
     started = time.perf_counter()
@@ -212,7 +212,7 @@ def _read(file: SourceFile, place: int, limits: Mapping[str, int], total: int) -
         yield from _scan(
             file, probed, limits.get(file.path, 0), max(MAX_TEXT * file.bytes // total // UNIT_BYTES, MIN_BATCHES)
         )
-    elif piece := format_of(probed).piece(probed, place, _piece_bytes(file)):
+    elif piece := format_of(probed).piece(probed, number, _piece_bytes(file)):
         table, rejected, is_whole = _read_range(probed, piece.start, piece.stop, piece.max_text)
         stored, unread = float(piece.stop - piece.start), 0.0
         if piece.records:
@@ -220,7 +220,7 @@ def _read(file: SourceFile, place: int, limits: Mapping[str, int], total: int) -
             unread = 0.0 if is_whole else 1.0
         elif not is_whole:
             stored = min(stored, max(table.nbytes, 1))
-        yield Excerpt(file, table, rejected, stored, time.perf_counter() - started, len(table), place, unread)
+        yield Excerpt(file, table, rejected, stored, time.perf_counter() - started, len(table), number, unread)
 
 
 def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tuple[pa.Table, int, bool]:
@@ -252,9 +252,9 @@ def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterat
         counts = format_of(probed).row_counts(probed) if probed.bytes else None
         whole = FileRange(file=head, start=0, stop=head.bytes if counts is None else len(counts))
         for documents in read_documents(Slice(index=0, ranges=[whole]), UNIT_BYTES):
-            own = sum(not is_damage(entry.error) for entry in documents.rejected)
-            weight = own + len(documents.table) + text_bytes_of(documents.table)
-            counted, rejected, size = counted + len(documents.table), rejected + own, size + weight
+            batch_rejected = sum(not is_damage(entry.error) for entry in documents.rejected)
+            weight = batch_rejected + len(documents.table) + text_bytes_of(documents.table)
+            counted, rejected, size = counted + len(documents.table), rejected + batch_rejected, size + weight
             if number % every == 0:
                 kept.append((number, documents.table, weight))
             if len(kept) > most:
@@ -269,9 +269,9 @@ def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterat
     seconds = time.perf_counter() - started
     if not size:
         yield Excerpt(file, schema_of(file.carried).empty_table(), 0, stored, seconds, 0, 0, unread)
-    for place, table, weight in kept if size else ():
+    for position, table, weight in kept if size else ():
         share = weight / size
-        yield Excerpt(file, table, rejected * share, stored * share, seconds * share, counted * share, place, unread)
+        yield Excerpt(file, table, rejected * share, stored * share, seconds * share, counted * share, position, unread)
 
 
 @contextmanager

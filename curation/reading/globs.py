@@ -48,10 +48,10 @@ def glob_paths(pattern: str) -> GlobMatches:
     if folder and not os.path.isdir(folder):
         folder, rest = "", pattern
     asked = _asked(os.path.join(glob.escape(folder), rest))
-    found: dict[bool, list[str]] = {False: [], True: []}
+    matches: dict[bool, list[str]] = {False: [], True: []}
     for path, is_hidden in _walk(folder, rest.split("/"), asked):
-        found[is_hidden or not _is_visible(path, asked)].append(path)
-    return GlobMatches(sorted(found[False]), sorted(found[True]))
+        matches[is_hidden or not _is_visible(path, asked)].append(path)
+    return GlobMatches(sorted(matches[False]), sorted(matches[True]))
 
 
 def _walk(folder: str, parts: list[str], asked: list[str]) -> Iterator[tuple[str, bool]]:
@@ -63,28 +63,28 @@ def _walk(folder: str, parts: list[str], asked: list[str]) -> Iterator[tuple[str
     last = len(parts) - 1
     waiting = [(folder, _with_empty(parts, {0}), set[int]())]
     while waiting:
-        folder, places, behind = waiting.pop()  # `behind`: places that only hidden names lead to
-        for name in _names(folder, [parts[place] for place in places | behind], is_hidden=not places):
+        folder, indexes, behind = waiting.pop()  # `behind`: indexes that only hidden names lead to
+        for name in _names(folder, [parts[index] for index in indexes | behind], is_hidden=not indexes):
             path = os.path.join(folder, name)
             if name in NEVER_DATA and not _is_visible(name, asked):
                 continue
-            matched = {place for place in places if _is_match(name, parts[place], with_hidden=False)}
-            hidden = {place for place in places | behind if _is_match(name, parts[place], with_hidden=True)} - matched
+            matched = {index for index in indexes if _is_match(name, parts[index], with_hidden=False)}
+            hidden = {index for index in indexes | behind if _is_match(name, parts[index], with_hidden=True)} - matched
             if last in matched | hidden:
                 yield path, last not in matched
-            inside, below = ({place + (parts[place] != RECURSIVE) for place in each} - {last + 1}
+            inside, below = ({index + (parts[index] != RECURSIVE) for index in each} - {last + 1}
                              for each in (matched, hidden))  # fmt: skip
             if inside | below and os.path.isdir(path) and not _is_loop(folder, path):
                 waiting.append((path, _with_empty(parts, inside), _with_empty(parts, below)))
 
 
-def _with_empty(parts: list[str], places: set[int]) -> set[int]:
-    """Add the places after each `**`, which also matches no folder."""
-    found = set(places)
-    for place in range(min(places, default=len(parts)), len(parts) - 1):
-        if place in found and parts[place] == RECURSIVE:
-            found.add(place + 1)
-    return found
+def _with_empty(parts: list[str], indexes: set[int]) -> set[int]:
+    """Add the indexes after each `**`, which also matches no folder."""
+    extended = set(indexes)
+    for index in range(min(indexes, default=len(parts)), len(parts) - 1):
+        if index in extended and parts[index] == RECURSIVE:
+            extended.add(index + 1)
+    return extended
 
 
 def _names(folder: str, parts: list[str], is_hidden: bool) -> list[str]:
@@ -148,13 +148,13 @@ def remote_matches(url: str) -> GlobMatches:
             return GlobMatches([url], [])
         limit = {"timeout": LIST_SECONDS} if system.async_impl else {}  # fsspec's own, of all requests together
         with awaited(shown(url)):
-            found = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
-        matches = [match for match, info in found.items() if info["type"] != "directory" and not match.endswith("/")]
+            infos = system.glob(REPEATED.sub(r"\1**/", pattern), detail=True, **limit)
+        matches = [match for match, info in infos.items() if info["type"] != "directory" and not match.endswith("/")]
         asked = _asked(pattern)
         shown_files = sorted(match for match in matches if _is_visible(match, asked))
         urls = [_url_of(match, url, pattern, system) for match in shown_files]
-        own = {*matches}.difference(shown_files)
-        hidden = {_url_of(match, url, pattern, system): found[match].get("size") or 0 for match in sorted(own)
+        others = {*matches}.difference(shown_files)
+        hidden = {_url_of(match, url, pattern, system): infos[match].get("size") or 0 for match in sorted(others)
                   if _is_visible(match.rpartition("/")[0], asked)}  # fmt: skip
     except Exception as raised:  # file systems raise errors of their own libraries
         refuse_local(url, raised)
@@ -162,7 +162,7 @@ def remote_matches(url: str) -> GlobMatches:
         refuse_remote(url, error)
         raise InputError(f"{shown(url)} cannot be listed: {scrubbed(error, url) or type(error).__name__}") from None
     if not urls:
-        folders = f", only {counted(len(found), 'folder')}. To read the files in one, name it with /*" if found else ""
+        folders = f", only {counted(len(infos), 'folder')}. To read the files in one, name it with /*" if infos else ""
         raise InputError(f"no file matches {shown(url)}{hidden_hint(matches) or folders}")
     return GlobMatches(urls, [*hidden], hidden)
 

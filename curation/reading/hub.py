@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets of the Hugging Face hub, and folders that its library `datasets` reads, as streams.
 
-A new reader can resume at the place where another one stopped. Nothing of a data set is executed (decision 0105).
+A new reader can resume at the checkpoint where another one stopped. Nothing of a data set is executed (decision 0105).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from curation.reading.hub_requests import check_endpoint, check_environment, lim
 from curation.reading.inputs import HUB_MARK, HubInput, hub_label
 from curation.reading.urls import REFERENCE, REFUSED, refuse_reference
 
-BATCH_ROWS = 200  # per batch of the stream; a place is the end of a batch
+BATCH_ROWS = 200  # per batch of the stream; a checkpoint is the end of a batch
 OLDEST = (4, 0)  # datasets 3 runs scripts that it was once allowed to run
-CONTINUING = (5, 1)  # older ones lose documents, or give some twice, after more than one place
+CONTINUING = (5, 1)  # older ones lose documents, or give some twice, after more than one checkpoint
 INSTALL = installation("hub")
 COMMIT = re.compile("[0-9a-f]{40}")
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?|buckets(/\w[\w.-]*){2,}")
@@ -38,14 +38,14 @@ Value = TypeVar("Value")
 
 
 class HubSource:
-    """One split of a data set, from a place on: `for table, place in source`.
+    """One split of a data set, from a checkpoint on: `for table, checkpoint in source`.
 
     Tables have `id` (null where there is none), `text` and the carried columns, all as large_string. A text may be
-    null. A HubSource of the same input with `place` resumes there, at the same `commit` of the hub, even if the branch
-    has moved.
+    null. A HubSource of the same input with `checkpoint` resumes there, at the same `commit` of the hub, even if the
+    branch has moved.
 
     Raises InputError where the data set does not exist or cannot be read, access is denied, it has no such
-    configuration, split or column, or `place` belongs to another state of it. Raises ConnectionError where the
+    configuration, split or column, or `checkpoint` belongs to another state of it. Raises ConnectionError where the
     connection breaks.
     """
 
@@ -53,11 +53,11 @@ class HubSource:
     dataset: Any = None  # until it has opened the data set
     has_documents = False  # whether its tables are those of `read_own_files`
 
-    def __init__(self, entry: HubInput, place: dict[str, Any] | None = None) -> None:
+    def __init__(self, entry: HubInput, checkpoint: dict[str, Any] | None = None) -> None:
         self.entry, self.label = entry, hub_label(entry)
         library, self.folder, name = _checked(entry, self.label)
-        pinned = place["commit"] if place else ""
-        if place is not None and _version(library) < CONTINUING:
+        pinned = checkpoint["commit"] if checkpoint else ""
+        if checkpoint is not None and _version(library) < CONTINUING:
             raise InputError(
                 f"{self.label}: datasets {library.__version__} cannot go on after the documents that have arrived: it "
                 f"would lose some. Run: {INSTALL}, then the same command again"
@@ -72,12 +72,12 @@ class HubSource:
         known = [tuple(map(str, file)) for split in data_files.values() for file in split.origin_metadata]
         self.files = hashlib.sha256(repr(known).encode()).hexdigest()
         self.commit = next((part for file in known for part in file if COMMIT.fullmatch(part)), pinned)
-        if place is not None:
-            if place["files"] != self.files:
+        if checkpoint is not None:
+            if checkpoint["files"] != self.files:
                 raise InputError(
                     f"{self.label} has changed since its first documents were read. Use a new --output, or --force"
                 )
-            self.dataset.load_state_dict(place["state"])
+            self.dataset.load_state_dict(checkpoint["state"])
 
     def _open(self, library: Any, name: str, revision: str) -> None:
         options: dict[str, Any] = {"data_files": self.entry.data_files} if self.entry.data_files else {}
@@ -108,8 +108,8 @@ class HubSource:
                 raise self._fault(error) from error
             if batch is None:
                 return
-            place = {"commit": self.commit, "files": self.files, "state": self.dataset.state_dict()}
-            yield batch if self.has_documents else self._as_documents(batch), place
+            checkpoint = {"commit": self.commit, "files": self.files, "state": self.dataset.state_dict()}
+            yield batch if self.has_documents else self._as_documents(batch), checkpoint
 
     def _call(self, function: Callable[[], Value]) -> Value:
         """Call a function that asks the hub: with limits of time, unless the data set is a folder here."""
@@ -121,9 +121,9 @@ class HubSource:
 
     def _fault(self, error: Exception) -> Exception:
         """Return the error to raise for one of the library."""
-        own = within(error, CurationError)
-        if own is not None:
-            return InputError(f"{self.label}: {own}")
+        inner = within(error, CurationError)
+        if inner is not None:
+            return InputError(f"{self.label}: {inner}")
         if is_shortage(error):
             return error
         if fault := local_fault(error):

@@ -47,10 +47,10 @@ def message_of(error: Exception, entry: HubInput, label: str, *, is_folder: bool
     for text_of in kinds if is_folder else (_of_status, *kinds, _of_no_hub):
         if text := text_of(error, entry, file):
             return f"{label}{text}"
-    place = f" (file {file})" if file else ""
+    location = f" (file {file})" if file else ""
     remedy = "Repair the file" if file else "Check its README.md, its files and data_files"
     other = "leave out hf: to read the folder without datasets" if is_folder else "set data_files to other files"
-    return f"{label} cannot be read: {on_one_line(error)}{place}. {remedy}, or {other}"
+    return f"{label} cannot be read: {on_one_line(error)}{location}. {remedy}, or {other}"
 
 
 def _of_status(error: Exception, entry: HubInput, _: str) -> str:
@@ -64,10 +64,10 @@ def _of_status(error: Exception, entry: HubInput, _: str) -> str:
             f": the hub denies access ({status or 'gated'}). Check the name; if it is right, accept the terms on its "
             "page, and log in with `hf auth login` or set HF_TOKEN"
         )
-    if found := re.search(r"Revision '(.*)' doesn't exist", str(error), re.DOTALL):
-        if found[1] == entry.revision:
-            return f" has no revision {found[1]!r} (404). Correct revision, or leave it out for the main branch"
-        return f" no longer has the commit {found[1]}, whose documents were read first. Use a new --output, or --force"
+    if match := re.search(r"Revision '(.*)' doesn't exist", str(error), re.DOTALL):
+        if match[1] == entry.revision:
+            return f" has no revision {match[1]!r} (404). Correct revision, or leave it out for the main branch"
+        return f" no longer has the commit {match[1]}, whose documents were read first. Use a new --output, or --force"
     if status == 404 or type(error).__name__ == "DatasetNotFoundError":
         return " was not found (404). Check the name and the revision; a private one needs `hf auth login` or HF_TOKEN"
     if "OfflineModeIsEnabled" in message:
@@ -81,10 +81,10 @@ def _of_status(error: Exception, entry: HubInput, _: str) -> str:
 
 
 def _of_connection(error: Exception, _: HubInput, __: str) -> str:
-    found = [each for each in chain(error) if is_broken_connection(each)]
-    if not found:
+    causes = [each for each in chain(error) if is_broken_connection(each)]
+    if not causes:
         return ""
-    proxy, cause = proxy_of_hub()[1], _shortened(found[-1])
+    proxy, cause = proxy_of_hub()[1], _shortened(causes[-1])
     through = f" through the proxy {shown(proxy)}" if proxy else ""
     return f": the hub cannot be reached{through} ({cause}). Rerun the same command without --force to resume"
 
@@ -131,8 +131,8 @@ def _of_content(error: Exception, _: HubInput, file: str) -> str:
 def _of_no_hub(error: Exception, _: HubInput, __: str) -> str:
     """Return the message about an answer that the library of the hub cannot use; "" for other errors."""
     for each in chain(error):
-        places = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(each.__traceback__)]
-        packages = [name.partition(".")[0] for name in places]
+        modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(each.__traceback__)]
+        packages = [name.partition(".")[0] for name in modules]
         if isinstance(each, json.JSONDecodeError) and LIBRARY in packages:
             return f": the answer of the hub is not JSON{shown_text(each.doc)}. Check HF_ENDPOINT and the proxy"
         if packages[-1:] == [LIBRARY]:

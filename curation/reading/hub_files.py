@@ -54,12 +54,12 @@ def read_own_files(builder: Any, entry: HubInput, as_documents: Callable[[pa.Tab
                     stream = PeekedStream(opened)
                     if _is_lines(stream, file):
                         read = _documents(stream, msgspec.structs.replace(file, path=path))
-                        yield from (((number, place), table) for place, table in enumerate(read))
+                        yield from (((number, index), table) for index, table in enumerate(read))
                         continue
                 options = {} if allow_full_read else {"allow_full_read": False}
                 for key, table in library(**shards | {name: [[path]]}, **options):
-                    found = as_documents(table)
-                    yield key, found.append_column(REJECTED, pa.nulls(len(found), pa.large_string()))
+                    documents = as_documents(table)
+                    yield key, documents.append_column(REJECTED, pa.nulls(len(documents), pa.large_string()))
 
     builder._generate_tables = tables
     return True

@@ -190,8 +190,8 @@ def _check_range(response: Any) -> None:
         return
     first, last = int(asked[1]), int(asked[2])
     is_whole = response.status_code == 200  # which a server may send for any range
-    found = CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
-    begins = 0 if is_whole else int(found[1]) if found else first
+    match = CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
+    begins = 0 if is_whole else int(match[1]) if match else first
     if begins != first or (is_whole and _length(response) <= last):
         text = shown_text(response.read()) if _length(response) < SHOWN_BYTES else ""
         raise InputError(

@@ -333,10 +333,10 @@ def refuse_streamed(entries: Iterable[AnyInput]) -> None:
     for entry in entries:
         if isinstance(entry, HubInput):
             raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
-        if own := [name for name in RUN_SETTINGS if getattr(entry, name) not in (0, msgspec.UNSET)]:
+        if settings := [name for name in RUN_SETTINGS if getattr(entry, name) not in (0, msgspec.UNSET)]:
             raise InputError(
-                f"{shown(entry.path)} has {' and '.join(own)}, which only runs use. Run a recipe with this input, then "
-                "read its documents/"
+                f"{shown(entry.path)} has {' and '.join(settings)}, which only runs use. Run a recipe with this input, "
+                "then read its documents/"
             )
 
 

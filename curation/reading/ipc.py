@@ -107,12 +107,12 @@ def _is_true(stored: pa.Buffer, codec: str) -> bool:
 # FlatBuffers (https://flatbuffers.dev/internals): a table begins with the distance back to its list of fields
 
 
-def _number(data: bytes, place: int, width: int) -> int:
-    return int.from_bytes(data[place : place + width], "little", signed=True)
+def _number(data: bytes, offset: int, width: int) -> int:
+    return int.from_bytes(data[offset : offset + width], "little", signed=True)
 
 
-def _table(data: bytes, place: int) -> int:
-    return place + _number(data, place, 4)
+def _table(data: bytes, offset: int) -> int:
+    return offset + _number(data, offset, 4)
 
 
 def _field(data: bytes, table: int, field: int) -> int:

@@ -90,10 +90,10 @@ def _bytes_of(path: str) -> int:
 def _path_to_read(path: str, root: str) -> str:
     """A path that reads a hidden file and those like it: its outermost hidden folder, or a glob for its name."""
     parts = path.removeprefix(root).strip("/").split("/")
-    place = next(number for number, part in enumerate(parts) if part.startswith(HIDDEN))
-    above = path.removesuffix("/".join(parts[place:]))
-    if place < len(parts) - 1:
-        return above + parts[place]
+    first_hidden = next(number for number, part in enumerate(parts) if part.startswith(HIDDEN))
+    above = path.removesuffix("/".join(parts[first_hidden:]))
+    if first_hidden < len(parts) - 1:
+        return above + parts[first_hidden]
     return f"{glob.escape(above)}{parts[-1][0]}*{os.path.splitext(parts[-1])[1]}"
 
 

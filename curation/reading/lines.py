@@ -286,14 +286,16 @@ def parse_others(
     status[numbers] = jsonl.PLAIN
     rows = row - 1 + np.cumsum(status != jsonl.BLANK)
     text = np.frombuffer(b"".join(raw for _, raw in others), np.uint8)
-    found = parse_lines(text, len(others), 0, file, 0, 0) if others else None
+    parsed = parse_lines(text, len(others), 0, file, 0, 0) if others else None
     rejected = []
     table = schema_of(file.carried).empty_table()
-    if found is not None:
-        table = found.table.set_column(0, ROW, pa.array(rows[numbers[found.table.column(ROW).to_numpy()]], pa.int64()))
-        places = [(int(numbers[entry.row]), entry.error) for entry in found.rejected]
-        rejected = [Rejected(int(rows[k]), line + k, offset + int(starts[k]), error) for k, error in places]
-        status[[k for k, _ in places]] = jsonl.UNUSUAL
+    if parsed is not None:
+        table = parsed.table.set_column(
+            0, ROW, pa.array(rows[numbers[parsed.table.column(ROW).to_numpy()]], pa.int64())
+        )
+        errors = [(int(numbers[entry.row]), entry.error) for entry in parsed.rejected]
+        rejected = [Rejected(int(rows[k]), line + k, offset + int(starts[k]), error) for k, error in errors]
+        status[[k for k, _ in errors]] = jsonl.UNUSUAL
     blank = np.flatnonzero(status == jsonl.BLANK) + line
     return Documents(
         table, rejected, len(status) - len(blank), len(status), locations=locations_after(blank, row, line)

@@ -28,12 +28,12 @@ def links_of(page: bytes, charset: str, url: str) -> str:
     """
     from resiliparse.parse.html import HTMLTree
 
-    found: dict[str, None] = {}
+    links: dict[str, None] = {}
     for link in _resolved(HTMLTree.parse(decode(page, charset)[0]).document, url):
-        if len(found) == MAX_LINKS:
+        if len(links) == MAX_LINKS:
             break
-        found[link] = None
-    return orjson.dumps([*found]).decode()
+        links[link] = None
+    return orjson.dumps([*links]).decode()
 
 
 def _resolved(document: Any, url: str) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _words(node: Any, name: str) -> set[str]:
 def _joined(url: str, link: str) -> str:
     """The URL of a link on a page; "" for one that is none, or too long."""
     try:
-        found = urldefrag(urljoin(url, link.strip())).url
-        return found if len(found) <= MAX_URL_CHARS and urlsplit(found).scheme in SCHEMES else ""
+        resolved = urldefrag(urljoin(url, link.strip())).url
+        return resolved if len(resolved) <= MAX_URL_CHARS and urlsplit(resolved).scheme in SCHEMES else ""
     except ValueError:  # such as `http://[`
         return ""

@@ -29,7 +29,7 @@ class Location(NamedTuple):
 
 
 def locations_after(blank: np.ndarray, row: int, line: int) -> list[Location]:
-    """Return the location after each run of blank lines.
+    """Return the location after each group of consecutive blank lines.
 
     blank      int64, ascending: blank lines
     row, line  position in the slice, and line, of the first record or blank line that was read with them

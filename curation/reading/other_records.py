@@ -50,9 +50,9 @@ def reported(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int
     types: dict[str, int] = {}
     for why in counts.keys() - {NOT_PAGE, OF_FILE}:
         add_types(types, counts[why].items())
-    found = {"types": types, "content": counts.get(NOT_PAGE, {})}
+    groups = {"types": types, "content": counts.get(NOT_PAGE, {})}
     return {
-        name: {key or "others": number for key, number in sorted(each.items())} for name, each in found.items() if each
+        name: {key or "others": number for key, number in sorted(each.items())} for name, each in groups.items() if each
     }
 
 

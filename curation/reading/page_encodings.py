@@ -26,8 +26,8 @@ ESCAPE = b"\x1b"  # of ISO-2022-JP, whose bytes are ASCII
 
 def charset_of(content_type: str) -> str:
     """Return the label in a Content-Type header, or ""."""
-    found = CHARSET.search(content_type)
-    return found[1] if found else ""
+    match = CHARSET.search(content_type)
+    return match[1] if match else ""
 
 
 def decode(page: bytes, charset: str = "", encoding: str = "") -> tuple[str, bool]:
@@ -60,8 +60,8 @@ def _declared(page: bytes) -> str:
     head = page[:HEAD_BYTES]
     name = detect_encoding(NOT_MARKUP.sub(b"?", head), from_html_meta=True, html5_compatible=False)
     if name in UNDECLARED:
-        found = XML.match(head)
-        name = _named(found[1].decode("latin-1")) if found else ""
+        match = XML.match(head)
+        name = _named(match[1].decode("latin-1")) if match else ""
     if name.startswith("utf-16"):
         return "utf-8"  # since the declaration could be read
     return WIDER.get(name, name)

@@ -26,7 +26,7 @@ MAX_DICTIONARY_BYTES = 1 << 26
 ROW_BYTES = 16  # of a row without its values: offsets
 SPELLED_OUT = (0, 6)  # PLAIN, DELTA_LENGTH_BYTE_ARRAY
 DICTIONARY = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY
-PLACE_BYTES = 4  # of a position in a dictionary
+POSITION_BYTES = 4  # of a position in a dictionary
 CODECS = {"LZ4": "lz4_raw"}
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
@@ -94,28 +94,28 @@ def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> RowBounds:
 def _pages(file: BinaryIO, column: Any, stays: bool) -> Iterator[tuple[int, int]]:
     """Yield (values, their bytes at most) of each data page."""
     starts = [column.data_page_offset, column.dictionary_page_offset if column.has_dictionary_page else None]
-    place = min((start for start in starts if start), default=0)
-    end, longest = place + column.total_compressed_size, 0
-    while place < end:
-        header, length = _header(file, place)
+    offset = min((start for start in starts if start), default=0)
+    end, longest = offset + column.total_compressed_size, 0
+    while offset < end:
+        header, length = _header(file, offset)
         size, stored = header[2], header[3]
         if min(size, stored) < 0:
             raise ValueError("a page has a size below 0")
         if 7 in header:
-            longest = PLACE_BYTES if stays else _longest(file, place + length, stored, size, column.compression)
+            longest = POSITION_BYTES if stays else _longest(file, offset + length, stored, size, column.compression)
         else:
             data = header.get(5) or header[8]
             values, encoding = data[1], data[2 if 5 in header else 4]
             spelled = encoding in SPELLED_OUT
             yield values, size if spelled else values * (longest if encoding in DICTIONARY else size)
-        place += length + stored
+        offset += length + stored
 
 
-def _longest(file: BinaryIO, place: int, stored: int, size: int, codec: str) -> int:
+def _longest(file: BinaryIO, offset: int, stored: int, size: int, codec: str) -> int:
     """The size of the longest value in a page of a dictionary; the size of the page where it cannot be decompressed."""
     if size > MAX_DICTIONARY_BYTES:
         return size
-    file.seek(place)
+    file.seek(offset)
     data: bytes = file.read(stored)
     if codec != "UNCOMPRESSED":
         try:
@@ -132,10 +132,10 @@ def _longest(file: BinaryIO, place: int, stored: int, size: int, codec: str) -> 
 # Headers are in Thrift's compact protocol (thrift-compact-protocol.md of Apache Thrift)
 
 
-def _header(file: BinaryIO, place: int) -> tuple[dict[int, Any], int]:
+def _header(file: BinaryIO, offset: int) -> tuple[dict[int, Any], int]:
     """The header of a page by the numbers of its fields in parquet.thrift, and its length."""
     for size in (HEADER_BYTES, MAX_HEADER_BYTES):
-        file.seek(place)
+        file.seek(offset)
         with suppress(IndexError):
             return _struct(file.read(size), 0)
     raise ValueError("a header does not end")

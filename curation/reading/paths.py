@@ -94,12 +94,12 @@ def _warn_of_whole(files: Sequence[SourceFile]) -> None:
     copied = [file for file in whole if is_copied(file)]
     slow = [file for file in whole if FORMATS[file.format].is_divisible(file) and not is_copied(file)]
     slow = [file for file in slow if file.bytes > UNNOTICED_BYTES]
-    for found, how in ((slow, "one task reads it, from its beginning"), (copied, "it is copied to local disk first")):
-        if found:
-            size = sum(max(file.bytes, 0) for file in found)
-            others = f" and {counted(len(found) - 1, 'other file')}" if found[1:] else ""
+    for group, how in ((slow, "one task reads it, from its beginning"), (copied, "it is copied to local disk first")):
+        if group:
+            size = sum(max(file.bytes, 0) for file in group)
+            others = f" and {counted(len(group) - 1, 'other file')}" if group[1:] else ""
             log.warning(
-                "The server sends no parts of %s%s: %s (%s bytes)", shown(found[0].path), others, how, f"{size:,}"
+                "The server sends no parts of %s%s: %s (%s bytes)", shown(group[0].path), others, how, f"{size:,}"
             )
 
 
@@ -156,8 +156,8 @@ def _files_below(
         paths = [os.path.join(parent, name) for name in sorted(names)]
         if hidden is not None:
             below = (os.path.join(parent, name) for name in sorted(folders) if name.startswith(HIDDEN))
-            own = (path for path in paths if os.path.basename(path).startswith(HIDDEN))
-            hidden += filter(_is_known, chain(own, *(hidden_below(path, is_run) for path in below)))
+            hidden_files = (path for path in paths if os.path.basename(path).startswith(HIDDEN))
+            hidden += filter(_is_known, chain(hidden_files, *(hidden_below(path, is_run) for path in below)))
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
         for path in paths:
             name = os.path.basename(path)
@@ -261,14 +261,14 @@ def _matches(path: str, leave_out: str, has_format: bool, left_out: LeftOut) -> 
         if os.path.islink(path):
             raise InputError(f"input {broken_link(path)}")
         raise InputError(f"input {path} does not exist (working directory: {os.getcwd()}){advice(path)}")
-    found = glob_paths(path)
-    matches = [match for match in found.shown if _is_readable_kind(match)]
+    matched = glob_paths(path)
+    matches = [match for match in matched.shown if _is_readable_kind(match)]
     files = _without(leave_out, matches, path)
     if not files:
         skipped = leave_out if matches else ""
-        hint = _skipped_hint(skipped) or hidden_hint(filter(os.path.isfile, found.hidden)) or _pattern_hint(path)
+        hint = _skipped_hint(skipped) or hidden_hint(filter(os.path.isfile, matched.hidden)) or _pattern_hint(path)
         raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){hint}")
-    left_out.add_hidden(_without(leave_out, _data_among(found.hidden), path), _fixed_part(path))
+    left_out.add_hidden(_without(leave_out, _data_among(matched.hidden), path), _fixed_part(path))
     return files
 
 

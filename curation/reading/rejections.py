@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that are no documents, where inputs are read outside a run: a warning with their number and first places."""
+"""Records that are no documents, where no run reads the inputs: a warning with their number and first examples."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.reading.urls import shown
 
-MAX_PLACES = 3  # that a message names, of each kind
+MAX_EXAMPLES = 3  # that a message names, of each kind
 REMEDY = 'Mend the files, or give errors="warn" to leave these records out'
 
 
-class Place(NamedTuple):
+class RejectedExample(NamedTuple):
     """A rejected record. `line` is counted from 0, from the start of the slice or, if not `in_slice`, of the file."""
 
     file: str
@@ -35,7 +35,7 @@ class RecordTally(NamedTuple):
     file, start   of its first range
     lines         lines of the slice
     damaged       number of files that were not read to their end
-    places        the first rejected records, and the first ones that name damage
+    examples      the first rejected records, and the first ones that name damage
     others        further records of web archives
     """
 
@@ -45,7 +45,7 @@ class RecordTally(NamedTuple):
     lines: int = 0
     rejected: int = 0
     damaged: int = 0
-    places: tuple[Place, ...] = ()
+    examples: tuple[RejectedExample, ...] = ()
     others: OtherCounts = {}  # noqa: RUF012  # replaced, never changed
 
 
@@ -54,11 +54,11 @@ def add(tally: RecordTally | None, input_slice: Slice, batch: Documents | Batch)
     first = input_slice.ranges[0]
     tally = tally or RecordTally(first.file.path, first.start)
     damaged = sum(is_damage(entry.error) for entry in batch.rejected)
-    places = list(tally.places)
+    examples = list(tally.examples)
     for entry in batch.rejected:
-        if len([place for place in places if is_damage(place.error) == is_damage(entry.error)]) < MAX_PLACES:
+        if len([each for each in examples if is_damage(each.error) == is_damage(entry.error)]) < MAX_EXAMPLES:
             name = shown(input_slice.ranges[entry.file_index].file.path)
-            places.append(Place(name, entry.line, entry.offset >= 0, entry.error))
+            examples.append(RejectedExample(name, entry.line, entry.offset >= 0, entry.error))
     others: OtherCounts = {}
     add_records(others, batch.others)
     pages = batch.rows - not_pages(others)
@@ -68,7 +68,7 @@ def add(tally: RecordTally | None, input_slice: Slice, batch: Documents | Batch)
         lines=tally.lines + batch.lines,
         rejected=tally.rejected + len(batch.rejected) - damaged,
         damaged=tally.damaged + damaged,
-        places=tuple(places),
+        examples=tuple(examples),
         others=others,
     )
 
@@ -80,16 +80,18 @@ def report(tallies: Iterable[RecordTally], errors: str = "warn") -> None:
     A worker of a Dask cluster sends the warning to its clients.
     """
     tallies = list(tallies)
-    places = _numbered(tallies)
+    examples = _numbered(tallies)
     records, rejected, damaged = (
         sum(getattr(tally, name) for tally in tallies) for name in ("records", "rejected", "damaged")
     )
     parts = []
     if rejected:
-        parts.append(f"{rejected:,} of {counted(records, 'record')} are no documents{_listed(places, rejected, False)}")
+        parts.append(
+            f"{rejected:,} of {counted(records, 'record')} are no documents{_listed(examples, rejected, False)}"
+        )
     if damaged:
         lost = f"{counted(damaged, 'file')} not read to the end: the documents after the damage are lost"
-        parts.append(f"{lost}{_listed(places, damaged, True)}")
+        parts.append(f"{lost}{_listed(examples, damaged, True)}")
     if parts and errors == "raise":
         raise InputError(f"{'. '.join(parts)}. {REMEDY}")
     others: OtherCounts = {}
@@ -100,17 +102,17 @@ def report(tallies: Iterable[RecordTally], errors: str = "warn") -> None:
         (sys.modules.get("distributed") or warnings).warn(message, InputWarning, stacklevel=3)
 
 
-def _numbered(tallies: Iterable[RecordTally]) -> list[Place]:
-    """The places of all slices, with their lines in the files."""
-    places, before, file = [], 0, ""
+def _numbered(tallies: Iterable[RecordTally]) -> list[RejectedExample]:
+    """The examples of all slices, with their lines in the files."""
+    examples, before, file = [], 0, ""
     for tally in tallies:
         before = before if tally.file == file and tally.start else 0
-        places += [place._replace(line=place.line + before * place.in_slice) for place in tally.places]
+        examples += [each._replace(line=each.line + before * each.in_slice) for each in tally.examples]
         before, file = before + tally.lines, tally.file
-    return places
+    return examples
 
 
-def _listed(places: Iterable[Place], count: int, damage: bool) -> str:
-    own = [place for place in places if is_damage(place.error) == damage][:MAX_PLACES]
-    listed = [f"{place.file}, line {place.line + 1}: {place.error}" for place in own]
-    return f" ({'; '.join(listed)}{'; ...' if count > MAX_PLACES else ''})"
+def _listed(examples: Iterable[RejectedExample], count: int, damage: bool) -> str:
+    named = [example for example in examples if is_damage(example.error) == damage][:MAX_EXAMPLES]
+    listed = [f"{example.file}, line {example.line + 1}: {example.error}" for example in named]
+    return f" ({'; '.join(listed)}{'; ...' if count > MAX_EXAMPLES else ''})"

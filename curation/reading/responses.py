@@ -57,8 +57,8 @@ def split(response: bytes) -> tuple[dict[str, str], bytes]:
 
 def status_of(response: bytes) -> str:
     """Return the status code of a response, such as "200"; "" without one."""
-    found = STATUS.match(response)
-    return found[1].decode() if found else ""
+    match = STATUS.match(response)
+    return match[1].decode() if match else ""
 
 
 def media_type(content_type: str) -> str:
@@ -121,9 +121,9 @@ def _undo(coding: str, body: bytes, max_bytes: int) -> bytes:
 
 def _join_chunks(body: bytes) -> bytes:
     chunks = bytearray()  # a list of chunks of one byte would take 40 times the memory
-    place = 0
-    while place < len(body):
-        head = CHUNK_START.match(body, place)
+    offset = 0
+    while offset < len(body):
+        head = CHUNK_START.match(body, offset)
         stop = head.end() + int(head[1], 16) if head else 0
         if head and stop == head.end():
             break
@@ -133,7 +133,7 @@ def _join_chunks(body: bytes) -> bytes:
                 return body
             raise ValueError("the chunks of the page are damaged")
         chunks += body[head.end() : stop]
-        place = end.end()
+        offset = end.end()
     return bytes(chunks)
 
 

@@ -151,13 +151,13 @@ class SliceTable(Sequence[Slice]):
 
     def sources_of_task(self, number: int) -> list[str]:
         """Return the input of each slice that a task reads."""
-        places = self._range_starts(number)[:-1]
-        return [self.files[self._file[place]].source for place in places]
+        first_ranges = self._range_starts(number)[:-1]
+        return [self.files[self._file[index]].source for index in first_ranges]
 
     def files_of_task(self, number: int) -> list[SourceFile]:
         """Return one file per range, so a file of several ranges is there several times."""
         first, *_, last = self._range_starts(number)
-        return [self.files[place] for place in self._file[first:last].tolist()]
+        return [self.files[index] for index in self._file[first:last].tolist()]
 
     def _range_starts(self, number: int) -> list[int]:
         """The first file range of each slice of a task, then the range after the last."""
@@ -169,10 +169,10 @@ class SliceTable(Sequence[Slice]):
         sizes = self.stored_sizes()
         return np.add.reduceat(sizes, self.task_starts[:-1]) if len(sizes) else sizes
 
-    def _range(self, place: int) -> FileRange:
+    def _range(self, index: int) -> FileRange:
         return FileRange(
-            file=self.files[self._file[place]], start=int(self._start[place]), stop=int(self._stop[place]),
-            edges=self._edges[place].decode(),
+            file=self.files[self._file[index]], start=int(self._start[index]), stop=int(self._stop[index]),
+            edges=self._edges[index].decode(),
         )  # fmt: skip
 
     def stored_sizes(self) -> np.ndarray:

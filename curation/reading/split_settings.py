@@ -29,8 +29,8 @@ class Split(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         given = [name for name in self.__struct_fields__ if getattr(self, name) is not msgspec.UNSET]
         if len(given) != 1:
-            found = f"has {' and '.join(given)}" if given else "is empty"
-            raise ValueError(f'split {found}; expected one of at: "\\n\\n", sentences: 5 and tokens: 512')
+            fault = f"has {' and '.join(given)}" if given else "is empty"
+            raise ValueError(f'split {fault}; expected one of at: "\\n\\n", sentences: 5 and tokens: 512')
         if isinstance(self.at, str):
             if problem := pattern_problem(self.at):
                 raise ValueError(f"split.at: {self.at!r} {problem}")

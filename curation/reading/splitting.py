@@ -127,12 +127,12 @@ class Parts:
             stop = int(groups[number + 1].column(ROW)[0].as_py()) if number + 1 < len(groups) else end
             count, first = stop - self.records, self.positions
             parts = self._split(group, count)
-            own = [entry for entry in rejected if entry.row < stop]
-            rejected = rejected[len(own) :]
+            rejects = [entry for entry in rejected if entry.row < stop]
+            rejected = rejected[len(rejects) :]
             for piece, rows in enumerate(parts):
                 part, added = others._replace(frame=engine.from_arrow(rows)), 0
                 if piece == 0:
-                    moved = [entry._replace(row=int(self.firsts[-1][entry.row - self.records])) for entry in own]
+                    moved = [entry._replace(row=int(self.firsts[-1][entry.row - self.records])) for entry in rejects]
                     part = part._replace(rejected=moved, rows=self.positions - first)
                     added = part.rows - count
                 if piece == number == 0:

@@ -103,7 +103,7 @@ class _HeldBytes:
         self.damage = ""
         self.start, self.data = 0, bytearray()
         self.judged = 0  # headers that begin before this offset are known
-        self.found = -1, -1  # start and end of the last header with all RECORD_FIELDS
+        self.last_header = -1, -1  # start and end of the last header with all RECORD_FIELDS
 
     def _read(self) -> bool:
         chunk = next(self.chunks, None)
@@ -157,41 +157,41 @@ class _HeldBytes:
         if not self._reach(offset):
             return ""
         self._reach(offset + 2 * MAX_LINE_ENDS)
-        place = offset - self.start
-        ends = LINE_ENDS.match(self.data, place, place + MAX_LINE_ENDS)
-        following = ends.end() if ends else place
-        if following == len(self.data) or (following > place and self.data.startswith(RECORD, following)):
+        index = offset - self.start
+        ends = LINE_ENDS.match(self.data, index, index + MAX_LINE_ENDS)
+        following = ends.end() if ends else index
+        if following == len(self.data) or (following > index and self.data.startswith(RECORD, following)):
             return BOUNDARY
-        return BLANK_LINE if self.data.startswith((RECORD_END, b"\n\n"), place) else ""
+        return BLANK_LINE if self.data.startswith((RECORD_END, b"\n\n"), index) else ""
 
     def find_record(self, offset: int, held: int) -> int:
         """Return where the next record begins or the stream ends. Drops the bytes before it if they are more than
         `held`."""
         searched = offset
-        while (place := self.data.find(NEXT_RECORD, searched - self.start)) < 0:
+        while (index := self.data.find(NEXT_RECORD, searched - self.start)) < 0:
             searched = max(offset, self.start + len(self.data) - len(NEXT_RECORD) + 1)
             if searched - offset > held:
                 self.move_to(searched)
             if not self._read():
                 return self.start + len(self.data)
-        return self.start + place + 1
+        return self.start + index + 1
 
     def _holds_record(self, first: int, last: int) -> bool:
         """Return whether a header with all RECORD_FIELDS begins in a range of the stream that ends at a blank line.
 
         The ranges of many records overlap where none of them can end, so each header is judged once.
         """
-        if self.found[0] >= first:
-            return self.found[0] + len(NEXT_RECORD) <= last and self.found[1] <= last + len(RECORD_END)
-        place = self.data.find(NEXT_RECORD, max(first, self.judged) - self.start, last - self.start)
-        while place >= 0:
-            following = self.data.find(NEXT_RECORD, place + 1, last - self.start)
+        if self.last_header[0] >= first:
+            return self.last_header[0] + len(NEXT_RECORD) <= last and self.last_header[1] <= last + len(RECORD_END)
+        index = self.data.find(NEXT_RECORD, max(first, self.judged) - self.start, last - self.start)
+        while index >= 0:
+            following = self.data.find(NEXT_RECORD, index + 1, last - self.start)
             limit = following if following >= 0 else last - self.start + len(RECORD_END)
-            header = HEADER_END.search(self.data, place, min(limit, place + MAX_HEADER_BYTES))
-            if header and _parse_headers(bytes(self.data[place + 1 : header.start()])).keys() >= RECORD_FIELDS:
-                self.judged, self.found = self.start + place, (self.start + place, self.start + header.end())
+            header = HEADER_END.search(self.data, index, min(limit, index + MAX_HEADER_BYTES))
+            if header and _parse_headers(bytes(self.data[index + 1 : header.start()])).keys() >= RECORD_FIELDS:
+                self.judged, self.last_header = self.start + index, (self.start + index, self.start + header.end())
                 return True
-            place = following
+            index = following
         self.judged = max(self.judged, last - len(NEXT_RECORD) + 1)
         return False
 
@@ -212,8 +212,8 @@ def _clean(content: bytes) -> str:
     """The value of a field without blanks, brackets and quotes around it. wget 1.19 to 1.21 writes `<http://...>`, as
     the grammar of WARC 1.0 says by mistake (ISO 28500:2017 has no brackets there)."""
     value = content.decode("utf-8", "replace").strip()
-    while found := ENCLOSED.fullmatch(value):
-        value = found[found.lastindex or 0].strip()
+    while match := ENCLOSED.fullmatch(value):
+        value = match[match.lastindex or 0].strip()
     return value
 
 

@@ -10,10 +10,10 @@ DICTIONARY_SIZES = (0, 1, 2, 4)
 
 def window_of(start: bytes) -> int:
     """Return the bytes that a decompressor must hold for the first frame; 0 where `start` does not tell."""
-    place = 0
-    while place + 8 <= len(start) and int.from_bytes(start[place : place + 4], "little") & ~15 == SKIPPABLE:
-        place += 8 + int.from_bytes(start[place + 4 : place + 8], "little")
-    head = start[place : place + 18]
+    offset = 0
+    while offset + 8 <= len(start) and int.from_bytes(start[offset : offset + 4], "little") & ~15 == SKIPPABLE:
+        offset += 8 + int.from_bytes(start[offset + 4 : offset + 8], "little")
+    head = start[offset : offset + 18]
     if len(head) < 6 or int.from_bytes(head[:4], "little") != FRAME:
         return 0
     flags = head[4]

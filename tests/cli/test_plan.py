@@ -314,7 +314,7 @@ def test_an_input_with_few_bytes_has_as_many_places_as_it_needs(tmp_path: Path):
     files = curation.reading.paths.find_files(
         [FilesInput(path=str(tmp_path / f"{name}.jsonl")) for name in ("few", "many")]
     )
-    places = excerpts._places(files, 0, lambda file: file.source)
+    places = excerpts._pieces_to_read(files, 0, lambda file: file.source)
     assert sum(file.source == "few" for file, _ in places) == excerpts.MIN_PIECES
 
 

@@ -69,18 +69,18 @@ def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
     try:
         return kind.probe(file)
     except InputError as error:
-        found = contents.explain(file, kind, error)
-        raise InputError(str(found).replace(SET["text_column"], remedy)) from None
+        explained = contents.explain(file, kind, error)
+        raise InputError(str(explained).replace(SET["text_column"], remedy)) from None
 
 
 def probe_all(files: Iterable[SourceFile], is_later: Callable[[SourceFile], bool]) -> list[SourceFile]:
     """Return the files, each as `probe` returns it, unless `is_later`. One InputError has the first MAX_NAMED errors
     and the number of the others; after an error of a URL, no other file is looked at."""
-    found: list[SourceFile] = []
+    probed: list[SourceFile] = []
     errors: list[InputError] = []
     for file in files:
         try:
-            found.append(file if is_later(file) else probe(file))
+            probed.append(file if is_later(file) else probe(file))
         except InputError as error:
             if is_remote(file.path) and not errors:
                 raise
@@ -93,7 +93,7 @@ def probe_all(files: Iterable[SourceFile], is_later: Callable[[SourceFile], bool
         named = "; ".join(f"({number}) {error}" for number, error in enumerate(errors[:MAX_NAMED], 1))
         more = f"; and {len(errors) - MAX_NAMED:,} more" if errors[MAX_NAMED:] else ""
         raise InputError(f"{len(errors):,} files cannot be read: {named}{more}")
-    return found
+    return probed
 
 
 __all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "is_copied", "probe", "probe_all"]

@@ -70,16 +70,18 @@ def _read(file: SourceFile, batch_bytes: int, holds_text: Callable[[Record], boo
     is_unread = is_empty = True
     with open_planned(file) as stream:
         for record in read_records(read_chunks(stream, batch_bytes), file.max_document_bytes):
-            kind, place = _type_of(record), row + len(entries)
+            kind, position = _type_of(record), row + len(entries)
             is_empty = False
             if record.damage or not kind or holds_text(record):
                 entry = _entry(record, read, file)
                 entries.append(entry)
-                others += [OtherRecord(place, entry.content[:MAX_CHARACTERS], NOT_PAGE)] * bool(entry.content)
+                others += [OtherRecord(position, entry.content[:MAX_CHARACTERS], NOT_PAGE)] * bool(entry.content)
                 is_unread &= bool(entry.content)
                 size += len(entry.text) + sum(map(len, entry.headers.values()))
             else:
-                others.append(OtherRecord(place, kind[:MAX_CHARACTERS], OTHER_TYPE if kind in TYPES else UNKNOWN_TYPE))
+                others.append(
+                    OtherRecord(position, kind[:MAX_CHARACTERS], OTHER_TYPE if kind in TYPES else UNKNOWN_TYPE)
+                )
             size += HELD_BYTES
             if size >= batch_bytes:
                 yield _as_documents(entries, file, row, others)
@@ -155,23 +157,23 @@ def _page_reader(file: SourceFile) -> Read:
         headers, body, status = _answer(record)
         content_type = headers.get(CONTENT_TYPE, "")
         media = responses.media_type(content_type)
-        found = ArchivedRecord(record.offset, record.headers | {STATUS: status, MEDIA_TYPE: media})
+        archived = ArchivedRecord(record.offset, record.headers | {STATUS: status, MEDIA_TYPE: media})
         if not responses.may_be_page(content_type):
-            return found._replace(content=media)
+            return archived._replace(content=media)
         body = responses.decode(headers, body, file.max_document_bytes)
         charset = page_encodings.charset_of(content_type)
         match responses.sniff(content_type, body):
             case responses.HTML:
                 text, repaired = main_text(body, charset)
                 links = links_of(body, charset, record.headers.get(URL, "")) if with_links else ""
-                found.headers.update({LINKS: links} if with_links else {})
+                archived.headers.update({LINKS: links} if with_links else {})
             case responses.TEXT:
                 text, repaired = page_encodings.decode(body, charset)
                 if not text.strip():  # a byte order mark alone
-                    return found._replace(content=_unread(media, b""))
+                    return archived._replace(content=_unread(media, b""))
             case _:
-                return found._replace(content=_unread(media, body))
-        return found._replace(text=text.encode(), repaired=repaired)
+                return archived._replace(content=_unread(media, body))
+        return archived._replace(text=text.encode(), repaired=repaired)
 
     return read
 

@@ -108,11 +108,11 @@ class Format:
         return [(0, max(file.bytes, 0))]
 
     def is_divisible(self, file: SourceFile) -> bool:
-        """Return whether `piece` gives any place of a file."""
+        """Return whether `piece` gives any piece of a file."""
         return False
 
-    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
-        """Return the piece at number `place` of pieces of `size` stored bytes; None: only the start can be read.
+    def piece(self, file: SourceFile, number: int, size: int) -> SampledRange | None:
+        """Return the piece `number` of pieces of `size` stored bytes; None: only the start can be read.
 
         A file that is not divisible has one piece, its start.
         """
@@ -242,10 +242,10 @@ def _read_start(path: str, compression: str, size: int, *_version: int) -> Strea
 
 def head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
     """Return the first bytes of a file. Raises InputError where they are damaged."""
-    found = start_of(file, size)
-    if found.damage and not found.data:
+    start = start_of(file, size)
+    if start.damage and not start.data:
         raise InputError(
-            f"nothing in {shown(file.path)} can be read: {found.damage}"
-            f"{AGAIN if found.damage.startswith(FILE_DAMAGED) else ''}"
+            f"nothing in {shown(file.path)} can be read: {start.damage}"
+            f"{AGAIN if start.damage.startswith(FILE_DAMAGED) else ''}"
         )
-    return found.data
+    return start.data

@@ -168,12 +168,12 @@ def explain(file: SourceFile, kind: Format, error: InputError) -> InputError:
 
 def _problem(file: SourceFile, kind: Format) -> str:
     start = _raw_start(file)
-    found = look(start)
+    content = look(start)
     if not file.compression or not start:
-        return _content_problem(file, kind, start, found)
-    if found is None or found.what != file.compression:
-        return _not_compressed(file, start, found)
-    if found.what == "zstd" and (window := window_of(start)) > MAX_WINDOW:
+        return _content_problem(file, kind, start, content)
+    if content is None or content.what != file.compression:
+        return _not_compressed(file, start, content)
+    if content.what == "zstd" and (window := window_of(start)) > MAX_WINDOW:
         return f"{shown(file.path)} {window_problem(window, shown(file.path))}"
     start = start_of(file, PROBED_BYTES if isinstance(kind, ColumnFormat) else LOOK_BYTES).data[
         :LOOK_BYTES
@@ -189,15 +189,17 @@ def _raw_start(file: SourceFile) -> bytes:
         return bytes(raw.read(size))
 
 
-def _content_problem(file: SourceFile, kind: Format, start: bytes, found: FileContent | None, inside: str = "") -> str:
-    if found and not _suits(found, kind):
-        return _message(file, found, inside)
+def _content_problem(
+    file: SourceFile, kind: Format, start: bytes, content: FileContent | None, inside: str = ""
+) -> str:
+    if content and not _suits(content, kind):
+        return _message(file, content, inside)
     if len(start) >= MIN_NULS and not start.strip(b"\0") and not start_of(file).data.strip(b"\0"):
         return (
             f"{shown(file.path)} has only NUL bytes at its start: a download or copy did not finish. Fetch the whole "
             "file, or leave it out"
         )
-    if found or kind.name in TABLES or kind.tells_encoding:
+    if content or kind.name in TABLES or kind.tells_encoding:
         return ""
     is_small = isinstance(kind, ColumnFormat) and not file.text_column and len(start) < LOOK_BYTES
     if is_small and (keys := _error_of_server(start)):
@@ -206,26 +208,26 @@ def _content_problem(file: SourceFile, kind: Format, start: bytes, found: FileCo
     return _encoding_problem(file, kind, start)
 
 
-def _suits(found: FileContent, kind: Format) -> bool:
+def _suits(content: FileContent, kind: Format) -> bool:
     """Whether a format reads this content: its own, and text where it reads any text."""
-    return found.what in (kind.name, ALIKE.get(kind.name)) or (
-        found.is_text and "encoding" in kind.options and not isinstance(kind, ColumnFormat)
+    return content.what in (kind.name, ALIKE.get(kind.name)) or (
+        content.is_text and "encoding" in kind.options and not isinstance(kind, ColumnFormat)
     )
 
 
-def _not_compressed(file: SourceFile, start: bytes, found: FileContent | None) -> str:
-    if found and not found.is_text:
-        return _message(file, found)
+def _not_compressed(file: SourceFile, start: bytes, content: FileContent | None) -> str:
+    if content and not content.is_text:
+        return _message(file, content)
     if _is_binary(start):
         return f"{shown(file.path)} is no {file.compression}, although its name says so: {_begins(start)}. {FETCH}"
     plain = f"{shown(file.path)} is not compressed, although its name says {file.compression}"
-    if found and found.remedy:
-        return f"{plain}: it is {found.what}. {found.remedy}"
+    if content and content.remedy:
+        return f"{plain}: it is {content.what}. {content.remedy}"
     return f"{plain}: {_begins(start)}. Rename it to {os.path.basename(_stem(file))}"
 
 
-def _message(file: SourceFile, found: FileContent, inside: str = "") -> str:
-    path, what, name = shown(file.path), found.what, os.path.basename(_stem(file))
+def _message(file: SourceFile, content: FileContent, inside: str = "") -> str:
+    path, what, name = shown(file.path), content.what, os.path.basename(_stem(file))
     if what in COMPRESSED and inside:
         return (
             f"{path} is compressed twice: {what} in {file.compression}. Decompress it once: {TOOLS[file.compression]} "
@@ -242,7 +244,7 @@ def _message(file: SourceFile, found: FileContent, inside: str = "") -> str:
         rename = f"Rename it to {os.path.splitext(name)[0]}{suffix}, or set format: {what}"
         remedy = f"Decompress it: {TOOLS[file.compression]} IN > OUT{suffix}" if inside and what in TABLES else rename
         return f"{path} is read as {file.format}, but its content is {inside}{title}. {remedy}"
-    return f"{path} is read as {file.format}, but its content is {inside}{what}. {found.remedy}"
+    return f"{path} is read as {file.format}, but its content is {inside}{what}. {content.remedy}"
 
 
 def window_problem(window: int, name: str) -> str:
@@ -291,8 +293,8 @@ def _encoding_problem(file: SourceFile, kind: Format, start: bytes) -> str:
     if marked and not reads_others:
         return f"{path} is read as {file.format}, but its content is {marked}. {_recode(kind, marked)}"
     is_binary = reads_others and not marked and _is_binary(start, file.encoding)
-    if found := UTF16.match(start) if is_binary or not reads_others else None:
-        name = "UTF-16BE" if found[0][0] == 0 else "UTF-16LE"
+    if match := UTF16.match(start) if is_binary or not reads_others else None:
+        name = "UTF-16BE" if match[0][0] == 0 else "UTF-16LE"
         return f"{path} looks like {name} without a byte order mark. {_recode(kind, name)}"
     return _binary(path, start) if is_binary else ""
 

@@ -41,24 +41,24 @@ def dialect_of(head: bytes, file: SourceFile, usual: str) -> dict[str, Any]:
     """
     text = head.decode(encoding_by_mark(head[:MARK_BYTES], file.encoding), "replace").removeprefix("\ufeff")
     marked = SEPARATOR_LINE.match(text)
-    own = marked[1] if marked else usual
-    delimiters = [own] if marked else sorted(DELIMITERS, key=lambda mark: mark != own)
+    expected = marked[1] if marked else usual
+    delimiters = [expected] if marked else sorted(DELIMITERS, key=lambda mark: mark != expected)
     spaces = ("", " ") if re.search(r"[,;|\t] +\S", text) else ("",)
     escapes = ("", ESCAPE) if ESCAPE in text else ("",)
-    best, found = -1.0, file
+    best, dialect = -1.0, file
     for space, escape, delimiter, quote in product(spaces, escapes, delimiters, QUOTES):
         if escape and not quote:
             continue
         tried = msgspec.structs.replace(
             file, delimiter=delimiter + space, quote=quote, escape=escape, max_document_bytes=DETECTED_BYTES
         )
-        if (share := _share_of_rows(tried, head, delimiter == own)) > best:
-            best, found = share, tried
+        if (share := _share_of_rows(tried, head, delimiter == expected)) > best:
+            best, dialect = share, tried
     if ESCAPE in text:
-        found = _of_database(head, found)
-    settings: dict[str, Any] = {"delimiter": found.delimiter} if found.delimiter != own else {}
-    settings |= {"quote": found.quote} if found.quote != QUOTE else {}
-    return settings | ({"escape": found.escape} if found.escape else {})
+        dialect = _of_database(head, dialect)
+    settings: dict[str, Any] = {"delimiter": dialect.delimiter} if dialect.delimiter != expected else {}
+    settings |= {"quote": dialect.quote} if dialect.quote != QUOTE else {}
+    return settings | ({"escape": dialect.escape} if dialect.escape else {})
 
 
 def has_header(head: bytes, file: SourceFile, usual: str) -> bool:

@@ -234,7 +234,7 @@ class _Escapes:
     def replaced(self, line: str) -> str:
         """A line with a code for each escaped character that has one."""
         codes = self.codes
-        return self.escaped.sub(lambda found: ESCAPED + codes[found[1]] if found[1] in codes else found[0], line)
+        return self.escaped.sub(lambda match: ESCAPED + codes[match[1]] if match[1] in codes else match[0], line)
 
     def restored(self, value: str) -> str | None:
         """A value as its writer had it; None for the null of databases."""
@@ -242,10 +242,10 @@ class _Escapes:
             return None
         return self.special.sub(self._character, value) if ESCAPED in value or self.escape in value else value
 
-    def _character(self, found: re.Match[str]) -> str:
-        if found[1]:
-            return self.marks.get(found[1], found[0])
-        return found[0] if self.is_quoted else CONTROLS.get(found[2], found[2])
+    def _character(self, match: re.Match[str]) -> str:
+        if match[1]:
+            return self.marks.get(match[1], match[0])
+        return match[0] if self.is_quoted else CONTROLS.get(match[2], match[2])
 
 
 class PeekedStream(io.RawIOBase):

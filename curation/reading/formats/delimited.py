@@ -42,8 +42,8 @@ class _Batch:
         self.file, self.names, self.types = file, names, file.types
         self.width = len(names)
         wanted = (file.id_column, file.text_column, *file.carried.values())
-        places = {name: place for place, name in enumerate(names)}
-        self.places = [places.get(name, -1) for name in wanted]
+        indexes = {name: index for index, name in enumerate(names)}
+        self.indexes = [indexes.get(name, -1) for name in wanted]
         self.clear(0)
 
     def clear(self, row: int) -> None:
@@ -58,7 +58,7 @@ class _Batch:
         if error:
             self.reject(row.line, error)
             return
-        picked = [values[place] if place >= 0 else None for place in self.places]
+        picked = [values[index] if index >= 0 else None for index in self.indexes]
         self.records.append((self.row, *picked))
         self.size += HELD_BYTES + sum(len(value) for value in picked if value)
         self.row += 1
@@ -73,13 +73,13 @@ class _Batch:
             return f"expected {self.width} columns, got {len(values)}"
         if values == self.names and self.file.header:
             return REPEATED
-        for place in self.places:
-            if place >= 0 and not _is_encodable(values[place] or ""):
-                return f"{'text' if place == self.places[1] else 'column'} is not valid {self.file.encoding.upper()}"
-        for place, name in zip(self.places[2:], self.file.carried, strict=True):
-            if problem := type_problem(name, values[place], self.types.get(name, "")):
+        for index in self.indexes:
+            if index >= 0 and not _is_encodable(values[index] or ""):
+                return f"{'text' if index == self.indexes[1] else 'column'} is not valid {self.file.encoding.upper()}"
+        for index, name in zip(self.indexes[2:], self.file.carried, strict=True):
+            if problem := type_problem(name, values[index], self.types.get(name, "")):
                 return problem
-        text = values[self.places[1]]
+        text = values[self.indexes[1]]
         if text is None:
             return "text is null"
         size = len(text.encode())
@@ -160,13 +160,13 @@ class Delimited(ColumnFormat):
         expected = self.delimiter
         mark = next((mark for mark in DELIMITERS if mark != expected and mark in names[0]), "")
         if len(names) == 1 and mark:
-            named, own = orjson.dumps(mark).decode(), orjson.dumps(expected).decode()
+            named, current = orjson.dumps(mark).decode(), orjson.dumps(expected).decode()
             encoding = encoding_by_mark(start[:MARK_BYTES], file.encoding).upper()
             read_as = "" if encoding == "UTF-8" else f" (read as {encoding})"
             raise InputError(
                 f"the header of {shown(file.path)}{read_as} is one column, {names[0]!r}: its fields seem to be "
                 f"separated by {mark!r}, expected {expected!r}. Set delimiter: {named} of the input (for a "
-                f"command: --set 'input.{file.source}.delimiter={named}'); {own} if it is one column. curate init "
+                f"command: --set 'input.{file.source}.delimiter={named}'); {current} if it is one column. curate init "
                 "detects delimiters"
             )
 
@@ -189,9 +189,9 @@ class Delimited(ColumnFormat):
         encoding = encoding_by_mark(start[:MARK_BYTES], file.encoding)
         if is_set or not SUSPECT.search(start.decode(encoding, "replace")):
             return
-        found = dialect_of(start, file, self.delimiter)
-        if "escape" in found or found.get("quote") == "'" or found.get("delimiter", "").endswith(" "):
-            settings = ", ".join(f"{name}: {orjson.dumps(value).decode()}" for name, value in found.items())
+        dialect = dialect_of(start, file, self.delimiter)
+        if "escape" in dialect or dialect.get("quote") == "'" or dialect.get("delimiter", "").endswith(" "):
+            settings = ", ".join(f"{name}: {orjson.dumps(value).decode()}" for name, value in dialect.items())
             raise InputError(
                 f"the fields of {shown(file.path)} seem to be written in another way than they would be read, which "
                 f'would change texts. Set {settings} of the input; escape: "" reads them as they are. curate init '
@@ -225,10 +225,10 @@ class Delimited(ColumnFormat):
         """The dialect, where nobody has set it, and whether a header is missing."""
         start = start_of(file, DETECTED_BYTES).data
         is_set = file.delimiter or file.quote != QUOTE or file.escape is not msgspec.UNSET
-        found = {} if is_set else dialect_of(start, file, self.delimiter)
-        read = msgspec.structs.replace(file, **found)
+        dialect = {} if is_set else dialect_of(start, file, self.delimiter)
+        read = msgspec.structs.replace(file, **dialect)
         is_named = not file.header or has_header(start, read, self.delimiter)
-        return found if is_named else found | {"header": False}
+        return dialect if is_named else dialect | {"header": False}
 
 
 def _named(rows: Iterator[Row], file: SourceFile) -> tuple[list[str], Iterator[Row]]:

@@ -70,8 +70,8 @@ class JsonLines(ColumnFormat):
             start = stop
         return spans
 
-    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
-        start = place * size
+    def piece(self, file: SourceFile, number: int, size: int) -> SampledRange | None:
+        start = number * size
         return SampledRange(start, min(start + size, file.bytes), MAX_PIECE_TEXT) if self.is_divisible(file) else None
 
     def is_plain_lines(self, file: SourceFile) -> bool:

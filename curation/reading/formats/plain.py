@@ -131,8 +131,8 @@ class Text(Format):
             return {}
         raw = start_of(file).data
         start = raw.decode(encoding_by_mark(raw, file.encoding), "replace").encode()
-        found = (mark for mark, line in END_MARKS.items() if MIN_MARKS <= start.count(mark) == len(line.findall(start)))
-        mark = next(found, b"")
+        marks = (mark for mark, line in END_MARKS.items() if MIN_MARKS <= start.count(mark) == len(line.findall(start)))
+        mark = next(marks, b"")
         return {"separator": mark.decode()} if mark else {}
 
     def is_one_document(self, file: SourceFile) -> bool:

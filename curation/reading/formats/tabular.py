@@ -104,16 +104,16 @@ def _sizes(column: pa.Array) -> np.ndarray:
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
     """Convert a table or batch of the file to documents. `row`, `line`: number of its first row in slice and file."""
-    places = {name: place for place, name in enumerate(table.schema.names)}
+    positions = {name: position for position, name in enumerate(table.schema.names)}
     rows = table.num_rows
-    if file.id_column in places:
-        ids = as_strings(table.column(places[file.id_column]))
+    if file.id_column in positions:
+        ids = as_strings(table.column(positions[file.id_column]))
     else:
         ids = pa.nulls(rows, pa.large_string())
-    columns = {ID: ids, TEXT: as_strings(table.column(places[file.text_column]))}
-    columns |= {name: _carried(table.column(places[field]), field, file) for name, field in file.carried.items()}
-    if file.label and REJECTED in places:
-        columns[REJECTED] = as_strings(table.column(places[REJECTED]))
+    columns = {ID: ids, TEXT: as_strings(table.column(positions[file.text_column]))}
+    columns |= {name: _carried(table.column(positions[field]), field, file) for name, field in file.carried.items()}
+    if file.label and REJECTED in positions:
+        columns[REJECTED] = as_strings(table.column(positions[REJECTED]))
     kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes, file.types)
     return Documents(kept, rejected, rows, rows)
 
@@ -440,9 +440,9 @@ class Parquet(_Table):
             spans.append((start, len(groups)))
         return spans
 
-    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
+    def piece(self, file: SourceFile, number: int, size: int) -> SampledRange | None:
         rows = self.row_counts(file)
-        group = place * len(rows) // -(-file.bytes // size)
+        group = number * len(rows) // -(-file.bytes // size)
         return SampledRange(group, min(group + 1, len(rows)), size, max(sum(rows), 1))
 
     def row_counts(self, file: SourceFile) -> list[int]:
@@ -473,5 +473,5 @@ class Arrow(_Table):
             _check_offsets(column)
         return batch
 
-    def piece(self, file: SourceFile, place: int, size: int) -> SampledRange | None:
+    def piece(self, file: SourceFile, number: int, size: int) -> SampledRange | None:
         return None if file.compression else SampledRange(0, file.bytes, size)

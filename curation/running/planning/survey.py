@@ -268,7 +268,7 @@ def _is_one_document(file: SourceFile) -> bool:
 
 def _sample_of(excerpts: Sequence[Excerpt], numbers: Iterable[int]) -> _Sample:
     own = [(number, excerpts[number]) for number in numbers]
-    own.sort(key=lambda pair: (pair[1].file.path, pair[1].place))
+    own.sort(key=lambda pair: (pair[1].file.path, pair[1].position))
     return _Sample(
         [number for number, _ in own],
         np.array([excerpt.stored for _, excerpt in own], np.float64),
