@@ -41,10 +41,10 @@ class EncoderPool:
             engine, baseline = self._idle.pop()
         except IndexError:
             engine, baseline = self._build(), _private_bytes()
-        found = (_encode_batch if self._takes_batches(texts) else _encode_each)(engine, texts)
+        encoded = (_encode_batch if self._takes_batches(texts) else _encode_each)(engine, texts)
         if _private_bytes() - baseline < MAX_CACHE_GROWTH_BYTES:
             self._idle.append((engine, baseline))
-        return found
+        return encoded
 
     def _takes_batches(self, texts: pa.LargeStringArray) -> bool:
         offsets = text_offsets(texts)
@@ -54,8 +54,8 @@ class EncoderPool:
 
 def _encode_each(engine: Any, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
     data = memoryview(texts.buffers()[2] or b"")
-    found = [engine.encode(data[start:stop].tobytes()) for start, stop in pairwise(text_offsets(texts).tolist())]
-    return np.concatenate([np.empty(0, np.uint32), *found]), np.fromiter(map(len, found), np.int64, len(found))
+    ids = [engine.encode(data[start:stop].tobytes()) for start, stop in pairwise(text_offsets(texts).tolist())]
+    return np.concatenate([np.empty(0, np.uint32), *ids]), np.fromiter(map(len, ids), np.int64, len(ids))
 
 
 def _encode_batch(engine: Any, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:

@@ -235,8 +235,8 @@ class _Cutter:
             self.writer.__exit__(None, None, None)
 
     def spread(self, lengths: np.ndarray) -> Iterator[tuple[PairWriter, slice, int, int]]:
-        """Yield (writer, slice of `lengths`, first byte, last byte) for runs of documents. Write a run, then take the
-        next. Bytes count from the first document of `lengths`."""
+        """Yield (writer, slice of `lengths`, first byte, last byte) for batches of documents. Write a batch, then
+        take the next. Bytes count from the first document of `lengths`."""
         sizes = lengths.astype(np.int64) * self.dtype.itemsize
         ends = np.cumsum(sizes)
         first = self._skip_leading_empty(sizes)
@@ -283,8 +283,8 @@ def _copy_shuffled(token_parts: Sequence[tuple[str | Path, str | Path]], cutter:
     batches = in_batches(order)
     for chosen in each(batches, f"joining {cutter.stem.name}, shuffled", "document", total=len(order), worth=len):
         part_of = np.searchsorted(first_document, chosen, side="right") - 1
-        for writer, run, _, _ in cutter.spread(lengths[chosen]):
-            _gather(writer, sources, part_of[run], starts[chosen[run]], lengths[chosen[run]])
+        for writer, batch, _, _ in cutter.spread(lengths[chosen]):
+            _gather(writer, sources, part_of[batch], starts[chosen[batch]], lengths[chosen[batch]])
 
 
 def _gather(
@@ -292,10 +292,10 @@ def _gather(
 ) -> None:
     """Append documents from any place to the pair, in buffers of BATCH_BYTES or one larger document."""
     sizes = lengths.astype(np.int64) * writer.dtype.itemsize
-    for run in batches_by_size(np.cumsum(sizes), BATCH_BYTES):
-        buffer = np.empty(int(sizes[run].sum()), "u1")
-        _fill(memoryview(buffer), sources, part_of[run], starts[run], sizes[run])
-        writer.append(buffer.view(writer.dtype), lengths[run])
+    for batch in batches_by_size(np.cumsum(sizes), BATCH_BYTES):
+        buffer = np.empty(int(sizes[batch].sum()), "u1")
+        _fill(memoryview(buffer), sources, part_of[batch], starts[batch], sizes[batch])
+        writer.append(buffer.view(writer.dtype), lengths[batch])
 
 
 def _fill(

@@ -73,9 +73,9 @@ def compare(
     differing  pieces on which they are known to differ
     name       of the reference, for messages
     """
-    found = {*differing, *(piece for piece in pieces if len(piece) > MAX_CHARACTERS)} - {""}
+    unequal = {*differing, *(piece for piece in pieces if len(piece) > MAX_CHARACTERS)} - {""}
     for make in (_alone, _together):  # a piece that differs alone says nothing about its neighbours
-        probes = list(islice(make(sorted({*pieces} - {"", *found})), MAX_PROBES + 1))
+        probes = list(islice(make(sorted({*pieces} - {"", *unequal})), MAX_PROBES + 1))
         if len(probes) > MAX_PROBES:
             return ProbeResults(
                 f"its {len(pieces):,} added tokens are too many to compare gigatoken with {name} on each"
@@ -83,10 +83,10 @@ def compare(
         texts = [text for text, _ in probes]
         for (_, blamed), ours, theirs in zip(probes, fast(texts), reference(texts), strict=True):
             if _differ(ours, theirs):
-                found.update(blamed)
-    if everywhere := found & {"▁"}:
+                unequal.update(blamed)
+    if everywhere := unequal & {"▁"}:
         return ProbeResults(f"gigatoken differs from {name} on {everywhere.pop()!r}, which every space becomes")
-    pattern = pattern_of(found)
+    pattern = pattern_of(unequal)
     plain = [text for text in PROBES if text is not SPELLED or not (pattern and re.search(pattern, text))]
     for text, ours, theirs in zip(plain, fast(plain), reference(plain), strict=True):
         if _differ(ours, theirs):

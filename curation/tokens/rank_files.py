@@ -149,23 +149,23 @@ def is_tekken(data: bytes) -> bool:
 def read_tekken(path: Path, data: bytes) -> Ranks:
     """Return the encoding of a `tekken.json`. Ids of special tokens come first, so ranks begin after them."""
     try:
-        found = msgspec.json.decode(data, type=_Tekken)
-        count = found.config.default_num_special_tokens
-        tokens = found.vocab[: max(found.config.default_vocab_size - count, 0)]
-        if count < 0 or len(tokens) != found.config.default_vocab_size - count:
-            raise ValueError(f"{len(found.vocab)} tokens for a vocabulary of {found.config.default_vocab_size}")
+        content = msgspec.json.decode(data, type=_Tekken)
+        count = content.config.default_num_special_tokens
+        tokens = content.vocab[: max(content.config.default_vocab_size - count, 0)]
+        if count < 0 or len(tokens) != content.config.default_vocab_size - count:
+            raise ValueError(f"{len(content.vocab)} tokens for a vocabulary of {content.config.default_vocab_size}")
         if any(token.rank != number for number, token in enumerate(tokens)):
             raise ValueError("tokens are not in the order of their ranks")
         ranks = {token.token_bytes: count + token.rank for token in tokens}
         if len(ranks) != len(tokens) or not ranks.keys() >= {bytes([byte]) for byte in range(256)}:
             raise ValueError("tokens are repeated, or a byte has no token")
-        specials = _tekken_specials(found.special_tokens, count)
+        specials = _tekken_specials(content.special_tokens, count)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise TokenizerError(
             f"expected Mistral's tekken format in {path}: {error}. Download the file again, or use the tokenizer.json "
             "of the same model."
         ) from error
-    return Ranks(_encoding(path, found.config.pattern, ranks, specials, 0))
+    return Ranks(_encoding(path, content.config.pattern, ranks, specials, 0))
 
 
 def _tekken_specials(given: list[_TekkenSpecial] | None, count: int) -> tuple[str, ...]:
@@ -259,8 +259,8 @@ def _byte_level(use_regex: bool) -> dict[str, Any]:
 
 def _added_tokens(vocab: dict[str, int], config: _Config) -> list[dict[str, Any]]:
     """Return the added tokens, in the order of their ids. GPT-2's and Qwen's end of a document is one in any case."""
-    found = {number: msgspec.structs.asdict(token) for number, token in config.added_tokens_decoder.items()}
+    tokens = {number: msgspec.structs.asdict(token) for number, token in config.added_tokens_decoder.items()}
     end = "<|endoftext|>"
     if end in vocab:
-        found.setdefault(vocab[end], msgspec.structs.asdict(_AddedToken(end, special=True)))
-    return [{"id": number} | found[number] for number in sorted(found)]
+        tokens.setdefault(vocab[end], msgspec.structs.asdict(_AddedToken(end, special=True)))
+    return [{"id": number} | tokens[number] for number in sorted(tokens)]

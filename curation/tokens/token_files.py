@@ -95,9 +95,9 @@ class TokenFiles:
             self.losses.add_documents(self.tokenizer, chunk, all_ids, all_lengths, self._compared_rows(len(chunk)))
             self.tokenised += int(np.count_nonzero(all_lengths))
             without = _with_text(chunk, all_lengths == 0)
-            found = [(done + row, self.tokenizer.special_piece(chunk[row].as_py())) for row in without.tolist()]
-            rejected += [(row, piece) for row, piece in found if piece]
-            self.tokenless += sum(not piece for _, piece in found)
+            pieces = [(done + row, self.tokenizer.special_piece(chunk[row].as_py())) for row in without.tolist()]
+            rejected += [(row, piece) for row, piece in pieces if piece]
+            self.tokenless += sum(not piece for _, piece in pieces)
             numbers = np.zeros(0, np.uint8) if splits is None else splits[done : done + len(chunk)]
             done += len(chunk)
             for number, split in enumerate(self.splits):
@@ -186,13 +186,15 @@ class Joined(NamedTuple):
 def plan_tokens(recipe: Recipe, work: Path, parts: Parts, folder: Path) -> Iterator[Joined]:
     """Yield the Megatron pairs to write, by input and split."""
     dtype, size = load_tokenizer(recipe.tokenizer).dtype, recipe.output.max_file_bytes
-    numbers: dict[str, list[int]] = {}
+    by_source: dict[str, list[int]] = {}
     for number, source in parts if "megatron" in recipe.output.formats else ():
-        numbers.setdefault(source, []).append(number)
-    for source, own in numbers.items():
+        by_source.setdefault(source, []).append(number)
+    for source, numbers in by_source.items():
         for split in split_names(recipe.output.splits):
-            stem, files = _stem(recipe, folder, source, split), _files(work, own, split)
-            yield Joined(source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size), own)
+            stem, files = _stem(recipe, folder, source, split), _files(work, numbers, split)
+            yield Joined(
+                source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size), numbers
+            )
 
 
 def remove_other_pairs(recipe: Recipe, folder: Path, source: str, split: str, count: int) -> None:

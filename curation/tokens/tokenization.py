@@ -25,10 +25,10 @@ from curation.base.errors import InputError, IntegrityError, RecipeError, Tokeni
 from curation.base.system.html_table import Shown
 from curation.base.system.packages import package_version
 from curation.base.system.panics import PanicError, without_panics
+from curation.tokens.cut_points import PIECE_CHARACTERS, CutPoints
 from curation.tokens.encoder_pool import EncoderPool, text_offsets
 from curation.tokens.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.tokens.probes import PROBES, SHOWN_CHARACTERS, ProbeResults, compare, documents_like
-from curation.tokens.text_places import PIECE_CHARACTERS, CutPlaces
 from curation.tokens.unicode_differences import (
     SWEEP,
     Characters,
@@ -217,17 +217,17 @@ class Tokenizer(Shown):
         return ids, counts
 
     def _encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `encode`, with the places of special ids that nothing can replace."""
+        """As `encode`, with the positions of special ids that nothing can replace."""
         if not self.fast:
             ids, counts = self._encode_with_reference(texts, range(len(texts)))
-            return ids, counts, self.special_places(ids)
+            return ids, counts, self.special_positions(ids)
         ids, counts = self._encode_fast(texts)
-        places = self.special_places(ids)
-        if len(places):
-            ids, counts = self._replace_ids(texts, ids, counts, _documents_at(places, counts))
-            places = self.special_places(ids)
+        positions = self.special_positions(ids)
+        if len(positions):
+            ids, counts = self._replace_ids(texts, ids, counts, _documents_at(positions, counts))
+            positions = self.special_positions(ids)
         self._check_sample(texts, ids, counts)
-        return ids, counts, places
+        return ids, counts, positions
 
     def _encode_fast(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         try:
@@ -249,10 +249,10 @@ class Tokenizer(Shown):
         before they are narrowed to `dtype`. IntegrityError: a document of 2^31 tokens or more. Further errors: see
         `encode`.
         """
-        ids, counts, places = self._encode(as_large_strings(texts))
-        if len(places):
+        ids, counts, positions = self._encode(as_large_strings(texts))
+        if len(positions):
             is_kept = np.ones(len(counts), np.bool_)
-            is_kept[_documents_at(places, counts)] = False
+            is_kept[_documents_at(positions, counts)] = False
             ids, counts = ids[np.repeat(is_kept, counts)], np.where(is_kept, counts, 0)
         bos, eod = self.special_ids
         lengths = np.where(counts > 0, counts + len(bos) + len(eod), 0)
@@ -269,8 +269,8 @@ class Tokenizer(Shown):
 
         There should be none: `load_tokenizer` refuses a tokenizer that cannot do without the token."""
         ids = self._call_reference([text], [0])[0]
-        places = np.zeros(0, np.int64) if ids is None else self.special_places(ids)
-        return self.piece(int(ids[places[0]])) if len(places) else ""
+        positions = np.zeros(0, np.int64) if ids is None else self.special_positions(ids)
+        return self.piece(int(ids[positions[0]])) if len(positions) else ""
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""
@@ -354,7 +354,7 @@ class Tokenizer(Shown):
         """Return the reference's ids of each text, without special ids where other pieces can replace them. InputError
         names the failing text by its number in the batch."""
         try:
-            found = self._encode_pieces(texts)
+            encoded = self._encode_pieces(texts)
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -363,32 +363,32 @@ class Tokenizer(Shown):
                 f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer "
                 f"{self.name!r} fails on it: {reason}. Remove the document, or use another tokenizer"
             ) from None
-        return [self._with_plain_ids(ids) for ids in found]
+        return [self._with_plain_ids(ids) for ids in encoded]
 
     def _encode_pieces(self, texts: Sequence[str]) -> list[np.ndarray | None]:
         """Return the reference's ids of each text. It gets long texts in pieces, where that gives the same ids."""
-        found: list[list[Any]] = [[] for _ in texts]
+        ids_by_text: list[list[Any]] = [[] for _ in texts]
         for batch in _batches(self._pieces(texts)):
             encoded = self._source.encode([piece for _, piece in batch])
             for (number, _), ids in zip(batch, encoded, strict=True):
-                found[number].append(ids if ids is None else np.asarray(ids, np.uint32))
-        return [None if any(ids is None for ids in parts) else _joined(parts) for parts in found]
+                ids_by_text[number].append(ids if ids is None else np.asarray(ids, np.uint32))
+        return [None if any(ids is None for ids in parts) else _joined(parts) for parts in ids_by_text]
 
     def _pieces(self, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
         """Yield (number of the text, piece) in order."""
         for number, text in enumerate(texts):
-            places = self._places if len(text) > PIECE_CHARACTERS else None
-            for piece in places.pieces(text) if places else [text]:
+            points = self._cut_points if len(text) > PIECE_CHARACTERS else None
+            for piece in points.pieces(text) if points else [text]:
                 yield number, piece
 
     @functools.cached_property
-    def _places(self) -> CutPlaces | None:
-        return self._source.places()
+    def _cut_points(self) -> CutPoints | None:
+        return self._source.cut_points()
 
     @property
     def memory_note(self) -> str:
         """The memory that a long text takes, if the reference encodes it whole; "" otherwise."""
-        if not self._source.whole_bytes or self._places:
+        if not self._source.whole_bytes or self._cut_points:
             return ""
         return (
             f"tokenizer {self.name} encodes each document whole: the longest one needs {self._source.whole_bytes} "
@@ -400,16 +400,16 @@ class Tokenizer(Shown):
         if ids is None:
             return None
         ids = np.asarray(ids, np.uint32)
-        places = self.special_places(ids)
-        if not len(places):
+        positions = self.special_positions(ids)
+        if not len(positions):
             return ids
-        parts: list[np.ndarray] = np.split(ids, np.stack([places, places + 1], axis=1).reshape(-1))
+        parts: list[np.ndarray] = np.split(ids, np.stack([positions, positions + 1], axis=1).reshape(-1))
         for number in range(1, len(parts), 2):
             parts[number] = np.array(self._source.plain_ids(int(parts[number][0])) or parts[number], np.uint32)
         return np.concatenate(parts)
 
-    def special_places(self, ids: np.ndarray) -> np.ndarray:
-        """Return the places of ids that no text may have. IntegrityError: an id not below `vocabulary`."""
+    def special_positions(self, ids: np.ndarray) -> np.ndarray:
+        """Return the positions of ids that no text may have. IntegrityError: an id not below `vocabulary`."""
         first, count, is_special = self._ordinary
         largest = int(ids.max()) if len(ids) else -1
         if largest < first + count and (not first or not len(ids) or int(ids.min()) >= first):
@@ -425,13 +425,13 @@ class Tokenizer(Shown):
     @functools.cached_property
     def is_special(self) -> np.ndarray:
         """bool, shape (vocabulary,): whether an id is one that no text may have."""
-        found = np.zeros(self.vocabulary, np.bool_)
-        found[[number for number in self._source.special_ids if number < self.vocabulary]] = True
-        return found
+        special = np.zeros(self.vocabulary, np.bool_)
+        special[[number for number in self._source.special_ids if number < self.vocabulary]] = True
+        return special
 
     @functools.cached_property
     def _ordinary(self) -> tuple[int, int, np.ndarray]:
-        """The longest run of ids without special ones, (first, count), and `is_special`."""
+        """The longest range of ids without special ones, (first, count), and `is_special`."""
         ends = np.concatenate([[-1], np.flatnonzero(self.is_special), [self.vocabulary]])
         longest = int(np.diff(ends).argmax())
         return int(ends[longest]) + 1, int(ends[longest + 1] - ends[longest]) - 1, self.is_special
@@ -442,9 +442,9 @@ class Tokenizer(Shown):
         source = self._source
         try:
             with without_panics():
-                found = compare(self._encode_probes, source.encode, source.pieces(), source.differing, self.kind)
-                documents_like(_large_strings([""]), found.pattern)  # RE2 refuses a pattern of some megabytes
-                return found
+                results = compare(self._encode_probes, source.encode, source.pieces(), source.differing, self.kind)
+                documents_like(_large_strings([""]), results.pattern)  # RE2 refuses a pattern of some megabytes
+                return results
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -467,9 +467,9 @@ class Tokenizer(Shown):
 
     def _for_reference(self, texts: pa.LargeStringArray) -> np.ndarray:
         """Return the indexes of the texts with a character or a piece on which gigatoken differs."""
-        found = [documents_with(texts, self._differing)] if self._differing else []
-        found += [documents_like(texts, self._comparison.pattern)] if self._comparison.pattern else []
-        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+        indexes = [documents_with(texts, self._differing)] if self._differing else []
+        indexes += [documents_like(texts, self._comparison.pattern)] if self._comparison.pattern else []
+        return np.unique(np.concatenate(indexes)) if indexes else np.zeros(0, np.int64)
 
     def _replace_ids(
         self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, chosen: np.ndarray
@@ -477,11 +477,11 @@ class Tokenizer(Shown):
         """Put the reference's ids in place of those of the chosen texts."""
         if not len(chosen):
             return ids, counts
-        found, sizes = self._encode_with_reference(texts.take(chosen), chosen)
+        new_ids, sizes = self._encode_with_reference(texts.take(chosen), chosen)
         ends = np.cumsum(counts)
         cuts = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).reshape(-1)
         parts: list[np.ndarray] = np.split(ids, cuts)
-        parts[1::2] = np.split(found, np.cumsum(sizes)[:-1])
+        parts[1::2] = np.split(new_ids, np.cumsum(sizes)[:-1])
         counts = counts.copy()
         counts[chosen] = sizes
         return np.concatenate(parts), counts
@@ -509,8 +509,8 @@ class Tokenizer(Shown):
     def check_ids(self, texts: pa.LargeStringArray, numbers: np.ndarray, ids: list[np.ndarray]) -> None:
         """IntegrityError: ids from a GPU, without special ids, are not the reference's. Errors name a text by its
         number."""
-        for number, found, expected in zip(numbers, ids, self._call_reference(texts.to_pylist(), numbers), strict=True):
-            if expected is not None and not np.array_equal(found, expected):
+        for number, given, expected in zip(numbers, ids, self._call_reference(texts.to_pylist(), numbers), strict=True):
+            if expected is not None and not np.array_equal(given, expected):
                 raise IntegrityError(
                     f"document {number} of the batch: the GPU and the reference give different ids with {self.name!r} "
                     f"({self.versions}). Report the document. To tokenise without the GPU, set --engine cpu."
@@ -628,9 +628,9 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _documents_at(places: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the indexes of the documents with ids at these places."""
-    return np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
+def _documents_at(positions: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the indexes of the documents with ids at these positions."""
+    return np.unique(np.searchsorted(np.cumsum(counts), positions, side="right"))
 
 
 def _add_special_ids(
@@ -642,10 +642,10 @@ def _add_special_ids(
     ends = np.cumsum(lengths)
     packed = np.empty(ends[-1] if len(ends) else 0, dtype)
     inside = np.ones(len(packed), bool)
-    for places, token in ((ends - lengths, bos), (ends - 1, eod)):
+    for positions, token in ((ends - lengths, bos), (ends - 1, eod)):
         if token:
-            inside[places] = False
-            packed[places] = token[0]
+            inside[positions] = False
+            packed[positions] = token[0]
     packed[inside] = ids
     return packed
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Special tokens that a tokenizer writes, and characters that it loses: the text decoded from the ids lacks them.
 
-A default SentencePiece model makes one space of line ends and runs of spaces, BERT's vocabularies lose case, and
+A default SentencePiece model makes one space of line ends and consecutive spaces, BERT's vocabularies lose case, and
 unknown characters become `<unk>`. Ids alone do not show this.
 """
 
@@ -83,8 +83,8 @@ class Losses(msgspec.Struct):
         for row in rows:
             text = texts[int(row)]
             if lengths[row] and text.as_buffer().size <= MAX_BYTES:
-                own = ids[ends[row] - lengths[row] + before : ends[row] - after]
-                self._add_decoded(tokenizer, text.as_py(), own)
+                document_ids = ids[ends[row] - lengths[row] + before : ends[row] - after]
+                self._add_decoded(tokenizer, text.as_py(), document_ids)
 
     def _add_decoded(self, tokenizer: Tokenizer, text: str, ids: np.ndarray) -> None:
         try:

@@ -121,7 +121,7 @@ def documents_with(texts: pa.LargeStringArray, characters: Characters) -> np.nda
 def split_of(content: dict[str, Any]) -> str:
     """Return the steps of a tokenizer.json that depend on properties of characters; "" if it has none."""
     steps = (content.get("normalizer"), content.get("pre_tokenizer"))
-    return " ".join(found for step in steps for found in _dependent_steps(step))
+    return " ".join(dependent for step in steps for dependent in _dependent_steps(step))
 
 
 def _dependent_steps(step: dict[str, Any] | None) -> Iterator[str]:

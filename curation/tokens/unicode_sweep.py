@@ -45,7 +45,7 @@ CONTEXTS = (
     "ca",  # [^\r\n\p{L}\p{N}]?\p{L}+: one other character belongs to the word, a number does not
     "c1",  # \p{N}+: c starts a number
     "12c3",  # \p{N}{1,3}: c counts as a digit
-    "c(",  # [^\s\p{L}\p{N}]+: c starts a run of others
+    "c(",  # [^\s\p{L}\p{N}]+: c starts a series of others
     "((c",  # the same: c continues it. Of letters and marks only a mark does; one "(" would belong to a word
     "  c",  # ` ?` and \s+(?!\S): the last space belongs to c, unless c is white space
     "c\n/",  # [^\s\p{L}\p{N}]+[\r\n/]* and \s*[\r\n]+: line breaks and slashes belong to others or to white space
@@ -78,17 +78,17 @@ def sweep(vocabulary: Vocabulary, code_points: list[int] = CODE_POINTS) -> set[i
     """Return the code points for which gigatoken and the reference give different ids in some context."""
     engine = vocabulary.build_fast()
     fast: Fast = lambda text: engine.encode(text.encode())  # noqa: E731
-    found = {
+    differing = {
         number
         for context, numbers, group in _tasks(vocabulary, code_points)
         for number in differences(context, vocabulary.encode, fast, numbers, group)
     }
     if not _normalises(vocabulary):
-        return found
+        return differing
     known = set(code_points)
     texts = [text for text in _compositions() if ord(text[0]) in known]
     expected = zip(texts, vocabulary.encode(texts), strict=True)
-    return found | {ord(text[0]) for text, wanted in expected if not np.array_equal(fast(text), wanted)}
+    return differing | {ord(text[0]) for text, wanted in expected if not np.array_equal(fast(text), wanted)}
 
 
 def _normalises(vocabulary: Vocabulary) -> bool:
@@ -212,14 +212,14 @@ def shipped_vocabularies() -> Iterator[Vocabulary]:
 def vocabulary_like(name: str) -> Vocabulary:
     """Return the vocabulary of `cutting_tokens` with the pre-tokenizer of the tokenizer `name`, if it takes another
     vocabulary: the ids then show where it cuts a text."""
-    found = load_vocabulary(name)
-    if found.kind == "tiktoken":
-        return tiktoken_with(found.split(), GIGATOKEN_SCHEMES.get(name))
-    if found.kind == "huggingface":
+    vocabulary = load_vocabulary(name)
+    if vocabulary.kind == "tiktoken":
+        return tiktoken_with(vocabulary.split(), GIGATOKEN_SCHEMES.get(name))
+    if vocabulary.kind == "huggingface":
         content = json.loads(read_tokenizer_json(vocabulary_files(name)[0]))
         if not content["model"].get("byte_fallback"):
             return huggingface_with(content.get("normalizer"), content.get("pre_tokenizer"))
-    return found
+    return vocabulary
 
 
 def named(packages: Iterable[str]) -> str:

@@ -37,6 +37,7 @@ from curation.tokens.added_tokens import (
     without_merges,
 )
 from curation.tokens.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
+from curation.tokens.cut_points import CutPoints, points_of_json, points_of_sentencepiece
 from curation.tokens.rank_files import (
     MERGES,
     VOCAB,
@@ -50,7 +51,6 @@ from curation.tokens.rank_files import (
     read_tekken,
     tokenizer_json_of_pair,
 )
-from curation.tokens.text_places import CutPlaces, places_of_json, places_of_sentencepiece
 from curation.tokens.unicode_differences import split_of
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -116,7 +116,7 @@ class Vocabulary(NamedTuple):
     plain_ids: Callable[[int], list[int]] = lambda id_: []  # what replaces such an id of `encode`; none: nothing can
     pieces: Callable[[], Sequence[str]] = tuple  # texts that gigatoken may find otherwise than the reference
     differing: Collection[str] = ()  # pieces for the reference; gigatoken does not know them
-    places: Callable[[], CutPlaces | None] = lambda: None  # at which a text can be cut for the reference
+    cut_points: Callable[[], CutPoints | None] = lambda: None  # at which a text can be cut for the reference
     whole_bytes: int = 0  # memory that the reference needs per byte of a whole text; 0: no more than other steps
 
 
@@ -245,19 +245,19 @@ def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
 
 def _of_ranks(path: Path, ranks: Ranks) -> Vocabulary:
     """Return the vocabulary of a rank file. `tokenizer_config.json` may name its special tokens."""
-    found = tiktoken_vocabulary(ranks.encoding, None)
-    ids = dict(zip(found.special_tokens, found.special_ids, strict=True))
+    vocabulary = tiktoken_vocabulary(ranks.encoding, None)
+    ids = dict(zip(vocabulary.special_tokens, vocabulary.special_ids, strict=True))
     config = _read_config(path.with_name(CONFIG_FILE))
     named = (config.eos_token, EOD_TEXTS), (config.bos_token, BOS_TEXTS), (config.pad_token, PAD_TEXTS)
     eod, bos, pad = (
         next((ids[text] for text in ([_text(token)] if token else usual) if text in ids), None)
         for token, usual in named
     )
-    found = found._replace(eod=eod, bos=bos, pad=pad)
-    normalize, encode = ranks.normalize, found.encode
+    vocabulary = vocabulary._replace(eod=eod, bos=bos, pad=pad)
+    normalize, encode = ranks.normalize, vocabulary.encode
     if normalize is None:
-        return found
-    return found._replace(encode=lambda texts: encode([*map(normalize, texts)]), byte_pairs=lambda: None)
+        return vocabulary
+    return vocabulary._replace(encode=lambda texts: encode([*map(normalize, texts)]), byte_pairs=lambda: None)
 
 
 def _tiktoken_ids(encoding: Any, text: str) -> Any:
@@ -380,7 +380,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     begins, ends = (_text(config.cls_token), CLS_TEXT), (_text(config.sep_token), SEP_TEXT)
     eod = _special_id(tokenizer, _text(config.eos_token), (*EOD_TEXTS, *ends))
     bos = _special_id(tokenizer, _text(config.bos_token), (*BOS_TEXTS, *begins))
-    places = places_of_json(content)
+    cut_points = points_of_json(content)
     plain_text = cache(lambda: plain_ids(json.loads(data), specials))
     unknown = {tokenizer.token_to_id(unknown_token(content["model"]))} - {eod, bos}
     return Vocabulary(
@@ -404,7 +404,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         byte_pairs=lambda: huggingface_pairs(renamed),
         piece=tokenizer.id_to_token,
         split=lambda: split_of(json.loads(data)),
-        places=lambda: places,
+        cut_points=lambda: cut_points,
         whole_bytes=WHOLE_BYTES["huggingface"],
     )
 
@@ -520,7 +520,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         build_fast=without_panics()(lambda: _gigatoken_from_json(_without_control(data), model.piece_to_id)),
         piece=model.id_to_piece,
         split=lambda: split_of(json.loads(_sentencepiece_json(data))),
-        places=lambda: places_of_sentencepiece(data, pieces),
+        cut_points=lambda: points_of_sentencepiece(data, pieces),
         whole_bytes=WHOLE_BYTES["sentencepiece"],
     )
 
@@ -536,8 +536,8 @@ def _sentencepiece_texts(data: bytes, without: Collection[int]) -> list[str]:
     """Return the pieces of a model whose type is none of these."""
     from gigatoken._load.sentencepiece import _fields, _scalars
 
-    found: list[dict[int, Any]] = [_scalars(value) for field, value in _fields(data) if field == PIECES]  # type: ignore[arg-type]
-    return [piece[TEXT].decode() for piece in found if piece.get(TYPE, NORMAL) not in without]
+    pieces: list[dict[int, Any]] = [_scalars(value) for field, value in _fields(data) if field == PIECES]  # type: ignore[arg-type]
+    return [piece[TEXT].decode() for piece in pieces if piece.get(TYPE, NORMAL) not in without]
 
 
 def _without_control(data: bytes) -> dict[str, Any]:

@@ -279,8 +279,8 @@ def test_ids_of_special_tokens_are_found_among_any_others():
     )  # fmt: skip
     for special in ([], [0], [99], [0, 99], [0, 50, 99], [3, 4, 5], [*range(100)]):
         tokenizer = Tokenizer(TokenizerSpec(append_eod=False), vocabulary._replace(special_ids=special))
-        assert tokenizer.special_places(np.arange(100, dtype=np.uint32)).tolist() == special
-        assert tokenizer.special_places(np.zeros(0, np.uint32)).tolist() == []
+        assert tokenizer.special_positions(np.arange(100, dtype=np.uint32)).tolist() == special
+        assert tokenizer.special_positions(np.zeros(0, np.uint32)).tolist() == []
 
 
 # ---- what is refused or said

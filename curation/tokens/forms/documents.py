@@ -45,14 +45,14 @@ class TokenizedDocuments:
             position = 0  # in tokens
             for lengths in in_batches(all_lengths):
                 lengths = lengths[lengths != 0]
-                for run, start, stop in _runs(lengths):
-                    yield ids[position + start : position + stop], lengths[run]
+                for batch, start, stop in _batches(lengths):
+                    yield ids[position + start : position + stop], lengths[batch]
                 position += int(lengths.sum(dtype=np.int64))
 
     def _in_seeded_order(self) -> Iterator[Batch]:
         starts, lengths = self.extents()
-        for run, _, _ in _runs(lengths):
-            yield self.gather(starts[run], lengths[run]), lengths[run]
+        for batch, _, _ in _batches(lengths):
+            yield self.gather(starts[batch], lengths[batch]), lengths[batch]
 
     def extents(self) -> Batch:
         """Return (starts, lengths) of all documents in the final order.
@@ -107,11 +107,11 @@ def _open_part(ids_path: Path, lengths_path: Path, dtype: np.dtype) -> Batch:
     return map_array(ids_path, dtype, 0, counted), lengths
 
 
-def _runs(lengths: np.ndarray) -> Iterator[tuple[slice, int, int]]:
-    """Yield (run, start, stop): runs of about BATCH_TOKENS tokens, at least one document, and their token range."""
+def _batches(lengths: np.ndarray) -> Iterator[tuple[slice, int, int]]:
+    """Yield (batch, start, stop): batches of about BATCH_TOKENS tokens, at least one document, and their tokens."""
     ends = np.cumsum(lengths, dtype=np.int64)
     start = 0
-    for run in batches_by_size(ends, BATCH_TOKENS):
-        stop = int(ends[run.stop - 1])
-        yield run, start, stop
+    for batch in batches_by_size(ends, BATCH_TOKENS):
+        stop = int(ends[batch.stop - 1])
+        yield batch, start, stop
         start = stop

@@ -1,4 +1,4 @@
-"""A text cut at places gives the ids of the whole text, for every kind of tokenizer that has places."""
+"""A text cut at points gives the ids of the whole text, for every kind of tokenizer that has them."""
 
 import io
 import random
@@ -10,8 +10,8 @@ import pytest
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from curation.tokens import text_places, tokenization
-from curation.tokens.text_places import EXPRESSIONS, LETTERS, SIGNS
+from curation.tokens import cut_points, tokenization
+from curation.tokens.cut_points import EXPRESSIONS, LETTERS, SIGNS
 from curation.tokens.tokenization import load_tokenizer
 
 SPACES = normalizers.Replace(" ", "▁")
@@ -128,7 +128,7 @@ def assert_same(tokenizer: Any, texts: list[str]) -> int:
 
 @pytest.fixture
 def shortest_pieces(monkeypatch):
-    for module in (text_places, tokenization):
+    for module in (cut_points, tokenization):
         monkeypatch.setattr(module, "PIECE_CHARACTERS", 1)
 
 
@@ -173,7 +173,7 @@ def test_calls_of_the_reference_are_bounded(monkeypatch):
     source = tokenizer._source
     spy = source._replace(encode=lambda texts: (sizes.append(sum(map(len, texts))), source.encode(texts))[1])
     monkeypatch.setattr(tokenizer, "_source", spy)
-    monkeypatch.setattr(tokenizer, "_places", text_places.AFTER_LETTERS)
+    monkeypatch.setattr(tokenizer, "_cut_points", cut_points.AFTER_LETTERS)
     text = "some words " * 20_000
     (ids,) = tokenizer._encode_pieces([text])
     assert max(sizes) <= tokenization.REFERENCE_CHARACTERS and ids.tolist() == list(source.encode([text])[0])
@@ -181,12 +181,12 @@ def test_calls_of_the_reference_are_bounded(monkeypatch):
     assert max(sizes) <= tokenization.REFERENCE_CHARACTERS
 
 
-def test_a_text_without_places_is_searched_once():
+def test_a_text_without_cut_points_is_searched_once():
     calls: list[int] = []
 
     class Pattern:
         def search(self, text: str, start: int) -> None:
             calls.append(start)
 
-    assert [*text_places.CutPlaces(Pattern()).pieces("x" * 1_000_000)] == ["x" * 1_000_000]  # type: ignore[arg-type]
+    assert [*cut_points.CutPoints(Pattern()).pieces("x" * 1_000_000)] == ["x" * 1_000_000]  # type: ignore[arg-type]
     assert len(calls) == 1

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places at which a text can be cut so that the ids of its pieces are the ids of the text.
+"""Points at which a text can be cut so that the ids of its pieces are the ids of the text.
 
-A library holds up to 250 bytes per byte of a text that it encodes at once. A place lies between two characters that no
+A library holds up to 250 bytes per byte of a text that it encodes at once. A point lies between two characters that no
 pre-token joins. The steps that are listed here look at no character before a pre-token, and behind it only within white
 space. So the pre-tokens of both pieces are those of the text:
 
-- GPT-2's expression, and those of newer models, end a run of letters at each other character except an apostrophe,
+- GPT-2's expression, and those of newer models, end a series of letters at each other character except an apostrophe,
   and each pre-token at a space.
 - `Metaspace`, and the splitters on white space, begin a pre-token at each space after another character.
 - A BPE model without pre-tokens merges no two tokens around a space if no token has a space after another character.
@@ -57,11 +57,11 @@ PLAIN = {"continuing_subword_prefix": None, "end_of_word_suffix": None, "ignore_
 INNER_SPACE = re.compile("[^▁ ][▁ ]")
 
 
-class CutPlaces(NamedTuple):
+class CutPoints(NamedTuple):
     """Where texts can be cut.
 
-    pattern   matches the character before a place
-    skipped   characters after a place that belong to no piece: 1 for a space that the library puts before each text
+    pattern   matches the character before a point
+    skipped   characters after a point that belong to no piece: 1 for a space that the library puts before each text
     """
 
     pattern: re.Pattern[str]
@@ -71,33 +71,33 @@ class CutPlaces(NamedTuple):
         """Yield the pieces of a text: all but the last have at least PIECE_CHARACTERS characters."""
         start = 0
         while len(text) - start > PIECE_CHARACTERS:
-            found = self.pattern.search(text, start + PIECE_CHARACTERS - 1)
-            if found is None:
+            match = self.pattern.search(text, start + PIECE_CHARACTERS - 1)
+            if match is None:
                 break
-            yield text[start : found.end()]
-            start = found.end() + self.skipped
+            yield text[start : match.end()]
+            start = match.end() + self.skipped
         yield text[start:] if start else text
 
 
 SHOWN = rf"[!-~{LETTERS}]"
-AFTER_LETTERS = CutPlaces(re.compile(rf"[{LETTERS}](?=[{SIGNS}0-9])|[!-~](?= )"))
-BEFORE_SIGNS = CutPlaces(re.compile(rf"[{LETTERS}](?=[{SIGNS}])|[!-~](?= )"))
-BEFORE_SPACES = CutPlaces(re.compile(rf"{SHOWN}(?= )"))
-INSTEAD_OF_SPACES = CutPlaces(re.compile(rf"{SHOWN}(?= {SHOWN})"), skipped=1)
+AFTER_LETTERS = CutPoints(re.compile(rf"[{LETTERS}](?=[{SIGNS}0-9])|[!-~](?= )"))
+BEFORE_SIGNS = CutPoints(re.compile(rf"[{LETTERS}](?=[{SIGNS}])|[!-~](?= )"))
+BEFORE_SPACES = CutPoints(re.compile(rf"{SHOWN}(?= )"))
+INSTEAD_OF_SPACES = CutPoints(re.compile(rf"{SHOWN}(?= {SHOWN})"), skipped=1)
 
 
-def places_of_json(content: Mapping[str, Any]) -> CutPlaces | None:
-    """Return the places of a tokenizer.json, None if its texts stay whole."""
+def points_of_json(content: Mapping[str, Any]) -> CutPoints | None:
+    """Return the points of a tokenizer.json, None if its texts stay whole."""
     steps = [*steps_of(content.get("normalizer"))]
     has_prefix = steps[:1] == [PREFIX]
     others = [step for step in steps[has_prefix:] if step["type"] not in NORMALIZERS]
     pre_tokenizer = content.get("pre_tokenizer")
     if any(step != SPACE for step in others) or bool(others) == bool(pre_tokenizer):
         return None
-    found = _of_pre_tokenizer(pre_tokenizer) if pre_tokenizer else _of_whole_texts(content["model"], has_prefix)
+    points = _of_pre_tokenizer(pre_tokenizer) if pre_tokenizer else _of_whole_texts(content["model"], has_prefix)
     if all(token.get("special") for token in content.get("added_tokens") or []):  # none is found in a text
-        return found if found and bool(found.skipped) == has_prefix else None
-    return BEFORE_SPACES if found and not has_prefix and all(map(_leaves_spaces, content["added_tokens"])) else None
+        return points if points and bool(points.skipped) == has_prefix else None
+    return BEFORE_SPACES if points and not has_prefix and all(map(_leaves_spaces, content["added_tokens"])) else None
 
 
 def _leaves_spaces(token: Mapping[str, Any]) -> bool:
@@ -106,7 +106,7 @@ def _leaves_spaces(token: Mapping[str, Any]) -> bool:
     return not re.search(r"[\s▁]", token["content"]) and bool(token.get("special") or not any(map(token.get, rules)))
 
 
-def _of_pre_tokenizer(step: Mapping[str, Any]) -> CutPlaces | None:
+def _of_pre_tokenizer(step: Mapping[str, Any]) -> CutPoints | None:
     kind = step["type"]
     if kind == "Sequence" and len(step["pretokenizers"]) == 2:
         split, last = step["pretokenizers"]
@@ -123,16 +123,16 @@ def _of_pre_tokenizer(step: Mapping[str, Any]) -> CutPlaces | None:
     return BEFORE_SIGNS if kind in WORDS else None
 
 
-def _of_whole_texts(model: Mapping[str, Any], has_prefix: bool) -> CutPlaces | None:
-    """Places of a BPE model that merges the characters of a whole text, in which "▁" is a space."""
+def _of_whole_texts(model: Mapping[str, Any], has_prefix: bool) -> CutPoints | None:
+    """Points of a BPE model that merges the characters of a whole text, in which "▁" is a space."""
     plain = all((model.get(key) or None) == (value or None) for key, value in PLAIN.items())
     if model.get("type") != "BPE" or not plain or "▁" not in model["vocab"]:
         return None
     return _of_pieces(model["vocab"], has_prefix)
 
 
-def places_of_sentencepiece(data: bytes, pieces: Iterable[str]) -> CutPlaces | None:
-    """Return the places of a SentencePiece model with these pieces, None if its texts stay whole."""
+def points_of_sentencepiece(data: bytes, pieces: Iterable[str]) -> CutPoints | None:
+    """Return the points of a SentencePiece model with these pieces, None if its texts stay whole."""
     if find_spec("gigatoken") is None:  # its reader of the format
         return None
     from gigatoken._load.sentencepiece import _fields, _scalars
@@ -146,7 +146,7 @@ def places_of_sentencepiece(data: bytes, pieces: Iterable[str]) -> CutPlaces | N
     return _of_pieces(pieces, has_prefix)
 
 
-def _of_pieces(pieces: Iterable[str], has_prefix: bool) -> CutPlaces | None:
+def _of_pieces(pieces: Iterable[str], has_prefix: bool) -> CutPoints | None:
     if any(map(INNER_SPACE.search, pieces)):
         return None
     return INSTEAD_OF_SPACES if has_prefix else BEFORE_SPACES
