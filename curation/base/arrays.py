@@ -260,14 +260,14 @@ class Cutter:
 Ends = Iterable[tuple[np.ndarray, int, int]]  # arguments of `Cutter.add`
 
 
-def cut_counts(runs: Iterable[tuple[int, int, Callable[[], Ends]]], size: int, items: int) -> Iterator[int]:
+def cut_counts(groups: Iterable[tuple[int, int, Callable[[], Ends]]], size: int, items: int) -> Iterator[int]:
     """Yield the number of items of each batch of at most `items` items and the total `size`, but at least one item.
 
-    A run of items is their number, their total size, and a function that returns the running sums of their sizes in
-    pieces. It is called only for a run in which a batch ends.
+    A group of items is their number, their total size, and a function that returns the running sums of their sizes in
+    pieces. It is called only for a group in which a batch ends.
     """
     cutter, current, length = Cutter(size, items), 0, 0
-    for count, total, load in runs:
+    for count, total, load in groups:
         if cutter.add_whole(count, total):
             length += count
             continue

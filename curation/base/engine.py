@@ -68,8 +68,8 @@ def choose_engine(requested: str) -> EngineChoice:
 def suit_engine(work: RunWork) -> EngineChoice:
     """Return the choice of "auto" for this work, of a machine with a usable GPU: the GPU only where it is expected to
     be faster."""
-    found = faster_engine(work, device_name())
-    return EngineChoice(found.engine, f"auto: {found.reason}")
+    choice = faster_engine(work, device_name())
+    return EngineChoice(choice.engine, f"auto: {choice.reason}")
 
 
 def device_name() -> str:

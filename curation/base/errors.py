@@ -116,7 +116,7 @@ def nearest(name: object, names: Iterable[object]) -> str:
     the first ten names.
     """
     known = list(dict.fromkeys(map(str, names)))
-    if meant := [own for own in SYNONYMS.get(str(name).lower(), ()) if own in known]:
+    if meant := [synonym for synonym in SYNONYMS.get(str(name).lower(), ()) if synonym in known]:
         return f"; did you mean {' or '.join(meant)}?"
     close = difflib.get_close_matches(str(name), known, 3)
     likeness = [difflib.SequenceMatcher(None, other, str(name)).ratio() for other in close]

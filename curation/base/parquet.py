@@ -42,10 +42,10 @@ def file_options(schema: pa.Schema, dictionaries: Sequence[str] | bool = ("sourc
 
 def without_nan(table: pa.Table) -> pa.Table:
     """Return the table with nulls in place of NaN in its columns of floats."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_floating(field.type) and pc.any(mask := pc.is_nan(table.column(place))).as_py():
-            numbers = pc.if_else(mask, pa.scalar(None, field.type), table.column(place))
-            table = table.set_column(place, field, numbers)
+    for index, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type) and pc.any(mask := pc.is_nan(table.column(index))).as_py():
+            numbers = pc.if_else(mask, pa.scalar(None, field.type), table.column(index))
+            table = table.set_column(index, field, numbers)
     return table
 
 
@@ -70,8 +70,8 @@ def check_strings(table: pa.Table) -> None:
     for name, column in zip(table.column_names, table.columns, strict=True):
         longest = pc.max(pc.binary_length(column)).as_py() or 0 if column.type in SMALL else 0
         if longest > LARGEST_STRING:
-            place = pc.index(pc.binary_length(column), longest).as_py()
-            owner = f" of document {table.column(ID)[place].as_py()!r}" if ID in table.column_names else ""
+            row = pc.index(pc.binary_length(column), longest).as_py()
+            owner = f" of document {table.column(ID)[row].as_py()!r}" if ID in table.column_names else ""
             raise InputError(
                 f"column {name!r}{owner} has a value of {longest:,} bytes, and a Parquet file takes at most "
                 f"{LARGEST_STRING:,}. Set max_document_bytes of the input: records above it are rejected"

@@ -135,10 +135,10 @@ def text_bytes(stored: int, expansion: float, compressed: bool) -> int:
 def measured_rates(device: str) -> dict[str, float]:
     """Return the rates of this device from `benchmark_file`; none if it is missing, damaged or of another device."""
     try:
-        found = json.loads(benchmark_file().read_bytes())
-        if found["dry"] or found["on"]["device"] != device:
+        benchmark = json.loads(benchmark_file().read_bytes())
+        if benchmark["dry"] or benchmark["on"]["device"] != device:
             return {}
-        rates = found["megabytes_per_second"]
+        rates = benchmark["megabytes_per_second"]
         known = {step: float(rates[row]) for step, row in BENCHMARK_ROWS.items() if row in rates}
     except (OSError, ValueError, LookupError, TypeError):
         return {}

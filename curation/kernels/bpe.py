@@ -86,9 +86,9 @@ def find_token(data, blocks, start, end, table):
     slot = first_slot(first, second, slots)
     while table.keys[slot << np.uint64(1) | np.uint64(1)] != np.uint64(0):
         if table.keys[slot << np.uint64(1)] == first and table.keys[slot << np.uint64(1) | np.uint64(1)] == second:
-            found = int(table.ids[slot])
-            if end - start <= KEY_BYTES or _is_token(data, start, end, table, found):
-                return found
+            token = int(table.ids[slot])
+            if end - start <= KEY_BYTES or _is_token(data, start, end, table, token):
+                return token
         slot = slot + np.uint64(1) & np.uint64(slots - 1)
     return MISSING
 
@@ -148,22 +148,22 @@ def fill_pairs(left, right, merged, pairs):
 
 
 @kernel
-def merge_pairs(data, start, size, byte_ids, pairs, ids, found, base, step):
+def merge_pairs(data, start, size, byte_ids, pairs, ids, merges, base, step):
     """Merge the bytes data[start:start + size], always the leftmost pair with the smallest id; return the number of
     ids.
 
     byte_ids  int32: the id of each byte
     ids       int32 scratch: the ids are at base, base + step, ...
-    found     int32 scratch, laid out alike: what the id merges to with its successor
+    merges    int32 scratch, laid out alike: what the id merges to with its successor
     """
     for k in range(size):
         ids[base + k * step] = byte_ids[at(utf8.byte_at(data, start + k))]
     for k in range(size - 1):
-        found[base + k * step] = find_pair(pairs, ids[base + k * step], ids[base + (k + 1) * step])
+        merges[base + k * step] = find_pair(pairs, ids[base + k * step], ids[base + (k + 1) * step])
     while True:
         best, lowest = 0, np.int32(NO_PAIR)
         for k in range(size - 1):
-            merged = found[base + k * step]
+            merged = merges[base + k * step]
             if merged < lowest:
                 best, lowest = k, merged
         if lowest == NO_PAIR:
@@ -172,11 +172,11 @@ def merge_pairs(data, start, size, byte_ids, pairs, ids, found, base, step):
         ids[base + best * step] = lowest
         for k in range(best + 1, size):
             ids[base + k * step] = ids[base + (k + 1) * step]
-            found[base + k * step] = found[base + (k + 1) * step]
+            merges[base + k * step] = merges[base + (k + 1) * step]
         if best + 1 < size:
-            found[base + best * step] = find_pair(pairs, lowest, ids[base + (best + 1) * step])
+            merges[base + best * step] = find_pair(pairs, lowest, ids[base + (best + 1) * step])
         if best > 0:
-            found[base + (best - 1) * step] = find_pair(pairs, ids[base + (best - 1) * step], lowest)
+            merges[base + (best - 1) * step] = find_pair(pairs, ids[base + (best - 1) * step], lowest)
 
 
 @kernel
@@ -184,10 +184,10 @@ def find_merged(data, offsets, byte_ids, pairs):
     """Whether the bytes of each token merge to this token alone (CPU only); true for an id without bytes."""
     merged = np.ones(offsets.size - 1, np.bool_)
     longest = np.diff(offsets).max()
-    ids, found = np.empty(longest, np.int32), np.empty(longest, np.int32)
+    ids, merges = np.empty(longest, np.int32), np.empty(longest, np.int32)
     for number in range(merged.size):
         start, size = np.int64(offsets[number]), np.int64(offsets[number + 1] - offsets[number])
         if size > 0:
-            count = merge_pairs(data, start, size, byte_ids, pairs, ids, found, 0, 1)
+            count = merge_pairs(data, start, size, byte_ids, pairs, ids, merges, 0, 1)
             merged[number] = count == 1 and ids[0] == number
     return merged

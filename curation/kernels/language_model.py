@@ -143,12 +143,12 @@ def parse_number(data, first, last):
         shrinks = i < last and data[i] == 0x2D
         if i < last and (data[i] == 0x2D or data[i] == 0x2B):
             i += 1
-        exponent, places = 0, 0
-        while i < last and 0x30 <= data[i] <= 0x39 and places < 4:
+        exponent, exponent_digits = 0, 0
+        while i < last and 0x30 <= data[i] <= 0x39 and exponent_digits < 4:
             exponent = 10 * exponent + int(data[i]) - 0x30
-            places += 1
+            exponent_digits += 1
             i += 1
-        if places == 0:
+        if exponent_digits == 0:
             return 0, False
         power += -exponent if shrinks else exponent
     if i != last:
@@ -212,16 +212,16 @@ def parse_ngram(data, first, last, order, entries):
             i += 1
         if i < last:
             return BAD_WORDS, True
-    place = end
+    position = end
     for n in range(order):
-        stop = place
-        while place > starts and not is_space(data[place - 1]):
-            place -= 1
-        word = hash_span(data, place, stop)
+        stop = position
+        while position > starts and not is_space(data[position - 1]):
+            position -= 1
+        word = hash_span(data, position, stop)
         suffix = key
         key = word if n == 0 else longer_key(key, word)
-        while place > starts and is_space(data[place - 1]):
-            place -= 1
+        while position > starts and is_space(data[position - 1]):
+            position -= 1
     slot = slot_of_key(entries, key)
     if entries[slot + np.uint64(1)] != np.uint64(0):
         return REPEATED, True

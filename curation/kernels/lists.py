@@ -73,10 +73,10 @@ def count_values(data, offsets, with_parents, keys, starts, shift, counts):
 def _fold(data, i, end, separated, out, ascii_folded, pages, records, flags, lower, marks):
     """Write the letters and digits of data[i:end] to `out` in lower case; return their end, after which are zeros.
 
-    A mark that follows one belongs to it. With `separated`, each run is followed by a blank.
+    A mark that follows one belongs to it. With `separated`, a blank follows the last of them before another character.
     """
     o = 0
-    inside = False  # a run
+    inside = False  # letters and digits
     while i < end:
         byte = data[at(i)]
         if byte < 0x80:
@@ -91,11 +91,11 @@ def _fold(data, i, end, separated, out, ascii_folded, pages, records, flags, low
             code_point, width = utf8.decode(data, i)
             i += width
             record = utf8.record_of(pages, records, code_point)
-            in_run = int(flags[at(record)]) & tables.ALNUM != 0
-            if not in_run and inside:
+            is_part = int(flags[at(record)]) & tables.ALNUM != 0
+            if not is_part and inside:
                 is_selector = SELECTORS <= code_point < SELECTORS + 240
-                in_run = is_selector or (code_point < marks.size and marks[at(code_point)])
-            if in_run:
+                is_part = is_selector or (code_point < marks.size and marks[at(code_point)])
+            if is_part:
                 code_point += int(lower[at(record)])
                 o = utf8.encode(SIGMA if code_point == FINAL_SIGMA else code_point, out, o)
                 inside = True

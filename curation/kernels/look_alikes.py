@@ -54,9 +54,11 @@ def blank_characters() -> np.ndarray:
 
 
 def ranges_of(members: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and last code points of runs of members (bool, one per code point)."""
-    runs = [[*run] for _, run in groupby(enumerate(np.flatnonzero(members).tolist()), lambda pair: pair[1] - pair[0])]
-    return [(run[0][1], run[-1][1]) for run in runs]
+    """Return the first and last code points of the ranges of members (bool, one per code point)."""
+    ranges = [
+        [*each] for _, each in groupby(enumerate(np.flatnonzero(members).tolist()), lambda pair: pair[1] - pair[0])
+    ]
+    return [(each[0][1], each[-1][1]) for each in ranges]
 
 
 def class_of(members: np.ndarray) -> str:
@@ -101,7 +103,7 @@ def _with(
     numbers[changed] = len(base.flags) + np.arange(len(changed))
     rows = [row.tobytes() for row in numbers.reshape(-1, 256)]
     unique = {row: number for number, row in enumerate(dict.fromkeys(rows))}
-    found = tables.UnicodeTables(
+    extended = tables.UnicodeTables(
         np.array([unique[row] for row in rows], base.pages.dtype),
         np.frombuffer(b"".join(unique), numbers.dtype).copy(),
         np.append(base.flags, flags[changed]),
@@ -109,6 +111,6 @@ def _with(
         np.append(base.script, base.script[records[changed]]),
         np.append(base.combining, base.combining[records[changed]]),
     )
-    for array in found:
+    for array in extended:
         array.setflags(write=False)
-    return found
+    return extended

@@ -68,35 +68,35 @@ def _precedes(keys, a, b):
 
 
 @kernel
-def _sift(keys, heads, heap, size, place):
-    """Move the run at `place` of the heap down to its place."""
+def _sift(keys, heads, heap, size, index):
+    """Move the segment at `index` of the heap down to where its row belongs."""
     while True:
-        child = 2 * place + 1
+        child = 2 * index + 1
         if child >= size:
             return
         if child + 1 < size and _precedes(keys, heads[heap[child + 1]], heads[heap[child]]):
             child += 1
-        if not _precedes(keys, heads[heap[child]], heads[heap[place]]):
+        if not _precedes(keys, heads[heap[child]], heads[heap[index]]):
             return
-        heap[place], heap[child] = heap[child], heap[place]
-        place = child
+        heap[index], heap[child] = heap[child], heap[index]
+        index = child
 
 
 @kernel
 def begin_merge(keys, heads, heap, size):
-    """Order a heap of runs by the rows at their `heads`."""
+    """Order a heap of segments by the rows at their `heads`."""
     for index in range(size // 2 - 1, -1, -1):
         _sift(keys, heads, heap, size, index)
 
 
 @kernel
-def merge_runs(keys, values, heads, ends, heap, size, out_keys, out_values):
-    """Merge sorted runs until the output is full: rows with equal keys become one, their values are added. Return (rows
-    written, runs that are left)."""
+def merge_segments(keys, values, heads, ends, heap, size, out_keys, out_values):
+    """Merge sorted segments until the output is full: rows with equal keys become one, their values are added. Return
+    (rows written, segments that are left)."""
     count = 0
     while size:
-        run = heap[0]
-        row = heads[run]
+        segment = heap[0]
+        row = heads[segment]
         same = count > 0
         if same:
             for n in range(keys.shape[1]):
@@ -110,8 +110,8 @@ def merge_runs(keys, values, heads, ends, heap, size, out_keys, out_values):
         else:
             for n in range(values.shape[1]):
                 out_values[count - 1, n] += values[row, n]
-        heads[run] += 1
-        if heads[run] == ends[run]:
+        heads[segment] += 1
+        if heads[segment] == ends[segment]:
             size -= 1
             heap[0] = heap[size]
         _sift(keys, heads, heap, size, 0)
@@ -135,12 +135,12 @@ def count_orders(rows, counts, last, raw, left, out_keys, out_values, out_count)
             common += 1
         for n in range(common, order):
             if last[n] != PAD:
-                place = out_count[n]
+                index = out_count[n]
                 for k in range(n + 1):
-                    out_keys[n, place, k] = last[k]
+                    out_keys[n, index, k] = last[k]
                 is_whole = n == order - 1 or last[n] == BEGIN
-                out_values[n, place, 0] = raw[n] if is_whole else left[n]
-                out_values[n, place, 1] = raw[n]
+                out_values[n, index, 0] = raw[n] if is_whole else left[n]
+                out_values[n, index, 1] = raw[n]
                 out_count[n] += 1
         for n in range(common, order):
             raw[n] = left[n] = 0

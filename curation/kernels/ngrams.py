@@ -34,11 +34,11 @@ def _commonest(values, count):
     """The most frequent of values[:count], the smallest of ties; sorts them in place."""
     values[:count].sort()
     best = values[0]
-    best_run = run = 0
+    longest = length = 0
     for k in range(count):
-        run = run + 1 if k and values[k] == values[k - 1] else 1
-        if run > best_run:
-            best, best_run = values[k], run
+        length = length + 1 if k and values[k] == values[k - 1] else 1
+        if length > longest:
+            best, longest = values[k], length
     return best
 
 

@@ -89,14 +89,14 @@ def main_scripts(counts: np.ndarray) -> np.ndarray:
     """Return the script that most letters of each text are of, as an index of MAIN, int16; -1 without letters. Of
     equal ones it is the first of MAIN, in which codes are in alphabetical order."""
     ranked = np.zeros((len(counts), len(MAIN)), np.int32)
-    places = {code: place for place, code in enumerate(MAIN)}
-    own = [number for number, code in enumerate(CODES) if code in places]
-    ranked[:, [places[CODES[number]] for number in own]] = counts[:, own]
+    columns = {code: column for column, code in enumerate(MAIN)}
+    known = [number for number, code in enumerate(CODES) if code in columns]
+    ranked[:, [columns[CODES[number]] for number in known]] = counts[:, known]
     kana = counts[:, [CODES.index(code) for code in KANA]].sum(axis=1)
     letters = kana + counts[:, CODES.index(HAN)]
     is_japanese = (kana > 0) & (kana * KANA_SHARE >= letters)
-    ranked[:, places[HAN]] = np.where(is_japanese, 0, letters)
-    ranked[:, places[JAPANESE]] = np.where(is_japanese, letters, 0)
+    ranked[:, columns[HAN]] = np.where(is_japanese, 0, letters)
+    ranked[:, columns[JAPANESE]] = np.where(is_japanese, letters, 0)
     return np.where(ranked.any(axis=1), ranked.argmax(axis=1), -1).astype(np.int16)
 
 

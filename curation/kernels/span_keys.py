@@ -28,10 +28,10 @@ def hash_least_windows(data, starts, stops, length, keys):
         rolled = np.uint64(0)
         for i in range(start, min(start + length, stop)):
             rolled = rolled * BASE + np.uint64(data[at(i)])
-        least, place = mix64(rolled), start
+        least, position = mix64(rolled), start
         for i in range(start + length, stop):
             rolled = rolled * BASE + (np.uint64(data[at(i)]) - drop * np.uint64(data[at(i - length)]))
             value = mix64(rolled)
             if value < least:
-                least, place = value, i - length + 1
-        keys[number], _ = murmur3_x64_128(data, place, min(place + length, stop))
+                least, position = value, i - length + 1
+        keys[number], _ = murmur3_x64_128(data, position, min(position + length, stop))

@@ -13,8 +13,8 @@ def all_anchors(data: np.ndarray, offsets: np.ndarray, length: int) -> tuple[np.
     data[offsets[k]:offsets[k + 1]], also of repeated windows."""
     windows = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
     places, hashes = np.empty((windows, 3), np.int64), np.empty(windows, np.uint64)
-    found = find_anchors(data, offsets, length, length // 2, np.empty(CHUNK + length, np.uint64), places, hashes)
-    return hashes[:found], places[:found].copy()
+    count = find_anchors(data, offsets, length, length // 2, np.empty(CHUNK + length, np.uint64), places, hashes)
+    return hashes[:count], places[:count].copy()
 
 
 def matching_spans(
@@ -39,23 +39,23 @@ def matching_spans(
 @kernel
 def match_places(data, places, length, first, count, positions, texts, spans):
     """Write the spans of `matching_spans`; return how many there are."""
-    found = 0
+    written = 0
     for number in range(len(places)):
         low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
         for k in range(first[number], first[number] + count[number]):
-            place = np.int64(positions[k])
-            if place < 0 or place >= len(texts):  # of a damaged file
+            position = np.int64(positions[k])
+            if position < 0 or position >= len(texts):  # of a damaged file
                 continue
-            most, after = min(high + length - anchor, len(texts) - place), np.int64(0)
-            while after + 8 <= most and load64(data, anchor + after) == load64(texts, place + after):
+            most, after = min(high + length - anchor, len(texts) - position), np.int64(0)
+            while after + 8 <= most and load64(data, anchor + after) == load64(texts, position + after):
                 after += 8
-            while after < most and data[at(anchor + after)] == texts[at(place + after)]:
+            while after < most and data[at(anchor + after)] == texts[at(position + after)]:
                 after += 1
-            most, before = min(anchor - low, place), np.int64(0)
-            while before < most and data[at(anchor - before - 1)] == texts[at(place - before - 1)]:
+            most, before = min(anchor - low, position), np.int64(0)
+            while before < most and data[at(anchor - before - 1)] == texts[at(position - before - 1)]:
                 before += 1
             if before + after >= length:
-                spans[found, 0], spans[found, 1], spans[found, 2] = number, anchor - before, anchor + after
-                spans[found, 3] = place - anchor
-                found += 1
-    return found
+                spans[written, 0], spans[written, 1], spans[written, 2] = number, anchor - before, anchor + after
+                spans[written, 3] = position - anchor
+                written += 1
+    return written

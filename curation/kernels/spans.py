@@ -36,8 +36,8 @@ def new_anchors(data: np.ndarray, offsets: np.ndarray, length: int) -> tuple[np.
     windows = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
     places, values = np.empty((windows, 3), np.int64), np.empty(windows, np.uint64)
     hashes = np.empty(CHUNK + length, np.uint64)
-    found = find_anchors(data, offsets, length, length // 2, hashes, places, values)
-    return values[:found], places[:found]
+    count = find_anchors(data, offsets, length, length // 2, hashes, places, values)
+    return values[:count], places[:count]
 
 
 def spans_of_mask(mask: np.ndarray, offsets: np.ndarray, length: int, join: int) -> np.ndarray:
@@ -78,7 +78,7 @@ def find_anchors(data, offsets, length, size, hashes, places, values):
     drop = np.uint64(1)
     for _ in range(size):
         drop *= BASE
-    found = 0
+    count = 0
     for row in range(len(offsets) - 1):
         first, end = offsets[row], offsets[row + 1]
         last = end - length
@@ -101,27 +101,27 @@ def find_anchors(data, offsets, length, size, hashes, places, values):
             filled = stop
             while window <= filled - strings:
                 newest = window + strings - 1
-                place, value = anchor, least
+                position, value = anchor, least
                 if anchor < window:
                     value = hashes[at(window - start)]
                     for k in range(at(window - start), at(newest - start + 1)):
                         value = min(value, hashes[k])
-                    place = newest
-                    while hashes[at(place - start)] != value:
-                        place -= 1
+                    position = newest
+                    while hashes[at(position - start)] != value:
+                        position -= 1
                 elif hashes[at(newest - start)] <= least:
-                    place, value = newest, hashes[at(newest - start)]
-                if place != anchor:
+                    position, value = newest, hashes[at(newest - start)]
+                if position != anchor:
                     if anchor >= 0:
-                        places[found, 0], places[found, 1], places[found, 2] = low, window - 1, anchor
-                        values[found] = least
-                        found += 1
-                    anchor, least, low = place, value, window
+                        places[count, 0], places[count, 1], places[count, 2] = low, window - 1, anchor
+                        values[count] = least
+                        count += 1
+                    anchor, least, low = position, value, window
                 window += 1
-        places[found, 0], places[found, 1], places[found, 2] = low, last, anchor
-        values[found] = least
-        found += 1
-    return found
+        places[count, 0], places[count, 1], places[count, 2] = low, last, anchor
+        values[count] = least
+        count += 1
+    return count
 
 
 @kernel
@@ -132,7 +132,7 @@ def hash_anchors(data, offsets, length, values, memory, places, records, spans):
     Windows are known to be repeated if `memory` has their record, or if the bytes from the first to the last of them
     are those before them at the distance of two anchors with equal hashes: text with a period.
     """
-    kept = found = row = 0
+    kept = num_spans = row = 0
     before, distance, equal_until = -1, 0, 0
     for number in range(len(values)):
         low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
@@ -161,33 +161,33 @@ def hash_anchors(data, offsets, length, values, memory, places, records, spans):
         if not repeated:
             places[kept, 0], places[kept, 1], places[kept, 2] = low, high, anchor
             kept += 1
-        elif found and spans[found - 1, 1] >= low:
-            spans[found - 1, 1] = end
+        elif num_spans and spans[num_spans - 1, 1] >= low:
+            spans[num_spans - 1, 1] = end
         else:
-            spans[found, 0], spans[found, 1] = low, end
-            found += 1
-    return kept, found
+            spans[num_spans, 0], spans[num_spans, 1] = low, end
+            num_spans += 1
+    return kept, num_spans
 
 
 @kernel
 def hash_nodes(data, places, length, records, nodes):
     """Write records and places of the nodes that divide the windows of each anchor, in the order of the windows."""
-    found = 0
+    count = 0
     for number in range(len(places)):
         low, high, anchor = places[number, 0], places[number, 1], places[number, 2]
         for node in range((anchor - low) // NODE, (anchor - high) // NODE - 1, -1):
-            hash_node(data, low, high, anchor, node, length, records, nodes, found)
-            found += 1
+            hash_node(data, low, high, anchor, node, length, records, nodes, count)
+            count += 1
 
 
 @kernel
 def hash_windows(data, places, length, records, windows):
     """Write a record for each window that starts in the places of a node."""
-    found = 0
+    count = 0
     for number in range(len(places)):
         for window in range(places[number, 0], places[number, 1] + 1):
-            hash_window(data, window, length, records, windows, found)
-            found += 1
+            hash_window(data, window, length, records, windows, count)
+            count += 1
 
 
 @kernel
@@ -238,10 +238,10 @@ def fill_spans(mask, starts, stops):
 @kernel
 def find_spans(mask, offsets, join, spans):
     """Write the spans of `spans_of_mask`; return how many there are."""
-    found = 0
+    count = 0
     for row in range(len(offsets) - 1):
         i, end = offsets[row], offsets[row + 1]
-        before = found
+        before = count
         while i < end:
             while i + 8 <= end and load64(mask, i) == np.uint64(0):
                 i += 8
@@ -252,9 +252,9 @@ def find_spans(mask, offsets, join, spans):
             start = i
             while i < end and mask[at(i)] != 0:
                 i += 1
-            if found > before and start - spans[found - 1, 2] <= join:
-                spans[found - 1, 2] = i
+            if count > before and start - spans[count - 1, 2] <= join:
+                spans[count - 1, 2] = i
             else:
-                spans[found, 0], spans[found, 1], spans[found, 2] = row, start, i
-                found += 1
-    return found
+                spans[count, 0], spans[count, 1], spans[count, 2] = row, start, i
+                count += 1
+    return count

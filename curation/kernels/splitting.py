@@ -22,16 +22,16 @@ def is_at(data, i, needle):
 @kernel
 def count_literal(data, start, stop, needle):
     """The separators, equal to `needle`, that do not overlap."""
-    found = 0
+    count = 0
     i = start
     last = stop - len(needle)
     while i <= last:
         if data[at(i)] == needle[0] and is_at(data, i, needle):
-            found += 1
+            count += 1
             i += len(needle)
         else:
             i += 1
-    return found
+    return count
 
 
 @kernel
@@ -62,24 +62,24 @@ def find_marked(marked, offsets, first, starts, stops, counts):
     """As `find_literal`, from texts with a mark before and after each separator. `first` is the position of the first
     text without marks. Return the row of the first empty separator, -1 without any."""
     k = 0
-    place = first
+    position = first
     for row in range(len(counts)):
         before = k
         inside = False
-        starts[at(k)] = place
+        starts[at(k)] = position
         for i in range(offsets[row], offsets[row + 1]):
             if marked[at(i)] < MARK:
-                place += 1
+                position += 1
             elif inside:
-                if place == stops[at(k - 1)]:
+                if position == stops[at(k - 1)]:
                     return row
-                starts[at(k)] = place
+                starts[at(k)] = position
                 inside = False
             else:
-                stops[at(k)] = place
+                stops[at(k)] = position
                 k += 1
                 inside = True
-        stops[at(k)] = place
+        stops[at(k)] = position
         k += 1
         counts[row] = k - before
     return -1
@@ -113,20 +113,20 @@ def group_tokens(data, offsets, sizes, tokens, size, starts, stops, counts):
     token = 0
     for row in range(len(counts)):
         before = k
-        place = offsets[row]
+        position = offsets[row]
         end = offsets[row + 1]
-        starts[at(k)] = place
+        starts[at(k)] = position
         for number in range(tokens[row]):
-            cut = place
+            cut = position
             while cut < end and (byte_at(data, cut) & 0xC0) == 0x80:
                 cut += 1
             if number and number % size == 0 and starts[at(k)] < cut < end:
                 stops[at(k)] = cut
                 k += 1
                 starts[at(k)] = cut
-            place += sizes[at(token)]
+            position += sizes[at(token)]
             token += 1
-        if place != end:
+        if position != end:
             return row
         stops[at(k)] = end
         k += 1

@@ -135,7 +135,7 @@ def _may_have(word, number, filters):
 def _ending(data, start, end, number, filters, endings):
     """The hash of the longest of `endings` that the list of a number may have and with which a longer word ends; 0
     without one."""
-    found = np.uint64(0)
+    longest = np.uint64(0)
     first = end
     while first - HANGUL_BYTES > start and end - first < MAX_ENDING * HANGUL_BYTES:
         first -= HANGUL_BYTES
@@ -145,8 +145,8 @@ def _ending(data, start, end, number, filters, endings):
         if _may_have(word, number, filters):
             for k in range(endings.size):
                 if endings[at(k)] == word:
-                    found = word
-    return found
+                    longest = word
+    return longest
 
 
 @kernel

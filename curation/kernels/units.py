@@ -73,12 +73,12 @@ def find_units(data: np.ndarray, offsets: np.ndarray, valid: np.ndarray | None, 
     spans = np.empty((most, 3), np.int64)  # pages that nothing is written to take no memory
     tables = load_tables()[:3]
     if unit == LINE:
-        found = find_lines(data, offsets, valid, spans, counts)
+        count = find_lines(data, offsets, valid, spans, counts)
     elif unit == PARAGRAPH:
-        found = find_paragraphs(data, offsets, valid, *tables, spans, counts)
+        count = find_paragraphs(data, offsets, valid, *tables, spans, counts)
     else:
-        found = find_sentences(data, offsets, valid, *tables, spans, counts)
-    return Units(spans[:found], counts)
+        count = find_sentences(data, offsets, valid, *tables, spans, counts)
+    return Units(spans[:count], counts)
 
 
 def stripped(data: np.ndarray, spans: np.ndarray) -> np.ndarray:
@@ -94,14 +94,14 @@ def count_repeats(hashes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     hashes  uint64 of shape (units, 2)
     counts  int64, one per text: the number of its units
     """
-    found = np.zeros(len(hashes), np.int64)
+    repeats = np.zeros(len(hashes), np.int64)
     slots = np.empty(4 * int(counts.max(initial=1)), np.int64)
-    find_repeats(hashes, counts, slots, found)
-    return found
+    find_repeats(hashes, counts, slots, repeats)
+    return repeats
 
 
 @kernel
-def find_repeats(hashes, counts, slots, found):
+def find_repeats(hashes, counts, slots, repeats):
     """Write how many units of the same text before each unit have its hash. A slot has the last unit of a hash."""
     first = 0
     for row in range(len(counts)):
@@ -115,7 +115,7 @@ def find_repeats(hashes, counts, slots, found):
             while slots[slot] >= 0 and (hashes[slots[slot], 0] != low or hashes[slots[slot], 1] != high):
                 slot = (slot + np.uint64(1)) & (size - np.uint64(1))
             if slots[slot] >= 0:
-                found[unit] = found[slots[slot]] + 1
+                repeats[unit] = repeats[slots[slot]] + 1
             slots[slot] = unit
         first += counts[row]
 
@@ -123,10 +123,10 @@ def find_repeats(hashes, counts, slots, found):
 @kernel
 def count_break_bytes(data):
     """At least the number of line ends: bytes that are a line end, or the last of one."""
-    found = 0
+    count = 0
     for byte in data:
-        found += int(10 <= byte <= 13) | int(28 <= byte <= 30) | int(byte == 0x85) | int((byte & 0xFE) == 0xA8)
-    return found
+        count += int(10 <= byte <= 13) | int(28 <= byte <= 30) | int(byte == 0x85) | int((byte & 0xFE) == 0xA8)
+    return count
 
 
 @kernel

@@ -79,16 +79,16 @@ def unpack(content: bytes) -> WordLists:
     count = int(np.frombuffer(content, np.int64, 1)[0])
     bytes_ = np.frombuffer(content, np.uint8, offset=NUM_BYTES)
     classes, rest = bytes_[:NUM_CODE_POINTS], bytes_[NUM_CODE_POINTS:]
-    shared, own, costs = rest[: 3 * count].reshape(3, count)
+    shared, others, costs = rest[: 3 * count].reshape(3, count)
     units = rest[3 * count :].view(np.uint16)
-    nodes = 1 + len(units)  # each own character makes a node
+    nodes = 1 + len(units)  # each other character makes a node
     tables = WordLists(
         *unpack_classes(classes),
         np.zeros(1 << 16, np.int32),
         np.zeros(1 << EDGE_BITS, np.uint64),
         np.full(nodes, NO_WORD, np.uint8),
     )
-    add_words(shared, own, costs, units, np.zeros(256, np.int64), tables.roots, tables.edges, tables.costs)
+    add_words(shared, others, costs, units, np.zeros(256, np.int64), tables.roots, tables.edges, tables.costs)
     for table in tables:
         table.setflags(write=False)
     return tables
@@ -115,12 +115,12 @@ def next_node(edges, node, code_point):
 
 
 @kernel
-def add_words(shared, own, costs, units, path, roots, edges, node_costs):
+def add_words(shared, others, costs, units, path, roots, edges, node_costs):
     """Fill the tables with words in order. path[k]: node of the first k characters of the word before."""
     nodes, first = 1, 0
     for word in range(len(shared)):
         depth = np.int64(shared[word])
-        for _ in range(own[word]):
+        for _ in range(others[word]):
             unit = np.int64(units[first])
             first += 1
             if depth == 0:

@@ -156,5 +156,5 @@ class Causal:
                 part = slice(first, first + LOGIT_TOKENS[self.device])
                 logits = head(hidden[part]).to(torch.float32)
                 logs.append(logits.gather(1, wanted[part, None])[:, 0] - logits.logsumexp(1))
-            found = torch.cat(logs).reshape(rows, length - 1)[: len(windows)].cpu().numpy()
-        return np.asarray(found)
+            result = torch.cat(logs).reshape(rows, length - 1)[: len(windows)].cpu().numpy()
+        return np.asarray(result)

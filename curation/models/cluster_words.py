@@ -31,11 +31,11 @@ class ClusterWords:
         1.96 count. A single cluster has none. Of equally typical words the first by code points counts."""
         prior: Counter[str] = sum(self.counts.values(), Counter())
         whole = prior.total()
-        found = {}
-        for cluster, own in self.counts.items():
-            size = own.total()
+        chosen = {}
+        for cluster, counts in self.counts.items():
+            size = counts.total()
             scored = []
-            for word, count in own.items():
+            for word, count in counts.items():
                 both, rest = prior[word], prior[word] - count
                 mine, theirs = count + both, rest + both
                 odds = math.log(mine / (size + whole - mine)) if size + whole > mine else math.inf
@@ -43,8 +43,8 @@ class ClusterWords:
                 score = (odds - others) / math.sqrt(1 / mine + 1 / theirs) if odds != others else 0.0
                 if score > SIGNIFICANT:
                     scored.append((-score, word))
-            found[cluster] = [word for _, word in sorted(scored)[:words]]
-        return found
+            chosen[cluster] = [word for _, word in sorted(scored)[:words]]
+        return chosen
 
 
 def _bare(word: str) -> str:

@@ -120,9 +120,9 @@ def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -
     the package calls other kernels.
     """
     lengths = [*(length for length in LENGTHS if length < max_tokens), max_tokens]
-    place = np.searchsorted(lengths, [len(window) for window in windows], side="right")
+    bucket = np.searchsorted(lengths, [len(window) for window in windows], side="right")
     for index, length in enumerate([*lengths, max_tokens]):
-        chosen = np.flatnonzero(place == index)
+        chosen = np.flatnonzero(bucket == index)
         rows = max(1, BATCH_TOKENS[device] // length)
         for first in range(0, len(chosen), rows):
             check_interrupts()
@@ -152,9 +152,9 @@ class Encoder:
         self.special = special_ids(self.tokenizer)
         self.width = len(files.labels) if with_head else files.config.width
         with explained(files.folder):  # values of a configuration may fit the weights, but not each other
-            found = self._batch([np.array([*self.tokenizer.encode("a").ids, 0], np.int32)], 1, LENGTHS[0])
-        if found.shape != (1, self.width):
-            raise InputError(f"{files.folder} gives {found.shape[1]:,} numbers per text, expected {self.width:,}")
+            result = self._batch([np.array([*self.tokenizer.encode("a").ids, 0], np.int32)], 1, LENGTHS[0])
+        if result.shape != (1, self.width):
+            raise InputError(f"{files.folder} gives {result.shape[1]:,} numbers per text, expected {self.width:,}")
 
     def windows(self, texts: Sequence[str | None], count: int) -> TokenWindows:
         """Return the windows of texts, up to `count` of each (0: all)."""
@@ -170,17 +170,17 @@ class Encoder:
 
         batch = padded(windows, rows, length, self.files.config.pad_token_id or 0)
         with one_thread(), torch.inference_mode():
-            found = self.forward(*(torch.from_numpy(each).to(self.device) for each in batch))[: len(windows)]
-            return np.asarray(found.to(torch.float32).cpu().numpy())
+            results = self.forward(*(torch.from_numpy(each).to(self.device) for each in batch))[: len(windows)]
+            return np.asarray(results.to(torch.float32).cpu().numpy())
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the results of a batch of ids, both of shape (rows, tokens)."""
         import torch
 
-        found = self.network(ids, attention_mask=mask)
+        output = self.network(ids, attention_mask=mask)
         if self.with_head:
-            return found.logits if "logits" in found else self.network.fc(found.last_hidden_state[:, 0])
-        hidden = found.last_hidden_state.to(torch.float32)
+            return output.logits if "logits" in output else self.network.fc(output.last_hidden_state[:, 0])
+        hidden = output.last_hidden_state.to(torch.float32)
         return (hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None] if self.files.by_mean else hidden[:, 0]
 
 

@@ -374,9 +374,9 @@ def _path_to(tree: np.ndarray, label: int, labels: int) -> np.ndarray:
     steps: list[int] = []
     node = label
     while node != 2 * labels - 2:
-        place = int(np.flatnonzero(tree == node)[0])
-        node = labels + place // 2
-        steps = [place // 2, place % 2, *steps]
+        index = int(np.flatnonzero(tree == node)[0])
+        node = labels + index // 2
+        steps = [index // 2, index % 2, *steps]
     return np.array([len(steps) // 2, *steps], np.int32)
 
 

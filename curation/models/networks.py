@@ -53,12 +53,12 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of floats in the files of a folder, float32."""
     import torch
 
-    found = {}
+    weights = {}
     for path in weight_files(folder):
         for name, values in read_tensors(path).items():
             if values.dtype.kind == "f":
-                found[name] = torch.from_numpy(values.astype(np.float32))
-    return found
+                weights[name] = torch.from_numpy(values.astype(np.float32))
+    return weights
 
 
 def _loaded(files: ModelFiles, kind: str, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> Any:
@@ -81,8 +81,8 @@ def _loaded(files: ModelFiles, kind: str, tensors: dict[str, torch.Tensor], dtyp
     for name in sorted(info["missing_keys"]):
         if kind != VECTORS or not name.startswith(POOLER):
             raise InputError(f"{folder} has no tensor {name!r}{nearest(name, tensors)}")
-    for name, found, expected in sorted(info["mismatched_keys"]):
-        raise InputError(f"{folder}: the tensor {name} has the shape {tuple(found)}, expected {tuple(expected)}")
+    for name, shape, expected in sorted(info["mismatched_keys"]):
+        raise InputError(f"{folder}: the tensor {name} has the shape {tuple(shape)}, expected {tuple(expected)}")
     for name in sorted(filter(IN_LAYER.search, info["unexpected_keys"])):
         raise InputError(f"{folder} has a tensor {name!r} that a model with the values of its {CONFIG} lacks")
     return network

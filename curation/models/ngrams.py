@@ -159,8 +159,8 @@ def _load_binary(path: str) -> KenlmModel:
 def _lines(data: np.ndarray, position: int) -> Iterator[tuple[str, int]]:
     """Yield the lines with content from a position on, stripped, with the position after each."""
     raw = data.data
-    while found := CONTENT.search(raw, position):
-        position = found.start()
+    while match := CONTENT.search(raw, position):
+        position = match.start()
         piece = bytes(raw[position : position + 4096])
         size = piece.find(b"\n") + 1 or len(piece)
         position += size
@@ -235,8 +235,8 @@ def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool
     settings = np.zeros(kernel.NUM_SETTINGS, np.int64)
     settings[kernel.ORDER], settings[kernel.CLOSED], settings[kernel.LONGEST] = len(counts), closed, longest
     words = {kernel.BEGIN: hashes["<s>"], kernel.END: hashes["</s>"], kernel.UNKNOWN: unknown}
-    for place, value in words.items():
-        settings.view(np.uint64)[place] = value
+    for setting, value in words.items():
+        settings.view(np.uint64)[setting] = value
     for table in (settings, entries):
         table.setflags(write=False)
     return LanguageModel(counts, (settings, entries), 3 * len(counts))

@@ -111,14 +111,14 @@ class OnnxEncoder:
             for name, value in self.files.graph.inputs.items()
         }
         try:
-            found = self.session.run([self.output], given)[0][0].astype(np.float64)
+            result = self.session.run([self.output], given)[0][0].astype(np.float64)
         except Exception as error:
             if is_of_system(error):
                 raise
             what = f"{self.files.path} fails for a window of {len(window):,} tokens"
             raise InputError(f"{what}: {line_of(error)}") from None
         if self.output not in (LOGITS, POOLED):
-            found = found.mean(axis=0) if self.files.by_mean else found[0]
-        if found.shape != (self.width,):
-            raise InputError(f"{self.files.path} gives {found.shape} numbers per text, expected {self.width:,}")
-        return found
+            result = result.mean(axis=0) if self.files.by_mean else result[0]
+        if result.shape != (self.width,):
+            raise InputError(f"{self.files.path} gives {result.shape} numbers per text, expected {self.width:,}")
+        return result

@@ -70,12 +70,12 @@ class _Reader:
         self.external: set[str] = set()
 
     def model(self) -> OnnxGraph:
-        graph, own = None, set()
+        graph, functions = None, set()
         for number, value in self.fields((0, len(self.data))):
             if number == GRAPH:
                 graph = value
             elif number == FUNCTIONS:
-                own.add(self.function(value))
+                functions.add(self.function(value))
         if graph is None:
             raise ValueError("it has no graph")
         values: dict[int, dict[str, GraphValue]] = {INPUT: {}, OUTPUT: {}}
@@ -83,7 +83,7 @@ class _Reader:
         return OnnxGraph(
             {name: value for name, value in values[INPUT].items() if name not in known},
             values[OUTPUT],
-            frozenset(each for each in self.operators if each[0] not in own),
+            frozenset(each for each in self.operators if each[0] not in functions),
             tuple(sorted(self.external)),
         )
 
@@ -171,35 +171,35 @@ class _Reader:
 
     def fields(self, span: Span) -> Iterator[tuple[int, Span]]:
         """Yield the number of each field of a message, with the span of its bytes, or (its integer, -1)."""
-        place, end = span
+        offset, end = span
         if end < 0:
             raise ValueError("an integer is in the place of a message")
-        while place < end:
-            key, place = self.varint(place, end)
+        while offset < end:
+            key, offset = self.varint(offset, end)
             wire = key & 7
             if wire == VARINT:
-                value, place = self.varint(place, end)
+                value, offset = self.varint(offset, end)
                 yield key >> 3, (value, -1)
                 continue
             if wire == BYTES:
-                size, place = self.varint(place, end)
+                size, offset = self.varint(offset, end)
             elif wire in (EIGHT_BYTES, FOUR_BYTES):
                 size = 8 if wire == EIGHT_BYTES else 4
             else:
-                raise ValueError(f"byte {place - 1:,} begins no field")
-            if size > end - place:
-                raise ValueError(f"a field of {size:,} bytes at byte {place:,} does not fit")
-            yield key >> 3, (place, place + size)
-            place += size
+                raise ValueError(f"byte {offset - 1:,} begins no field")
+            if size > end - offset:
+                raise ValueError(f"a field of {size:,} bytes at byte {offset:,} does not fit")
+            yield key >> 3, (offset, offset + size)
+            offset += size
 
-    def varint(self, place: int, end: int) -> tuple[int, int]:
+    def varint(self, offset: int, end: int) -> tuple[int, int]:
         """Return the integer at a byte, and the byte after it."""
         value = 0
         for shift in range(0, 70, 7):
-            if place >= end:
-                raise ValueError(f"it ends within a number at byte {place:,}")
-            byte = self.data[place]
-            value, place = value | (byte & 127) << shift, place + 1
+            if offset >= end:
+                raise ValueError(f"it ends within a number at byte {offset:,}")
+            byte = self.data[offset]
+            value, offset = value | (byte & 127) << shift, offset + 1
             if byte < 128:
-                return value, place
-        raise ValueError(f"the number at byte {place:,} is too long")
+                return value, offset
+        raise ValueError(f"the number at byte {offset:,} is too long")

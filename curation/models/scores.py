@@ -66,8 +66,8 @@ def score_texts(texts: Sequence[str | None], model: str, label: str, windows: in
     files = head_of(model)
     read = encoder.windows(texts, windows)
     values = _scores(files, results_of(encoder, read, model))
-    place = files.labels.index(label) if label else 0
-    pooled = pool(values[:, [place]], read, pooling)[:, 0]
+    column = files.labels.index(label) if label else 0
+    pooled = pool(values[:, [column]], read, pooling)[:, 0]
     known = np.zeros(len(texts), bool)
     known[read.document] = True
     return Scores(np.rint(np.where(known, pooled, 0) * SCORE_UNITS).astype(np.int64), known, read)

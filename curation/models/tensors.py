@@ -48,13 +48,13 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     header, start = _read(path)
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    found = {}
+    tensors = {}
     for name, tensor in header.items():
         values = np.frombuffer(data, DTYPES[tensor.dtype], prod(tensor.shape), start + tensor.data_offsets[0])
         if tensor.dtype == BFLOAT16:
             values = (values.astype("<u4") << 16).view("<f4")
-        found[name] = values.reshape(tensor.shape)
-    return found
+        tensors[name] = values.reshape(tensor.shape)
+    return tensors
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], int]:

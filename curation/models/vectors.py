@@ -175,16 +175,16 @@ def from_column(
     present = lengths > 0
     sizes, first = np.unique(lengths[present], return_index=True)
     if len(sizes) > 1:
-        places = np.flatnonzero(present)[first]
-        parts = [f"{size:,} in {_shown(int(place), ids)}" for size, place in zip(sizes[:2], places[:2], strict=True)]
+        rows = np.flatnonzero(present)[first]
+        parts = [f"{size:,} in {_shown(int(row), ids)}" for size, row in zip(sizes[:2], rows[:2], strict=True)]
         raise InputError(
             f"column {name!r} has vectors of different dimensions: {' and '.join(parts)}. Use vectors of one model"
         )
     dimensions = int(sizes[0]) if len(sizes) else 0
     values = column.filter(pa.array(present)).flatten()
     if values.null_count:
-        place = int(np.flatnonzero(present)[int(np.flatnonzero(values.is_null())[0]) // dimensions])
-        raise InputError(f"column {name!r}: the vector of {_shown(place, ids)} holds a null. Use numbers, or no vector")
+        row = int(np.flatnonzero(present)[int(np.flatnonzero(values.is_null())[0]) // dimensions])
+        raise InputError(f"column {name!r}: the vector of {_shown(row, ids)} holds a null. Use numbers, or no vector")
     return _filled(values, present, dimensions, name, ids)
 
 
@@ -194,20 +194,20 @@ def _filled(
     """Return vectors with rows of zeros where there is none, from the numbers of those that are present."""
     numbers = values.to_numpy(zero_copy_only=False).reshape(-1, max(dimensions, 1))[:, :dimensions]
     if numbers.dtype == np.int8:
-        found, has_direction = numbers, numbers.any(axis=1)
+        vectors, has_direction = numbers, numbers.any(axis=1)
     else:
         finite = np.isfinite(numbers).all(axis=1)
         if not finite.all():
-            place = int(np.flatnonzero(present)[int(np.flatnonzero(~finite)[0])])
+            row = int(np.flatnonzero(present)[int(np.flatnonzero(~finite)[0])])
             raise InputError(
-                f"column {name!r}: the vector of {_shown(place, ids)} holds NaN or an infinite number. "
+                f"column {name!r}: the vector of {_shown(row, ids)} holds NaN or an infinite number. "
                 "Compute it again, or give the document no vector (null)"
             )
-        found, has_direction = quantised(numbers)
+        vectors, has_direction = quantised(numbers)
     if present.all() and has_direction.all():
-        return found, present
+        return vectors, present
     out = np.zeros((len(present), dimensions), np.int8)
-    out[present] = found
+    out[present] = vectors
     present = present.copy()
     present[present] = has_direction
     return out, present
@@ -233,9 +233,9 @@ def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
 
 
-def _shown(place: int, ids: Sequence[str | None] | None) -> str:
+def _shown(row: int, ids: Sequence[str | None] | None) -> str:
     """Return the name of a row for messages."""
-    return f"document {ids[place]!r}" if ids is not None and ids[place] is not None else f"row {place:,} of a batch"
+    return f"document {ids[row]!r}" if ids is not None and ids[row] is not None else f"row {row:,} of a batch"
 
 
 def in_order(blocks: Sequence[Pairs]) -> Pairs:

@@ -104,9 +104,9 @@ def _pieces(tokenizer: Any, text: str) -> Iterator[tuple[int, str]]:
 def _piece_end(tokenizer: Any, text: str, first: int) -> int:
     low = first
     while (high := low + PIECE) < min(len(text), first + LIMIT):
-        for place in _places(text, low + 1, high):
-            if _keeps_tokens(tokenizer, text[max(place - CONTEXT, 0) : place], text[place : place + CONTEXT]):
-                return place
+        for cut in _cuts(text, low + 1, high):
+            if _keeps_tokens(tokenizer, text[max(cut - CONTEXT, 0) : cut], text[cut : cut + CONTEXT]):
+                return cut
         low = high
     return min(len(text), first + LIMIT)
 
@@ -119,14 +119,14 @@ def _keeps_tokens(tokenizer: Any, left: str, right: str) -> bool:
     return _ids(tokenizer, left) + _ids(tokenizer, right) == _ids(tokenizer, left + right)
 
 
-def _places(text: str, low: int, high: int) -> Iterator[int]:
-    """Yield places for a cut, the last ones first: before white space, then anywhere."""
-    place = high
+def _cuts(text: str, low: int, high: int) -> Iterator[int]:
+    """Yield positions for a cut, the last ones first: before white space, then anywhere."""
+    cut = high
     for _ in range(TRIES):
-        place = max(text.rfind(" ", low, place), text.rfind("\n", low, place))
-        if place < 0:
+        cut = max(text.rfind(" ", low, cut), text.rfind("\n", low, cut))
+        if cut < 0:
             break
-        yield place
+        yield cut
     yield from range(high, high - TRIES, -1)
 
 
@@ -149,15 +149,15 @@ def results_of(reader: Reader, windows: TokenWindows, model: str) -> np.ndarray:
     """Return the results of all windows: float64 of shape (windows, width). Equal windows are read once.
 
     `model` is its path, for messages. InputError for a model that gives NaN or infinite numbers."""
-    places: dict[bytes, int] = {}
-    place = np.array([places.setdefault(window.tobytes(), len(places)) for window in windows.ids], np.int64)
-    _, first = np.unique(place, return_index=True)
-    found, done = np.zeros((len(first), reader.width)), 0
+    indexes: dict[bytes, int] = {}
+    index = np.array([indexes.setdefault(window.tobytes(), len(indexes)) for window in windows.ids], np.int64)
+    _, first = np.unique(index, return_index=True)
+    distinct, done = np.zeros((len(first), reader.width)), 0
     for numbers, results in reader.run([windows.ids[number] for number in first.tolist()]):
-        found[numbers] = results
+        distinct[numbers] = results
         done += len(numbers)
         note_share(done / len(first))
-    values = found[place]
+    values = distinct[index]
     wrong = ~np.isfinite(values).all(axis=1)
     if wrong.any():
         documents = len(np.unique(windows.document[wrong]))
@@ -176,13 +176,13 @@ def pool(values: np.ndarray, windows: TokenWindows, pooling: str) -> np.ndarray:
     starts = np.flatnonzero(np.diff(windows.document, prepend=-1))
     if not len(starts):
         return result
-    found = windows.document[starts]
+    rows = windows.document[starts]
     if pooling == "first":
-        result[found] = values[starts]
+        result[rows] = values[starts]
     elif pooling == "max":
-        result[found] = np.maximum.reduceat(values.astype(np.float64), starts)
+        result[rows] = np.maximum.reduceat(values.astype(np.float64), starts)
     else:
         weights = np.array([len(window) for window in windows.ids], np.float64)
         sums = np.add.reduceat(values * weights[:, None], starts)
-        result[found] = sums / np.add.reduceat(weights, starts)[:, None]
+        result[rows] = sums / np.add.reduceat(weights, starts)[:, None]
     return result

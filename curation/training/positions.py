@@ -52,10 +52,10 @@ def positions(share: WorkerShare, start: int, total: int) -> Iterator[np.ndarray
     stride = share.batch * share.workers
     step = max(1, BATCH_POSITIONS // stride) * stride
     for first in range(0, count, step):
-        own = np.arange(first, min(first + step, count), dtype=np.int64)
-        own = own[own // share.batch % share.workers == share.worker]
-        if len(own):
-            yield start + share.rank + own * share.ranks
+        numbers = np.arange(first, min(first + step, count), dtype=np.int64)
+        numbers = numbers[numbers // share.batch % share.workers == share.worker]
+        if len(numbers):
+            yield start + share.rank + numbers * share.ranks
 
 
 def check_at_least(minimum: int, number: int, name: str) -> int:

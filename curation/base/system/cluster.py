@@ -213,8 +213,8 @@ def open_client(cluster: Any) -> Iterator[Any]:
 
 def _check_host(address: str) -> None:
     """Raise EngineError if the host of a scheduler has no address: Dask would repeat the search until its timeout."""
-    scheme, _, place = address.rpartition("://")
-    host = place.rpartition(":")[0].strip("[]")
+    scheme, _, netloc = address.rpartition("://")
+    host = netloc.rpartition(":")[0].strip("[]")
     if scheme not in NAMED_HOSTS or not host:
         return
     try:

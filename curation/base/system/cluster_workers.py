@@ -57,8 +57,8 @@ class ClusterConnection:
 
     def _on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
         """The result of a function in each worker, by address; an exception instead of one that failed."""
-        found: dict[str, Result] = self._answer(lambda: self._client.run(function, *arguments, on_error="return"))
-        return found
+        results: dict[str, Result] = self._answer(lambda: self._client.run(function, *arguments, on_error="return"))
+        return results
 
     def _answer(self, ask: Callable[[], Result]) -> Result:
         """The answer of the workers. EngineError if they do not answer for `ANSWER_SECONDS`."""
@@ -86,11 +86,13 @@ class ClusterConnection:
     def check_versions(self) -> None:
         """Raise EngineError if a worker has other versions than this process, or lacks a package."""
         versions = self._answer(lambda: self._client.get_versions(check=False, packages=[*COMPARED]))
-        own = _compared(versions["client"])
+        ours = _compared(versions["client"])
         faults = []
         for worker in self.workers:
             theirs = _compared(versions["workers"].get(worker.address) or {})
-            differ = [f"{name} {theirs[name] or 'none'}, here {own[name]}" for name in own if theirs[name] != own[name]]
+            differ = [
+                f"{name} {theirs[name] or 'none'}, here {ours[name]}" for name in ours if theirs[name] != ours[name]
+            ]
             faults += [f"{worker} has {'; '.join(differ)}"] if differ else []
         if faults:
             raise EngineError(f"versions differ: {_listed(faults)}. Install the same versions on all machines")
@@ -100,19 +102,19 @@ class ClusterConnection:
         mark = below / f"seen-{uuid.uuid4().hex}.tmp"
         mark.write_bytes(mark.name.encode())
         try:
-            found = self._on_each(_fault_of_folder, str(mark), str(folder))
+            answers = self._on_each(_fault_of_folder, str(mark), str(folder))
         finally:
             mark.unlink(missing_ok=True)
-        faults = [f"{worker} {found[worker.address]}" for worker in self.workers if found.get(worker.address)]
+        faults = [f"{worker} {answers[worker.address]}" for worker in self.workers if answers.get(worker.address)]
         if faults:
             raise OutputError(f"{_listed(faults)}. Share the folder {folder} with all workers, under the same path")
 
     def on_each_worker(self, function: Callable[..., Result], *arguments: Any) -> dict[Worker, Result]:
         """Return the result of a function of this package in each worker. The first error is raised."""
-        found = self._on_each(function, *arguments)
+        answers = self._on_each(function, *arguments)
         results: dict[Worker, Result] = {}
         for worker in self.workers:
-            result = found[worker.address]
+            result = answers[worker.address]
             if isinstance(result, BaseException):
                 raise EngineError(f"{worker}: {result}") from result
             results[worker] = result
@@ -151,9 +153,9 @@ def _fault_of_folder(mark: str, folder: str) -> str:
     path = Path(mark)
     try:
         path.read_bytes()
-        own = path.with_name(f"{path.stem}-{socket.gethostname()}-{os.getpid()}.tmp")
-        own.touch()
-        own.unlink()
+        probe = path.with_name(f"{path.stem}-{socket.gethostname()}-{os.getpid()}.tmp")
+        probe.touch()
+        probe.unlink()
     except FileNotFoundError:
         return f"does not see the output folder {folder}"
     except OSError as error:

@@ -241,13 +241,15 @@ def choose_for_device(
     fitting = max(1, min(workers, (tightest.free - SHARED["resident"]) // task))
     count = workers if fixed_workers else fitting
     needed = SHARED["resident"] + count * task
-    found = most._replace(workers=count, limit=tightest, needed_bytes=needed)
-    if found.spare_bytes < 0:
-        return found._replace(remark=f"that may be too little: {_remedy(found, needed)}")
+    chosen = most._replace(workers=count, limit=tightest, needed_bytes=needed)
+    if chosen.spare_bytes < 0:
+        return chosen._replace(remark=f"that may be too little: {_remedy(chosen, needed)}")
     if count < workers:
         shown = shown_bytes(SHARED["resident"] + workers * task)
-        return found._replace(remark=f"{workers} workers with batches of {shown_bytes(batch_bytes)} would need {shown}")
-    return found
+        return chosen._replace(
+            remark=f"{workers} workers with batches of {shown_bytes(batch_bytes)} would need {shown}"
+        )
+    return chosen
 
 
 def _remedy(resources: Resources, needed_bytes: int) -> str:

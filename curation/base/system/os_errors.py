@@ -104,8 +104,8 @@ def _lacks_inodes(path: Path) -> bool:
     """Return whether the file system of a path has few inodes left. Some file systems have no fixed number."""
     for folder in (path, *path.parents):
         try:
-            found = os.statvfs(folder)
+            stats = os.statvfs(folder)
         except OSError:
             continue
-        return found.f_files > 0 and found.f_favail <= FEW_INODES
+        return stats.f_files > 0 and stats.f_favail <= FEW_INODES
     return False

@@ -15,8 +15,8 @@ VERSION = re.compile(r"^Version: *(\S+)", re.MULTILINE)
 def package_version(name: str) -> str:
     """Return the version of an installed package, as `importlib.metadata.version` does, which parses the whole
     description of the package (2 to 8 ms). PackageNotFoundError for a package that is not installed."""
-    found = VERSION.search(metadata.distribution(name).read_text("METADATA") or "")
-    return found[1] if found else metadata.version(name)
+    match = VERSION.search(metadata.distribution(name).read_text("METADATA") or "")
+    return match[1] if match else metadata.version(name)
 
 
 def check_torch() -> None:

@@ -153,9 +153,9 @@ class TaskSession:
                 is_full = all_begun or window - len(running) < message
                 firsts = self._wait(ended, min(message, len(running))) if is_full else _take(ended)
                 results = self.executor.results([running[first][0] for first in firsts]) if firsts else []
-                for first, (seconds, found) in zip(firsts, results, strict=True):
-                    times.add(seconds, len(found))
-                    for (number, item), result in zip(running.pop(first)[1], found, strict=True):
+                for first, (seconds, answers) in zip(firsts, results, strict=True):
+                    times.add(seconds, len(answers))
+                    for (number, item), result in zip(running.pop(first)[1], answers, strict=True):
                         done(number, item, result)
         finally:
             self.executor.cancel([future for future, _ in running.values()])

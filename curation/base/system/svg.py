@@ -31,21 +31,21 @@ def svg_histogram(
     label    text for readers of the screen
     """
     step, top = WIDTH / max(len(counts), 1), max(counts, default=0) or 1
-    place = _place(bound, edges, step)
+    bound_x = _x_of(bound, edges, step)
     parts = []
     for number, count in enumerate(counts):
         if count:
             height = max((BASE - TOP) * count / top, CLIPPED)
             values = f"{shown_number(edges[number])} to {shown_number(edges[number + 1])}"
             title = f"<title>{values}: {counted(count, 'document')}</title>"
-            for left, right, color in _pieces(number * step, (number + 1) * step - GAP, place, side):
+            for left, right, color in _pieces(number * step, (number + 1) * step - GAP, bound_x, side):
                 parts.append(
                     f'<rect x="{left:.1f}" y="{BASE - height:.1f}" width="{right - left:.1f}" height="{height:.1f}" '
                     f'fill="{color}">{title}</rect>'
                 )
     if not math.isnan(bound):
-        parts.append(f'<path d="M{place:.1f} {TOP - 2}V{BASE}" stroke="currentColor" stroke-dasharray="4 2"/>')
-        parts.append(_text(place, TOP - 5, shown_number(bound, 6)))
+        parts.append(f'<path d="M{bound_x:.1f} {TOP - 2}V{BASE}" stroke="currentColor" stroke-dasharray="4 2"/>')
+        parts.append(_text(bound_x, TOP - 5, shown_number(bound, 6)))
     parts.append(f'<path d="M0 {BASE + 0.5}H{WIDTH}" stroke="currentColor" stroke-width="0.8"/>')
     ends = sorted({0, len(edges) // 2, len(edges) - 1}) if len(edges) else []
     parts += [_text(number * step, HEIGHT - 6, shown_number(edges[number])) for number in ends]
@@ -63,7 +63,7 @@ def grows(edges: Sequence[float]) -> bool:
     return len(edges) > 3 and edges[1] > 0 and edges[-1] - edges[-2] > 2 * (edges[2] - edges[1])
 
 
-def _place(value: float, edges: Sequence[float], step: float) -> float:
+def _x_of(value: float, edges: Sequence[float], step: float) -> float:
     """The x of a value, clipped to the drawing; 0 for NaN."""
     for number in range(len(edges) - 1):
         if value < edges[number + 1]:
@@ -72,10 +72,10 @@ def _place(value: float, edges: Sequence[float], step: float) -> float:
     return 0.0 if math.isnan(value) else step * (len(edges) - 1)
 
 
-def _pieces(left: float, right: float, place: float, side: str) -> list[tuple[float, float, str]]:
+def _pieces(left: float, right: float, bound_x: float, side: str) -> list[tuple[float, float, str]]:
     """A bar from `left` to `right`, divided where the bound cuts it: (left, right, colour)."""
     colors = {"min": (REMOVED, KEPT), "max": (KEPT, REMOVED)}.get(side, (KEPT, KEPT))
-    middle = min(max(place, left), right)
+    middle = min(max(bound_x, left), right)
     pieces = [(left, middle, colors[0]), (middle, right, colors[1])]
     return [piece for piece in pieces if piece[1] - piece[0] > 0.01]
 

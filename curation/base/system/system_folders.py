@@ -25,12 +25,12 @@ def system_folder(prefix: str = PREFIX) -> Iterator[Path]:
 
 @contextmanager
 def naming_system_folder(prefix: str = PREFIX) -> Iterator[None]:
-    """Give an error of a refused write in a temporary folder the name of the place of such folders, which users know.
+    """Give an error of a refused write in a temporary folder the name of its parent, which users know.
 
-    OutputError if there is no place that can be written.
+    OutputError if there is no folder that can be written.
     """
     try:
-        place = f"{tempfile.gettempdir()} (TMPDIR)"
+        location = f"{tempfile.gettempdir()} (TMPDIR)"
     except FileNotFoundError as error:
         raise OutputError(f"no folder for temporary files can be written: {error.strerror}. Set TMPDIR") from None
     try:
@@ -38,5 +38,5 @@ def naming_system_folder(prefix: str = PREFIX) -> Iterator[None]:
     except OSError as error:
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         if path.startswith(os.path.join(tempfile.gettempdir(), prefix)) or (not path and error.errno in FILLING):
-            raise OSError(error.errno, error.strerror, place) from None
+            raise OSError(error.errno, error.strerror, location) from None
         raise

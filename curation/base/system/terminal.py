@@ -85,8 +85,8 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iter
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if index in left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield GAP.join(cells).rstrip()
 
@@ -196,11 +196,11 @@ def warning_line(message: Warning | str, category: type[Warning], file: str, lin
     return f"{file}:{line}: {category.__name__}: {message}"
 
 
-def _print_traceback(error: Any, *place: Any) -> None:
+def _print_traceback(error: Any, *others: Any) -> None:
     """Print a traceback: of what `sys.excepthook` gets, or of what `threading.excepthook` gets."""
     import traceback
 
-    kind, *rest = (error, *place) if place else (error.exc_type, error.exc_value, error.exc_traceback)
+    kind, *rest = (error, *others) if others else (error.exc_type, error.exc_value, error.exc_traceback)
     if kind is not SystemExit:
         print_error("".join(traceback.format_exception(kind, *rest)).removesuffix("\n"))
 

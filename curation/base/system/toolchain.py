@@ -65,9 +65,9 @@ def _version(text: str) -> Version:
     return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
 
 
-def toolchain_fault(found: Toolchain) -> str:
+def toolchain_fault(tools: Toolchain) -> str:
     """Return why the parts do not go together, and what to do; "" if they do, as far as they are known."""
-    nvvm, linker, driver = found.nvvm, found.linker, found.driver
+    nvvm, linker, driver = tools.nvvm, tools.linker, tools.driver
     if nvvm and linker and _version(nvvm) > _version(linker):
         return (
             f"NVVM {nvvm} writes PTX that the linker {linker} does not read; expected a linker of the same or a later "
@@ -86,14 +86,14 @@ def toolchain_fault(found: Toolchain) -> str:
     return ""
 
 
-def toolchain_line(found: Toolchain) -> str:
+def toolchain_line(tools: Toolchain) -> str:
     """Return the line of `curate doctor`."""
-    if not any(found):
+    if not any(tools):
         return "CUDA toolchain: none; the GPU engine needs NVIDIA's driver; the extra cu13 or cu12 installs the rest"
-    driver = f"{found.driver_release or 'of unknown release'} for CUDA {found.driver}" if found.driver else "none"
-    parts = {"toolkit": found.toolkit, "NVVM": found.nvvm, "linker": found.linker}
+    driver = f"{tools.driver_release or 'of unknown release'} for CUDA {tools.driver}" if tools.driver else "none"
+    parts = {"toolkit": tools.toolkit, "NVVM": tools.nvvm, "linker": tools.linker}
     shown = ", ".join([f"driver {driver}", *(f"{name} {text or 'unknown'}" for name, text in parts.items())])
-    if fault := toolchain_fault(found):
+    if fault := toolchain_fault(tools):
         return f"CUDA toolchain: {shown}: they do not go together: {fault}"
-    known = all((found.driver, found.nvvm, found.linker))
+    known = all((tools.driver, tools.nvvm, tools.linker))
     return f"CUDA toolchain: {shown}{': they go together' if known else ''}"
