@@ -211,10 +211,10 @@ def _check(
 def _is_report(path: Path) -> bool:
     """Return whether a file is the report of a training."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        report = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError):
         return False
-    return isinstance(found, dict) and {"model", "sha256", "calibration", "settings"} <= found.keys()
+    return isinstance(report, dict) and {"model", "sha256", "calibration", "settings"} <= report.keys()
 
 
 def _check_trainer() -> None:
@@ -287,21 +287,21 @@ def _write_texts(
 
 def _distinct(keys: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which documents are the first with their text, and which have a text of several labels. bool each."""
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     lowest, highest = np.full(len(first), len(labels)), np.full(len(first), -1)
-    np.minimum.at(lowest, place, labels)
-    np.maximum.at(highest, place, labels)
-    conflicts = (lowest != highest)[place]
+    np.minimum.at(lowest, inverse, labels)
+    np.maximum.at(highest, inverse, labels)
+    conflicts = (lowest != highest)[inverse]
     is_first = np.zeros(len(labels), bool)
     is_first[first] = True
     return is_first & ~conflicts, conflicts
 
 
 def _texts_of(label: str, inputs: list[AnyInput]) -> Iterator[str]:
-    found = InputTexts(inputs)
-    with watching(f"reading {label}", len(found.slices), found.count, "slice"):
-        for texts in found:
-            yield from (text or "" for text in texts)
+    texts = InputTexts(inputs)
+    with watching(f"reading {label}", len(texts.slices), texts.count, "slice"):
+        for batch in texts:
+            yield from (text or "" for text in batch)
 
 
 def _as_line(text: str) -> str:

@@ -51,15 +51,15 @@ def edges_of(engine: Engine, frame: Any, source: str, target: str, weight: str, 
     if by and by not in KEYS:
         raise RecipeError(f"by is {by!r}{nearest(by, KEYS)}")
     parents, targets = _listed(_column(engine, frame, target), target)
-    own, others = _same_kind((_column(engine, frame, source), source), (targets, target), by)
+    sources, others = _same_kind((_column(engine, frame, source), source), (targets, target), by)
     weights = _weights(engine, frame, weight)[parents]
-    encoded = pa.concat_arrays([own, others]).dictionary_encode()
+    encoded = pa.concat_arrays([sources, others]).dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
-    places = np.append(np.empty(len(order), np.int64), -1)  # the last one for nulls
-    places[order.to_numpy()] = np.arange(len(order))
-    nodes = places[encoded.indices.fill_null(-1).to_numpy()]
-    rows = nodes[: len(own)]
-    left, right = rows[parents], nodes[len(own) :]
+    ranks = np.append(np.empty(len(order), np.int64), -1)  # the last one for nulls
+    ranks[order.to_numpy()] = np.arange(len(order))
+    nodes = ranks[encoded.indices.fill_null(-1).to_numpy()]
+    rows = nodes[: len(sources)]
+    left, right = rows[parents], nodes[len(sources) :]
     if not directed:
         left, right = np.minimum(left, right), np.maximum(left, right)
     kept = (left >= 0) & (right >= 0) & (left != right) & (weights > 0)

@@ -69,8 +69,8 @@ def pagerank(
     def score(networkx: Any, built: Any) -> np.ndarray:
         nodes = max(len(graph.nodes), 1)
         rounds = math.ceil(math.log(TOLERANCE / 2, damping)) + 1  # each lowers the change by the factor `damping`
-        found = networkx.pagerank(built, alpha=damping, tol=TOLERANCE / nodes, max_iter=rounds, backend=backend)
-        return np.array([found[node] for node in range(len(graph.nodes))], np.float64)
+        scores = networkx.pagerank(built, alpha=damping, tol=TOLERANCE / nodes, max_iter=rounds, backend=backend)
+        return np.array([scores[node] for node in range(len(graph.nodes))], np.float64)
 
     settings = {"damping": damping, "backend": backend}
     return _result(edges, frame, graph, "score", column, _computed("pagerank", graph, score, settings), settings)
@@ -105,9 +105,9 @@ def communities(
     graph = edges_of(engine_of(frame), frame, source, target, weight, by, directed=False)
 
     def group(networkx: Any, built: Any) -> np.ndarray:
-        found = networkx.community.louvain_communities(built, resolution=resolution, seed=seed, backend=backend)
+        groups = networkx.community.louvain_communities(built, resolution=resolution, seed=seed, backend=backend)
         numbers = np.empty(len(graph.nodes), np.int64)
-        for number, members in enumerate(sorted(found, key=min)):
+        for number, members in enumerate(sorted(groups, key=min)):
             numbers[[*members]] = number
         return numbers
 
@@ -159,9 +159,9 @@ def _result(
     engine = engine_of(frame)
     if column:
         mine = pa.array(values).take(pa.array(edges.rows, mask=edges.rows < 0))
-        found = with_column(engine, given, frame, column, mine)
+        result = with_column(engine, given, frame, column, mine)
     else:
-        found = result_like(given, engine, pa.table({"node": edges.nodes, name: values}))
-    if hasattr(found, "attrs"):
-        found.attrs[NOTE] = settings
-    return found
+        result = result_like(given, engine, pa.table({"node": edges.nodes, name: values}))
+    if hasattr(result, "attrs"):
+        result.attrs[NOTE] = settings
+    return result

@@ -151,7 +151,7 @@ class _Vocabulary:
         space = int(offsets[-1] - offsets[0]) + 2 * len(texts) + 1
         hashes, starts, ends = np.empty(space, np.uint64), np.empty(space, np.int64), np.empty(space, np.int64)
         count = kernel.find_words(data, offsets, self.left_out, hashes, starts, ends)
-        different, first, place = np.unique(hashes[:count], return_index=True, return_inverse=True)
+        different, first, inverse = np.unique(hashes[:count], return_index=True, return_inverse=True)
         numbers = np.empty(len(different), np.int32)
         for k in np.argsort(first).tolist():
             key = int(different[k])
@@ -159,7 +159,7 @@ class _Vocabulary:
                 self.number_of[key] = len(self.words)
                 self.words.append(data[starts[first[k]] : ends[first[k]]].tobytes())
             numbers[k] = self.number_of[key]
-        return numbers[place]
+        return numbers[inverse]
 
 
 def _hash(word: bytes) -> int:
@@ -239,9 +239,9 @@ class _Training:
         values = np.empty((self.order, BATCH_ROWS, 2), np.int64)
         end = np.zeros((1, self.order), np.int32), np.zeros((1, 1), np.int64)
         for rows, counts in each(_followed(self.sorter.merged(), end), "counting n-grams", "batch"):
-            found = np.zeros(self.order, np.int64)
-            kernel.count_orders(rows, counts[:, 0].copy(), last, raw, left, keys, values, found)
-            for n, size in enumerate(found.tolist()):
+            sizes = np.zeros(self.order, np.int64)
+            kernel.count_orders(rows, counts[:, 0].copy(), last, raw, left, keys, values, sizes)
+            for n, size in enumerate(sizes.tolist()):
                 self.counts[n].append(np.ascontiguousarray(keys[n, :size, : n + 1]), values[n, :size])
                 of_counts[n] += np.bincount(np.minimum(values[n, :size, 0], 5), minlength=6)[:5]
                 is_pruned = values[n, :size, 1] <= self.limits[n]
@@ -385,7 +385,7 @@ def discounts_of(counts: Sequence[int]) -> tuple[float, float, float] | None:
 
 
 def _starts(contexts: np.ndarray) -> np.ndarray:
-    """Return the first row of each run of equal rows."""
+    """Return the first row of each group of equal rows."""
     is_first = np.ones(len(contexts), bool)
     is_first[1:] = (contexts[1:] != contexts[:-1]).any(axis=1)
     return np.flatnonzero(is_first)

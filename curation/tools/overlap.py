@@ -85,10 +85,10 @@ class EvaluationSet(NamedTuple):
     close: int = 0
 
 
-def contamination(found: Any) -> str:
+def contamination(overlap: Any) -> str:
     """Return how many items are contaminated, and by how many documents, as text: of an Overlap or a SpanOverlap."""
-    items, sets = counted(sum(entry.items for entry in found.sets), "item"), counted(len(found.sets), "set")
-    return f"{found.contaminated:,} of {items} of {sets} contaminated by {counted(found.documents, 'document')}"
+    items, sets = counted(sum(entry.items for entry in overlap.sets), "item"), counted(len(overlap.sets), "set")
+    return f"{overlap.contaminated:,} of {items} of {sets} contaminated by {counted(overlap.documents, 'document')}"
 
 
 class Overlap(NamedTuple):
@@ -253,12 +253,12 @@ def check_overlap(
     table = table_of(("test",), items.hashes, np.arange(len(items.hashes), dtype=np.int32))
     questions = items.questions(answer_column)
     wanted = WantedNgrams(table, items.hashes, items.settings, documents, vectors, questions, items.first_grams)
-    found = _scan(chosen, wanted, tasks, workers or read_processors())
-    if not found.documents:
-        rejected = f"; {found.rejected:,} records were rejected" if found.rejected else ""
+    corpus = _scan(chosen, wanted, tasks, workers or read_processors())
+    if not corpus.documents:
+        rejected = f"; {corpus.rejected:,} records were rejected" if corpus.rejected else ""
         raise InputError(f"the training texts have no document{rejected}. Check the paths and --text-column")
-    overlap = _judge(items, found, ngram, threshold, documents)
-    return overlap if vectors is None else _with_cosines(overlap, items, vectors, found, cosine)
+    overlap = _judge(items, corpus, ngram, threshold, documents)
+    return overlap if vectors is None else _with_cosines(overlap, items, vectors, corpus, cosine)
 
 
 def _check(ngram: int, threshold: float, compare: str, documents: int, workers: int) -> None:
@@ -386,23 +386,23 @@ def _scan(engine: Engine, wanted: WantedNgrams, tasks: list[Any], workers: int) 
     tallies: dict[int, rejections.RecordTally] = {}
     close = Close.none(*wanted.items.vectors.shape) if wanted.items is not None else None
 
-    def note(number: int, _: Any, found: FoundNgrams) -> None:
+    def note(number: int, _: Any, ngrams: FoundNgrams) -> None:
         nonlocal gram, order, ids
-        rows[number], sources[number] = found.rows, found.source
+        rows[number], sources[number] = ngrams.rows, ngrams.source
         gram, order, ids = first_per_group(
-            np.concatenate([gram, found.gram]),
-            np.concatenate([order, (number << 40) + found.row]),
-            np.concatenate([ids, found.ids]),
+            np.concatenate([gram, ngrams.gram]),
+            np.concatenate([order, (number << 40) + ngrams.row]),
+            np.concatenate([ids, ngrams.ids]),
             wanted.documents,
         )
-        if close is not None and found.close is not None:
-            numbered = found.close._replace(order=found.close.order + (number << 40))
+        if close is not None and ngrams.close is not None:
+            numbered = ngrams.close._replace(order=ngrams.close.order + (number << 40))
             close.merge(np.arange(len(close.order)), numbered)
-        if found.tally is not None:
-            tallies[number] = found.tally
+        if ngrams.tally is not None:
+            tallies[number] = ngrams.tally
         counts["done"] += 1
         for name in ("documents", "bytes", "rejected"):
-            counts[name] += getattr(found, name)
+            counts[name] += getattr(ngrams, name)
 
     def progress() -> Count:
         return Count(counts["done"], counts["documents"], counts["bytes"])
@@ -416,23 +416,23 @@ def _scan(engine: Engine, wanted: WantedNgrams, tasks: list[Any], workers: int) 
     base = np.cumsum(rows) - rows
     sizes = counts["documents"], counts["bytes"], counts["rejected"]
     corpus = _Corpus(gram, order, ids, *sizes, close, base, sources, tasks)
-    for place in np.flatnonzero(ids == None).tolist():  # noqa: E711  # a record without an id is named by its position
-        ids[place] = corpus.name(int(order[place]), int(order[place]) & ((1 << 40) - 1))
+    for index in np.flatnonzero(ids == None).tolist():  # noqa: E711  # a record without an id is named by its position
+        ids[index] = corpus.name(int(order[index]), int(order[index]) & ((1 << 40) - 1))
     return corpus
 
 
-def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, documents: int) -> Overlap:
+def _judge(items: _Items, corpus: _Corpus, ngram: int, threshold: float, documents: int) -> Overlap:
     """Return the result: for each item the share of its n-grams that occur, and the documents that have most of
     them."""
     seen = np.zeros(len(items.hashes), bool)
-    seen[found.gram] = True
+    seen[corpus.gram] = True
     sizes = np.diff(items.starts)
     item_of = np.repeat(np.arange(len(sizes)), sizes)
     hits = np.bincount(item_of[seen[items.grams]], minlength=len(sizes))
     share = np.divide(hits, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
     is_contaminated = share > threshold
     is_contaminated[[item for item in np.flatnonzero(is_contaminated).tolist() if items.says_nothing(item)]] = False
-    starts = np.searchsorted(found.gram, np.arange(len(items.hashes) + 1))
+    starts = np.searchsorted(corpus.gram, np.arange(len(items.hashes) + 1))
     named: list[list[str]] = []
     for item in range(len(sizes)):
         ids: dict[int, str] = {}
@@ -440,28 +440,28 @@ def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, document
         if hits[item]:
             for gram in items.grams[items.starts[item] : items.starts[item + 1]].tolist():
                 span = slice(int(starts[gram]), int(starts[gram + 1]))
-                ids.update(zip(found.order[span].tolist(), found.ids[span].tolist(), strict=True))
-                counts.update(found.order[span].tolist())
+                ids.update(zip(corpus.order[span].tolist(), corpus.ids[span].tolist(), strict=True))
+                counts.update(corpus.order[span].tolist())
         named.append([ids[order] for order in sorted(ids, key=lambda order: (-counts[order], order))[:documents]])
     columns = items.columns | {
         "ngrams": sizes, "found": hits, "share": pa.array(share, mask=sizes == 0), "contaminated": is_contaminated,
         "documents": named,
     }  # fmt: skip
     table = pa.table(columns, schema=SCHEMA)
-    return Overlap(_sets(table, ngram), table, ngram, threshold, found.documents, found.bytes, found.rejected)
+    return Overlap(_sets(table, ngram), table, ngram, threshold, corpus.documents, corpus.bytes, corpus.rejected)
 
 
-def _with_cosines(overlap: Overlap, items: _Items, vectors: ItemVectors, found: _Corpus, cosine: float) -> Overlap:
+def _with_cosines(overlap: Overlap, items: _Items, vectors: ItemVectors, corpus: _Corpus, cosine: float) -> Overlap:
     """Return the result with the nearest training text of each item."""
-    assert found.close is not None
-    nearest_ = refine(vectors, found.close)
+    assert corpus.close is not None
+    nearest_ = refine(vectors, corpus.close)
     seen = np.flatnonzero(nearest_.units >= -UNITS)
     count = len(items.texts)
     units, ids, texts = np.full(count, -UNITS), np.full(count, None, object), np.full(count, None, object)
-    for place in seen.tolist():
-        row = int(vectors.rows[place])
-        units[row], texts[row] = nearest_.units[place], nearest_.texts[place]
-        ids[row] = nearest_.ids[place] or found.name(int(nearest_.order[place]), int(nearest_.row[place]))
+    for index in seen.tolist():
+        row = int(vectors.rows[index])
+        units[row], texts[row] = nearest_.units[index], nearest_.texts[index]
+        ids[row] = nearest_.ids[index] or corpus.name(int(nearest_.order[index]), int(nearest_.row[index]))
     missing = np.ones(count, bool)
     missing[vectors.rows[seen]] = False
     values = (
@@ -476,13 +476,13 @@ def _with_cosines(overlap: Overlap, items: _Items, vectors: ItemVectors, found: 
 
 def _sets(items: pa.Table, ngram: int) -> list[EvaluationSet]:
     names = np.array(items.column("test").to_pylist(), object)
-    words, ngrams, found = (items.column(name).to_numpy() for name in ("words", "ngrams", "found"))
+    words, ngrams, hits = (items.column(name).to_numpy() for name in ("words", "ngrams", "found"))
     close = items.column("close").to_numpy() if "close" in items.column_names else np.zeros(len(items), bool)
     contaminated = items.column("contaminated").to_numpy()
     return [
         EvaluationSet(
-            name, int((words[of] > 0).sum()), int(contaminated[of].sum()), int((found[of] > 0).sum()),
-            int(((words[of] > 0) & (words[of] < ngram)).sum()), int(ngrams[of].sum()), int(found[of].sum()),
+            name, int((words[of] > 0).sum()), int(contaminated[of].sum()), int((hits[of] > 0).sum()),
+            int(((words[of] > 0) & (words[of] < ngram)).sum()), int(ngrams[of].sum()), int(hits[of].sum()),
             int((words[of] == 0).sum()), int(close[of].sum()),
         )
         for name in dict.fromkeys(names.tolist())

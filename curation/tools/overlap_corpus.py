@@ -185,8 +185,8 @@ def first_per_group(
     group: np.ndarray, order: np.ndarray, values: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the first `limit` rows of each group by `order`, sorted by group and order."""
-    place = np.lexsort((order, group))
-    group, order, values = group[place], order[place], values[place]
+    by_order = np.lexsort((order, group))
+    group, order, values = group[by_order], order[by_order], values[by_order]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     rank = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
     kept = rank < limit
@@ -203,9 +203,9 @@ def _matches(engine: Engine, wanted: WantedNgrams, frame: Frame) -> tuple[np.nda
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, object)
     having = engine.filter_rows(engine.with_columns(frame[[ROW, ID, TEXT]], {TEXT: text}), hits)
     hashes, offsets = engine.shingles(having[TEXT], wanted.settings.ngram, False)
-    places = np.searchsorted(wanted.hashes, hashes)
-    matched = wanted.hashes[np.minimum(places, len(wanted.hashes) - 1)] == hashes
-    grams, number = places[matched], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[matched]
+    positions = np.searchsorted(wanted.hashes, hashes)
+    matched = wanted.hashes[np.minimum(positions, len(wanted.hashes) - 1)] == hashes
+    grams, number = positions[matched], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[matched]
     columns = engine.to_arrow(having)
     if wanted.questions is not None and wanted.grams is not None:
         texts = [text or "" for text in columns.column(TEXT).to_pylist()]

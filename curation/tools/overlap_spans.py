@@ -126,23 +126,23 @@ def check_spans(
     items = read_items(test)
     texts = pa.array(items.texts, pa.large_string())
     sizes = np.array([len(text.encode()) for text in items.texts], np.int64)
-    found, spans = np.zeros(len(sizes), np.int64), list[Any]()
+    found_bytes, spans = np.zeros(len(sizes), np.int64), list[Any]()
     batches = list(batches_by_size(np.cumsum(sizes), AT_ONCE))
     for batch in each(batches, "searching the index", "batch"):
-        own, covered = _search(known, texts[batch])
-        found[batch] = covered
-        spans += _named(known, own, len(covered), places)
-    share = np.divide(found, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
+        matches, covered = _search(known, texts[batch])
+        found_bytes[batch] = covered
+        spans += _named(known, matches, len(covered), places)
+    share = np.divide(found_bytes, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
     contaminated = share > threshold
     columns: dict[str, Any] = {name: items.columns[name] for name in ("test", "file", "item")}
-    columns |= {"id": pa.array(items.columns["id"], pa.large_string()), "bytes": sizes, "found": found}
+    columns |= {"id": pa.array(items.columns["id"], pa.large_string()), "bytes": sizes, "found": found_bytes}
     columns |= {"share": pa.array(share, mask=sizes == 0), "contaminated": contaminated}
     table = pa.table(columns | {"spans": pa.array(spans, pa.list_(SPAN))})
     sets, names = [], np.array(items.columns["test"], object)
     for name in dict.fromkeys(items.columns["test"]):
         mine = names == name
-        counts = (mine, contaminated & mine, (found > 0) & mine, (sizes < known.length) & mine)
-        sums = (sizes[mine].sum(), found[mine].sum())
+        counts = (mine, contaminated & mine, (found_bytes > 0) & mine, (sizes < known.length) & mine)
+        sums = (sizes[mine].sum(), found_bytes[mine].sum())
         sets.append(SpanSet(name, *map(int, map(np.count_nonzero, counts)), *map(int, sums)))
     return SpanOverlap(sets, table, known.length, threshold, known.saved.documents)
 
@@ -152,27 +152,27 @@ def _search(known: SpanIndex, texts: pa.LargeStringArray) -> tuple[SpanMatches, 
     of each text are in a span."""
     data, offsets, _ = text_buffers(texts)
     hashes, anchors = all_anchors(data, offsets, known.length)
-    found = known.find(data, hashes, anchors)
-    text = np.searchsorted(offsets, found.start, side="right") - 1
-    found = known.extend(data, offsets, found._replace(number=text))
+    matches = known.find(data, hashes, anchors)
+    text = np.searchsorted(offsets, matches.start, side="right") - 1
+    matches = known.extend(data, offsets, matches._replace(number=text))
     mask = np.zeros(int(offsets[-1] - offsets[0]), np.uint8)
-    fill_spans(mask, found.start - offsets[0], found.stop - offsets[0])
+    fill_spans(mask, matches.start - offsets[0], matches.stop - offsets[0])
     ends = np.concatenate([[0], np.cumsum(mask, dtype=np.int64)])[offsets - offsets[0]]
-    first = offsets[found.number]
-    return found._replace(start=found.start - first, stop=found.stop - first), np.diff(ends)
+    first = offsets[matches.number]
+    return matches._replace(start=matches.start - first, stop=matches.stop - first), np.diff(ends)
 
 
-def _named(known: SpanIndex, found: SpanMatches, texts: int, places: int) -> list[list[dict[str, Any]]]:
+def _named(known: SpanIndex, matches: SpanMatches, texts: int, places: int) -> list[list[dict[str, Any]]]:
     """Return the longest `places` spans of each text, by their start."""
-    order = np.lexsort((found.offset, found.document, found.start, found.start - found.stop, found.number))
-    rank = np.arange(len(order)) - np.searchsorted(found.number[order], found.number[order])
+    order = np.lexsort((matches.offset, matches.document, matches.start, matches.start - matches.stop, matches.number))
+    rank = np.arange(len(order)) - np.searchsorted(matches.number[order], matches.number[order])
     chosen = order[rank < places]
     chosen = chosen[
-        np.lexsort((found.offset[chosen], found.document[chosen], found.start[chosen], found.number[chosen]))
+        np.lexsort((matches.offset[chosen], matches.document[chosen], matches.start[chosen], matches.number[chosen]))
     ]
-    ids = known.saved.ids(found.document[chosen]).to_pylist()
+    ids = known.saved.ids(matches.document[chosen]).to_pylist()
     named: list[list[dict[str, Any]]] = [[] for _ in range(texts)]
-    columns = (values[chosen].tolist() for values in (found.number, found.start, found.stop, found.offset))
+    columns = (values[chosen].tolist() for values in (matches.number, matches.start, matches.stop, matches.offset))
     for id_, number, start, stop, offset in zip(ids, *columns, strict=True):
         named[number].append({"start": start, "stop": stop, "document": id_, "offset": offset})
     return named

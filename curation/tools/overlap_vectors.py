@@ -115,8 +115,8 @@ class Close(NamedTuple):
         best = np.lexsort((order, -score), axis=1)[:, :CANDIDATES]
         for mine, theirs in zip(self, other, strict=True):
             both = np.concatenate([mine[rows], theirs], axis=1)
-            place = best[:, :, None] if both.ndim == 3 else best
-            mine[rows] = np.take_along_axis(both, place, axis=1)
+            columns = best[:, :, None] if both.ndim == 3 else best
+            mine[rows] = np.take_along_axis(both, columns, axis=1)
 
 
 class Nearest(NamedTuple):
@@ -134,15 +134,15 @@ def items_of(texts: Sequence[str], model: str, whole: bool) -> ItemVectors:
     """Return the items with a vector. InputError for a model that cannot be used."""
     rows, vectors = [np.zeros(0, np.int64)], [np.zeros((0, dimensions_of(model)), np.int8)]
     for start in each(range(0, len(texts), AT_ONCE), "vectors of items", "batch"):
-        found = embed_texts(texts[start : start + AT_ONCE], model, 0, "mean")
-        chosen = np.flatnonzero(found.present)
+        embedded = embed_texts(texts[start : start + AT_ONCE], model, 0, "mean")
+        chosen = np.flatnonzero(embedded.present)
         rows.append(chosen + start)
-        vectors.append(found.vectors[chosen])
+        vectors.append(embedded.vectors[chosen])
     row = np.concatenate(rows)
     named = [texts[number] for number in row.tolist()]
-    places = np.searchsorted(SIZES, [len(text.strip()) for text in named])
+    indexes = np.searchsorted(SIZES, [len(text.strip()) for text in named])
     return ItemVectors(
-        model, whole, row, named, np.concatenate(vectors), np.array(SIZES)[np.minimum(places, len(SIZES) - 1)]
+        model, whole, row, named, np.concatenate(vectors), np.array(SIZES)[np.minimum(indexes, len(SIZES) - 1)]
     )
 
 
@@ -152,18 +152,18 @@ def stored_column(run: FinishedRun, model: str) -> str:
     The model counts by the SHA-256 of its files. The vectors are not used if a later stage changed texts, or if they
     are those of a part of the texts that differs from what is compared here."""
     wanted = _by_name(transformer_digests(model))
-    found = ""
+    column = ""
     for number, stage in enumerate(run.report["stages"]):
         settings = run.report["recipe"]["stages"][number]
         if stage["edited"]:
-            found = ""
+            column = ""
         if stage["kind"] != "embed":
             continue
         whole = not settings["max_characters"] and (settings["pooling"] == "mean" or settings["windows"] == 1)
         same = _by_name(run.report["stage_files"].get(stage["name"], {})) == wanted
-        if found in ("", settings["column"]):
-            found = settings["column"] if whole and same else ""
-    return found
+        if column in ("", settings["column"]):
+            column = settings["column"] if whole and same else ""
+    return column
 
 
 def _by_name(digests: dict[str, str]) -> dict[str, str]:
@@ -218,9 +218,9 @@ class VectorSearch:
     def _compare(self, pieces: list[ComparedText]) -> None:
         vectors, present = np.zeros((len(pieces), self.items.vectors.shape[1]), np.int8), np.ones(len(pieces), bool)
         new = [index for index, piece in enumerate(pieces) if piece.vector is None]
-        found = embed_texts([pieces[index].text for index in new], self.items.model, 0, "mean") if new else None
-        if found is not None:
-            vectors[new], present[new] = found.vectors, found.present
+        embedded = embed_texts([pieces[index].text for index in new], self.items.model, 0, "mean") if new else None
+        if embedded is not None:
+            vectors[new], present[new] = embedded.vectors, embedded.present
         for index, piece in enumerate(pieces):
             if piece.vector is not None:
                 vectors[index] = piece.vector
@@ -243,18 +243,18 @@ class VectorSearch:
         if not better.any():
             return
         near, score = near[better], score[better]
-        places = theirs[near]
+        indexes = theirs[near]
 
         def objects(name: str) -> np.ndarray:
-            out = np.empty(places.shape, object)
-            out.reshape(-1)[:] = [getattr(pieces[place], name) for place in places.reshape(-1).tolist()]
+            out = np.empty(indexes.shape, object)
+            out.reshape(-1)[:] = [getattr(pieces[index], name) for index in indexes.reshape(-1).tolist()]
             return out
 
-        found = Close(
-            score, places + self.number, objects("row").astype(np.int64), objects("id"), objects("shown"),
+        nearer = Close(
+            score, indexes + self.number, objects("row").astype(np.int64), objects("id"), objects("shown"),
             objects("around"), vectors[near],
         )  # fmt: skip
-        self.close.merge(mine[better], found)
+        self.close.merge(mine[better], nearer)
 
 
 def windows(text: str, size: int, step: int) -> Iterator[tuple[int, int]]:
@@ -268,11 +268,11 @@ def windows(text: str, size: int, step: int) -> Iterator[tuple[int, int]]:
         start += step
 
 
-def _snapped(text: str, place: int) -> int:
-    if not 0 < place < len(text) or text[place - 1].isspace():
-        return min(place, len(text))
-    space = SPACE.search(text, place, place + SNAP)
-    return space.end() if space else place
+def _snapped(text: str, position: int) -> int:
+    if not 0 < position < len(text) or text[position - 1].isspace():
+        return min(position, len(text))
+    space = SPACE.search(text, position, position + SNAP)
+    return space.end() if space else position
 
 
 def refine(items: ItemVectors, close: Close) -> Nearest:
@@ -283,30 +283,30 @@ def refine(items: ItemVectors, close: Close) -> Nearest:
     texts = [""] * len(norms)
 
     def note(item: np.ndarray, candidate: np.ndarray, vectors: np.ndarray, named: Sequence[str]) -> None:
-        own = items.vectors[item]
-        cosine = cosines(dots(own, vectors), norms[item], squared_norms(vectors))
-        for place in np.lexsort((np.arange(len(item)), -cosine)).tolist():
-            number = int(item[place])
-            if cosine[place] > units[number]:
-                units[number], chosen[number], texts[number] = cosine[place], candidate[place], named[place]
+        compared = items.vectors[item]
+        cosine = cosines(dots(compared, vectors), norms[item], squared_norms(vectors))
+        for index in np.lexsort((np.arange(len(item)), -cosine)).tolist():
+            number = int(item[index])
+            if cosine[index] > units[number]:
+                units[number], chosen[number], texts[number] = cosine[index], candidate[index], named[index]
 
     item, candidate = np.nonzero(np.isfinite(close.score))
     note(item, candidate, close.vectors[item, candidate], close.shown[item, candidate].tolist())
     pending: list[tuple[int, int, str]] = []
 
     def flush() -> None:
-        found = embed_texts([text for _, _, text in pending], items.model, 0, "mean")
-        has = np.flatnonzero(found.present)
+        embedded = embed_texts([text for _, _, text in pending], items.model, 0, "mean")
+        has = np.flatnonzero(embedded.present)
         numbers = np.array([entry[:2] for entry in pending], np.int64).reshape(-1, 2)[has]
-        note(numbers[:, 0], numbers[:, 1], found.vectors[has], [pending[place][2] for place in has.tolist()])
+        note(numbers[:, 0], numbers[:, 1], embedded.vectors[has], [pending[index][2] for index in has.tolist()])
         pending.clear()
 
     for number in each(range(0 if items.whole else len(norms)), "nearest windows", "item"):
         length = len(items.texts[number].strip())
-        for place in np.flatnonzero(np.isfinite(close.score[number])).tolist():
-            around = close.around[number, place]
+        for index in np.flatnonzero(np.isfinite(close.score[number])).tolist():
+            around = close.around[number, index]
             for first, last in windows(around, length, max(length // FINE_STEPS, 1)):
-                pending.append((number, place, around[first:last]))
+                pending.append((number, index, around[first:last]))
                 if len(pending) == AT_ONCE:
                     flush()
     if pending:

@@ -45,14 +45,14 @@ def label_metrics(truth: np.ndarray, scores: np.ndarray) -> list[LabelMetrics]:
     truth   label of each text, integers of shape (texts,)
     scores  probability of each label, float64 of shape (texts, labels)
     """
-    found = scores.argmax(axis=1)
+    best = scores.argmax(axis=1)
     metrics = []
     for label in range(scores.shape[1]):
-        has, is_found = truth == label, found == label
-        both = int(np.count_nonzero(has & is_found))
+        has, is_best = truth == label, best == label
+        both = int(np.count_nonzero(has & is_best))
         metrics.append(
             LabelMetrics(
-                int(np.count_nonzero(has)), _share(both, is_found), _share(both, has), roc_auc(has, scores[:, label])
+                int(np.count_nonzero(has)), _share(both, is_best), _share(both, has), roc_auc(has, scores[:, label])
             )
         )
     return metrics
@@ -70,9 +70,9 @@ def roc_auc(has_label: np.ndarray, scores: np.ndarray) -> float:
     negatives = len(has_label) - positives
     if not positives or not negatives:
         return float("nan")
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    ranks = (last - (counts - 1) / 2)[place]  # the mean rank of equal scores, from 1
+    ranks = (last - (counts - 1) / 2)[inverse]  # the mean rank of equal scores, from 1
     return float((ranks[has_label].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 

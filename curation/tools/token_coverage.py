@@ -204,8 +204,8 @@ def _add(
     for name in dict.fromkeys(name for name in ("source", by) if name in table.column_names):
         groups = pc.fill_null(table.column(name).cast(pa.large_string()), "").combine_chunks().dictionary_encode()
         for number, value in enumerate(groups.dictionary.to_pylist()):
-            own = values[groups.indices.to_numpy() == number].sum(axis=0)
-            totals[name, value] = totals.get((name, value), np.zeros(len(COUNTED), np.int64)) + own
+            sums = values[groups.indices.to_numpy() == number].sum(axis=0)
+            totals[name, value] = totals.get((name, value), np.zeros(len(COUNTED), np.int64)) + sums
 
 
 def _sums(flags: np.ndarray, ends: np.ndarray, lengths: np.ndarray) -> np.ndarray:

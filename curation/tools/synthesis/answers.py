@@ -60,7 +60,7 @@ class Answers:
     def __init__(self, path: Path) -> None:
         self.path, self.notice = path, ""
         self.counts: Counter[str] = Counter()
-        self._places: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
         self._file = open(path, "a+b")  # noqa: SIM115  closed by close
         sync_folder(path.parent)
         try:
@@ -88,16 +88,16 @@ class Answers:
             start += len(line)
 
     def _note(self, answer: Answer, start: int) -> None:
-        self._places[answer.key] = start
+        self._offsets[answer.key] = start
         prompt, text = answer.prompt_tokens, answer.answer_tokens
-        found = {answer.outcome: 1, "prompt": prompt, "answer": text, "retries": answer.retries}
-        self.counts.update(found | {"estimated": answer.is_estimated * (prompt + text)})
+        counts = {answer.outcome: 1, "prompt": prompt, "answer": text, "retries": answer.retries}
+        self.counts.update(counts | {"estimated": answer.is_estimated * (prompt + text)})
 
     def __contains__(self, key: str) -> bool:
-        return key in self._places
+        return key in self._offsets
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._offsets)
 
     @property
     def tokens(self) -> int:
@@ -106,9 +106,9 @@ class Answers:
 
     def get(self, key: str) -> Answer | None:
         """Return the answer to a request; None if it has none."""
-        if key not in self._places:
+        if key not in self._offsets:
             return None
-        self._file.seek(self._places[key])
+        self._file.seek(self._offsets[key])
         return msgspec.json.decode(self._file.readline(), type=Answer)
 
     def add(self, answers: Sequence[Answer]) -> None:

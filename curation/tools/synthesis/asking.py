@@ -120,17 +120,17 @@ class Asker:
         if not self._pending:
             time.sleep(seconds)
             return
-        found: list[Answer] = []
+        arrived: list[Answer] = []
         try:
             for future in wait(self._pending, seconds, FIRST_COMPLETED).done:
                 request = self._pending.pop(future)
                 try:
-                    found.append(future.result())
+                    arrived.append(future.result())
                 except FailedError as error:
                     self.failed.add(request.key)
                     self.fault, self._failures = str(error), self._failures + 1
         finally:
-            self._store(found)
+            self._store(arrived)
         if self._failures + len(self._held) >= MAX_FAILURES:
             fault = self._held[-1].text if self._held else self.fault
             raise InputError(
@@ -138,12 +138,12 @@ class Asker:
                 "Rerun the same command to ask for the rest"
             )
 
-    def _store(self, found: list[Answer]) -> None:
-        paid = [answer for answer in found if answer.is_paid]
-        self._held += [answer for answer in found if not answer.is_paid]
+    def _store(self, arrived: list[Answer]) -> None:
+        paid = [answer for answer in arrived if answer.is_paid]
+        self._held += [answer for answer in arrived if not answer.is_paid]
         if paid:
             self._failures, self._is_answering = 0, True
-        if paid or (found and len(self.answers)):
+        if paid or (arrived and len(self.answers)):
             self.answers.add(self._held + paid)
             self.asked += len(self._held + paid)
             self._held = []

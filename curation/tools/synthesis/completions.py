@@ -66,10 +66,10 @@ def completion_of(body: bytes) -> Completion:
     """Return the completion in a body. StatusError: it has an error instead. NoCompletionError: it has neither."""
     try:
         # Unlike msgspec, json reads NaN, a byte order mark and halves of surrogate pairs.
-        found = json.loads(body, parse_int=lambda digits: int(digits[:MAX_DIGITS]))
-        if isinstance(found, dict) and not found.get("choices") and (found.get("error") or _text_in(found)):
-            raise StatusError(_code_in(found), _text_in(found) or body.decode("utf-8", "replace"))
-        answer = msgspec.convert(found, _Answer)
+        content = json.loads(body, parse_int=lambda digits: int(digits[:MAX_DIGITS]))
+        if isinstance(content, dict) and not content.get("choices") and (content.get("error") or _text_in(content)):
+            raise StatusError(_code_in(content), _text_in(content) or body.decode("utf-8", "replace"))
+        answer = msgspec.convert(content, _Answer)
     except (ValueError, RecursionError) as error:  # msgspec's own errors too
         raise NoCompletionError(_kind_of(body) or str(error)) from None
     choice = next((choice for choice in answer.choices if choice.index == 0), answer.choices[0])
@@ -87,11 +87,11 @@ def completion_of(body: bytes) -> Completion:
 def error_text(body: str) -> str:
     """Return the text of an error in a body, the title of a web page, or else the body."""
     try:
-        found = _text_in(json.loads(body))
+        text = _text_in(json.loads(body))
     except (ValueError, RecursionError):
         title = TITLE.search(body)
-        found = title[1] if title else ""
-    return found or body
+        text = title[1] if title else ""
+    return text or body
 
 
 def _text_in(value: Any) -> str:
@@ -103,10 +103,10 @@ def _text_in(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _code_in(found: dict[str, Any]) -> int:
+def _code_in(content: dict[str, Any]) -> int:
     """The HTTP status that an error names; 0 for none."""
-    inner = found.get("error")
-    named = [fields.get(name) for fields in (inner, found) if isinstance(fields, dict) for name in ERROR_CODES]
+    inner = content.get("error")
+    named = [fields.get(name) for fields in (inner, content) if isinstance(fields, dict) for name in ERROR_CODES]
     codes = (str(code) for code in named if isinstance(code, int | str))
     return next((int(code) for code in codes if re.fullmatch("[45][0-9]{2}", code)), 0)
 

@@ -99,8 +99,8 @@ class Connection:
         try:
             return asyncio.run_coroutine_threadsafe(self._body(content, seconds), self._loop).result()
         except self._openai.OpenAIError as error:
-            found = error.__cause__ or error
-        raise found  # outside of the handler, which would make a circle of the two errors
+            cause = error.__cause__ or error
+        raise cause  # outside of the handler, which would make a circle of the two errors
 
     async def _body(self, content: dict[str, Any], seconds: float) -> bytes:
         others = dict(content)
@@ -143,9 +143,9 @@ class Connection:
 class _Loop(asyncio.SelectorEventLoop):
     async def create_connection(self, *arguments: Any, **options: Any) -> Any:
         """Note the connections of each request."""
-        found: tuple[asyncio.Transport, Any] = await super().create_connection(*arguments, **options)
-        _opened.get().append(found[0])
-        return found
+        opened: tuple[asyncio.Transport, Any] = await super().create_connection(*arguments, **options)
+        _opened.get().append(opened[0])
+        return opened
 
     async def getaddrinfo(self, *arguments: Any, **options: Any) -> Any:
         """Look a name up in a thread that no end waits for: nothing can stop a look-up."""

@@ -96,17 +96,17 @@ class Endpoint:
         try:
             return self._made(request, completion_of(self._body(request)), retries)
         except NoCompletionError as error:
-            message, found = f"{self.name} sends no chat completion ({self._message(str(error))})", None
+            message, fault = f"{self.name} sends no chat completion ({self._message(str(error))})", None
         except StatusError as error:
             detail = self._message(error.detail)
-            message, found = f"{self.name} answers {error.status or 'an error'}{f': {detail}' if detail else ''}", error
-        if found is None or not found.status or found.status in PASSING or found.status >= 500:
-            raise FailedError(message, found.wait if found else 0)
-        if found.status in OF_THE_REQUEST:
-            return self._stored(request, retries, REFUSED, message, f"{HTTP_STATUS}{found.status}", 0, 0)
-        if found.target:
-            message = f"{self.name} answers {found.status}, a redirect to {self._message(found.target)}"
-        raise InputError(f"{message}{self._remedy(found)}. {STORED}")
+            message, fault = f"{self.name} answers {error.status or 'an error'}{f': {detail}' if detail else ''}", error
+        if fault is None or not fault.status or fault.status in PASSING or fault.status >= 500:
+            raise FailedError(message, fault.wait if fault else 0)
+        if fault.status in OF_THE_REQUEST:
+            return self._stored(request, retries, REFUSED, message, f"{HTTP_STATUS}{fault.status}", 0, 0)
+        if fault.target:
+            message = f"{self.name} answers {fault.status}, a redirect to {self._message(fault.target)}"
+        raise InputError(f"{message}{self._remedy(fault)}. {STORED}")
 
     def _body(self, request: Request) -> bytes:
         """Send a request, and return the body of the answer, of at most MAX_BYTES."""
@@ -134,10 +134,10 @@ class Endpoint:
         detail = os.strerror(faults[0].errno or 0) if faults else self._message(str(error))
         return f"gives no answer ({type(error).__name__}: {detail})"
 
-    def _made(self, request: Request, found: Completion, retries: int) -> Answer:
-        outcome, text, reason = ANSWERED if found.text.strip() else EMPTY, found.text, found.finish_reason
-        if found.refusal or reason == "content_filter":
-            outcome, text = REFUSED, found.refusal or text
+    def _made(self, request: Request, reply: Completion, retries: int) -> Answer:
+        outcome, text, reason = ANSWERED if reply.text.strip() else EMPTY, reply.text, reply.finish_reason
+        if reply.refusal or reason == "content_filter":
+            outcome, text = REFUSED, reply.refusal or text
         elif reason == "length":
             outcome = CUT
         if reason.startswith(HTTP_STATUS):  # the mark of requests that the endpoint refused
@@ -146,7 +146,7 @@ class Endpoint:
         if (hidden, reason_hidden) != (text, reason):
             outcome = WITH_KEY
         return self._stored(
-            request, retries, outcome, hidden, reason_hidden, found.prompt_tokens, found.answer_tokens
+            request, retries, outcome, hidden, reason_hidden, reply.prompt_tokens, reply.answer_tokens
         )  # fmt: skip
 
     def _stored(
@@ -179,11 +179,11 @@ class Endpoint:
 
 def _system_errors(error: BaseException | None) -> list[OSError]:
     """The errors of the operating system behind an error of a library."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found += [error, *getattr(error, "exceptions", ())]  # a group has one per address
+    causes: list[BaseException] = []
+    while error is not None and error not in causes:
+        causes += [error, *getattr(error, "exceptions", ())]  # a group has one per address
         error = error.__cause__ or error.__context__
-    known = (cause for cause in found if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError))
+    known = (cause for cause in causes if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError))
     return [cause for cause in known if cause.errno in errno.errorcode]
 
 

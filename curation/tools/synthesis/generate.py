@@ -80,21 +80,22 @@ def generate(
     again; what was answered is stored. OutputError: the folder of another task or of a run. InputWarning: answers that
     repeat the key of the endpoint.
     """
-    found, folder = load_task(task, input, settings), local_output(output)
-    if Credentials(found).are_in(found.identity):
+    loaded, folder = load_task(task, input, settings), local_output(output)
+    if Credentials(loaded).are_in(loaded.identity):
         raise RecipeError(
-            f"the task has the key of {shown(found.endpoint)} in its text, and task.json would store it. Remove the key"
+            f"the task has the key of {shown(loaded.endpoint)} in its text, and task.json would store it. "
+            "Remove the key"
         )
     with locked(folder):
-        _check_folder(folder, found.identity)
+        _check_folder(folder, loaded.identity)
         items: Counter[str] = Counter()
         documents = 0
         with (
             closing(Answers(folder / ANSWERS)) as answers,
-            closing(Asker(found, answers)) as asker,
+            closing(Asker(loaded, answers)) as asker,
             warnings.catch_warnings(),
         ):
-            work = _work_of(found, answers)
+            work = _work_of(loaded, answers)
             is_asking = True
             while is_asking:
                 is_asking = asker.ask(work.needed())
@@ -104,8 +105,8 @@ def generate(
                     file.write(as_json(document))
                     documents += 1
         report = {
-            "kind": found.identity["kind"], "model": found.model, "task": found.digest,
-            "endpoint": shown(found.endpoint), "documents": documents, **_counts(work, answers, items),
+            "kind": loaded.identity["kind"], "model": loaded.model, "task": loaded.digest,
+            "endpoint": shown(loaded.endpoint), "documents": documents, **_counts(work, answers, items),
         }  # fmt: skip
         write_json(folder / REPORT, report, indent=True)
     if number := report["requests"][WITH_KEY]:

@@ -116,7 +116,7 @@ class SelfInstructWork:
         seeds = [seed["instruction"] for seed in self._seeds]
         shown = chance.sample(seeds, min(SHOWN_SEEDS + SHOWN_NEW - len(new), len(seeds))) + new
         chance.shuffle(shown)
-        tasks = "\n".join(f"Task {place}: {' '.join(text.split())}" for place, text in enumerate(shown, 1))
+        tasks = "\n".join(f"Task {position}: {' '.join(text.split())}" for position, text in enumerate(shown, 1))
         prompt = NEW.format(tasks=tasks, first=len(shown) + 1, last=len(shown) + ASKED)
         return self.task.request(prompt, self._rounds * ROUND + number)
 
@@ -194,8 +194,8 @@ def _listed(answer: Answer | None) -> list[str]:
     """The instructions in an answer. The last one of an answer that was cut is left out."""
     if answer is None or answer.outcome not in (ANSWERED, CUT):
         return []
-    found = [match[1].strip() for match in TASK.finditer(answer.text)]
-    return found[:-1] if answer.outcome == CUT else found
+    instructions = [match[1].strip() for match in TASK.finditer(answer.text)]
+    return instructions[:-1] if answer.outcome == CUT else instructions
 
 
 def _example(form: str, seed: Fields) -> str:
@@ -213,9 +213,9 @@ def _instances(form: str, text: str) -> list[tuple[str, str]]:
     first, second = (LABEL, INPUT) if form == LABEL_FIRST else (INPUT, OUTPUT)
     blocks = re.split(rf"^{first}", text, flags=re.MULTILINE)[1:]
     pairs = [_pair(block, second) for block in blocks] if blocks else [_pair(text, second)]
-    found = dict.fromkeys((given, output) if first == INPUT else (output, given) for given, output in pairs)
-    outputs = Counter(given for given, _ in found)
-    return [(given, output) for given, output in found if output and outputs[given] == 1]
+    different = dict.fromkeys((given, output) if first == INPUT else (output, given) for given, output in pairs)
+    outputs = Counter(given for given, _ in different)
+    return [(given, output) for given, output in different if output and outputs[given] == 1]
 
 
 def _pair(block: str, second: str) -> tuple[str, str]:

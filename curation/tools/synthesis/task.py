@@ -109,15 +109,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not self.model:
             raise ValueError("model is empty, expected the name of a model of the endpoint, such as qwen3-8b")
         if bool(self.input) == bool(self.seeds):
-            found = "both are set" if self.input else "both are empty"
-            raise ValueError(f"one of input and seeds is needed, and {found}. Give --input PATH, or seeds: [TEXT]")
+            fault = "both are set" if self.input else "both are empty"
+            raise ValueError(f"one of input and seeds is needed, and {fault}. Give --input PATH, or seeds: [TEXT]")
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 < self.timeout_seconds <= 86_400:
             raise ValueError(f"timeout_seconds must be above 0 and at most 86400, not {self.timeout_seconds:g}")
-        if own := sorted({"model", "messages", "stream", "n", *self._sampling()} & self.parameters.keys()):
-            raise ValueError(f"parameters has {own[0]!r}, which generate sets itself. Leave it out of parameters")
+        if reserved := sorted({"model", "messages", "stream", "n", *self._sampling()} & self.parameters.keys()):
+            raise ValueError(f"parameters has {reserved[0]!r}, which generate sets itself. Leave it out of parameters")
         for name in self.names():
             for number, seed in enumerate(self.seeds):
                 if name not in _fields_of(seed, number):

@@ -104,8 +104,8 @@ class ScoreWork:
 
     def _score(self, text: str) -> int | None:
         """The number that the answer has on a line of the given form; None for none, several or one out of bounds."""
-        found = {int(match[1]) for line in text.splitlines() if (match := self._line.fullmatch(line.strip()))}
-        score = found.pop() if len(found) == 1 else None
+        numbers = {int(match[1]) for line in text.splitlines() if (match := self._line.fullmatch(line.strip()))}
+        score = numbers.pop() if len(numbers) == 1 else None
         return score if score is not None and self.task.min <= score <= self.task.max else None
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
