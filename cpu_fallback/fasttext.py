@@ -75,17 +75,17 @@ def add_character_ngrams(data, first, last, settings, index, rows, scratch):
 def add_word_ngrams(h, tokens, settings, index, rows, scratch):
     """Add the rows of the n-grams of two or more words that end with word number `tokens` (from 0), whose hash is `h`;
     return their number. The ring in `scratch` holds the running hash of each of the last words."""
-    ring, places = settings[ft.RING], settings[ft.WORD_NGRAMS] - 1
+    ring, ring_size = settings[ft.RING], settings[ft.WORD_NGRAMS] - 1
     code = ft.code_of_word(h)
     count = 0
-    for back in range(1, min(places, tokens) + 1):
-        place = ring + (tokens - back) % places
-        scratch[place] = np.int64(ft.add_word(np.uint64(scratch[place]), code))
-        row = ft.row_of_word_ngram(np.uint64(scratch[place]), settings, index)
+    for back in range(1, min(ring_size, tokens) + 1):
+        slot = ring + (tokens - back) % ring_size
+        scratch[slot] = np.int64(ft.add_word(np.uint64(scratch[slot]), code))
+        row = ft.row_of_word_ngram(np.uint64(scratch[slot]), settings, index)
         if row >= 0:
             add_row(rows, row, settings[ft.DIMENSIONS], scratch)
             count += 1
-    scratch[ring + tokens % places] = np.int64(code)
+    scratch[ring + tokens % ring_size] = np.int64(code)
     return count
 
 
@@ -128,12 +128,12 @@ def find_known(data, first, last, keys):
     h = (h ^ h >> np.uint64(32)) * GOLDEN
     slot = (h >> np.uint64(32)) & ((np.uint64(len(keys)) >> np.uint64(2)) - np.uint64(1))
     key = slot << np.uint64(2)
-    found = (
+    is_known = (
         np.uint64(keys[key]) == low
         and np.uint64(keys[key + np.uint64(1)]) == middle
         and np.uint64(keys[key + np.uint64(2)]) == high
     )
-    return slot, found, low, middle, high
+    return slot, is_known, low, middle, high
 
 
 @kernel
@@ -171,8 +171,8 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
             break
         if i - first <= most_bytes and first + KNOWN_BYTES < len(data):
             # Only small functions are called for a known word: a call with all arrays takes as long as its sum.
-            slot, found, low, middle, high = find_known(data, first, i, keys)
-            if found:
+            slot, is_known, low, middle, high = find_known(data, first, i, keys)
+            if is_known:
                 add_row(sums, np.int64(slot), dimensions, scratch)
                 count += keys[(slot << np.uint64(2)) + np.uint64(3)]
                 continue

@@ -25,11 +25,11 @@ def count_flat(
     blocks = int(offsets[-1] - offsets[0]) // 64 + 2
     masks, ranks = np.empty((4, blocks), np.uint64), np.empty((3, blocks), np.int64)
     mark_blocks(data, offsets[0], offsets[-1], *tables, lanes, masks, ranks, np.zeros((NUM_MEASURES, 1), np.int64))
-    found = {name: np.empty(len(offsets) - 1, np.int64) for name in NAMES}
-    count_texts(offsets, masks, ranks, *list(found.values())[:-1])
+    counts = {name: np.empty(len(offsets) - 1, np.int64) for name in NAMES}
+    count_texts(offsets, masks, ranks, *list(counts.values())[:-1])
     if longest:
-        find_longest(offsets, masks, ranks, found["max_word_characters"])
-    return found
+        find_longest(offsets, masks, ranks, counts["max_word_characters"])
+    return counts
 
 
 @kernel
@@ -100,7 +100,7 @@ def find_longest(offsets, masks, ranks, longest):
     origin = offsets[0]
     for row in range(len(longest)):
         start, end = offsets[row] - origin, offsets[row + 1] - origin
-        found = 0
+        most = 0
         before = bits_before(masks, ranks, VISIBLE, start)
         block = start >> 6
         while block << 6 < end:
@@ -112,8 +112,8 @@ def find_longest(offsets, masks, ranks, longest):
             while starts:
                 below = (starts & (~starts + ONE)) - ONE
                 visible = ranks[at(VISIBLE), at(block)] + count_bits(masks[at(VISIBLE), at(block)] & below)
-                found = max(found, visible - before)
+                most = max(most, visible - before)
                 before = visible
                 starts &= starts - ONE
             block += 1
-        longest[row] = max(found, bits_before(masks, ranks, VISIBLE, end) - before)
+        longest[row] = max(most, bits_before(masks, ranks, VISIBLE, end) - before)

@@ -61,15 +61,15 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
 @kernel
 def find_divided_rows(data, offsets, valid, pages, classes):
     """Whether each text has a character of a script without spaces, or U+1361 or U+200B."""
-    found = np.zeros(offsets.size - 1, np.bool_)
+    divided = np.zeros(offsets.size - 1, np.bool_)
     for row in range(offsets.size - 1):
         i, end = offsets[row], offsets[row + 1]
-        while valid[row] and i < end and not found[row]:
+        while valid[row] and i < end and not divided[row]:
             i = find_divided(data, i, end)
             if i < end:
-                found[row] = divides(pages, classes, decode(data, i)[0])
+                divided[row] = divides(pages, classes, decode(data, i)[0])
                 i += 1
-    return found
+    return divided
 
 
 @kernel

@@ -47,10 +47,10 @@ class _Block:
         return self._any(iter(masks))
 
     def _any(self, masks: Any) -> Any:
-        found = next(masks)
+        combined = next(masks)
         for mask in masks:
-            found = self.builder.or_(found, mask)
-        return found
+            combined = self.builder.or_(combined, mask)
+        return combined
 
 
 def _readable_block(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:

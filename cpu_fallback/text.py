@@ -104,7 +104,7 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
         return {name: flat[name] for name in names}
     strings = {Measure[name]: size for name, size in REPEATED_SIZES.items() if name in names}
     longest = int(np.diff(offsets).max(initial=0))
-    found = {name: np.empty(len(text), np.int64) for name in names}
+    results = {name: np.empty(len(text), np.int64) for name in names}
     long = {measure: repeat_long_rows(data, offsets, valid, size) for measure, size in strings.items()}
     scratch, positions = _measure_scratch(longest), allocate_positions(longest)
     string_scratch = allocate_strings(longest if strings else 0)
@@ -119,9 +119,9 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
         for measure, size in strings.items():
             out[measure, : last - first] = long[measure][first:last]
             repeat_rows(*rows, size, string_scratch, out[measure])
-        for name, values in found.items():
+        for name, values in results.items():
             values[first:last] = out[Measure[name], : last - first]
-    return found
+    return results
 
 
 def hash_text(text: pd.Series, max_characters: int = 0) -> np.ndarray:
@@ -143,8 +143,8 @@ def spread_bytes(text: pd.Series, count: int) -> np.ndarray:
     lengths = np.diff(offsets) if nulls is None else np.where(nulls, np.diff(offsets), 0)
     if not len(data):
         return np.zeros((len(lengths), count), np.uint8)
-    places = offsets[:-1, None] + lengths[:, None] * np.arange(count) // count
-    return np.where(lengths[:, None] > 0, data.take(places, mode="clip"), 0).astype(np.uint8)
+    positions = offsets[:-1, None] + lengths[:, None] * np.arange(count) // count
+    return np.where(lengths[:, None] > 0, data.take(positions, mode="clip"), 0).astype(np.uint8)
 
 
 def spread_windows(text: pd.Series, windows: int, max_characters: int) -> pd.Series:

@@ -221,12 +221,12 @@ def find_words(
             strokes = slashes & (slashes << ONE | last_slashes) & (colons << at(2) | last_colons)
             stops = dots & (ws << ONE | last_ws >> at(2)) & (ws << at(2) | last_ws >> ONE) & (ws << at(3) | last_ws)
             last_slashes, last_colons, last_ws = slashes >> at(63), colons >> at(62), ws >> at(61)
-            found = (strokes | stops) & valid
-            while found:
-                k = lowest_bit(found)
+            address_bits = (strokes | stops) & valid
+            while address_bits:
+                k = lowest_bit(address_bits)
                 addresses[at(num_addresses)] = base + k - (2 if strokes >> at(k) & ONE else 0)
                 num_addresses += 1
-                found &= found - ONE
+                address_bits &= address_bits - ONE
         block += 1
         base += 64
     all_changes[at(block)], changes_before[at(block)] = NO_BITS, num_edges

@@ -22,7 +22,7 @@ def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray
 
 
 def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray) -> Pairs:
-    found: list[Pairs] = []
+    blocks: list[Pairs] = []
     columns = [slice(start, start + VECTORS_AT_ONCE) for start in range(0, len(right), VECTORS_AT_ONCE)]
     for start in range(0, len(left), VECTORS_AT_ONCE):
         rows = slice(start, start + VECTORS_AT_ONCE)
@@ -31,8 +31,8 @@ def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, 
             bounds = np.multiply.outer(left_bounds[rows], right_bounds[others])
             pairs = np.flatnonzero(dots >= bounds)
             i, j = np.divmod(pairs, dots.shape[1])
-            found.append((i + start, j + others.start, dots.reshape(-1)[pairs].astype(np.int64)))
-    return in_order(found)
+            blocks.append((i + start, j + others.start, dots.reshape(-1)[pairs].astype(np.int64)))
+    return in_order(blocks)
 
 
 def _exact_dots(left: np.ndarray, right: np.ndarray) -> np.ndarray:

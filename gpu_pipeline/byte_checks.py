@@ -75,10 +75,10 @@ def unnormalised_bits(data, blocks, borders, origin, start, end, i, form_flag, p
     block = block_at(data, blocks, i)
     if block & HIGH_BITS == np.uint64(0):
         return 0
-    found = 0
+    bits = 0
     for k in range(8):
         lead = np.int64(block >> np.uint64(8 * k) & np.uint64(0xC0)) == 0xC0
         if lead and start <= i + k < end:
             fails = is_unnormalised(data, borders, origin, i + k, form_flag, pages, records, flags, combining)
-            found |= int(fails) << k
-    return found
+            bits |= int(fails) << k
+    return bits

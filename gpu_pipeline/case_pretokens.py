@@ -71,12 +71,12 @@ def _windows_of(low, middle, high, leads, borders, c):
 @kernel
 def _before_characters(firsts, leads):
     """The first bytes of the characters before those that start at `firsts`."""
-    found = NO_BITS
+    before = NO_BITS
     bits = firsts >> ONE
     for _ in range(4):
-        found |= bits & leads
+        before |= bits & leads
         bits = (bits & ~leads) >> ONE
-    return found
+    return before
 
 
 @kernel

@@ -76,8 +76,8 @@ def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
 def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Copy only the hashes of the documents in these pairs to the device, those of neighbours in one copy."""
     rows, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
-    packed = np.concatenate([hashes[offsets[run[0]] : offsets[run[-1] + 1]] for run in runs])
+    groups = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    packed = np.concatenate([hashes[offsets[group[0]] : offsets[group[-1] + 1]] for group in groups])
     starts = kernels.starts_of(offsets[rows + 1] - offsets[rows])
     out = cp.zeros(len(left), np.int64)
     pairs = map(cp.asarray, (packed, starts, positions[: len(left)], positions[len(left) :]))

@@ -279,15 +279,15 @@ def bounding_bits(data, block, start, end, i, kept, fold, ignored_low, ignored_h
             kept &= ~(int(in_class(byte, ignored_low, ignored_high)) << k)
             others &= others - np.uint64(1)
         return kept
-    found = 0
+    bits = 0
     for j in range(max(i, start), min(i + 8, end)):
         lead = np.int64(block >> np.uint64(8 * (j - i)) & np.uint64(0xFF))
         if lead & 0xC0 != 0x80 and kept >> (j - i) & 1:
             code_point, _ = utf8.decode(data, j)
             char_flags = int(flags[at(utf8.record_of(pages, records, code_point))])
             if char_flags & fold or char_flags & tables.CASE_IGNORABLE == 0:
-                found |= 1 << (j - i)
-    return found
+                bits |= 1 << (j - i)
+    return bits
 
 
 @kernel

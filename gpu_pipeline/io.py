@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 # Python errors that cuDF raises for C++ exceptions
 CUDF_ERRORS = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 PATH_MARKS = ("=", "*", "?", "[", "]", "~", "::")  # cuDF reads paths with these as patterns or partitions
-MAX_RUN_SHARE = 2  # of a batch; the host reads larger row groups, since it can split them
+MAX_GROUPS_SHARE = 2  # of a batch; the host reads larger row groups, since it can split them
 
 
 def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
@@ -101,9 +101,9 @@ def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, i
     start = [Location(row, number, 0)] if is_marked else []
     with ExitStack() as memory:
 
-        def parse(data: np.ndarray, *place: Any) -> Documents:
+        def parse(data: np.ndarray, *arguments: Any) -> Documents:
             memory.enter_context(reserved(data.size))  # until the batch is done
-            return parse_lines(data, *place)
+            return parse_lines(data, *arguments)
 
         for documents in lines.read_jsonl(file_range, batch_bytes, parse):
             batch = _as_batch(documents, row, number)
@@ -122,59 +122,61 @@ class RowGroups(NamedTuple):
 
 
 def _read_row_groups(input_slice: Slice, columns: list[str], batch_bytes: int) -> Iterator[Batch]:
-    """Read one run after the other on the device, or on the host if `_decode` returns None."""
+    """Read some row groups after the others on the device, or on the host if `_decode` returns None."""
     row = 0
-    for run in _runs(input_slice, batch_bytes):
-        continued = run.ranges[0].start != input_slice.ranges[run.first_range].start
-        start = [] if continued or len(input_slice.ranges) == 1 else [Location(row, run.first_range, 0)]
-        for batch in _read_run(input_slice, run, columns, batch_bytes, row):
+    for groups in _row_groups(input_slice, batch_bytes):
+        continued = groups.ranges[0].start != input_slice.ranges[groups.first_range].start
+        start = [] if continued or len(input_slice.ranges) == 1 else [Location(row, groups.first_range, 0)]
+        for batch in _read_groups(input_slice, groups, columns, batch_bytes, row):
             row += batch.rows
             yield batch._replace(
-                locations=[*start, *(location for location in batch.locations if location.file_index > run.first_range)]
+                locations=[*start, *(each for each in batch.locations if each.file_index > groups.first_range)]
             )
             start = []
             del batch  # its memory is reserved no longer
 
 
-def _read_run(input_slice: Slice, run: RowGroups, columns: list[str], batch_bytes: int, row: int) -> Iterator[Batch]:
-    if run.bytes <= MAX_RUN_SHARE * batch_bytes:
-        with reserved(run.bytes):
-            frame = _decode(run.ranges, columns, row)
+def _read_groups(
+    input_slice: Slice, groups: RowGroups, columns: list[str], batch_bytes: int, row: int
+) -> Iterator[Batch]:
+    if groups.bytes <= MAX_GROUPS_SHARE * batch_bytes:
+        with reserved(groups.bytes):
+            frame = _decode(groups.ranges, columns, row)
             if frame is not None:
-                yield Batch(frame, [], len(frame), len(frame), locations=_locations(run, row))
+                yield Batch(frame, [], len(frame), len(frame), locations=_locations(groups, row))
                 return
-    ranges = msgspec.structs.replace(input_slice, ranges=run.ranges)
-    yield from _read_on_host(ranges, batch_bytes, row, run.first_range)
+    ranges = msgspec.structs.replace(input_slice, ranges=groups.ranges)
+    yield from _read_on_host(ranges, batch_bytes, row, groups.first_range)
 
 
-def _locations(run: RowGroups, row: int) -> list[Location]:
-    """The starts of the files of a run that begins at `row`."""
+def _locations(groups: RowGroups, row: int) -> list[Location]:
+    """The starts of the files of row groups that begin at `row`."""
     locations = []
-    for number, file_range in enumerate(run.ranges):
-        locations.append(Location(row, run.first_range + number, 0))
+    for number, file_range in enumerate(groups.ranges):
+        locations.append(Location(row, groups.first_range + number, 0))
         row += rows_in(file_range)
     return locations
 
 
-def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[RowGroups]:
-    """Runs of at most `batch_bytes`, or of one larger row group."""
-    places: list[tuple[int, int]] = []  # (file range, row group)
+def _row_groups(input_slice: Slice, batch_bytes: int) -> Iterator[RowGroups]:
+    """Row groups of at most `batch_bytes` together, or one larger one."""
+    members: list[tuple[int, int]] = []  # (file range, row group)
     size = 0
     for number, file_range in enumerate(input_slice.ranges):
         for group, group_bytes in enumerate(
-            decoded_row_groups(file_range, MAX_RUN_SHARE * batch_bytes), file_range.start
+            decoded_row_groups(file_range, MAX_GROUPS_SHARE * batch_bytes), file_range.start
         ):
-            if places and size + group_bytes > batch_bytes:
-                yield _run_of(input_slice, places, size)
-                places, size = [], 0
-            places.append((number, group))
+            if members and size + group_bytes > batch_bytes:
+                yield _joined_groups(input_slice, members, size)
+                members, size = [], 0
+            members.append((number, group))
             size += group_bytes
-    if places:
-        yield _run_of(input_slice, places, size)
+    if members:
+        yield _joined_groups(input_slice, members, size)
 
 
-def _run_of(input_slice: Slice, places: list[tuple[int, int]], size: int) -> RowGroups:
-    (first, start), (last, stop) = places[0], places[-1]
+def _joined_groups(input_slice: Slice, members: list[tuple[int, int]], size: int) -> RowGroups:
+    (first, start), (last, stop) = members[0], members[-1]
     ranges = input_slice.ranges[first : last + 1]
     ranges[0] = msgspec.structs.replace(ranges[0], start=start)
     ranges[-1] = msgspec.structs.replace(ranges[-1], stop=stop + 1)

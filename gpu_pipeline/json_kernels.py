@@ -15,11 +15,11 @@ from gpu_pipeline import kernels, token_kernels
 from gpu_pipeline.items import at
 from gpu_pipeline.json_masks import (
     NONE,
+    backslashes_before,
     bits_before,
     escaped_bytes,
     inside_strings,
     json_bits,
-    run_before,
     scan_line,
     split_backslashes,
     split_word,
@@ -51,9 +51,9 @@ def find_quotes(quotes, backslashes, newlines, begins, quote_counts, line_counts
     c = cuda.grid(1)
     while c < quotes.size:
         begin, escaped = split_backslashes(backslashes, c)
-        found = np.uint64(quotes[at(c)]) & ~np.uint64(escaped)
-        quotes[at(c)], begins[at(c)] = found, begin
-        quote_counts[at(c)] = count_bits(found)
+        unescaped = np.uint64(quotes[at(c)]) & ~np.uint64(escaped)
+        quotes[at(c)], begins[at(c)] = unescaped, begin
+        quote_counts[at(c)] = count_bits(unescaped)
         line_counts[at(c)] = count_bits(np.uint64(newlines[at(c)]))
         c += cuda.gridsize(1)
 
@@ -72,22 +72,22 @@ def split_strings(
         if line < broken.size:
             before -= bits_before(quotes, quote_ranks, line_starts[at(line)])
         inside = np.uint64(inside_strings(quotes, newlines, before & 1 == 1, c))
-        copies, found, written, bad = split_word(data, begins, inside, faults, c)
-        copied[at(c)], escapes[at(c)], counts[at(c)] = copies, found, written
+        copies, replaced, written, bad = split_word(data, begins, inside, faults, c)
+        copied[at(c)], escapes[at(c)], counts[at(c)] = copies, replaced, written
         bad = np.uint64(bad)
         while bad:
             k = lowest_bit(bad)
             broken[at(line + count_bits(np.uint64(newlines[at(c)]) & ((ONE << np.uint64(k)) - ONE)))] = 1
             bad &= bad - ONE
-        if line < broken.size and run_before(backslashes, c)[1]:
+        if line < broken.size and backslashes_before(backslashes, c)[1]:
             broken[at(line)] = 1
         c += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
 def scan_lines(
-    data, line_starts, quotes, quote_ranks, places, copied, escapes, ranks, broken, text_key, id_key, max_bytes, status,
-    text_starts, text_ends, text_ranks, text_bytes, id_starts, id_ends, id_bytes,
+    data, line_starts, quotes, quote_ranks, positions, copied, escapes, ranks, broken, text_key, id_key, max_bytes,
+    status, text_starts, text_ends, text_ranks, text_bytes, id_starts, id_ends, id_bytes,
 ):  # fmt: skip
     """Per line: what it is, and where its text and its id are. `text_ranks`: bytes that strings before it write."""
     line = cuda.grid(1)
@@ -97,7 +97,7 @@ def scan_lines(
         q_end = bits_before(quotes, quote_ranks, end)
         if data[at(end - 1)] == NEWLINE:
             end -= 1
-        kind, text, text_end, id_start, id_end = scan_line(data, start, end, places, q, q_end, text_key, id_key)
+        kind, text, text_end, id_start, id_end = scan_line(data, start, end, positions, q, q_end, text_key, id_key)
         if end - start > max_bytes or (kind == PLAIN and broken[at(line)]):
             kind = UNUSUAL
         text_ranks[at(line)], text_bytes[at(line)], id_bytes[at(line)] = 0, 0, 0
@@ -193,12 +193,12 @@ class BlockLines(NamedTuple):
     id_valid: Any
 
 
-def _ranked_places(mask, counts):
-    """(Bits before each word, places of the bits)."""
+def _ranked_positions(mask, counts):
+    """(Bits before each word, positions of the bits)."""
     ranks = kernels.starts_of(counts)
-    places = kernels.empty(ranks, np.int32, int(ranks[-1]))
-    kernels.launch_shared(token_kernels.place_pieces, mask.size, mask, ranks, places)
-    return ranks, places
+    positions = kernels.empty(ranks, np.int32, int(ranks[-1]))
+    kernels.launch_shared(token_kernels.place_pieces, mask.size, mask, ranks, positions)
+    return ranks, positions
 
 
 def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> BlockLines:
@@ -209,8 +209,8 @@ def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> BlockLines:
     halves = [mask.view(np.uint8) for mask in (quotes, backslashes, newlines, faults)]
     kernels.launch_shared(mark_json, 4 * size, data, blocks, *halves)
     kernels.launch_shared(find_quotes, size, quotes, backslashes, newlines, begins, quote_counts, line_counts)
-    quote_ranks, places = _ranked_places(quotes, quote_counts)
-    line_ranks, ends = _ranked_places(newlines, line_counts)
+    quote_ranks, positions = _ranked_positions(quotes, quote_counts)
+    line_ranks, ends = _ranked_positions(newlines, line_counts)
     lines = ends.size + int(ends.size == 0 or int(ends[-1]) != data.size - 1)
     starts = kernels.zeros(data, np.int64, lines + 1)
     starts[1 : ends.size + 1] = ends + 1
@@ -226,8 +226,8 @@ def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> BlockLines:
         kernels.empty(data, np.int64, lines) for _ in range(7)
     )
     kernels.launch(
-        scan_lines, lines, data, starts, quotes, quote_ranks, places, copied, escapes, ranks, broken, text_key, id_key,
-        max_bytes, status, text_starts, text_ends, text_ranks, text_bytes, id_starts, id_ends, id_bytes,
+        scan_lines, lines, data, starts, quotes, quote_ranks, positions, copied, escapes, ranks, broken, text_key,
+        id_key, max_bytes, status, text_starts, text_ends, text_ranks, text_bytes, id_starts, id_ends, id_bytes,
     )  # fmt: skip
     text_offsets, id_offsets = kernels.starts_of(text_bytes), kernels.starts_of(id_bytes)
     texts = kernels.empty(data, np.uint8, int(text_offsets[-1]))

@@ -43,12 +43,12 @@ def parse_lines(
     if not MIN_BYTES <= data.size <= MAX_BYTES:
         return lines.parse_lines(data, count, offset, file, first_row, first_line)
     try:
-        found = _find(data, file)
-        starts, status = cp.asnumpy(found.starts), cp.asnumpy(found.status).copy()
+        block = _find(data, file)
+        starts, status = cp.asnumpy(block.starts), cp.asnumpy(block.status).copy()
         is_plain = status == jsonl.PLAIN
         others = lines.parse_others(data, starts, status, offset, file, first_row, first_line)
         rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)[is_plain]
-        frame = _frame_of(found, rows)
+        frame = _frame_of(block, rows)
         if len(others.table):
             joined = cudf.concat([frame, cudf.DataFrame.from_arrow(others.table)], ignore_index=True)
             frame = joined.sort_values(ROW, ignore_index=True)
@@ -58,13 +58,13 @@ def parse_lines(
     return others._replace(table=frame)
 
 
-def _frame_of(found: BlockLines, rows: np.ndarray) -> cudf.DataFrame:
+def _frame_of(block: BlockLines, rows: np.ndarray) -> cudf.DataFrame:
     """The plain lines; `rows` has their positions."""
-    plain = cp.flatnonzero(found.status == jsonl.PLAIN)
+    plain = cp.flatnonzero(block.status == jsonl.PLAIN)
     ends = plain + 1
     index = cudf.RangeIndex(plain.size)
     text_offsets, id_offsets = (
-        cp.concatenate([cp.zeros(1, np.int64), offsets[ends]]) for offsets in (found.text_offsets, found.id_offsets)
+        cp.concatenate([cp.zeros(1, np.int64), offsets[ends]]) for offsets in (block.text_offsets, block.id_offsets)
     )
-    ids = series_of(found.ids, id_offsets, index, found.id_valid[plain])
-    return cudf.DataFrame({ROW: cp.asarray(rows), ID: ids, TEXT: series_of(found.texts, text_offsets, index)})
+    ids = series_of(block.ids, id_offsets, index, block.id_valid[plain])
+    return cudf.DataFrame({ROW: cp.asarray(rows), ID: ids, TEXT: series_of(block.texts, text_offsets, index)})

@@ -20,7 +20,7 @@ from gpu_pipeline.spans import LOW_SEVEN, bits_of, mark_bytes_equal
 NEWLINE = 10
 ABOVE_CONTROLS = np.uint64(0x6060606060606060)  # adds to bytes from 0x20 on a high bit
 ALL_BITS = np.uint64(0xFFFFFFFF)
-MAX_RUN_WORDS = 16  # words of backslashes that are looked through: 512 bytes
+MAX_BACKSLASH_WORDS = 16  # words of backslashes that are looked through: 512 bytes
 MAX_STEP = 256  # bytes of white space in a row
 MAX_SCALAR = 64  # more than any number of MAX_DIGITS, and more than the words true, false and null
 MAX_KEY = 64
@@ -64,10 +64,10 @@ def _below(bit):
 
 
 @kernel
-def run_before(backslashes, c):
-    """(Whether an odd number of backslashes ends right before word `c`, whether the run is too long to tell)."""
+def backslashes_before(backslashes, c):
+    """(Whether an odd number of backslashes ends right before word `c`, whether there are too many to tell)."""
     k = c
-    while k > 0 and c - k < MAX_RUN_WORDS:
+    while k > 0 and c - k < MAX_BACKSLASH_WORDS:
         word = np.uint64(backslashes[at(k - 1)])
         if word != ALL_BITS:
             odd = False
@@ -83,7 +83,7 @@ def run_before(backslashes, c):
 def split_backslashes(backslashes, c):
     """(Mask of the backslashes of word `c` that begin an escape, mask of the bytes that are escaped)."""
     rest = np.uint64(backslashes[at(c)])
-    odd, _ = run_before(backslashes, c)
+    odd, _ = backslashes_before(backslashes, c)
     escaped = ONE if odd else NO_BITS
     rest &= ~escaped
     begins = NO_BITS
@@ -224,8 +224,8 @@ def _are_digits(data, start, end):
 
 
 @kernel
-def scan_line(data, i, end, places, q, q_end, text_key, id_key):
-    """Walk the line data[i:end] between its strings, whose quotes are at places[q:q_end].
+def scan_line(data, i, end, positions, q, q_end, text_key, id_key):
+    """Walk the line data[i:end] between its strings, whose quotes are at positions[q:q_end].
 
     Return (BLANK, PLAIN or UNUSUAL; start and end of the text between its quotes; start and end of the id, between its
     quotes if it is a string, or NONE). The insides of strings are not checked here.
@@ -248,9 +248,9 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
         wants_text, wants_id = False, False
         i = _step(data, i, end)
         if in_object:
-            if i >= end or q + 1 >= q_end or places[q] != i:
+            if i >= end or q + 1 >= q_end or positions[q] != i:
                 return unusual
-            start, stop = np.int64(places[q]) + 1, np.int64(places[q + 1])
+            start, stop = np.int64(positions[q]) + 1, np.int64(positions[q + 1])
             q += 2
             skipped += stop - start - STRING_COST
             if depth == 1:
@@ -268,9 +268,9 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
             return unusual
         has_id |= wants_id
         if data[i] == jsonl.QUOTE:
-            if q + 1 >= q_end or places[q] != i:
+            if q + 1 >= q_end or positions[q] != i:
                 return unusual
-            start, stop = np.int64(places[q]) + 1, np.int64(places[q + 1])
+            start, stop = np.int64(positions[q]) + 1, np.int64(positions[q + 1])
             q += 2
             skipped += stop - start - STRING_COST
             i = stop + 1

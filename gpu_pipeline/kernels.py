@@ -80,13 +80,13 @@ def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
             here &= ~np.uint32(bits_below(start - i))
         if end < i + 32:
             here &= bits_below(max(end - i, 0))
-        found = here
+        firsts = here
         if not by_character:
             before = solid[at(c - 1)] >> LAST_BIT if c > 0 else np.uint32(0)
-            found = np.uint32(here & (~np.uint32(here << np.uint32(1) | before) | stops[at(c)]))
+            firsts = np.uint32(here & (~np.uint32(here << np.uint32(1) | before) | stops[at(c)]))
         stops[at(c)] |= ~here
-        starts[at(c)] = found
-        counts[at(c)] = cuda.popc(np.uint32(found))
+        starts[at(c)] = firsts
+        counts[at(c)] = cuda.popc(np.uint32(firsts))
         c += cuda.gridsize(1)
 
 
@@ -100,8 +100,8 @@ def rank_rows(offsets, origin, starts, ranks, items):
 
 
 @cuda.jit(cache=True)
-def place_items(origin, block, end_block, starts, ranks, base, places):
-    """Per eight bytes: places[k] becomes the first byte of item `base` + k."""
+def place_items(origin, block, end_block, starts, ranks, base, positions):
+    """Per eight bytes: positions[k] becomes the first byte of item `base` + k."""
     b = block + cuda.grid(1)
     while b < end_block:
         i = 8 * b - origin
@@ -109,8 +109,8 @@ def place_items(origin, block, end_block, starts, ranks, base, places):
         bits = np.uint32(word >> np.uint32(i & 31)) & np.uint32(0xFF)
         k = ranks[at(i >> 5)] + cuda.popc(np.uint32(word & bits_below(i & 31))) - base
         while bits:
-            if at(k) < at(places.size):  # the first and the last block may hold items of other documents
-                places[at(k)] = 8 * b + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+            if at(k) < at(positions.size):  # the first and the last block may hold items of other documents
+                positions[at(k)] = 8 * b + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
             bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
             k += 1
         b += cuda.gridsize(1)

@@ -62,8 +62,8 @@ def claim_slot(slots, mask, keep, hashes, k):
 @cuda.jit(device=True)
 def leader_of(number):
     """(The lanes with the number of the first lane that has one, the first of them): negative numbers are none."""
-    found = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
-    leader = lowest_bit(found) if found else 0
+    votes = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
+    leader = lowest_bit(votes) if votes else 0
     wanted = cuda.shfl_sync(ALL_LANES, number, leader)
     return np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0 and number == wanted)), leader
 
@@ -71,13 +71,13 @@ def leader_of(number):
 @cuda.jit(cache=True)
 def claim_ngrams(
     firsts, counts, starts, chunks, pieces, docs, rows, slot_starts, all_slots, n, keys, active, group, lowest,
-    repeated, found, out,
+    repeated, any_repeats, out,
 ):  # fmt: skip
     """Find the active n-grams that repeat, and up to 4-grams how often each occurs; count distinct words if n is 1.
 
-    keys     uint64: hashes of n-grams, as `hashes`; those of all words of the batch if n is 1
-    active   mask of n-grams that may repeat; empty if all may
-    found    becomes 1 if any repeats
+    keys         uint64: hashes of n-grams, as `hashes`; those of all words of the batch if n is 1
+    active       mask of n-grams that may repeat; empty if all may
+    any_repeats  becomes 1 if one does
     """
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
@@ -110,7 +110,7 @@ def claim_ngrams(
                         cuda.atomic.add(lowest, base + other, cuda.popc(same))
             k += LANES
         if copies:
-            found[0] = 1
+            any_repeats[0] = 1
         if n == 1:
             copies = warp_sum(copies)
             if lane == 0:
@@ -247,10 +247,10 @@ def compose_functions(n, functions, composed):
     while g < composed.size:
         value = np.uint64(0)
         for entry in range(n):
-            place = np.int64(entry)
+            state = np.int64(entry)
             for c in range(FAN * g, min(FAN * (g + 1), functions.size)):
-                place = leave(functions[at(c)], place)
-            value |= np.uint64(place) << np.uint64(4 * entry)
+                state = leave(functions[at(c)], state)
+            value |= np.uint64(state) << np.uint64(4 * entry)
         composed[at(g)] = value
         g += cuda.gridsize(1)
 
@@ -260,10 +260,10 @@ def enter_functions(functions, entries, entries_of_each):
     """One thread per FAN functions: where the walk enters each, from where it enters the first."""
     g = cuda.grid(1)
     while g < entries.size:
-        place = np.int64(entries[at(g)])
+        state = np.int64(entries[at(g)])
         for c in range(FAN * g, min(FAN * (g + 1), functions.size)):
-            entries_of_each[at(c)] = place
-            place = leave(functions[at(c)], place)
+            entries_of_each[at(c)] = state
+            state = leave(functions[at(c)], state)
         g += cuda.gridsize(1)
 
 
@@ -359,14 +359,14 @@ def _signatures():
         kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64, types.bool_)
     )
     number, pairs, out = types.int64, types.int64[:, ::1], types.int32[:, ::1]
-    places, table = (i64, i64, i64, i64, i64), (i64, u32)  # counts, starts, chunks, pieces, docs
+    layout, table = (i64, i64, i64, i64, i64), (i64, u32)  # counts, starts, chunks, pieces, docs
     texts = i64, i64, i64, i64, i64, i64, out, number, i32  # without starts; with rows and what follows
     return {
-        claim_ngrams: (i64, *places, i64, *table, number, u64, u32, i32, i32, u32, i32, out),
-        find_tops: (*places, number, u32, i32, i32, pairs),
-        prepare_ngrams: (i64, *places, *table, number, u64, u32, u32, i32, u64, u32),
-        note_visits: (*places, u32, i32, i32),
-        note_seen: (*places, u32, u32, i32, i32, u32, mask),
+        claim_ngrams: (i64, *layout, i64, *table, number, u64, u32, i32, i32, u32, i32, out),
+        find_tops: (*layout, number, u32, i32, i32, pairs),
+        prepare_ngrams: (i64, *layout, *table, number, u64, u32, u32, i32, u64, u32),
+        note_visits: (*layout, u32, i32, i32),
+        note_seen: (*layout, u32, u32, i32, i32, u32, mask),
         leave_chunks: (number, u32, u64),
         compose_functions: (number, u64, u64),
         enter_functions: (u64, i32, i32),

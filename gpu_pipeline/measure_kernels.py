@@ -197,13 +197,13 @@ def place_words(bits, ranks, word_starts, word_ends):
         k = j = np.int64(ranks[WORD, at(c)])
         if c > 0:
             j -= np.int64(bits[SOLID, at(c - 1)] >> np.uint32(31))
-        place = np.int32(32 * c)
+        base = np.int32(32 * c)
         while starts:
-            word_starts[at(k)] = np.int32(place + lowest_bit(starts))
+            word_starts[at(k)] = np.int32(base + lowest_bit(starts))
             starts = np.uint32(starts & np.uint32(starts - np.uint32(1)))
             k += 1
         while ends:
-            word_ends[at(j)] = np.int32(place + lowest_bit(ends))
+            word_ends[at(j)] = np.int32(base + lowest_bit(ends))
             ends = np.uint32(ends & np.uint32(ends - np.uint32(1)))
             j += 1
         c += cuda.gridsize(1)
@@ -214,10 +214,10 @@ def place_breaks(bits, ranks, breaks):
     """Per 32 bytes: the places of line breaks."""
     c = cuda.grid(1)
     while c < bits.shape[1]:
-        found, k = bits[BREAK, at(c)], ranks[BREAK, at(c)]
-        while found:
-            breaks[at(k)] = 32 * c + lowest_bit(found)
-            found &= np.uint32(found - np.uint32(1))
+        break_bits, k = bits[BREAK, at(c)], ranks[BREAK, at(c)]
+        while break_bits:
+            breaks[at(k)] = 32 * c + lowest_bit(break_bits)
+            break_bits &= np.uint32(break_bits - np.uint32(1))
             k += 1
         c += cuda.gridsize(1)
 
@@ -228,10 +228,10 @@ def count_urls(data, offsets, valid, origin, bits, ranks, word_ends, pages, reco
     the first URL found so far in each word, at first NO_URL: a thread that finds an earlier one adds the difference."""
     c = cuda.grid(1)
     while c < bits.shape[1]:
-        found = bits[ADDRESS, at(c)]
-        while found:
-            i = origin + 32 * c + lowest_bit(found)
-            found &= np.uint32(found - np.uint32(1))
+        address_bits = bits[ADDRESS, at(c)]
+        while address_bits:
+            i = origin + 32 * c + lowest_bit(address_bits)
+            address_bits &= np.uint32(address_bits - np.uint32(1))
             row = segment_of(offsets, i)
             if row >= 0 and row + 1 < offsets.size and valid[row]:
                 back = url_start(data, i, offsets[row], offsets[row + 1], pages, records, lanes)
@@ -325,8 +325,8 @@ def measure_words(
             visible = row_rank(visible_bits, visible_ranks, stop)
             word_end[at(k)] = visible
             if num_bytes > LONG_WORD:
-                place = cuda.atomic.add(num_long, 0, 1)
-                long_words[place, 0], long_words[place, 1] = k, row
+                index = cuda.atomic.add(num_long, 0, 1)
+                long_words[index, 0], long_words[index, 1] = k, row
                 word_hash[at(k)] = np.uint64(0)
                 characters = np.int32(visible - row_rank(visible_bits, visible_ranks, start))
                 letters = row_rank(letter_bits, letter_ranks, start)
@@ -334,9 +334,9 @@ def measure_words(
             else:
                 state, rest, dots = span_state(data, blocks, origin + start, origin + stop)
                 rest = np.uint64(rest)
-                key, found = np.uint64(rest | np.uint64(num_bytes) << np.uint64(56)), np.int32(0)
+                key, list_bits = np.uint64(rest | np.uint64(num_bytes) << np.uint64(56)), np.int32(0)
                 if num_bytes <= SHORT_WORD:
-                    found = np.int32(listed_bits(key))
+                    list_bits = np.int32(listed_bits(key))
                 else:
                     key = np.uint64(word_state(np.uint64(state), rest, num_bytes))
                 word_hash[at(k)] = mix64(key)
@@ -349,9 +349,9 @@ def measure_words(
                     has_letter = row_rank(letter_bits, letter_ranks, stop) != letters
                 last = np.int64(rest >> np.uint64(8 * (num_bytes - 1 & 7)) & np.uint64(0xFF))
                 is_end = ends_sentence(data, origin + start, origin + stop, last) or k == last_word
-                listed |= found
+                listed |= list_bits
                 counts += np.int32(has_letter) + (np.int32(is_end) << COUNT_BITS)
-                counts += (found >> NUM_STOP_WORDS) << 2 * COUNT_BITS
+                counts += (list_bits >> NUM_STOP_WORDS) << 2 * COUNT_BITS
                 if may_have_ellipsis(rest, dots):
                     ellipses = count_ellipses(data, origin + start, origin + stop, 0)
                     if ellipses:
@@ -412,8 +412,8 @@ def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word
         other = piece - 1
         while other >= pieces[j] and others[0, other] < 0:
             other -= 1
-        run = start - (others[0, other] if other >= pieces[j] else word)
-        ellipses = count_ellipses(data, start, end, run % 3)
+        num_stops = start - (others[0, other] if other >= pieces[j] else word)
+        ellipses = count_ellipses(data, start, end, num_stops % 3)
         if ellipses:
             cuda.atomic.add(out, (M.ellipses, row), ellipses)
         if piece + 1 == pieces[j + 1]:
@@ -490,9 +490,9 @@ def measure_lines(
                         elif letters >= PROSE_LETTERS:
                             prose = np.int64(length)
                         if limit - line > LONG_PIECE:
-                            place = cuda.atomic.add(num_long, 0, 1)
-                            long_lines[place, 0], long_lines[place, 1] = k, line - origin
-                            long_lines[place, 2] = limit - origin
+                            index = cuda.atomic.add(num_long, 0, 1)
+                            long_lines[index, 0], long_lines[index, 1] = k, line - origin
+                            long_lines[index, 2] = limit - origin
                             line_hash[k] = np.uint64(0)
                         else:
                             line_hash[k] = hash_span(data, blocks, line, limit)

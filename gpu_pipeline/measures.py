@@ -239,16 +239,16 @@ def _walk(
     See `repetition_kernels.add_duplicates`."""
     seen, visited = (cp.zeros(repeated.size, np.uint32) for _ in range(2))
     changed = cp.zeros(long.counts.size, bool)
-    places = long[1:]
-    launch_warps(long_repetition.note_visits, long.docs, *places, repeated, group, lowest)
-    launch_warps(long_repetition.note_seen, long.docs, *places, repeated, visited, group, lowest, seen, changed)
+    layout = long[1:]
+    launch_warps(long_repetition.note_visits, long.docs, *layout, repeated, group, lowest)
+    launch_warps(long_repetition.note_seen, long.docs, *layout, repeated, visited, group, lowest, seen, changed)
     changed[:] = True
     for _ in range(repetition.WALK_ROUNDS):
         _visit(n, repeated, seen, visited)
         lowest.fill(repetition.NOT_VISITED)
         changed[:] = False
-        launch_warps(long_repetition.note_visits, long.docs, *places, visited, group, lowest)
-        launch_warps(long_repetition.note_seen, long.docs, *places, repeated, visited, group, lowest, seen, changed)
+        launch_warps(long_repetition.note_visits, long.docs, *layout, visited, group, lowest)
+        launch_warps(long_repetition.note_seen, long.docs, *layout, repeated, visited, group, lowest, seen, changed)
         if not changed.any():
             break
     return visited, seen, changed
@@ -269,12 +269,12 @@ def _count_long(
     active, unsettled = cp.zeros(0, np.uint32), cp.zeros(rows.size, bool)
     texts = *long[:2], *long[3:], rows, spans.row_ranks
     for n in range(1, max(plan.max_ngram, 1) + 1):
-        repeated, found = cp.zeros(size, np.uint32), cp.zeros(1, np.int32)
+        repeated, any_repeats = cp.zeros(size, np.uint32), cp.zeros(1, np.int32)
         lowest.fill(0)
         keys = word_hash if n == 1 else hashes
-        arguments: tuple[Any, ...] = rows, *table, n, keys, active, group, lowest, repeated, found, out
+        arguments: tuple[Any, ...] = rows, *table, n, keys, active, group, lowest, repeated, any_repeats, out
         launch_warps(long_repetition.claim_ngrams, long.docs, *long, *arguments)
-        if not int(found[0]):
+        if not int(any_repeats[0]):
             break
         if 2 <= n <= 4:
             launch_warps(long_repetition.find_tops, long.docs, *long[1:], n, repeated, group, lowest, tops)

@@ -116,12 +116,12 @@ def find_windows(
 
 
 @cuda.jit(cache=True)
-def copy_windows(data, starts, places, out):
-    """One warp per window: its bytes and a space go to out[places[k]:places[k + 1]]."""
+def copy_windows(data, starts, out_starts, out):
+    """One warp per window: its bytes and a space go to out[out_starts[k]:out_starts[k + 1]]."""
     lane, k = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while k < starts.size:
-        shift, last = starts[k] - places[k], places[k + 1] - 1
-        o = places[k] + lane
+        shift, last = starts[k] - out_starts[k], out_starts[k + 1] - 1
+        o = out_starts[k] + lane
         while o <= last:
             out[at(o)] = data[at(o + shift)] if o < last else 0x20
             o += LANES
@@ -138,8 +138,8 @@ def push(queue, count, number, pairs):
     lane = cuda.threadIdx.x % LANES
     votes = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
     if number >= 0:
-        place = count + cuda.popc(np.uint32(votes & bits_below(lane)))
-        queue[at(place)] = np.int64(np.int32(number)) * np.int64(np.int32(pairs))
+        index = count + cuda.popc(np.uint32(votes & bits_below(lane)))
+        queue[at(index)] = np.int64(np.int32(number)) * np.int64(np.int32(pairs))
     return np.int32(count + cuda.popc(votes))
 
 
@@ -182,8 +182,8 @@ def flush(queue, count, pairs, shift, weights, scratch, counts, row):
 
 @cuda.jit(cache=True)
 def look_up_tokens(
-    data, origin, stops, places, firsts, lasts, ends, pieces, rows, most_bytes, settings, slots, word_bytes, word_ends,
-    weights, numbers, codes, flags, too_long, scratch, counts,
+    data, origin, stops, positions, firsts, lasts, ends, pieces, rows, most_bytes, settings, slots, word_bytes,
+    word_ends, weights, numbers, codes, flags, too_long, scratch, counts,
 ):  # fmt: skip
     """One warp per piece of a document, one thread per token: adds the row of its word.
 
@@ -208,7 +208,7 @@ def look_up_tokens(
         while k < last:
             number = np.int64(ft.UNKNOWN)
             if k + lane < last:
-                i = np.int64(places[at(k + lane)])
+                i = np.int64(positions[at(k + lane)])
                 stop = end_of_item(stops, origin, i, most_bytes)
                 if stop - i > most_bytes:
                     if ft.is_label(data, i, stop):
@@ -342,10 +342,10 @@ def score_trees(settings, output, tree, scratch, counts, label, score):
     """One thread per document: the label of a hierarchical softmax."""
     row = cuda.grid(1)
     if row < counts.size:
-        found, value = np.int64(-1), np.int64(0)
+        chosen, value = np.int64(-1), np.int64(0)
         if counts[row]:
-            found, value = ft.score_tree(settings, output, tree, scratch[row])
-        label[row], score[row] = ft.in_millionths(found, value)
+            chosen, value = ft.score_tree(settings, output, tree, scratch[row])
+        label[row], score[row] = ft.in_millionths(chosen, value)
 
 
 @cuda.jit(cache=True)
@@ -377,10 +377,10 @@ def choose_labels(settings, scratch, counts, label, score):
             total += ft.exp_minus(largest - value, shift)
         best, total = warp_max(best), warp_sum(total)
         if lane == 0:
-            found, value = np.int64(-1), np.int64(0)
+            chosen, value = np.int64(-1), np.int64(0)
             if counts[row]:
-                found, value = ft.share_of_label(settings, scratch[row], best, total)
-            label[row], score[row] = ft.in_millionths(found, value)
+                chosen, value = ft.share_of_label(settings, scratch[row], best, total)
+            label[row], score[row] = ft.in_millionths(chosen, value)
 
 
 # Language models
@@ -396,13 +396,13 @@ def count_bits(bits, counts):
 
 
 @cuda.jit(cache=True)
-def mark_sentences(origin, breaks, ranks, is_first, places, opens):
+def mark_sentences(origin, breaks, ranks, is_first, positions, opens):
     """One thread per word: whether it is the first one of its line."""
     k = cuda.grid(1)
-    while k < places.size:
+    while k < positions.size:
         is_new = is_first[at(k)]
         if not is_new:
-            i, j = np.int64(places[at(k)]) - origin, np.int64(places[at(k - 1)]) - origin
+            i, j = np.int64(positions[at(k)]) - origin, np.int64(positions[at(k - 1)]) - origin
             before = ranks[at(j >> 5)] + cuda.popc(np.uint32(breaks[at(j >> 5)] & bits_below(j & 31)))
             is_new = ranks[at(i >> 5)] + cuda.popc(np.uint32(breaks[at(i >> 5)] & bits_below(i & 31))) != before
         opens[at(k)] = is_new
@@ -410,14 +410,14 @@ def mark_sentences(origin, breaks, ranks, is_first, places, opens):
 
 
 @cuda.jit(cache=True)
-def place_sentences(data, origin, stops, places, opens, sentences, settings, entries, words, kinds):
+def place_sentences(data, origin, stops, positions, opens, sentences, settings, entries, words, kinds):
     """One thread per word: writes it, between the BEGIN and the END of its sentence.
 
     opens, sentences   uint8: whether a sentence starts at each word; int64: the sentences that start up to it
     """
     k = cuda.grid(1)
-    while k < places.size:
-        i = np.int64(places[at(k)])
+    while k < positions.size:
+        i = np.int64(positions[at(k)])
         p = k + 2 * sentences[at(k)] - 1
         stop = end_of_item(stops, origin, i, settings[lm.LONGEST])
         words[at(p)], kinds[at(p)] = np.uint64(lm.word_of(data, i, stop, settings, entries)), WORD
@@ -425,7 +425,7 @@ def place_sentences(data, origin, stops, places, opens, sentences, settings, ent
             words[at(p - 1)], kinds[at(p - 1)] = np.uint64(settings[lm.BEGIN]), BEGIN
             if p > 1:
                 words[at(p - 2)], kinds[at(p - 2)] = np.uint64(settings[lm.END]), END
-        if k + 1 == places.size:
+        if k + 1 == positions.size:
             words[at(p + 1)], kinds[at(p + 1)] = np.uint64(settings[lm.END]), END
         k += cuda.gridsize(1)
 
@@ -550,16 +550,16 @@ def spread_windows(data, blocks, offsets, ends, windows: int, max_characters: in
     starts, sizes = (kernels.empty(offsets, np.int64, windows * ends.size) for _ in range(2))
     of_tokens = tokens.origin, tokens.starts, tokens.ranks, tokens.row_starts
     kernels.launch(find_windows, starts.size, data, offsets, ends, *of_tokens, windows, max_characters, starts, sizes)
-    places = kernels.starts_of(sizes)
-    out = kernels.empty(data, np.uint8, int(places[-1]))
-    kernels.launch(copy_windows, starts.size * LANES, data, starts, places, out)
-    return out, places[::windows]
+    out_starts = kernels.starts_of(sizes)
+    out = kernels.empty(data, np.uint8, int(out_starts[-1]))
+    kernels.launch(copy_windows, starts.size * LANES, data, starts, out_starts, out)
+    return out, out_starts[::windows]
 
 
-def places_of(items: kernels.TextItems, offsets):
+def positions_of(items: kernels.TextItems, offsets):
     """The first byte of each item (uint64)."""
-    places = kernels.empty(offsets, np.uint64, int(items.row_starts[-1]))
+    positions = kernels.empty(offsets, np.uint64, int(items.row_starts[-1]))
     block, end_block = int(offsets[0]) // 8, -(-int(offsets[-1]) // 8)
-    arguments = items.origin, block, end_block, items.starts, items.ranks, 0, places
+    arguments = items.origin, block, end_block, items.starts, items.ranks, 0, positions
     kernels.launch_shared(kernels.place_items, end_block - block, *arguments)
-    return places
+    return positions

@@ -121,15 +121,15 @@ def _look_up(data: cp.ndarray, offsets: cp.ndarray, ends: cp.ndarray, model: Mod
     borders = cp.empty(2 * ends.size + 1, np.int64)
     borders[:-1:2], borders[1::2], borders[-1] = offsets[:-1], ends, offsets[-1]
     items = parts.find_tokens(data, eight_byte_blocks(data), borders, True)
-    places = parts.places_of(items, borders)
+    positions = parts.positions_of(items, borders)
     firsts, lasts = items.row_starts[:-1:2].copy(), items.row_starts[1::2].copy()
     has_ngrams = model.settings[fasttext.WORD_NGRAMS] > 1
-    numbers = cp.empty(places.size, np.int32)
-    codes = cp.empty(places.size if has_ngrams else 0, np.uint32)
+    numbers = cp.empty(positions.size, np.int32)
+    codes = cp.empty(positions.size if has_ngrams else 0, np.uint32)
     flags, too_long = cp.zeros(2, np.int32), cp.zeros(ends.size, bool)
     sums, pieces = _sums(model, ends.size), _pieces(firsts, lasts, parts.TOKEN_PIECE)
     _launch_warps(
-        parts.look_up_tokens, pieces, data, items.origin, items.stops, places, firsts, lasts, ends, *pieces,
+        parts.look_up_tokens, pieces, data, items.origin, items.stops, positions, firsts, lasts, ends, *pieces,
         model.most_bytes, *model.tables[:4], sums.weights, numbers, codes, flags, too_long, *sums[1:],
     )  # fmt: skip
     if int(flags[parts.HAS_END]):
@@ -204,23 +204,23 @@ def score_batch(
     blocks, out = eight_byte_blocks(data), cp.zeros((valid.size, lm.NUM_RESULTS), np.int64)
     breaks = cp.empty(int(offsets[-1]) // 32 - int(offsets[0]) // 32 + 1, np.uint32)
     items = parts.find_tokens(data, blocks, offsets, False, breaks)
-    places = parts.places_of(items, offsets)
-    if places.size == 0:
+    positions = parts.positions_of(items, offsets)
+    if positions.size == 0:
         return out
     break_counts = cp.empty(breaks.size, np.int64)
     kernels.launch_shared(parts.count_bits, breaks.size, breaks, break_counts)
-    is_first = cp.zeros(places.size + 1, bool)
+    is_first = cp.zeros(positions.size + 1, bool)
     is_first[items.row_starts] = True
-    opens = cp.empty(places.size, np.uint8)
-    arguments: tuple[Any, ...] = items.origin, breaks, kernels.starts_of(break_counts), is_first, places, opens
-    kernels.launch_shared(parts.mark_sentences, places.size, *arguments)
+    opens = cp.empty(positions.size, np.uint8)
+    arguments: tuple[Any, ...] = items.origin, breaks, kernels.starts_of(break_counts), is_first, positions, opens
+    kernels.launch_shared(parts.mark_sentences, positions.size, *arguments)
     sentences = kernels.prefix_sums(opens, np.int64)
     before = cp.where(items.row_starts > 0, sentences[items.row_starts - 1], 0)
-    size = places.size + 2 * int(sentences[-1])
+    size = positions.size + 2 * int(sentences[-1])
     words, kinds = cp.empty(size, np.uint64), cp.empty(size, np.uint8)
-    arguments = data, items.origin, items.stops, places, opens, sentences, settings, entries, words, kinds
-    kernels.launch_shared(parts.place_sentences, places.size, *arguments)
-    del places, opens, sentences
+    arguments = data, items.origin, items.stops, positions, opens, sentences, settings, entries, words, kinds
+    kernels.launch_shared(parts.place_sentences, positions.size, *arguments)
+    del positions, opens, sentences
     logs, lengths = cp.empty(size, np.int32), cp.empty(size, np.uint8)
     back_offs = cp.empty((order - 1, size), np.int32)
     arguments = words, kinds, settings, entries, logs, lengths, back_offs

@@ -270,12 +270,12 @@ def _leads_of_ends(ends, leads):
 @kernel
 def _after_characters(firsts, leads):
     """The bytes after the characters that start at `firsts`."""
-    found = NO_BITS
+    after = NO_BITS
     bits = firsts << ONE
     for _ in range(4):
-        found |= bits & leads
+        after |= bits & leads
         bits = (bits & ~leads) << ONE
-    return found
+    return after
 
 
 @kernel

@@ -158,8 +158,8 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
     the functions from where the walk enters a segment to where it leaves it, four bits per entry. Before `visited` is
     read, or this runs again, the block must meet at a barrier."""
     thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
-    own = (chunks + threads - 1) // threads
-    first, end = thread * own, min((thread + 1) * own, chunks)
+    share = (chunks + threads - 1) // threads
+    first, end = thread * share, min((thread + 1) * share, chunks)
     any_seen, value = np.uint32(0), np.uint64(0)
     for c in range(first, end):
         any_seen = np.uint32(any_seen | seen[at(c)])
@@ -169,7 +169,7 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
     cuda.syncthreads()
     if thread == 0:
         entry = np.int64(0)
-        for segment in range((chunks + own - 1) // own):
+        for segment in range((chunks + share - 1) // share):
             entries[segment] = entry
             entry = np.int64(functions[segment] >> np.uint64(4 * entry) & np.uint64(15))
     cuda.syncthreads()
@@ -220,12 +220,12 @@ def repeat_items_small(listed, item_starts, hashes, lengths, measure, out):
     """One block per listed document of up to SMALL_SLOTS / 2 lines or paragraphs."""
     slots = cuda.shared.array(SMALL_SLOTS, types.uint32)
     totals = cuda.shared.array(2, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
+    index = cuda.blockIdx.x
+    while index < listed.size:
+        row = listed[index]
         first, last = item_starts[row], item_starts[row + 1]
         count_items(row, np.int64(last - first), hashes[first:last], lengths[first:last], slots, totals, measure, out)
-        place += cuda.gridDim.x
+        index += cuda.gridDim.x
 
 
 def _signatures():

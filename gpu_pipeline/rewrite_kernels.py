@@ -44,13 +44,13 @@ def place_of(planes, lowercase, starts, i):
     """Where the output of the byte `i` (from `origin`) begins."""
     c = i >> 5
     mask = below(i & 31)
-    place = starts[at(c >> 3)] + count_of(word_of(planes, KEPT, c) & mask)
-    place += count_of(grown_bits(planes, lowercase, c) & mask)
+    position = starts[at(c >> 3)] + count_of(word_of(planes, KEPT, c) & mask)
+    position += count_of(grown_bits(planes, lowercase, c) & mask)
     word = c & -CHUNK
     while word < c:
-        place += count_of(word_of(planes, KEPT, word)) + count_of(grown_bits(planes, lowercase, word))
+        position += count_of(word_of(planes, KEPT, word)) + count_of(grown_bits(planes, lowercase, word))
         word += 1
-    return place
+    return position
 
 
 @cuda.jit(cache=True)
@@ -97,12 +97,12 @@ def put_block(
     while bits:
         j = first_character(data, i + lowest(bits), start)
         code_point, width = utf8.decode(data, j)
-        shift, place = j - i, j - origin
-        own = kept & (below(width) << shift if shift >= 0 else below(width) >> -shift)
-        count = count_of(own)
+        shift, position = j - i, j - origin
+        char_bits = kept & (below(width) << shift if shift >= 0 else below(width) >> -shift)
+        count = count_of(char_bits)
         is_final = False
         if lowercase and code_point == CAPITAL_SIGMA:
-            is_final = word_of(planes, SIGMAS, place >> 5) >> (place & 31) & 1 != 0
+            is_final = word_of(planes, SIGMAS, position >> 5) >> (position & 31) & 1 != 0
         record = utf8.record_of(pages, records, code_point)
         value = np.uint64(new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, lower))
         if shift < 0:
@@ -112,7 +112,7 @@ def put_block(
         first = max(shift, 0)
         mask = (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
         block = block & ~(mask << np.uint64(8 * first)) | (value & mask) << np.uint64(8 * first)
-        bits &= ~own
+        bits &= ~char_bits
         if grown >> first & 1 and shift >= 0:
             cut = first + count
             size = count_of(kept & below(cut))
@@ -206,7 +206,7 @@ def rewrite_documents(text: DocumentBytes, steps: np.ndarray, properties) -> Doc
     ends = kernels.empty(text.offsets, np.int64, text.offsets.size)
     kernels.launch(place_documents, ends.size, text.offsets, origin, lowercase, starts, planes, ends)
     out, words = words_for(text.data, int(starts[-1]))
-    place = text.data, text.blocks, int(text.offsets[0]), int(text.offsets[-1]), origin
+    source = text.data, text.blocks, int(text.offsets[0]), int(text.offsets[-1]), origin
     arguments = whitespace, lowercase, fold, *properties, starts, planes, words, out
-    kernels.launch_shared(write_text, 4 * planes.shape[1], *place, *arguments)
+    kernels.launch_shared(write_text, 4 * planes.shape[1], *source, *arguments)
     return DocumentBytes(out, words[: out.size // 8], ends)

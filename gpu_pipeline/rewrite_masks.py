@@ -194,16 +194,16 @@ def find_stops(planes, borders, plane, counted, masks, counts):
     """Per chunk: a bit for each word that has a stop of mask `plane`, and the number of bits of mask `counted`."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
     while k * share < borders.size:  # all lanes
-        found = np.int64(0)  # the number, and the mask from bit 16
+        packed = np.int64(0)  # the number, and the mask from bit 16
         for n in range(share):
             c = k * share + n
             bits = word_of(planes, plane, c)
-            found += count_of(bits if counted == plane else word_of(planes, counted, c))
-            found |= np.int64(bits | np.int64(borders[at(c)]) != 0) << (c & 7) + 16
-        found = chunk_sum(found)
+            packed += count_of(bits if counted == plane else word_of(planes, counted, c))
+            packed |= np.int64(bits | np.int64(borders[at(c)]) != 0) << (c & 7) + 16
+        packed = chunk_sum(packed)
         if lane & 7 == 0:
-            masks[at(k * share >> 3)] = found >> 16
-            counts[at(k * share >> 3)] = found & 0xFFFF
+            masks[at(k * share >> 3)] = packed >> 16
+            counts[at(k * share >> 3)] = packed & 0xFFFF
         k += cuda.gridsize(1)
 
 
@@ -274,14 +274,14 @@ def mark_bounds(
     k = cuda.grid(1)
     while k < bytes_of_planes.shape[1]:
         i = origin + 8 * k
-        found = 0
+        bits = 0
         kept = np.int64(bytes_of_planes[SOLIDS, at(k)] | bytes_of_planes[SPACES, at(k)])
         if i < end and kept:
             block = np.uint64(block_at(data, blocks, i))
-            found = bounding_bits(
+            bits = bounding_bits(
                 data, block, start, end, i, kept, fold, ignored_low, ignored_high, pages, records, flags
             )
-        bytes_of_planes[EVENTS, at(k)] = found
+        bytes_of_planes[EVENTS, at(k)] = bits
         k += cuda.gridsize(1)
 
 
@@ -291,7 +291,7 @@ def find_final_sigmas(data, origin, borders, masks, ranks, chunks, pages, record
     that are case-ignorable do not count."""
     c = cuda.grid(1)
     while c < borders.size:
-        bits = found = word_of(planes, SIGMAS, c)
+        bits = finals = word_of(planes, SIGMAS, c)
         while bits:
             k = lowest(bits)
             bits &= bits - 1
@@ -306,8 +306,8 @@ def find_final_sigmas(data, origin, borders, masks, ranks, chunks, pages, record
                 if not has_border(borders, after) and is_cased(data, origin + after, pages, records, flags):
                     is_final = False
             if not is_final:
-                found ^= np.int64(1) << k
-        planes[SIGMAS, at(c)] = found
+                finals ^= np.int64(1) << k
+        planes[SIGMAS, at(c)] = finals
         c += cuda.gridsize(1)
 
 
@@ -531,11 +531,11 @@ def mark_documents(text: DocumentBytes, steps: np.ndarray, properties) -> Masks:
     drop, markup, whitespace, lowercase, fold = (
         int(steps[k]) for k in (rewrite.DROP, rewrite.MARKUP, rewrite.WHITESPACE, rewrite.LOWERCASE, rewrite.FOLD)
     )
-    place = text.data, text.blocks, start, end, origin
+    source = text.data, text.blocks, start, end, origin
     planes = kernels.empty(text.offsets, np.uint32, PLANES, size)
     bytes_of_planes = planes.view(np.uint8)
     kernels.launch_shared(
-        mark_steps, 4 * size, *place, drop, markup, whitespace, lowercase, fold, *ascii_classes(drop, fold),
+        mark_steps, 4 * size, *source, drop, markup, whitespace, lowercase, fold, *ascii_classes(drop, fold),
         *properties, bytes_of_planes,
     )  # fmt: skip
     if markup != rewrite.KEEP:
@@ -544,7 +544,7 @@ def mark_documents(text: DocumentBytes, steps: np.ndarray, properties) -> Masks:
         if whitespace == rewrite.KEEP:
             planes[SPACES] = 0
         kernels.launch_shared(
-            mark_bounds, 4 * size, *place, fold, *ignored_ascii(fold), *properties[:3], bytes_of_planes
+            mark_bounds, 4 * size, *source, fold, *ignored_ascii(fold), *properties[:3], bytes_of_planes
         )
         stops = _stops_of(planes, borders, EVENTS, EVENTS)
         arguments = text.data, origin, borders, *stops[:3], *properties[:3], planes

@@ -229,15 +229,15 @@ def may_have_ellipsis(rest, dots):
 
 
 @kernel
-def count_ellipses(data, start, end, run):
-    """The number of "..." that end in data[start:end], after `run` full stops."""
-    found = 0
+def count_ellipses(data, start, end, stops):
+    """The number of "..." that end in data[start:end], after `stops` full stops."""
+    count = 0
     for i in range(start, end):
-        run = run + 1 if byte_at(data, i) == FULL_STOP else 0
-        if run == 3:
-            found += 1
-            run = 0
-    return found
+        stops = stops + 1 if byte_at(data, i) == FULL_STOP else 0
+        if stops == 3:
+            count += 1
+            stops = 0
+    return count
 
 
 @kernel

@@ -175,8 +175,8 @@ def _measure_on_device(column: TextColumn, names: tuple[str, ...], result: np.nd
         if not valid[first:last].any():
             return
         documents = column.data, column.offsets[first : last + 1], valid[first:last]
-        found, unsettled = measures.measure_batch(*documents, unicode, lanes, names)
-        result[:, first:last] = cp.asnumpy(found)
+        values, unsettled = measures.measure_batch(*documents, unicode, lanes, names)
+        result[:, first:last] = cp.asnumpy(values)
         others.append(cp.asnumpy(unsettled) + first)
 
     byte_starts = cp.asnumpy(column.offsets) * measures.batch_bytes(names)
@@ -193,9 +193,9 @@ def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
         column = load_column(text, columns.LONG_MEASURED_BYTES)
         rows = _measure_on_device(column, tuple(names), result)
         if len(rows):
-            found = _on_cpu(text, rows, lambda engine, frame: engine.measure(frame[TEXT], names))
+            measured = _on_cpu(text, rows, lambda engine, frame: engine.measure(frame[TEXT], names))
             for name, values in zip(names, result, strict=True):
-                values[rows] = found[name]
+                values[rows] = measured[name]
     return dict(zip(names, result, strict=True))
 
 
@@ -230,9 +230,9 @@ def spread_bytes(text: "cudf.Series", count: int) -> np.ndarray:
     lengths = offsets[1:] - offsets[:-1] if nulls is None else cp.where(nulls, offsets[1:] - offsets[:-1], 0)
     if not data.size:
         return np.zeros((len(text), count), np.uint8)
-    places = offsets[:-1, None] + lengths[:, None] * cp.arange(count) // count
-    found = data[cp.minimum(places, data.size - 1)]
-    return cp.asnumpy(cp.where(lengths[:, None] > 0, found, 0).astype(np.uint8))
+    positions = offsets[:-1, None] + lengths[:, None] * cp.arange(count) // count
+    spread = data[cp.minimum(positions, data.size - 1)]
+    return cp.asnumpy(cp.where(lengths[:, None] > 0, spread, 0).astype(np.uint8))
 
 
 @on_device()
@@ -261,8 +261,8 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
     def run(first: int, last: int) -> None:
         documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
-        found = models.classify_batch(*documents, on_device, max_characters, properties)
-        label[first:last], score[first:last], unknown[first:last] = map(cp.asnumpy, found)
+        results = models.classify_batch(*documents, on_device, max_characters, properties)
+        label[first:last], score[first:last], unknown[first:last] = map(cp.asnumpy, results)
 
     in_batches(models.classifier_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
     rows = np.flatnonzero(unknown)

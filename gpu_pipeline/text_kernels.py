@@ -16,14 +16,14 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 
 @cuda.jit(device=True)
-def mark_documents(found, i, offsets, valid, value, marks):
-    """Set the mark of each document that has one of the bits `found` of the block at `i`, and is no null."""
-    while found:
-        row = segment_of(offsets, i + lowest_bit(np.uint32(found)))
+def mark_documents(bits, i, offsets, valid, value, marks):
+    """Set the mark of each document that has one of the `bits` of the block at `i`, and is no null."""
+    while bits:
+        row = segment_of(offsets, i + lowest_bit(np.uint32(bits)))
         if valid[at(row)]:
             marks[at(row)] = value
         after = offsets[at(row + 1)] - i
-        found = found >> after << after if after < 8 else 0
+        bits = bits >> after << after if after < 8 else 0
 
 
 @cuda.jit(cache=True)
@@ -49,10 +49,10 @@ def find_unnormalised(
     while k < 4 * borders.size:
         i = origin + 8 * k
         if i < end:
-            found = unnormalised_bits(
+            bits = unnormalised_bits(
                 data, blocks, borders, origin, start, end, i, form_flag, pages, records, flags, combining
             )
-            mark_documents(found, i, offsets, valid, True, needed)
+            mark_documents(bits, i, offsets, valid, True, needed)
         k += cuda.gridsize(1)
 
 

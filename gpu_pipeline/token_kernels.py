@@ -58,9 +58,9 @@ def mark_runs(low, middle, high, leads, borders, starts, filled, counts):
     """Per word: `Runs.starts`, whether there is one, and the word's own part of `Runs.counts`."""
     c = cuda.grid(1)
     while c < starts.size:
-        found, counts[at(c)] = count_runs(low, middle, high, leads, borders, c)
-        starts[at(c)] = found
-        filled[at(c)] = found != np.uint32(0)
+        bits, counts[at(c)] = count_runs(low, middle, high, leads, borders, c)
+        starts[at(c)] = bits
+        filled[at(c)] = bits != np.uint32(0)
         c += cuda.gridsize(1)
 
 
@@ -69,10 +69,10 @@ def mark_gpt2(data, low, middle, high, leads, borders, origin, start, end, start
     """Per word: a bit for each first byte of a pre-token, and the number of these bits."""
     c = cuda.grid(1)
     while c < starts.size:
-        found = gpt2_starts(data, low, middle, high, leads, borders, origin, end, c)
-        found &= bits_between(origin + 32 * c, start, end)
-        starts[at(c)] = found
-        counts[at(c)] = count_bits(np.uint64(found))
+        firsts = gpt2_starts(data, low, middle, high, leads, borders, origin, end, c)
+        firsts &= bits_between(origin + 32 * c, start, end)
+        starts[at(c)] = firsts
+        counts[at(c)] = count_bits(np.uint64(firsts))
         c += cuda.gridsize(1)
 
 
@@ -85,10 +85,10 @@ def mark_cl100k(
     c = cuda.grid(1)
     runs = Runs(run_starts, ranks, jumps, run_counts)
     while c < starts.size:
-        found = cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to_end, c)
-        found &= bits_between(origin + 32 * c, start, end)
-        starts[at(c)] = found
-        counts[at(c)] = count_bits(np.uint64(found))
+        firsts = cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to_end, c)
+        firsts &= bits_between(origin + 32 * c, start, end)
+        starts[at(c)] = firsts
+        counts[at(c)] = count_bits(np.uint64(firsts))
         c += cuda.gridsize(1)
 
 
@@ -114,50 +114,50 @@ def mark_o200k(
     runs = Runs(run_starts, ranks, jumps, run_counts)
     while c < starts.size:
         entry = np.int64(entries[at(c)])
-        found = o200k_starts(data, low, middle, high, leads, borders, origin, end, runs, entry, c)
-        found &= bits_between(origin + 32 * c, start, end)
-        starts[at(c)] = found
-        counts[at(c)] = count_bits(np.uint64(found))
+        firsts = o200k_starts(data, low, middle, high, leads, borders, origin, end, runs, entry, c)
+        firsts &= bits_between(origin + 32 * c, start, end)
+        starts[at(c)] = firsts
+        counts[at(c)] = count_bits(np.uint64(firsts))
         c += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
-def place_pieces(starts, ranks, places):
+def place_pieces(starts, ranks, positions):
     """Per word: the first bytes of its pre-tokens, from byte `origin`."""
     c = cuda.grid(1)
     while c < starts.size:
         bits = np.uint64(starts[at(c)])
         k = ranks[at(c)]
         while bits:
-            places[at(k)] = 32 * c + lowest_bit(bits)
+            positions[at(k)] = 32 * c + lowest_bit(bits)
             bits &= bits - np.uint64(1)
             k += 1
         c += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
-def find_ids(data, blocks, origin, places, keys, token_ids, token_data, token_offsets, longest, ids):
+def find_ids(data, blocks, origin, positions, keys, token_ids, token_data, token_offsets, longest, ids):
     """Per pre-token: its id, or MISSING if it is no token."""
     k = cuda.grid(1)
     tokens = TokenTable(keys, token_ids, token_data, token_offsets, longest)
     while k < ids.size:
-        start, end = origin + np.int64(places[at(k)]), origin + np.int64(places[at(k + 1)])
+        start, end = origin + np.int64(positions[at(k)]), origin + np.int64(positions[at(k + 1)])
         ids[at(k)] = find_token(data, blocks, start, end, tokens)
         k += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
-def merge_short(data, origin, places, missing, numbers, pool_starts, byte_ids, pairs, pool, counts):
+def merge_short(data, origin, positions, missing, numbers, pool_starts, byte_ids, pairs, pool, counts):
     """One thread per pre-token of `numbers`, of at most SHORT_BYTES: its ids into the pool, and their count."""
     ids = cuda.shared.array(SHORT_SLOTS, numba.int32)
-    found = cuda.shared.array(SHORT_SLOTS, numba.int32)
+    merges = cuda.shared.array(SHORT_SLOTS, numba.int32)
     lane = cuda.threadIdx.x
     j = cuda.grid(1)
     while j < numbers.size:
         number = numbers[j]
         k = missing[number]
-        start, size = origin + np.int64(places[k]), np.int64(places[k + 1] - places[k])
-        count = merge_pairs(data, start, size, byte_ids, pairs, ids, found, lane, THREADS)
+        start, size = origin + np.int64(positions[k]), np.int64(positions[k + 1] - positions[k])
+        count = merge_pairs(data, start, size, byte_ids, pairs, ids, merges, lane, THREADS)
         counts[number] = count
         for i in range(count):
             pool[pool_starts[number] + i] = ids[lane + i * THREADS]
@@ -165,14 +165,14 @@ def merge_short(data, origin, places, missing, numbers, pool_starts, byte_ids, p
 
 
 @cuda.jit(cache=True)
-def merge_long(data, origin, places, missing, numbers, pool_starts, byte_ids, pairs, pool, counts):
+def merge_long(data, origin, positions, missing, numbers, pool_starts, byte_ids, pairs, pool, counts):
     """As `merge_short`, with one warp per pre-token of at most MERGED_BYTES.
 
     Ids form a linked list over the bytes. A lane keeps the least of its pairs, which are WARP bytes apart, as (merged
     id, byte). The least of all lanes is merged; only lanes with a changed pair look for their least again.
     """
     ids = cuda.shared.array(LONG_SLOTS, numba.int32)
-    found = cuda.shared.array(LONG_SLOTS, numba.int32)
+    merges = cuda.shared.array(LONG_SLOTS, numba.int32)
     following = cuda.shared.array(LONG_SLOTS, numba.int32)
     preceding = cuda.shared.array(LONG_SLOTS, numba.int32)
     lane = cuda.threadIdx.x % WARP
@@ -181,7 +181,7 @@ def merge_long(data, origin, places, missing, numbers, pool_starts, byte_ids, pa
     while j < numbers.size:
         number = numbers[j]
         k = missing[number]
-        start, size = origin + np.int64(places[k]), np.int32(places[k + 1] - places[k])
+        start, size = origin + np.int64(positions[k]), np.int32(positions[k + 1] - positions[k])
         i = lane
         while i < size:
             ids[base + i] = byte_ids[at(data[at(start + i)])]
@@ -196,7 +196,7 @@ def merge_long(data, origin, places, missing, numbers, pool_starts, byte_ids, pa
                 merged = find_pair(pairs, ids[base + i], ids[base + i + 1])
                 if merged != NO_PAIR:
                     least = min(least, np.int32(merged << POSITION_BITS | i))
-            found[base + i] = merged
+            merges[base + i] = merged
             i += WARP
         count = size
         while True:
@@ -212,7 +212,7 @@ def merge_long(data, origin, places, missing, numbers, pool_starts, byte_ids, pa
             if lane == 0:
                 ids[base + left] = best >> POSITION_BITS
                 following[base + left] = after
-                found[base + right] = NO_PAIR
+                merges[base + right] = NO_PAIR
                 if after < size:
                     preceding[base + after] = left
             cuda.syncwarp()
@@ -220,15 +220,15 @@ def merge_long(data, origin, places, missing, numbers, pool_starts, byte_ids, pa
                 merged = np.int32(NO_PAIR)
                 if after < size:
                     merged = find_pair(pairs, ids[base + left], ids[base + after])
-                found[base + left] = merged
+                merges[base + left] = merged
             elif lane == 1 and before >= 0:
-                found[base + before] = find_pair(pairs, ids[base + before], ids[base + left])
+                merges[base + before] = find_pair(pairs, ids[base + before], ids[base + left])
             cuda.syncwarp()
             if lane == left % WARP or lane == right % WARP or (before >= 0 and lane == before % WARP):
                 least = np.int32(NO_PAIR)
                 i = lane
                 while i < size:
-                    merged = found[base + i]
+                    merged = merges[base + i]
                     if merged != NO_PAIR:
                         least = min(least, np.int32(merged << POSITION_BITS | i))
                     i += WARP
@@ -257,13 +257,13 @@ def add_special_ids(pieces, bos, eod, counts):
 
 
 @cuda.jit(cache=True)
-def gather_ids(ids, starts, places, borders, bos, pool_starts, pool, pool_counts, out):
-    """Per pre-token: its ids to their places in `out`, after the special id of a document's start. A negative id -1 - j
-    is the missing pre-token j, whose ids are in the pool; the host writes those that it made."""
+def gather_ids(ids, starts, positions, borders, bos, pool_starts, pool, pool_counts, out):
+    """Per pre-token: its ids to their positions in `out`, after the special id of a document's start. A negative id
+    -1 - j is the missing pre-token j, whose ids are in the pool; the host writes those that it made."""
     k = cuda.grid(1)
     while k < ids.size:
         o = starts[at(k)]
-        i = places[at(k)]
+        i = positions[at(k)]
         if bos != NO_ID and borders[at(i >> 5)] & np.uint32(1 << (i & 31)):
             out[at(o)] = bos
             o += 1
@@ -320,7 +320,7 @@ class Pieces(NamedTuple):
     """The pre-tokens of a batch of documents."""
 
     origin: int  # the byte that places count from
-    places: Any  # int32, pre-tokens + 1: first bytes, and the end of the last
+    positions: Any  # int32, pre-tokens + 1: first bytes, and the end of the last
     borders: Any  # uint32 per 32 bytes: a bit for the first byte of each document
     rows: Any  # int64, documents + 1: pre-tokens before each
 
@@ -345,28 +345,28 @@ def find_pieces(data, blocks, offsets, pattern: int, pages, classes) -> Pieces:
     halves = [plane.view(np.uint8) for plane in planes]
     kernels.launch_shared(mark_classes, 4 * size, data, blocks, origin, pages, classes, *halves)
     starts, counts = kernels.empty(offsets, np.uint32, size), kernels.empty(offsets, np.int64, size)
-    place = origin, start, end
+    bounds = origin, start, end
     if pattern == GPT2:
-        kernels.launch_shared(mark_gpt2, size, data, *planes, borders, *place, starts, counts)
+        kernels.launch_shared(mark_gpt2, size, data, *planes, borders, *bounds, starts, counts)
     elif pattern == O200K:
-        found, functions = _empty_runs(borders), kernels.empty(borders, np.uint64, size)
-        kernels.launch_shared(mark_cases, size, data, *planes, borders, origin, end, *found, functions)
-        runs, entries = _runs_of(*found), kernels.entries_of(STATES, functions)
-        kernels.launch_shared(mark_o200k, size, data, *planes, borders, *place, *runs, entries, starts, counts)
+        run_arrays, functions = _empty_runs(borders), kernels.empty(borders, np.uint64, size)
+        kernels.launch_shared(mark_cases, size, data, *planes, borders, origin, end, *run_arrays, functions)
+        runs, entries = _runs_of(*run_arrays), kernels.entries_of(STATES, functions)
+        kernels.launch_shared(mark_o200k, size, data, *planes, borders, *bounds, *runs, entries, starts, counts)
     else:
-        found = _empty_runs(borders)
-        kernels.launch_shared(mark_runs, size, *planes, borders, *found)
-        runs = _runs_of(*found)
+        run_arrays = _empty_runs(borders)
+        kernels.launch_shared(mark_runs, size, *planes, borders, *run_arrays)
+        runs = _runs_of(*run_arrays)
         to_end = pattern != LLAMA3
-        kernels.launch_shared(mark_cl100k, size, data, *planes, borders, *place, *runs, to_end, starts, counts)
+        kernels.launch_shared(mark_cl100k, size, data, *planes, borders, *bounds, *runs, to_end, starts, counts)
     del planes, halves
     ranks = kernels.starts_of(counts)
-    places = kernels.empty(offsets, np.int32, int(ranks[-1]) + 1)
-    places[-1] = end - origin
-    kernels.launch_shared(place_pieces, size, starts, ranks, places)
+    positions = kernels.empty(offsets, np.int32, int(ranks[-1]) + 1)
+    positions[-1] = end - origin
+    kernels.launch_shared(place_pieces, size, starts, ranks, positions)
     rows = kernels.empty(offsets, np.int64, offsets.size)
     kernels.launch(kernels.rank_rows, offsets.size, offsets, origin, starts, ranks, rows)
-    return Pieces(origin, places, borders, rows)
+    return Pieces(origin, positions, borders, rows)
 
 
 __all__ = ["MERGED_BYTES", "MISSING", "NO_ID", "SHORT_BYTES", "SIGNATURES", "Pieces", "find_pieces"]

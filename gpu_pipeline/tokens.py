@@ -68,14 +68,14 @@ def _encode_on_host(
 ) -> dict[int, np.ndarray]:
     """The ids of each of these pre-tokens; equal ones are encoded once."""
     encode = cache(lambda piece: tokenizer.flat_tables.encode_piece(piece.decode()))
-    starts, ends = (cp.asnumpy(pieces.places[k]).astype(np.int64) + pieces.origin for k in (numbers, numbers + 1))
+    starts, ends = (cp.asnumpy(pieces.positions[k]).astype(np.int64) + pieces.origin for k in (numbers, numbers + 1))
     spans = zip(cp.asnumpy(numbers).tolist(), starts.tolist(), ends.tolist(), strict=True)
     return {number: encode(cp.asnumpy(data[start:end]).tobytes()) for number, start, end in spans}
 
 
 def _merge(data: cp.ndarray, pieces: Pieces, missing: cp.ndarray, tokenizer: "Tokenizer") -> _Merged:
     tables = _device_tables(tokenizer)
-    sizes = pieces.places[missing + 1] - pieces.places[missing]
+    sizes = pieces.positions[missing + 1] - pieces.positions[missing]
     short, on_device = sizes <= token_kernels.SHORT_BYTES, sizes <= token_kernels.MERGED_BYTES
     starts = kernels.starts_of(cp.where(on_device, sizes, 0).astype(np.int64))
     pool, counts = cp.empty(int(starts[-1]), np.int32), cp.zeros(missing.size, np.int32)
@@ -86,7 +86,7 @@ def _merge(data: cp.ndarray, pieces: Pieces, missing: cp.ndarray, tokenizer: "To
         numbers = cp.flatnonzero(chosen)
         if numbers.size:
             kernels.launch(
-                kernel, threads * numbers.size, data, pieces.origin, pieces.places, missing, numbers, starts,
+                kernel, threads * numbers.size, data, pieces.origin, pieces.positions, missing, numbers, starts,
                 tables.byte_ids, tables.pairs, pool, counts,
             )  # fmt: skip
     return _Merged(starts, pool, counts, _encode_on_host(data, pieces, missing[~on_device], tokenizer))
@@ -100,9 +100,9 @@ def _tokenize_batch(
     tables, flat = _device_tables(tokenizer), tokenizer.flat_tables
     blocks = eight_byte_blocks(data)
     pieces = token_kernels.find_pieces(data, blocks, offsets, flat.pattern, tables.pages, tables.classes)
-    ids = cp.empty(pieces.places.size - 1, np.int32)
+    ids = cp.empty(pieces.positions.size - 1, np.int32)
     kernels.launch_shared(
-        token_kernels.find_ids, ids.size, data, blocks, pieces.origin, pieces.places, *tables.tokens, ids
+        token_kernels.find_ids, ids.size, data, blocks, pieces.origin, pieces.positions, *tables.tokens, ids
     )
     missing = cp.flatnonzero(ids == token_kernels.MISSING)
     merged = _merge(data, pieces, missing, tokenizer)
@@ -110,18 +110,18 @@ def _tokenize_batch(
     counts = cp.ones(ids.size, np.int32)
     counts[missing] = merged.counts
     long = cp.asarray(np.array(list(merged.on_host), np.int64))
-    counts[long] = cp.asarray(np.array([len(found) for found in merged.on_host.values()], np.int32))
-    bos, eod = (found[0] if found else token_kernels.NO_ID for found in tokenizer.special_ids)
+    counts[long] = cp.asarray(np.array([len(host_ids) for host_ids in merged.on_host.values()], np.int32))
+    bos, eod = (special[0] if special else token_kernels.NO_ID for special in tokenizer.special_ids)
     kernels.launch(token_kernels.add_special_ids, len(offsets) - 1, pieces.rows, bos, eod, counts)
     starts = kernels.starts_of(counts.astype(np.int64))
     out, lengths = cp.empty(int(starts[-1]), np.int32), cp.empty(len(offsets) - 1, np.int64)
     kernels.launch_shared(
-        token_kernels.gather_ids, ids.size, ids, starts, pieces.places, pieces.borders, bos, *merged[:3], out
+        token_kernels.gather_ids, ids.size, ids, starts, pieces.positions, pieces.borders, bos, *merged[:3], out
     )
     kernels.launch(token_kernels.end_documents, lengths.size, pieces.rows, starts, eod, out, lengths)
     opens = cp.isin(long, pieces.rows) if bos != token_kernels.NO_ID else cp.zeros(long.size, bool)
-    for first, found in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
-        out[first : first + len(found)] = cp.asarray(found)
+    for first, host_ids in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
+        out[first : first + len(host_ids)] = cp.asarray(host_ids)
     sizes = cp.asnumpy(lengths).astype(np.int32)
     added = sum(int(tokenizer.is_special[token]) for token in (bos, eod) if token != token_kernels.NO_ID)
     if int(tables.is_special[out].sum()) != added * np.count_nonzero(sizes):
@@ -137,11 +137,11 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
     data, offsets, _ = buffers_of(text)
     byte_starts = cp.asnumpy(offsets)
     first, limit = 0, BATCH_BYTES
-    found = [(np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32))]
+    batches = [(np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32))]
     while first < len(text):
         last = kernels.batch_end(byte_starts, first, limit)
         if byte_starts[last] - byte_starts[first] > MAX_BYTES:  # one document
-            found.append(_tokenize_on_host(text.iloc[first:last], tokenizer))
+            batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer))
             first = last
             continue
         try:
@@ -152,9 +152,9 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
             warn_of_short_memory()
             limit //= 2
         else:
-            found.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
+            batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
             first = last
-    ids, lengths = map(np.concatenate, zip(*found, strict=True))
+    ids, lengths = map(np.concatenate, zip(*batches, strict=True))
     return ids, lengths
 
 

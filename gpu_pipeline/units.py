@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpu_pipeline.measures import WordSpans
 
 
-class UnitPlaces(NamedTuple):
+class UnitSpans(NamedTuple):
     """Units in a column, int64, one each; `curation.kernels.units` says what the first three are.
 
     rows           document
@@ -80,10 +80,10 @@ def _find_sentences(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
     """(first byte, byte after the content, document) of each sentence."""
     words = spans.word_starts.size
     rows, is_start = kernels.empty(spans.offsets, np.int64, words), kernels.empty(spans.offsets, bool, words)
-    places = spans.word_starts, spans.word_ends
+    word_spans = spans.word_starts, spans.word_ends
     kernels.launch(
         unit_kernels.mark_sentence_starts, words, spans.data, spans.offsets, spans.valid, spans.origin,
-        spans.row_ranks, *places, rows, is_start,
+        spans.row_ranks, *word_spans, rows, is_start,
     )  # fmt: skip
     first = cp.flatnonzero(is_start)
     last_words = spans.row_ranks[WORD].astype(np.int64)[rows[first] + 1] - 1  # of the documents
@@ -106,8 +106,10 @@ def _find(column: TextColumn, first: int, last: int, unit: str, strip: bool) -> 
     firsts, stops = firsts.astype(np.int64), stops.astype(np.int64)
     inner = firsts.copy(), stops.copy()
     if strip:
-        places = spans.word_starts, spans.word_ends
-        kernels.launch(unit_kernels.strip_contents, firsts.size, spans.origin, spans.bits, spans.ranks, *places, *inner)
+        word_spans = spans.word_starts, spans.word_ends
+        kernels.launch(
+            unit_kernels.strip_contents, firsts.size, spans.origin, spans.bits, spans.ranks, *word_spans, *inner
+        )
     return firsts, stops, rows + first, *inner
 
 
@@ -121,11 +123,11 @@ def _find_on_host(text: "cudf.Series", column: TextColumn, unit: str, strip: boo
     moved = int(column.offsets[0]) - int(offsets[0])
     inner = stripped(data, units.spans) if strip else units.spans
     bytes_of = [values + moved for values in (*units.spans[:, 1:].T, *inner[:, 1:].T)]
-    found = bytes_of[0], bytes_of[1], units.texts(), bytes_of[2], bytes_of[3]
-    return tuple(cp.asarray(np.ascontiguousarray(values)) for values in found)
+    arrays = bytes_of[0], bytes_of[1], units.texts(), bytes_of[2], bytes_of[3]
+    return tuple(cp.asarray(np.ascontiguousarray(values)) for values in arrays)
 
 
-def _places(text: "cudf.Series", column: TextColumn, unit: str, strip: bool) -> UnitPlaces:
+def _unit_spans(text: "cudf.Series", column: TextColumn, unit: str, strip: bool) -> UnitSpans:
     batches: list[tuple[cp.ndarray, ...]] = []
     if len(column.long):
         batches.append(_find_on_host(text, column, unit, strip))
@@ -144,7 +146,7 @@ def _places(text: "cudf.Series", column: TextColumn, unit: str, strip: bool) -> 
     starts[is_first] = column.offsets[rows[is_first]]
     inside = cp.flatnonzero(~is_last)
     ends[inside] = starts[inside + 1]
-    return UnitPlaces(starts, firsts, stops, ends, rows, (inner[0], inner[1]))
+    return UnitSpans(starts, firsts, stops, ends, rows, (inner[0], inner[1]))
 
 
 def _copied(column: TextColumn, begins: cp.ndarray, sizes: cp.ndarray) -> DocumentBytes:
@@ -162,12 +164,12 @@ def split_units(text: "cudf.Series", unit: str, strip: bool) -> UnitFrame:
         rows = series_of(cp.zeros(0, np.uint8), cp.zeros(1, np.int64), cudf.RangeIndex(0))
         return UnitFrame(cudf.DataFrame({TEXT: rows}), np.zeros(0, np.int64), None)
     column = load_column(text, columns.LONG_MEASURED_BYTES)
-    places = _places(text, column, unit, strip)
-    firsts, stops = places.inner
+    unit_spans = _unit_spans(text, column, unit, strip)
+    firsts, stops = unit_spans.inner
     contents = _copied(column, firsts, stops - firsts)
     rows = series_of(contents.data, contents.offsets, cudf.RangeIndex(firsts.size))
-    counts = cp.bincount(places.rows, minlength=len(text))
-    return UnitFrame(cudf.DataFrame({TEXT: rows}), cp.asnumpy(counts), places)
+    counts = cp.bincount(unit_spans.rows, minlength=len(text))
+    return UnitFrame(cudf.DataFrame({TEXT: rows}), cp.asnumpy(counts), unit_spans)
 
 
 @on_device()
@@ -175,21 +177,21 @@ def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple
     edited = cp.zeros(len(text), bool)
     if len(kept) == 0:
         return text, cp.asnumpy(edited)
-    column, places = load_column(text, columns.LONG_MEASURED_BYTES), units.spans
-    is_kept, (inner_firsts, inner_stops) = cp.asarray(kept), places.inner
-    is_changed = ~is_kept | (inner_firsts != places.firsts) | (inner_stops != places.stops)
-    edited[places.rows[is_changed]] = True
-    mine = cp.flatnonzero(edited[places.rows])  # the units of edited documents
+    column, unit_spans = load_column(text, columns.LONG_MEASURED_BYTES), units.spans
+    is_kept, (inner_firsts, inner_stops) = cp.asarray(kept), unit_spans.inner
+    is_changed = ~is_kept | (inner_firsts != unit_spans.firsts) | (inner_stops != unit_spans.stops)
+    edited[unit_spans.rows[is_changed]] = True
+    mine = cp.flatnonzero(edited[unit_spans.rows])  # the units of edited documents
     if mine.size == 0:
         return text, cp.asnumpy(edited)
     begins, sizes = (kernels.empty(column.offsets, np.int64, 3 * mine.size) for _ in range(2))
-    spans = (places.starts, places.firsts), (inner_firsts, inner_stops), (places.stops, places.ends)
+    spans = (unit_spans.starts, unit_spans.firsts), (inner_firsts, inner_stops), (unit_spans.stops, unit_spans.ends)
     for number, (low, high) in enumerate(spans):  # of a kept unit: what is before, in and after its content
         begins[number::3] = low[mine]
         sizes[number::3] = cp.where(is_kept[mine], high[mine] - low[mine], 0)
     form = _copied(column, begins, sizes)
     changed = cp.flatnonzero(edited)
-    per_document = cp.bincount(places.rows[mine], minlength=len(text))[changed]
+    per_document = cp.bincount(unit_spans.rows[mine], minlength=len(text))[changed]
     form = form._replace(offsets=form.offsets[3 * kernels.starts_of(per_document)])
     form_row = cp.full(len(text), -1, np.int64)
     form_row[changed] = cp.arange(changed.size)

@@ -19,17 +19,17 @@ def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray
     for start in range(0, len(vectors), VECTORS_AT_ONCE):
         rows = slice(start, start + VECTORS_AT_ONCE)
         scores = _exact_dots(vectors[rows], others).astype(cp.float32, copy=False) * cp.asarray(weights)
-        places = cp.arange(len(scores))
-        for place in range(count):
+        all_rows = cp.arange(len(scores))
+        for rank in range(count):
             best = scores.argmax(axis=1)  # of equal ones the first, as in NumPy
-            nearest[rows, place] = cp.asnumpy(best)
-            scores[places, best] = -cp.inf
+            nearest[rows, rank] = cp.asnumpy(best)
+            scores[all_rows, best] = -cp.inf
     return nearest
 
 
 @on_device(lambda *_, **__: PRODUCT_BYTES // BATCH_SHARE)
 def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray) -> Pairs:
-    found: list[Pairs] = []
+    blocks: list[Pairs] = []
     columns = [slice(start, start + VECTORS_AT_ONCE) for start in range(0, len(right), VECTORS_AT_ONCE)]
     for start in range(0, len(left), VECTORS_AT_ONCE):
         rows = slice(start, start + VECTORS_AT_ONCE)
@@ -38,8 +38,8 @@ def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, 
             bounds = cp.asarray(left_bounds[rows])[:, None] * cp.asarray(right_bounds[others])
             pairs = cp.flatnonzero(dots >= bounds)
             i, j = pairs // dots.shape[1] + start, pairs % dots.shape[1] + others.start
-            found.append((cp.asnumpy(i), cp.asnumpy(j), cp.asnumpy(dots.reshape(-1)[pairs].astype(cp.int64))))
-    return in_order(found)
+            blocks.append((cp.asnumpy(i), cp.asnumpy(j), cp.asnumpy(dots.reshape(-1)[pairs].astype(cp.int64))))
+    return in_order(blocks)
 
 
 def _exact_dots(left: np.ndarray, right: np.ndarray) -> cp.ndarray:

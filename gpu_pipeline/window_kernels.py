@@ -38,14 +38,14 @@ def hash_chunks(data, sums, size, values, least):
 
 @cuda.jit(cache=True)
 def widen_minima(values, least, step, wider):
-    """Per chunk: the place of the least hash of `step` chunks becomes that of two times as many, or of all that are
+    """Per chunk: the position of the least hash of `step` chunks becomes that of two times as many, or of all that are
     left."""
     c = np.int64(cuda.grid(1))
     while c < wider.size:
-        place = np.int64(least[at(c)])
+        position = np.int64(least[at(c)])
         if c + step < wider.size:
-            place = better(values, place, np.int64(least[at(c + step)]))
-        wider[at(c)] = place
+            position = better(values, position, np.int64(least[at(c + step)]))
+        wider[at(c)] = position
         c += cuda.gridsize(1)
 
 
@@ -64,11 +64,11 @@ def mark_periods(data, offsets, rows, length, values, places, repeated):
     before them at the distance of the two."""
     k = np.int64(cuda.grid(1))
     while k < repeated.size:
-        found = False
+        is_period = False
         if k > 0 and rows[at(k)] == rows[at(k - 1)] and values[at(k)] == values[at(k - 1)]:
             low, before = places[k, 0], places[k, 0] - (places[k, 2] - places[k - 1, 2])
-            found = before >= offsets[at(rows[at(k)])] and are_equal(data, low, before, places[k, 1] + length - low)
-        repeated[at(k)] = found
+            is_period = before >= offsets[at(rows[at(k)])] and are_equal(data, low, before, places[k, 1] + length - low)
+        repeated[at(k)] = is_period
         k += cuda.gridsize(1)
 
 

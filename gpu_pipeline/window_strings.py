@@ -44,7 +44,7 @@ def sum_chunk(data, c):
 
 @kernel
 def hash_chunk(data, sums, size, c, values):
-    """Write the hashes of the strings that begin in chunk `c`; return the rightmost place of the least."""
+    """Write the hashes of the strings that begin in chunk `c`; return the rightmost position of the least."""
     first, end = CHUNK * c, CHUNK * c + size
     far = end >> CHUNK_SHIFT
     rolled = sums[at(far)] * power(FORTH, far)
@@ -52,15 +52,15 @@ def hash_chunk(data, sums, size, c, values):
         rolled = rolled * BASE + np.uint64(data[at(i)])
     drop = power(BASE, size)
     rolled -= sums[at(c)] * power(FORTH, c) * drop
-    place, least = first, mix64(rolled)
+    position, least = first, mix64(rolled)
     values[at(first)] = least
     for i in range(first + 1, min(first + CHUNK, values.size)):
         rolled = roll(rolled, data[at(i + size - 1)], data[at(i - 1)], drop)
         value = mix64(rolled)
         values[at(i)] = value
         if value <= least:
-            place, least = i, value
-    return place
+            position, least = i, value
+    return position
 
 
 @kernel
@@ -71,21 +71,21 @@ def better(values, left, right):
 
 @kernel
 def anchor_of(values, least, step, strings, window):
-    """The rightmost place of the least of values[window:window + strings].
+    """The rightmost position of the least of values[window:window + strings].
 
-    least[c] is the place for the `step` chunks from c. The chunks between the ends of the window are at least `step`
+    least[c] is the position for the `step` chunks from c. The chunks between the ends of the window are at least `step`
     and at most two times as many.
     """
     end = window + strings
     first, last = (window >> CHUNK_SHIFT) + 1, (end - 1) >> CHUNK_SHIFT
-    place = window
+    position = window
     for i in range(window + 1, first << CHUNK_SHIFT):
-        place = better(values, place, i)
-    place = better(values, place, np.int64(least[at(first)]))
-    place = better(values, place, np.int64(least[at(last - step)]))
+        position = better(values, position, i)
+    position = better(values, position, np.int64(least[at(first)]))
+    position = better(values, position, np.int64(least[at(last - step)]))
     for i in range(last << CHUNK_SHIFT, end):
-        place = better(values, place, i)
-    return place
+        position = better(values, position, i)
+    return position
 
 
 @kernel

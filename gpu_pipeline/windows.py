@@ -69,9 +69,9 @@ def _anchor_records(
     records = cp.empty((others.size, 3), np.uint64)
     records[:, 0], records[:, 1:] = values[others], hashes
     spans = _joined(places[repeated], length) + origin
-    found = download(records[~known]), download(places[~repeated] + origin), download(spans)
+    result = download(records[~known]), download(places[~repeated] + origin), download(spans)
     memory[:] = cp.asnumpy(remembered)
-    return found
+    return result
 
 
 def _find_anchors(text: cp.ndarray, offsets: cp.ndarray, length: int) -> tuple[cp.ndarray, ...]:
@@ -84,8 +84,8 @@ def _find_anchors(text: cp.ndarray, offsets: cp.ndarray, length: int) -> tuple[c
     is_first[starts[ends - starts >= length]] = True
     low = cp.flatnonzero(is_first)
     rows = cp.searchsorted(offsets, low, side="right") - 1
-    own = low + length <= ends[rows]
-    low, rows = low[own], rows[own]
+    is_inside = low + length <= ends[rows]
+    low, rows = low[is_inside], rows[is_inside]
     places = cp.empty((low.size, 3), np.int64)
     places[:, 0], places[:, 1], places[:, 2] = low, ends[rows] - length, low + distances[low]
     places[:-1, 1] = cp.minimum(places[:-1, 1], low[1:] - 1)
@@ -154,13 +154,13 @@ def _closer_records(
     """The records that a kernel makes of places, counts[k] of place k, and their places."""
     starts = kernels.starts_of(counts)
     records = cp.empty((int(starts[-1]), width), np.uint64)
-    found = cp.empty((len(records), 3), np.int64)
+    parts = cp.empty((len(records), 3), np.int64)
     if len(records):
         origin, end = int(places[:, 0].min()), int(places[:, 1].max()) + length
         on_device = upload(data[origin:end]), cp.asarray(np.ascontiguousarray(places - origin)), cp.asarray(starts)
-        kernels.launch(kernel, len(records), *on_device, length, records, found)
-        found += origin
-    return download(records), download(found)
+        kernels.launch(kernel, len(records), *on_device, length, records, parts)
+        parts += origin
+    return download(records), download(parts)
 
 
 @device_errors()

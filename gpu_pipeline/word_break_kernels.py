@@ -26,15 +26,15 @@ RUN_THREADS = 1 << 14  # each has 3,598 bytes of scratch: 59 MB together
 
 
 @cuda.jit(cache=True)
-def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, found):
-    """Per eight bytes: `found` becomes True for documents with a character of a script without spaces, U+1361 or
+def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, divided):
+    """Per eight bytes: `divided` becomes True for documents with a character of a script without spaces, U+1361 or
     U+200B."""
     k = cuda.grid(1)
     start, end = offsets[0], offsets[at(offsets.size - 1)]
     while origin + 8 * k < end:
         i = origin + 8 * k
         bits = divided_bits(data, blocks, start, end, i, pages, classes)
-        mark_documents(bits, i, offsets, valid, True, found)
+        mark_documents(bits, i, offsets, valid, True, divided)
         k += cuda.gridsize(1)
 
 
@@ -181,11 +181,11 @@ def divided_documents(data, blocks, offsets, valid, pages, classes):
 
     pages, classes   of `WordLists`
     """
-    found = np.zeros_like(valid)
+    divided = np.zeros_like(valid)
     origin = int(offsets[0]) // 8 * 8
     blocks_of_text = -(-(int(offsets[-1]) - origin) // 8)
-    kernels.launch_shared(find_unspaced, blocks_of_text, data, blocks, offsets, valid, origin, pages, classes, found)
-    return found
+    kernels.launch_shared(find_unspaced, blocks_of_text, data, blocks, offsets, valid, origin, pages, classes, divided)
+    return divided
 
 
 def _cut_runs(data, unspaced, hidden, ranks, begins, run_ranks, lists, ends) -> None:

@@ -59,13 +59,13 @@ def is_divided(data, i, pages, classes):
 def divided_bits(data, blocks, start, end, i, pages, classes):
     """A bit (0 to 7) for each such character that starts in the block at `i`."""
     leads = mark_leads(block_at(data, blocks, i))
-    found = 0
+    bits = 0
     while leads != np.uint64(0):
         k = first_mark(leads)
         if start <= i + k < end and is_divided(data, i + k, pages, classes):
-            found |= 1 << k
+            bits |= 1 << k
         leads &= leads - np.uint64(1)
-    return found
+    return bits
 
 
 @kernel

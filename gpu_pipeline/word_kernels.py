@@ -67,9 +67,9 @@ def claim_word(slots, mask, keep, word_hash, k):
     slot = np.uint32(np.uint32(hashed) & mask)
     other = np.uint32(cuda.atomic.cas(slots, slot, EMPTY, value))
     while other != EMPTY:
-        place = np.uint32(other & keep)
-        if np.uint32(other ^ value) <= keep and word_hash[at(place)] == hashed:
-            return np.int32(place)
+        position = np.uint32(other & keep)
+        if np.uint32(other ^ value) <= keep and word_hash[at(position)] == hashed:
+            return np.int32(position)
         slot = np.uint32(np.uint32(slot + np.uint32(1)) & mask)
         other = np.uint32(cuda.atomic.cas(slots, slot, EMPTY, value))
     return np.int32(k)
@@ -133,16 +133,16 @@ def list_ngrams(n, words, bits, before, word_group, keys, firsts, active, shorte
         chunk = part * PART >> 5
         shift = np.uint32(part * PART & 31)
         here = np.uint32(shorter[at(chunk)])
-        found = np.uint32(here & (here >> np.uint32(1) | shorter[at(chunk + 1)] << np.uint32(31)))
-        found = np.uint32(np.uint32(found >> shift) & np.uint32((1 << PART) - 1))
-        if found:
-            c = np.int32(cuda.atomic.add(totals, n & 1, cuda.popc(found)))
-            while found:
-                k = np.int32(part * PART + lowest_bit(found))
+        candidates = np.uint32(here & (here >> np.uint32(1) | shorter[at(chunk + 1)] << np.uint32(31)))
+        candidates = np.uint32(np.uint32(candidates >> shift) & np.uint32((1 << PART) - 1))
+        if candidates:
+            c = np.int32(cuda.atomic.add(totals, n & 1, cuda.popc(candidates)))
+            while candidates:
+                k = np.int32(part * PART + lowest_bit(candidates))
                 active[at(c)] = k
                 keys[at(k)] = np.uint32(np.uint32(before[at(k)]) << bits | np.uint32(word_group[at(k + n - 1)]))
                 firsts[at(k)] = 0
-                found = np.uint32(found & np.uint32(found - np.uint32(1)))
+                candidates = np.uint32(candidates & np.uint32(candidates - np.uint32(1)))
                 c += 1
         part += cuda.blockDim.x
     cuda.syncthreads()
@@ -158,7 +158,7 @@ def find_groups(n, count, keys, group, firsts, active, slots, totals):
     if cuda.threadIdx.x == 0:
         totals[1 - (n & 1)] = 0
     cuda.syncthreads()
-    found = 0
+    any_follow = 0
     c = np.int32(cuda.threadIdx.x)
     while c < count:
         k = np.int32(active[at(c)])
@@ -166,9 +166,9 @@ def find_groups(n, count, keys, group, firsts, active, slots, totals):
         group[at(k)] = other
         if other != k:
             cuda.atomic.add(firsts, np.uint32(other), 1)
-            found = 1
+            any_follow = 1
         c += cuda.blockDim.x
-    return cuda.syncthreads_or(found)
+    return cuda.syncthreads_or(any_follow)
 
 
 @cuda.jit(device=True)
@@ -296,10 +296,10 @@ def walk_lanes(n, lane, position, same, votes):
     while left:
         earlier = np.uint32(same & below & np.uint32(visited | left))
         is_seen = earlier != np.uint32(0) and left >> np.uint32(lane) & np.uint32(1) != np.uint32(0)
-        found = np.uint32(cuda.ballot_sync(ALL_LANES, is_seen))
-        if found == np.uint32(0):
+        seen_lanes = np.uint32(cuda.ballot_sync(ALL_LANES, is_seen))
+        if seen_lanes == np.uint32(0):
             break
-        jump = lowest_bit(found)
+        jump = lowest_bit(seen_lanes)
         bit = np.uint32(np.uint32(1) << np.uint32(jump))
         visited = np.uint32(visited | left & np.uint32(bit | np.uint32(bit - np.uint32(1))))
         duplicates = np.uint32(duplicates | bit)
@@ -315,12 +315,12 @@ def count_in_lanes(
     """All measures of n-grams from size `n` on, of which up to LANES may repeat: a lane has one of them."""
     lane = np.int32(cuda.threadIdx.x)
     position = np.int32(active[at(lane)]) if lane < count else np.int32(words)
-    place = np.int32(0)
+    rank = np.int32(0)
     for other in range(count):
-        place += np.int32(cuda.shfl_sync(ALL_LANES, position, other) < position)
+        rank += np.int32(cuda.shfl_sync(ALL_LANES, position, other) < position)
     cuda.syncwarp()
     if lane < count:
-        active[at(place)] = position
+        active[at(rank)] = position
     cuda.syncwarp()
     key = EMPTY
     if lane < count:
@@ -412,9 +412,9 @@ def repeat_words_small(listed, row_ranks, max_ngram, coverage, shortest, word_ha
     tops = cuda.shared.array(3, types.int64)
     functions = cuda.shared.array(SMALL_THREADS, types.uint64)
     entries = cuda.shared.array(SMALL_THREADS, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
+    index = cuda.blockIdx.x
+    while index < listed.size:
+        row = listed[index]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
         count_document(
             row, last - first, np.uint32(SMALL_BITS), max_ngram, coverage, shortest, word_hash[first:last],
@@ -422,7 +422,7 @@ def repeat_words_small(listed, row_ranks, max_ngram, coverage, shortest, word_ha
             entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
-        place += cuda.gridDim.x
+        index += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -439,9 +439,9 @@ def repeat_words_medium(listed, row_ranks, max_ngram, coverage, shortest, word_h
     tops = cuda.shared.array(3, types.int64)
     functions = cuda.shared.array(MEDIUM_THREADS, types.uint64)
     entries = cuda.shared.array(MEDIUM_THREADS, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
+    index = cuda.blockIdx.x
+    while index < listed.size:
+        row = listed[index]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
         count_document(
             row, last - first, np.uint32(MEDIUM_BITS), max_ngram, coverage, shortest, word_hash[first:last],
@@ -449,7 +449,7 @@ def repeat_words_medium(listed, row_ranks, max_ngram, coverage, shortest, word_h
             entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
-        place += cuda.gridDim.x
+        index += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -464,9 +464,9 @@ def repeat_words_large(
     tops = cuda.shared.array(3, types.int64)
     functions = cuda.shared.array(LARGE_THREADS, types.uint64)
     entries = cuda.shared.array(LARGE_THREADS, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
+    index = cuda.blockIdx.x
+    while index < listed.size:
+        row = listed[index]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
         count_document(
             row, last - first, np.uint32(LARGE_BITS), max_ngram, coverage, shortest, word_hash[first:last],
@@ -474,7 +474,7 @@ def repeat_words_large(
             firsts[first:last], active[first:last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
-        place += cuda.gridDim.x
+        index += cuda.gridDim.x
 
 
 def _signatures():

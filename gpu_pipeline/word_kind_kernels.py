@@ -93,8 +93,8 @@ def mark_alphanumerics(data, blocks, origin, pages, records, lanes, alphanumeric
             i = origin + 32 * c + 8 * k
             if i < data.size:
                 block = np.uint64(block_at(data, blocks, i))
-                found = alphanumeric_bits(data, block, i, pages, records, lanes)
-                bits |= np.uint32(found) << np.uint32(8 * k)
+                block_bits = alphanumeric_bits(data, block, i, pages, records, lanes)
+                bits |= np.uint32(block_bits) << np.uint32(8 * k)
         alphanumerics[at(c)], counts[at(c)] = bits, cuda.popc(bits)
         c += cuda.gridsize(1)
 
@@ -137,18 +137,18 @@ def count_stop_words(data, blocks, origin, row_ranks, pieces, rows, word_starts,
         k = row_ranks[WORD, row] + (piece - pieces[row]) * WORD_PIECE
         end = min(k + WORD_PIECE, row_ranks[WORD, row + 1])
         k += lane
-        found = np.int32(0)
+        count = np.int32(0)
         while k < end:
             num_bytes = np.int64(word_ends[at(k)] - word_starts[at(k)])
             if num_bytes <= SHORT_WORD:
                 start = origin + word_starts[at(k)]
                 _, rest, _ = span_state(data, blocks, start, start + num_bytes)
                 key = np.uint64(np.uint64(rest) | np.uint64(num_bytes) << np.uint64(56))
-                found += np.int32(listed_bits(key) & (FUNCTION_WORD - 1) != 0)
+                count += np.int32(listed_bits(key) & (FUNCTION_WORD - 1) != 0)
             k += LANES
-        found = np.int32(warp_sum(found))
+        count = np.int32(warp_sum(count))
         if lane == 0:
-            cuda.atomic.add(out, (M.stop_word_count, row), found)
+            cuda.atomic.add(out, (M.stop_word_count, row), count)
         piece += cuda.gridsize(1) // LANES
 
 

@@ -91,10 +91,10 @@ def _claim(counts: cp.ndarray, rows: cp.ndarray, hashes: cp.ndarray, out: cp.nda
     table = cp.full(int(slots[-1]), EMPTY, np.uint32)
     group, followers = kernels.empty(out, np.int32, hashes.size), cp.zeros(hashes.size, np.int32)
     active, repeated = cp.full(int(chunks[-1]), EMPTY, np.uint32), cp.zeros(int(chunks[-1]), np.uint32)
-    found, of_strings = cp.zeros(1, np.int32), 2  # any size that is not of words alone, and is counted
+    any_repeats, of_strings = cp.zeros(1, np.int32), 2  # any size that is not of words alone, and is counted
     launch_warps(
         repetition.claim_ngrams, docs, starts[:-1], counts, starts, chunks, pieces, docs, rows, slots, table,
-        of_strings, hashes, active, group, followers, repeated, found, out,
+        of_strings, hashes, active, group, followers, repeated, any_repeats, out,
     )  # fmt: skip
     return group < 0, followers
 
@@ -115,14 +115,14 @@ def count_repeated(spans: WordSpans, size: int, name: str, out: cp.ndarray) -> c
     listed = cp.flatnonzero(strings > 0)
     first, followers = _claim(strings[listed], listed, hashes, out)
     different = kernels.starts_of(first.astype(np.int64))[starts]
-    places = cp.flatnonzero(first & (followers > 0))
-    counts = followers[places].astype(np.int64) + 1
-    places = cp.searchsorted(starts, places, side="right") - 1  # documents from here on
-    order = cp.argsort((places + 1 << 32) - counts)  # the most frequent strings of each document first
-    counts, places = counts[order], places[order]
-    begins = cp.searchsorted(places, cp.arange(starts.size))
+    repeated = cp.flatnonzero(first & (followers > 0))
+    counts = followers[repeated].astype(np.int64) + 1
+    owners = cp.searchsorted(starts, repeated, side="right") - 1
+    order = cp.argsort((owners + 1 << 32) - counts)  # the most frequent strings of each document first
+    counts, owners = counts[order], owners[order]
+    begins = cp.searchsorted(owners, cp.arange(starts.size))
     chosen = _root(different[1:] - different[:-1])
-    sums = kernels.starts_of(cp.where(cp.arange(counts.size) - begins[places] < chosen[places], counts, 0))[begins]
+    sums = kernels.starts_of(cp.where(cp.arange(counts.size) - begins[owners] < chosen[owners], counts, 0))[begins]
     out[Measure[name]] = sums[1:] - sums[:-1]
     return too_long
 

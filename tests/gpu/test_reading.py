@@ -81,7 +81,7 @@ def invalid_utf8() -> pa.Array:
 def test_plain_row_groups_are_decoded_on_the_device(gpu_io, decoded, tmp_path, monkeypatch, slice_bytes, batch_bytes):
     path = write(tmp_path / "a.parquet", id=[f"id-{row}" if row % 3 else None for row in range(22)], more=TEXTS[::-1])
     monkeypatch.setattr(gpu_io, "from_arrow", None)  # no transfer
-    monkeypatch.setattr(gpu_io, "MAX_RUN_SHARE", 1 << 20)
+    monkeypatch.setattr(gpu_io, "MAX_GROUPS_SHARE", 1 << 20)
     batches = assert_same(gpu_io, path, columns=["more"], slice_bytes=slice_bytes, batch_bytes=batch_bytes)
     assert batches[0][0].column_names == [ROW, "id", "text", "more"]
     assert [group for run in decoded for groups in run for group in groups] == [0, 1, 2, 3, 4, 5]
