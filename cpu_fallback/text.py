@@ -21,7 +21,7 @@ from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps, tables_of
-from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE, allocate_run, split_rows
+from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE, allocate_span, split_rows
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import MODELS_KEPT, Classifier
@@ -71,7 +71,7 @@ def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
         return text[:0], wanted
     lists = load_word_lists()
     out = np.empty(2 * int(np.diff(offsets)[rows].sum()), np.uint8)  # at most a space per character
-    ends = split_rows(data, offsets, rows, words == TABLE, words == PIECES, tuple(lists), allocate_run(), out)
+    ends = split_rows(data, offsets, rows, words == TABLE, words == PIECES, tuple(lists), allocate_span(), out)
     return series_of(out[: ends[-1]], ends, text.index[rows], None, text.name), wanted
 
 

@@ -2,7 +2,7 @@
 """CUDA kernels that write texts with a space between adjacent words, and the functions that lay out their memory.
 
 A bit per byte says before which characters a word ends, another one which bytes are not written (`hidden`). Most of
-them follow from a few characters around the place. A run of a script without spaces is cut in pieces of MAX_RUN
+them follow from a few characters around the place. A span of a script without spaces is cut in pieces of MAX_SPAN
 characters, as on the CPU: a thread searches one piece after the other, with scratch of its own. The module imports
 neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
 """
@@ -10,7 +10,7 @@ neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
 import numpy as np
 
 from curation.kernels.utf8 import decode
-from curation.kernels.word_breaks import MAX_RUN, SEPARATOR, class_of, cut_run, utf8_width
+from curation.kernels.word_breaks import MAX_SPAN, SEPARATOR, class_of, cut_span, utf8_width
 from gpu_pipeline import kernels
 from gpu_pipeline.document_kernels import DocumentBytes, words_for
 from gpu_pipeline.items import at, bits_below, block_at
@@ -20,9 +20,9 @@ from gpu_pipeline.word_breaks import divided_bits, word_end_bits
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
-# Bytes of a batch per byte of text: the text and its output, masks, and 32 bytes per run, which has 4 with its mark.
+# Bytes of a batch per byte of text: the text and its output, masks, and 32 bytes per span, which has 4 with its mark.
 BATCH_BYTES = 14
-RUN_THREADS = 1 << 14  # each has 3,598 bytes of scratch: 59 MB together
+SPAN_THREADS = 1 << 14  # each has 3,598 bytes of scratch: 59 MB together
 
 
 @cuda.jit(cache=True)
@@ -40,7 +40,7 @@ def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, divided)
 
 @cuda.jit(cache=True)
 def mark_word_ends(
-    data, blocks, borders, is_table, in_pieces, pages, classes, ends, unspaced, begins, hidden, counts, run_counts
+    data, blocks, borders, is_table, in_pieces, pages, classes, ends, unspaced, begins, hidden, counts, span_counts
 ):  # fmt: skip
     """Per 32 bytes: the masks of `word_end_bits`, and the number of bits in the second and the third."""
     c = cuda.grid(1)
@@ -49,7 +49,7 @@ def mark_word_ends(
             data, blocks, borders, 32 * c, is_table, in_pieces, pages, classes
         )
         ends[at(c)], unspaced[at(c)], begins[at(c)], hidden[at(c)] = end_bits, bits, begin_bits, hidden_bits
-        counts[at(c)], run_counts[at(c)] = cuda.popc(np.uint32(bits)), cuda.popc(np.uint32(begin_bits))
+        counts[at(c)], span_counts[at(c)] = cuda.popc(np.uint32(bits)), cuda.popc(np.uint32(begin_bits))
         c += cuda.gridsize(1)
 
 
@@ -60,19 +60,19 @@ def lowest(bits):
 
 
 @cuda.jit(cache=True)
-def place_runs(unspaced, begins, ranks, run_ranks, firsts):
-    """Per 32 bytes: firsts[k] becomes the number of the first character of run k among those of such scripts, and after
-    the last run the number of all."""
+def place_spans(unspaced, begins, ranks, span_ranks, firsts):
+    """Per 32 bytes: firsts[k] becomes the number of the first character of span k among those of such scripts, and
+    after the last span the number of all."""
     c = cuda.grid(1)
     if c == 0:
         firsts[at(firsts.size - 1)] = ranks[at(unspaced.size)]
     while c < unspaced.size:
-        bits, run = np.uint32(begins[at(c)]), run_ranks[at(c)]
+        bits, span = np.uint32(begins[at(c)]), span_ranks[at(c)]
         while bits:
             before = np.uint32(unspaced[at(c)] & bits_below(lowest(bits)))
-            firsts[at(run)] = ranks[at(c)] + cuda.popc(before)
+            firsts[at(span)] = ranks[at(c)] + cuda.popc(before)
             bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
-            run += 1
+            span += 1
         c += cuda.gridsize(1)
 
 
@@ -101,18 +101,18 @@ def set_end(ends, i):
 
 
 @cuda.jit(cache=True)
-def cut_runs(
+def cut_spans(
     data, unspaced, hidden, ranks, firsts, pieces, pages, classes, roots, edges, costs, codes, kinds, best, back, flags,
     ends,
 ):  # fmt: skip
-    """One thread per column of the scratch `codes` to `flags` of `cut_run`, which takes one piece of a run after the
+    """One thread per column of the scratch `codes` to `flags` of `cut_span`, which takes one piece of a span after the
     other: a bit of `ends` for each word that ends in the piece or before it."""
     k, piece = cuda.grid(1), np.int64(cuda.grid(1))
     while k < codes.shape[1] and piece < pieces[at(pieces.size - 1)]:
-        run = segment_of(pieces, piece)
-        skipped = MAX_RUN * (piece - pieces[at(run)])
-        number = firsts[at(run)] + skipped
-        count = min(firsts[at(run + 1)] - number, MAX_RUN)
+        span = segment_of(pieces, piece)
+        skipped = MAX_SPAN * (piece - pieces[at(span)])
+        number = firsts[at(span)] + skipped
+        count = min(firsts[at(span + 1)] - number, MAX_SPAN)
         start = i = place_of(unspaced, ranks, number)
         for j in range(count):
             code, width = decode(data, i)
@@ -120,7 +120,7 @@ def cut_runs(
             i = skip_hidden(hidden, i + width)
         if skipped:
             set_end(ends, start)
-        cut_run(codes[:, k], kinds[:, k], count, roots, edges, costs, best[:, k], back[:, k], flags[:, k])
+        cut_span(codes[:, k], kinds[:, k], count, roots, edges, costs, best[:, k], back[:, k], flags[:, k])
         i = start
         for j in range(count):
             if j > 0 and flags[j, k]:
@@ -166,8 +166,8 @@ def _signatures():
     return {
         find_unspaced: (u8, u64, i64, mask, types.int64, u8, u8, mask),
         mark_word_ends: (u8, u64, u32, types.bool_, types.bool_, u8, u8, u32, u32, u32, u32, i64, i64),
-        place_runs: (u32, u32, i64, i64, i64),
-        cut_runs: (u8, u32, u32, i64, i64, i64, u8, u8, i32, u64, u8, *scratch, u32),
+        place_spans: (u32, u32, i64, i64, i64),
+        cut_spans: (u8, u32, u32, i64, i64, i64, u8, u8, i32, u64, u8, *scratch, u32),
         count_word_ends: (u32, u32, i64),
         write_words: (u8, u64, u32, u32, i64, u8),
     }
@@ -188,14 +188,14 @@ def divided_documents(data, blocks, offsets, valid, pages, classes):
     return divided
 
 
-def _cut_runs(data, unspaced, hidden, ranks, begins, run_ranks, lists, ends) -> None:
-    """Add the ends of words within runs to the mask `ends`."""
-    firsts = kernels.empty(ranks, np.int64, int(run_ranks[-1]) + 1)
-    kernels.launch_shared(place_runs, begins.size, unspaced, begins, ranks, run_ranks, firsts)
-    pieces = kernels.starts_of(-(-(firsts[1:] - firsts[:-1]) // MAX_RUN))
-    shape = MAX_RUN + 1, min(int(pieces[-1]), RUN_THREADS)
+def _cut_spans(data, unspaced, hidden, ranks, begins, span_ranks, lists, ends) -> None:
+    """Add the ends of words within spans to the mask `ends`."""
+    firsts = kernels.empty(ranks, np.int64, int(span_ranks[-1]) + 1)
+    kernels.launch_shared(place_spans, begins.size, unspaced, begins, ranks, span_ranks, firsts)
+    pieces = kernels.starts_of(-(-(firsts[1:] - firsts[:-1]) // MAX_SPAN))
+    shape = MAX_SPAN + 1, min(int(pieces[-1]), SPAN_THREADS)
     scratch = (kernels.empty(ranks, kind, *shape) for kind in (np.int32, np.uint8, np.int32, np.int32, bool))
-    kernels.launch(cut_runs, shape[1], data, unspaced, hidden, ranks, firsts, pieces, *lists, *scratch, ends)
+    kernels.launch(cut_spans, shape[1], data, unspaced, hidden, ranks, firsts, pieces, *lists, *scratch, ends)
 
 
 def split_documents(text: DocumentBytes, is_table: bool, in_pieces: bool, lists) -> DocumentBytes:
@@ -207,13 +207,13 @@ def split_documents(text: DocumentBytes, is_table: bool, in_pieces: bool, lists)
     data, offsets = text.data, text.offsets
     _, borders = kernels.find_borders(offsets)
     ends, unspaced, begins, hidden = (kernels.empty(offsets, np.uint32, borders.size) for _ in range(4))
-    counts, run_counts = (kernels.empty(offsets, np.int64, borders.size) for _ in range(2))
-    masks = ends, unspaced, begins, hidden, counts, run_counts
+    counts, span_counts = (kernels.empty(offsets, np.int64, borders.size) for _ in range(2))
+    masks = ends, unspaced, begins, hidden, counts, span_counts
     kinds = is_table, in_pieces, *lists[:2]
     kernels.launch_shared(mark_word_ends, borders.size, data, text.blocks, borders, *kinds, *masks)
-    run_ranks = kernels.starts_of(run_counts)
-    if int(run_ranks[-1]):
-        _cut_runs(data, unspaced, hidden, kernels.starts_of(counts), begins, run_ranks, lists, ends)
+    span_ranks = kernels.starts_of(span_counts)
+    if int(span_ranks[-1]):
+        _cut_spans(data, unspaced, hidden, kernels.starts_of(counts), begins, span_ranks, lists, ends)
     kernels.launch_shared(count_word_ends, ends.size, ends, hidden, counts)
     ranks = kernels.starts_of(counts)
     added, removed = (kernels.empty(offsets, np.int64, offsets.size) for _ in range(2))

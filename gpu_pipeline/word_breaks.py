@@ -3,8 +3,8 @@
 `curation.kernels.word_breaks`, at any place of a text.
 
 A rule of `table` reads two characters before a place and one after it, one of `scripts` the last CONTEXT characters,
-without U+200B, of which up to MAX_TAIL may follow each, and without a line end that wraps a run. So a thread begins in
-the middle of a text. A run of a script without spaces has no such bound: `cut_run` divides it.
+without U+200B, of which up to MAX_TAIL may follow each, and without a line end that wraps a span. So a thread begins in
+the middle of a text. A span of a script without spaces has no such bound: `cut_span` divides it.
 
 `blocks` and `borders` as in `byte_checks`, with the origin 0.
 """
@@ -20,7 +20,7 @@ from curation.kernels.word_breaks import (
     ZERO_WIDTH_BYTES,
     ZERO_WIDTH_SPACE,
     class_of,
-    continues_run,
+    continues_span,
     count_plain,
     divides,
     ends_piece,
@@ -41,7 +41,7 @@ from gpu_pipeline.spans import MAX_CODE_POINT
 # `next_state` is not 0 after MAX_TAIL marks and MAX_TAIL opening marks that follow a character; after one more it is.
 CONTEXT = 2 * MAX_TAIL + 1
 CONTEXT_OF_TABLE = 2
-MAX_WRAP = 2 * MAX_BLANKS + 2  # bytes of a line end that wraps a run
+MAX_WRAP = 2 * MAX_BLANKS + 2  # bytes of a line end that wraps a span
 
 
 @kernel
@@ -79,7 +79,7 @@ def context_start(data, borders, i, most, pages, classes):
         kind = class_of(pages, classes, code)
         if code == ZERO_WIDTH_SPACE:
             hidden += 1
-        elif kind == SPACE and code <= 0x20:  # a line end that wraps a run, perhaps
+        elif kind == SPACE and code <= 0x20:  # a line end that wraps a span, perhaps
             blanks += 1
         elif kind != OTHER and kind != INNER and kind != OPENING:
             break
@@ -121,7 +121,7 @@ def bits_between(start, i, count):
 @kernel
 def word_end_bits(data, blocks, borders, start, is_table, in_pieces, pages, classes):
     """Four masks of the 32 bytes from `start` on. Three have bits for first bytes of characters: before which a word
-    ends, but for places within a run; those of scripts without spaces; with which a run begins. The fourth has the
+    ends, but for places within a span; those of scripts without spaces; with which a span begins. The fourth has the
     bytes that are in no word and end none."""
     stop = min(start + 32, data.size)
     ends = unspaced = begins = hidden_bytes = 0
@@ -146,7 +146,7 @@ def word_end_bits(data, blocks, borders, start, is_table, in_pieces, pages, clas
             i += width
             continue
         kind = class_of(pages, classes, code)
-        is_inside = hidden == 0 and continues_run(first, kind)
+        is_inside = hidden == 0 and continues_span(first, kind)
         hidden = 0
         is_end = False
         if is_table and not is_inside:

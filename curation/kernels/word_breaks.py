@@ -15,16 +15,16 @@
 With `scripts` and `table`, a zero width space (U+200B) is no character of a text: words are those without it, but
 between two letters of a script without spaces it ends a word. More than MAX_TAIL of them in a row are white space.
 
-A *run* is a maximal run of Han and kana, or of letters of Thai, Lao, Khmer and Burmese. A line end between two of these
-characters, with at most MAX_BLANKS spaces and tabs on each side, is no character of the run and ends no word: it only
-wraps the text. A run is cut into the words of the lists and unknown characters where the sum of the costs is lowest; of
-equal sums the first found counts, from the start of the run. A run of more than MAX_RUN characters is cut as if it were
-several. Costs:
+A *span* is a maximal sequence of Han and kana, or of letters of Thai, Lao, Khmer and Burmese. A line end between two of
+these characters, with at most MAX_BLANKS spaces and tabs on each side, is no character of the span and ends no word: it
+only wraps the text. A span is cut into the words of the lists and unknown characters where the sum of the costs is
+lowest; of equal sums the first found counts, from the start of the span. A span of more than MAX_SPAN characters is cut
+as if it were several. Costs:
 
     a word of Chinese or Japanese             its cost in the list
     a word of the four other lists            WORD_COST
     another character of Han or kana          UNKNOWN_COST
-    a run of katakana                         KATAKANA_COST
+    a sequence of katakana                    KATAKANA_COST
     another letter of the four scripts, with its signs   CLUSTER_COST; adjacent ones are one word
 """
 
@@ -52,7 +52,7 @@ from curation.kernels.words import HIGH_BITS, first_mark, mark_equal, mark_lette
 SPACES, SCRIPTS, TABLE = "spaces", "scripts", "table"
 WORDS = (SPACES, SCRIPTS, TABLE)
 PIECES, PIECE = "pieces", 5
-MAX_RUN, MAX_TAIL, MAX_BLANKS = 256, 4, 8
+MAX_SPAN, MAX_TAIL, MAX_BLANKS = 256, 4, 8
 WORD_COST, UNKNOWN_COST, KATAKANA_COST, CLUSTER_COST = 10, 255, 200, 25
 FAR = 1 << 30  # above every sum of costs
 TAB, LINE_FEED, CARRIAGE_RETURN, SEPARATOR = 0x09, 0x0A, 0x0D, 0x20
@@ -69,7 +69,7 @@ def class_of(pages, classes, code_point):
 
 @kernel
 def ends_word_of_table(second, first, kind, is_same, following):
-    """Whether a word of `table` ends before a character that does not continue a run.
+    """Whether a word of `table` ends before a character that does not continue a span.
 
     second, first  classes of the characters before it; SPACE before the text
     kind           its class
@@ -87,7 +87,7 @@ def ends_word_of_table(second, first, kind, is_same, following):
 
 @kernel
 def ends_word_of_scripts(first, kind, state):
-    """Whether a word of `scripts` ends before a character of class `kind` that does not continue a run, after one of
+    """Whether a word of `scripts` ends before a character of class `kind` that does not continue a span, after one of
     class `first`. `state` is that of the characters before (`next_state`)."""
     if first == SPACE or kind == SPACE:
         return False
@@ -98,7 +98,7 @@ def ends_word_of_scripts(first, kind, state):
 
 @kernel
 def ends_piece(first, kind, code_before, code):
-    """Whether a word of `pieces` ends between two characters, with their classes, that are in no run."""
+    """Whether a word of `pieces` ends between two characters, with their classes, that are in no span."""
     return first == LETTER and kind == LETTER and (code_before + code) % PIECE == 0
 
 
@@ -123,17 +123,17 @@ def next_state(state, first, kind, ends):
 
 
 @kernel
-def continues_run(first, kind):
-    """Whether two characters of these classes may be in one run."""
+def continues_span(first, kind):
+    """Whether two characters of these classes may be in one span."""
     return (HAN <= first <= KATAKANA and HAN <= kind <= KATAKANA) or (first >= SOUTHEAST and kind >= SOUTHEAST)
 
 
 @kernel
-def cut_run(codes, kinds, count, roots, edges, costs, best, back, ends):
-    """Set ends[k] if a word ends before character k of a run, for k from 1 to count - 1, else clear it.
+def cut_span(codes, kinds, count, roots, edges, costs, best, back, ends):
+    """Set ends[k] if a word ends before character k of a span, for k from 1 to count - 1, else clear it.
 
     codes, kinds  code points (int32) and classes (uint8)
-    count         characters of the run: 1 to MAX_RUN
+    count         characters of the span: 1 to MAX_SPAN
     best, back    int32 scratch, count + 1: the lowest sum before a character; where its last word begins, times 2, plus
                   1 for a word that is not an unknown cluster
     """
@@ -273,7 +273,7 @@ def class_after(data, i, end, pages, classes):
 
 @kernel
 def wrap_size(data, i, end, kind, pages, classes):
-    """The bytes from `i` on of a line end with its spaces and tabs that only wraps a run, after a character of class
+    """The bytes from `i` on of a line end with its spaces and tabs that only wraps a span, after a character of class
     `kind`; 0 for no such line end."""
     k = skip_blanks(data, i, end)
     if k < end and byte_at(data, k) == CARRIAGE_RETURN:
@@ -281,7 +281,7 @@ def wrap_size(data, i, end, kind, pages, classes):
     if k == end or byte_at(data, k) != LINE_FEED:
         return 0
     k = skip_blanks(data, k + 1, end)
-    return k - i if continues_run(kind, class_at(data, k, end, pages, classes)) else 0
+    return k - i if continues_span(kind, class_at(data, k, end, pages, classes)) else 0
 
 
 @kernel
@@ -294,8 +294,8 @@ def skip_blanks(data, i, end):
 
 
 @kernel
-def read_run(data, i, end, kind, pages, classes, codes, kinds):
-    """Write the characters of a run from byte `i` on, at most MAX_RUN, to `codes` and `kinds`, without line ends that
+def read_span(data, i, end, kind, pages, classes, codes, kinds):
+    """Write the characters of a span from byte `i` on, at most MAX_SPAN, to `codes` and `kinds`, without line ends that
     wrap it; return their number and the position after them. `kind` is the class of the first one."""
     count = 0
     while True:
@@ -305,7 +305,7 @@ def read_run(data, i, end, kind, pages, classes, codes, kinds):
         i += width
         i += wrap_size(data, i, end, kind, pages, classes)
         following = class_at(data, i, end, pages, classes)
-        if count == MAX_RUN or not continues_run(kind, following):
+        if count == MAX_SPAN or not continues_span(kind, following):
             return count, i
         kind = following
 
@@ -316,7 +316,7 @@ def split_document(data, start, end, is_table, in_pieces, lists, scratch, out, o
     and end none; return the position after it.
 
     lists    the arrays of `WordLists`
-    scratch  the arrays of `allocate_run`
+    scratch  the arrays of `allocate_span`
     """
     pages, classes, roots, edges, costs = lists
     codes, kinds, best, back, ends = scratch
@@ -369,21 +369,21 @@ def split_document(data, start, end, is_table, in_pieces, lists, scratch, out, o
                 o += width
             i += width
             continue
-        run = i
-        count, i = read_run(data, i, end, kind, pages, classes, codes, kinds)
+        position = i
+        count, i = read_span(data, i, end, kind, pages, classes, codes, kinds)
         if count > 1:
             second, first = int(kinds[count - 2]), int(kinds[count - 1])
-        cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
+        cut_span(codes, kinds, count, roots, edges, costs, best, back, ends)
         for k in range(count):
             if k > 0 and ends[k]:
                 out[at(o)] = SEPARATOR
                 o += 1
-            while byte_at(data, run) <= SEPARATOR:  # of a line end
-                run += 1
+            while byte_at(data, position) <= SEPARATOR:  # of a line end
+                position += 1
             for _ in range(utf8_width(codes[k])):
-                out[at(o)] = data[at(run)]
+                out[at(o)] = data[at(position)]
                 o += 1
-                run += 1
+                position += 1
         code_before = -1
     return o
 
@@ -412,8 +412,8 @@ def count_listed(data, offsets, max_characters, lists, scratch, counts):
             if kind < SOUTHEAST:
                 i += width
                 continue
-            count, i = read_run(data, i, end, kind, pages, classes, codes, kinds)
-            cut_run(codes, kinds, count, roots, edges, costs, best, back, ends)
+            count, i = read_span(data, i, end, kind, pages, classes, codes, kinds)
+            cut_span(codes, kinds, count, roots, edges, costs, best, back, ends)
             counts[row, 0] += count
             while count > 0:
                 first = back[count] >> 1
@@ -428,6 +428,6 @@ def utf8_width(code_point):
     return 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
 
 
-def allocate_run() -> tuple[np.ndarray, ...]:
-    """Scratch of `cut_run` for one run: codes, kinds, best, back, ends."""
-    return tuple(np.empty(MAX_RUN + 1, kind) for kind in (np.int32, np.uint8, np.int32, np.int32, np.bool_))
+def allocate_span() -> tuple[np.ndarray, ...]:
+    """Scratch of `cut_span` for one span: codes, kinds, best, back, ends."""
+    return tuple(np.empty(MAX_SPAN + 1, kind) for kind in (np.int32, np.uint8, np.int32, np.int32, np.bool_))

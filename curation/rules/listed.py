@@ -238,7 +238,7 @@ def _divided(data: np.ndarray, offsets: np.ndarray, words: str) -> tuple[np.ndar
 
     out = np.empty(2 * int(offsets[-1] - offsets[0]), np.uint8)  # at most a space per character
     lists, rows = tuple(word_lists.load_word_lists()), np.arange(len(offsets) - 1)
-    ends = word_breaks.split_rows(data, offsets, rows, words == TABLE, False, lists, word_breaks.allocate_run(), out)
+    ends = word_breaks.split_rows(data, offsets, rows, words == TABLE, False, lists, word_breaks.allocate_span(), out)
     return out, ends
 
 

@@ -93,12 +93,12 @@ def _words(engine: Engine) -> None:
 def _scripts(engine: Engine) -> None:
     from curation.base.arrays import text_buffers
     from curation.kernels.scripts import letter_counts
-    from curation.kernels.word_breaks import allocate_run, count_listed
+    from curation.kernels.word_breaks import allocate_span, count_listed
     from curation.kernels.word_lists import load_word_lists
 
     texts, counts = text_buffers(pa.array(TEXTS, pa.large_string())), np.zeros((len(TEXTS), 2), np.int64)
     letter_counts(*texts)
-    count_listed(*texts, 1, tuple(load_word_lists()), allocate_run(), counts)
+    count_listed(*texts, 1, tuple(load_word_lists()), allocate_span(), counts)
 
 
 def _units(engine: Engine) -> None:

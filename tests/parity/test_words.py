@@ -8,7 +8,7 @@ from hypothesis import given
 
 from curation.base.contract import TEXT
 from curation.base.measures import Measure
-from curation.kernels.word_breaks import MAX_RUN, PIECES, WORDS
+from curation.kernels.word_breaks import MAX_SPAN, PIECES, WORDS
 from curation.stages.words import measure_words, split_words
 from tests.conftest import frame_of
 from tests.corpus import NASTY, document_lists, real_documents
@@ -55,7 +55,7 @@ def test_long_runs_and_random_text(engine, words: str):
     draw = random.Random(5)
     letters = sorted({character for text in SAMPLES for character in text} | {" ", "\n"})
     known = draw.sample(sorted(listed()), 400)
-    texts = ["ア" * (2 * MAX_RUN + 3), "中国人民" * MAX_RUN, "กา" * MAX_RUN, "\u0e31" * (MAX_RUN + 1)]
+    texts = ["ア" * (2 * MAX_SPAN + 3), "中国人民" * MAX_SPAN, "กา" * MAX_SPAN, "\u0e31" * (MAX_SPAN + 1)]
     texts += ["".join(draw.choices(letters, k=60)) for _ in range(60)]
     texts += ["".join(draw.choices(known, k=12)) for _ in range(30)]
     pieces = [

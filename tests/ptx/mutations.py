@@ -127,9 +127,9 @@ REASONS = [
         {"hash_nodes": 2, "hash_windows": 2},
     ),
     Reason(
-        r"(off by one|never true), (pieces|ranks): (def cut_runs|count = min\(firsts)",
-        "a launch has runs",
-        {"cut_runs": 4},
+        r"(off by one|never true), (pieces|ranks): (def cut_spans|count = min\(firsts)",
+        "a launch has spans",
+        {"cut_spans": 4},
     ),
     Reason(
         r"off by one, start: if i < start",
@@ -435,7 +435,7 @@ def all_calls() -> list[Call]:
         checked_bytes,
         with_many_permutations,
         lines_above_the_limit,
-        with_few_run_threads,
+        with_few_span_threads,
         *(in_batches(name) for name in OF_TEXT if name not in BY_TABLES),
     ]
     calls += [partial(tokens_at_the_end, pattern, text) for pattern in (GPT2, CL100K, O200K) for text in CONTRACTIONS]
@@ -498,10 +498,10 @@ def words_at_the_end(text: str, loaded: ModuleType, folder: Path) -> None:
         loaded.split_words(frame_of(loaded, [text])[TEXT], words)
 
 
-def with_few_run_threads(loaded: ModuleType, folder: Path) -> None:
-    """More pieces of runs than threads."""
+def with_few_span_threads(loaded: ModuleType, folder: Path) -> None:
+    """More pieces of spans than threads."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sys.modules["gpu_pipeline.word_break_kernels"], "RUN_THREADS", 3)
+        monkeypatch.setattr(sys.modules["gpu_pipeline.word_break_kernels"], "SPAN_THREADS", 3)
         words_at_the_end(SHORT_RUNS, loaded, folder)
 
 

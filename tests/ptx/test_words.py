@@ -10,7 +10,7 @@ import pytest
 
 import cpu_fallback
 from curation.base.contract import TEXT
-from curation.kernels.word_breaks import MAX_RUN, MAX_TAIL, PIECES, WORDS
+from curation.kernels.word_breaks import MAX_SPAN, MAX_TAIL, PIECES, WORDS
 from tests.gpu.stand_ins import all_kernels
 from tests.parity.test_words import SAMPLES
 from tests.ptx.engine import install_engine
@@ -76,10 +76,10 @@ def test_line_ends_and_hidden_characters_at_any_place(monkeypatch):
 
 
 def test_runs_of_any_length(monkeypatch):
-    """Pieces end at MAX_RUN characters of three and four bytes, and a thread takes several pieces."""
-    monkeypatch.setattr(breaking, "RUN_THREADS", 3)
+    """Pieces end at MAX_SPAN characters of three and four bytes, and a thread takes several pieces."""
+    monkeypatch.setattr(breaking, "SPAN_THREADS", 3)
     engine, _ = install_engine(monkeypatch, 4)
-    sizes = (1, MAX_RUN - 1, MAX_RUN, MAX_RUN + 1, 3 * MAX_RUN + 2)
+    sizes = (1, MAX_SPAN - 1, MAX_SPAN, MAX_SPAN + 1, 3 * MAX_SPAN + 2)
     runs = [(unit * size)[:size] for unit in ("中国人民", "ア", "𠀀中", "กา", "\u0e31", "เ") for size in sizes]
     assert_same_words(engine, [*(f"{start}{run}." for run in runs for start in ("", "x")), "".join(runs)])
 

@@ -26,7 +26,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
-from curation.kernels.word_breaks import MAX_BLANKS, MAX_RUN, PIECES, SCRIPTS, TABLE
+from curation.kernels.word_breaks import MAX_BLANKS, MAX_SPAN, PIECES, SCRIPTS, TABLE
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import tiny_model
 from curation.reading import probe
@@ -74,7 +74,7 @@ UNSPACED = (
     "我们用Python写程序，处理1,000个文件。“你好”，他说：“再见！”《三国演义》是中国古典四大名著之一",
     "ジョン・スミスさんは東京タワーへ行きました。ｶﾀｶﾅとひらがなです（笑） ((好))",
     "ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอน๑๒๓ မြန်မာဘာသာစကားသည် plain words",
-    "中国人民" * (MAX_RUN // 2) + "𠀀",
+    "中国人民" * (MAX_SPAN // 2) + "𠀀",
     *("中国" + end + "人民ภา" + end + "ษา a" + end + "中 " + end + "b" for end in WRAPS),
     "un\u200bbelievable don'\u200bt 中\u200b\u200b国.\u200bภา\u200bษา a" + "\u200b" * 5 + "b 中" + "\u200b" * 5 + "国",
     "ሰላም፡ለዓለም፡፡ነው። a\u1361b 中\u1361(c",

@@ -22,7 +22,7 @@ from curation.kernels.scripts import (
     letters_of,
     main_scripts,
 )
-from curation.kernels.word_breaks import SCRIPTS, allocate_run, count_listed
+from curation.kernels.word_breaks import SCRIPTS, allocate_span, count_listed
 from curation.kernels.word_lists import load_word_lists
 from curation.stages.words import measure_words
 
@@ -117,7 +117,7 @@ def _has_listed_words(texts: pa.ChunkedArray) -> np.ndarray:
     found = [np.zeros(0, bool)]
     for chunk in texts.chunks:
         counts = np.zeros((len(chunk), 2), np.int64)
-        lists, scratch = tuple(load_word_lists()), allocate_run()
+        lists, scratch = tuple(load_word_lists()), allocate_span()
         count_listed(*text_buffers(chunk.fill_null("")), READ_CHARACTERS, lists, scratch, counts)
         found.append((counts[:, 0] < MIN_LETTERS) | (counts[:, 1] >= MIN_LISTED * counts[:, 0]))
     return np.concatenate(found)
