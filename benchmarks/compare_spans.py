@@ -29,7 +29,7 @@ from curation.stages import LineDedup, SubstringDedup
 from curation.stages.base import CorpusStage
 from curation.stages.corpus.cutting import cuts_folder, load_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
-from curation.stages.exact.span_runs import LEVELS, repeated_mask, runs_of
+from curation.stages.exact.span_blocks import LEVELS, blocks_of, repeated_mask
 from curation.stages.invoke import decide
 from curation.stages.outcome import Corpus
 
@@ -59,9 +59,9 @@ def repeated_bytes(corpus: Corpus, length: int) -> np.ndarray:
     masks = []
     for group in range(slice_group_count(corpus)):
         part = slice_group(corpus, group)
-        for runs in zip(*(runs_of(corpus, level, group) for level in LEVELS), strict=True):
-            size = int(part.of(part.rows[runs[0].first : runs[0].last]).byte_lengths().sum())
-            masks.append(repeated_mask(corpus, runs, size, length))
+        for blocks in zip(*(blocks_of(corpus, level, group) for level in LEVELS), strict=True):
+            size = int(part.of(part.rows[blocks[0].first : blocks[0].last]).byte_lengths().sum())
+            masks.append(repeated_mask(corpus, blocks, size, length))
     return np.concatenate(masks).astype(bool)
 
 

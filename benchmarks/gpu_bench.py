@@ -75,7 +75,7 @@ from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run as run_recipe
-from curation.stages.exact.span_runs import PASS_RECORDS, PIECE_BYTES, pieces_at_once, text_buffers
+from curation.stages.exact.span_blocks import PASS_RECORDS, PIECE_BYTES, pieces_at_once, text_buffers
 from curation.stages.exact.unit_keys import TextBuffers
 from curation.tokens.tokenization import load_tokenizer
 from curation.tools.doctor import generate_documents

@@ -72,7 +72,7 @@ DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corp
 # of `documents/`
 BATCH_LIMITS = 256 << 20, 1 << 16
 TOKEN_BATCH_LIMITS = 16 << 20, 20_000
-SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_runs`
+SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_blocks`
 OTHER_LIMITS = {"tokens": TOKEN_BATCH_LIMITS, "substring_dedup": SPAN_BATCH_LIMITS}
 # Device memory that a batch reserves: per byte of its text, and of what text at least (`gpu_pipeline.device`)
 BATCH_SHARE, MIN_BATCH_BYTES = 16, 4 << 20

@@ -69,7 +69,7 @@ def _precedes(keys, a, b):
 
 @kernel
 def _sift(keys, heads, heap, size, index):
-    """Move the segment at `index` of the heap down to where its row belongs."""
+    """Move the block at `index` of the heap down to where its row belongs."""
     while True:
         child = 2 * index + 1
         if child >= size:
@@ -84,19 +84,19 @@ def _sift(keys, heads, heap, size, index):
 
 @kernel
 def begin_merge(keys, heads, heap, size):
-    """Order a heap of segments by the rows at their `heads`."""
+    """Order a heap of blocks by the rows at their `heads`."""
     for index in range(size // 2 - 1, -1, -1):
         _sift(keys, heads, heap, size, index)
 
 
 @kernel
-def merge_segments(keys, values, heads, ends, heap, size, out_keys, out_values):
-    """Merge sorted segments until the output is full: rows with equal keys become one, their values are added. Return
-    (rows written, segments that are left)."""
+def merge_blocks(keys, values, heads, ends, heap, size, out_keys, out_values):
+    """Merge sorted blocks until the output is full: rows with equal keys become one, their values are added. Return
+    (rows written, blocks that are left)."""
     count = 0
     while size:
-        segment = heap[0]
-        row = heads[segment]
+        block = heap[0]
+        row = heads[block]
         same = count > 0
         if same:
             for n in range(keys.shape[1]):
@@ -110,8 +110,8 @@ def merge_segments(keys, values, heads, ends, heap, size, out_keys, out_values):
         else:
             for n in range(values.shape[1]):
                 out_values[count - 1, n] += values[row, n]
-        heads[segment] += 1
-        if heads[segment] == ends[segment]:
+        heads[block] += 1
+        if heads[block] == ends[block]:
             size -= 1
             heap[0] = heap[size]
         _sift(keys, heads, heap, size, 0)

@@ -30,7 +30,7 @@ class Sorter:
         self.keys = np.empty((BUFFER_ROWS, width), np.int32)
         self.values = np.empty((BUFFER_ROWS, values), np.int64)
         self.size = 0
-        self.ends: list[int] = []  # of the segments in the files, in rows
+        self.ends: list[int] = []  # of the blocks in the files, in rows
 
     def add(self, keys: np.ndarray, values: np.ndarray) -> None:
         """Take rows into the buffer, which is sorted and written whenever it is full."""
@@ -42,11 +42,11 @@ class Sorter:
             self.size += last - first
             first = last
             if self.size == BUFFER_ROWS:
-                self._write_segment()
+                self._write_block()
 
     def release(self) -> None:
         """Write the buffer to the files, and free it until `merged`."""
-        self._write_segment()
+        self._write_block()
         self.keys, self.values = self.keys[:0].copy(), self.values[:0].copy()
 
     def grow(self) -> None:
@@ -56,7 +56,7 @@ class Sorter:
 
     def merged(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the rows in order, in batches, and remove the files at the end. Nothing can be added then."""
-        self._write_segment()
+        self._write_block()
         if not self.ends:
             return
         ends = np.array(self.ends, np.int64)
@@ -72,7 +72,7 @@ class Sorter:
             check()
             out_keys = np.empty((BATCH_ROWS, width), np.int32)
             out_values = np.empty((BATCH_ROWS, num_values), np.int64)
-            count, size = kernel.merge_segments(
+            count, size = kernel.merge_blocks(
                 np.asarray(keys), np.asarray(values), heads, ends, heap, size, out_keys, out_values
             )
             yield out_keys[:count], out_values[:count]
@@ -80,7 +80,7 @@ class Sorter:
         for path in self.paths:
             path.unlink()
 
-    def _write_segment(self) -> None:
+    def _write_block(self) -> None:
         check()
         if not self.size:
             return

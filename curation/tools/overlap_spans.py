@@ -22,8 +22,8 @@ from curation.base.system.steps import each
 from curation.kernels.span_matches import all_anchors
 from curation.kernels.spans import fill_spans
 from curation.recipes.keywords import check_types
+from curation.stages.exact.span_blocks import text_buffers
 from curation.stages.exact.span_index import SpanIndex, SpanMatches
-from curation.stages.exact.span_runs import text_buffers
 from curation.tools.overlap import check_output, contamination, read_items, save_items
 
 AT_ONCE = 1 << 20  # bytes of items

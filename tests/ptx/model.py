@@ -29,7 +29,7 @@ OPERATION_MS = 0.0186  # of an operation of CuPy: pull request 8457 of CuPy (202
 WAIT_MS = 0.02  # until the host has a number or knows a size; assumed
 BATCH_BYTES = 256 << 20
 TOKEN_BATCH_BYTES = 16 << 20  # the text of a row group of `documents/`
-WINDOW_BATCH_BYTES = 8 << 20  # `curation.stages.exact.span_runs`
+WINDOW_BATCH_BYTES = 8 << 20  # `curation.stages.exact.span_blocks`
 GB = 1e9
 
 ASSUMPTIONS = f"""\

@@ -24,7 +24,7 @@ from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.stages import LineDedup
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
-from curation.stages.exact import unit_runs
+from curation.stages.exact import unit_blocks
 from curation.stages.exact.unit_keys import UnitSettings, unit_keys
 from tests.corpus import NASTY, real_documents
 from tests.oracle.hashing import murmur3_x64_128
@@ -71,9 +71,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(autouse=True)
-def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit_runs, "RUN_UNITS", 150)
-    monkeypatch.setattr(unit_runs, "UNIT_BYTES", 1)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unit_blocks, "BLOCK_UNITS", 150)
+    monkeypatch.setattr(unit_blocks, "UNIT_BYTES", 1)
     monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 600)
 
 
@@ -121,20 +121,20 @@ def test_keys_are_hashes_of_units(engine):
     assert unit_keys(engine, column[:0], UnitSettings("line", 2, "exact", 0))[0].tolist() == []
 
 
-def test_a_run_has_each_key_once_and_16_bytes_per_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_block_has_each_key_once_and_16_bytes_per_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Memory of a range does not grow with the copies of a line, and the disk is bounded by the lines."""
-    monkeypatch.setattr(unit_runs, "RUN_UNITS", 1 << 20)
-    monkeypatch.setattr(unit_runs, "UNIT_BYTES", 64)
+    monkeypatch.setattr(unit_blocks, "BLOCK_UNITS", 1 << 20)
+    monkeypatch.setattr(unit_blocks, "UNIT_BYTES", 64)
     texts = [*real_documents(), "Menu\n" * 100_000]
     lines = sum(len(text.splitlines()) for text in texts)
     corpus = corpus_of(write_partitions(tmp_path / "segment", {}, [len(texts)], texts), np.ones(len(texts), bool))
     decide_in_order(monkeypatch, LineDedup(documents=3), corpus, Order(1, 4, 2))
     size = sum(path.stat().st_size for path in corpus.scratch.rglob("*"))
     assert 4 * lines < size < 16 * lines
-    runs = unit_runs.all_runs(corpus)
-    keys = np.concatenate([unit_runs.read_range(runs, number, True).keys for number in range(4)])
+    blocks = unit_blocks.all_blocks(corpus)
+    keys = np.concatenate([unit_blocks.read_range(blocks, number, True).keys for number in range(4)])
     assert len(keys) == len({line.strip() for text in texts for line in text.splitlines() if line.strip()})
-    assert len(runs) == 1
+    assert len(blocks) == 1
 
 
 # Runs

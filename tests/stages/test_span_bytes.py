@@ -15,7 +15,7 @@ from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.stages import SubstringDedup
 from curation.stages.base import StageSample
-from curation.stages.exact import span_bytes, span_index, span_runs
+from curation.stages.exact import span_blocks, span_bytes, span_index
 from tests.oracle.substring_dedup import substring_dedup
 from tests.stages.divided import CPU, Order
 from tests.stages.test_span_index import cut, divided, save
@@ -40,8 +40,8 @@ def _weak(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, first in {"anchor_records": 1, "node_records": 1, "window_records": 0}.items():
         monkeypatch.setattr(CPU, name, weakened(getattr(CPU, name), first))
     monkeypatch.setattr(span_bytes, "BYTES_AT_ONCE", 500)
-    for name, size in {"RUN_RECORDS": 60, "RUN_BYTES": 3000, "PIECE_BYTES": 700, "PASS_RECORDS": 50}.items():
-        monkeypatch.setattr(span_runs, name, size)
+    for name, size in {"BLOCK_RECORDS": 60, "BLOCK_BYTES": 3000, "PIECE_BYTES": 700, "PASS_RECORDS": 50}.items():
+        monkeypatch.setattr(span_blocks, name, size)
 
 
 @pytest.mark.slow("spans with equal hashes are compared by their bytes")

@@ -26,8 +26,8 @@ from curation.stages import SubstringDedup
 from curation.stages.corpus import key_ranges
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.corpus.key_ranges import Division
-from curation.stages.exact import span_index, span_runs
-from curation.stages.invoke import run_phase_task, run_phases
+from curation.stages.exact import span_blocks, span_index
+from curation.stages.invoke import block_phases, run_phase_task
 from curation.stages.outcome import Corpus
 from tests.corpus import real_documents
 from tests.kernels.test_spans import made_corpus
@@ -64,7 +64,7 @@ def save(folder: Path, stage: SubstringDedup, corpus: Corpus, order: Order, monk
         for task in random.Random(order.seed).sample(tasks, len(tasks)):
             run_phase_task(stage, CPU, corpus, place, task, saving=True)
 
-    run_phases(stage, corpus, work, saving=True)
+    block_phases(stage, corpus, work, saving=True)
     index = stage.new_index()
     index.write(corpus, folder / index.folder, lambda rows: pa.array(map(str, rows.tolist()), "large_string"), ())
     return str(folder)
@@ -85,9 +85,9 @@ def _limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """With low limits each hash of two places is looked up by nodes and windows, and ranges take passes."""
     few, records = request.param
     monkeypatch.setattr(span_index, "FEW", few)
-    monkeypatch.setattr(span_runs, "PASS_RECORDS", records)
-    for name, size in {"RUN_RECORDS": 60, "RUN_BYTES": 3000, "PIECE_BYTES": 700, "PIECE_WINDOWS": 20}.items():
-        monkeypatch.setattr(span_runs, name, size)
+    monkeypatch.setattr(span_blocks, "PASS_RECORDS", records)
+    for name, size in {"BLOCK_RECORDS": 60, "BLOCK_BYTES": 3000, "PIECE_BYTES": 700, "PIECE_WINDOWS": 20}.items():
+        monkeypatch.setattr(span_blocks, name, size)
 
 
 @pytest.mark.usefixtures("_limits")
@@ -149,8 +149,8 @@ def test_an_index_has_the_same_bytes_for_any_division(old: Path, tmp_path: Path,
     texts, offsets = (old / "spans/texts.bin").read_bytes(), map_file(old / "spans/offsets.bin", np.int64)
     assert texts.decode() == "".join(PAGES[:40]) and len(offsets) == 41
     monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 20)
-    for name, size in {"RUN_RECORDS": 30, "RUN_BYTES": 3000, "PASS_RECORDS": 8}.items():
-        monkeypatch.setattr(span_runs, name, size)
+    for name, size in {"BLOCK_RECORDS": 30, "BLOCK_BYTES": 3000, "PASS_RECORDS": 8}.items():
+        monkeypatch.setattr(span_blocks, name, size)
     stages = [SPANS | {"bounds": "lines", "join": 3}, {"kind": "exact_dedup"}]
     finish(tmp_path / "small", old.parents[1] / "old.jsonl", stages, slice_bytes=1500, workers=3)
     for file in FILES:

@@ -13,7 +13,7 @@ import pytest
 from curation.recipes.recipe import convert_recipe
 from curation.results.finished.verify import verify
 from curation.running.run import run
-from curation.stages.exact import span_runs
+from curation.stages.exact import span_blocks
 from tests.needs import needs
 from tests.runs import digests, records_of
 from tests.stages.test_substring_dedup import SPANS, made_pages
@@ -40,7 +40,7 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(span_runs, "RUN_RECORDS", 60)
+        patch.setattr(span_blocks, "BLOCK_RECORDS", 60)
         made = Place(tmp_path_factory.mktemp("spans"))
         made.run("whole")
     return made
@@ -54,7 +54,7 @@ def expected(place: Place) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_runs, "RUN_RECORDS", 60)
+    monkeypatch.setattr(span_blocks, "BLOCK_RECORDS", 60)
     monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 20)
 
 

@@ -31,7 +31,7 @@ from curation.stages import SubstringDedup
 from curation.stages.base import StageSample
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.corpus.key_ranges import division_of
-from curation.stages.exact import span_runs
+from curation.stages.exact import span_blocks
 from curation.stages.exact.substring_dedup import REASON
 from curation.stages.invoke import decide
 from curation.stages.outcome import StageCount
@@ -75,8 +75,8 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.fixture(autouse=True)
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"RUN_RECORDS": 60, "RUN_BYTES": 3000, "PIECE_BYTES": 700, "PIECE_WINDOWS": 20}.items():
-        monkeypatch.setattr(span_runs, name, size)
+    for name, size in {"BLOCK_RECORDS": 60, "BLOCK_BYTES": 3000, "PIECE_BYTES": 700, "PIECE_WINDOWS": 20}.items():
+        monkeypatch.setattr(span_blocks, name, size)
     monkeypatch.setattr("curation.stages.corpus.key_ranges.MIN_GROUP_ROWS", 20)
 
 
@@ -173,8 +173,8 @@ def test_random_corpora_of_few_phrases(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("limit", [9, 40])  # nine: fewer than the copies of one span
 def test_a_large_range_takes_passes(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine):
     """A reducer holds few records, those of one frequent hash too."""
-    monkeypatch.setattr(span_runs, "PASS_RECORDS", limit)
-    monkeypatch.setattr(span_runs, "_are_repeated", lambda _, records: np.zeros(len(records), bool))  # it judges, too
+    monkeypatch.setattr(span_blocks, "PASS_RECORDS", limit)
+    monkeypatch.setattr(span_blocks, "_are_repeated", lambda _, records: np.zeros(len(records), bool))  # it judges, too
     seen, real = [], engine.judge_records
 
     def judge(records: np.ndarray, is_whole: bool) -> np.ndarray:
@@ -261,7 +261,7 @@ def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatc
         with suppress(Stopped):
             finish(tmp_path / "out", source, [SPANS | {"min_kept": 5}], **options)
             done = True
-    for level in span_runs.LEVELS:
+    for level in span_blocks.LEVELS:
         for folder in (level.name, f"{level.name}_listed", f"{level.name}_compared"):
             assert any(f"{folder}/" in name for name in seen), folder
     assert any("stage-0-cuts/" in name for name in seen)
@@ -398,8 +398,8 @@ def test_text_that_was_chosen_against_the_hash_is_a_warning():
 @pytest.mark.parametrize("length", [32, 100, 200])
 def test_copies_with_changes_need_less_disk_than_announced(length: int, tmp_path: Path, monkeypatch):
     """Copies in which one byte in 0.8 to 1.2 lengths differs need the most files."""
-    monkeypatch.setattr(span_runs, "RUN_RECORDS", 1 << 21)
-    monkeypatch.setattr(span_runs, "RUN_BYTES", 1 << 27)
+    monkeypatch.setattr(span_blocks, "BLOCK_RECORDS", 1 << 21)
+    monkeypatch.setattr(span_blocks, "BLOCK_BYTES", 1 << 27)
     chance = random.Random(length)
     base = "".join(chance.choices("abcdefghijklmnop qrstuvwxyz", k=8000))
     texts = []

@@ -25,17 +25,17 @@ from curation.stages.corpus.key_ranges import (
 )
 from curation.stages.corpus.saved_index import SavedIndex, saved_by
 from curation.stages.exact import unit_cuts
+from curation.stages.exact.unit_blocks import (
+    MAX_DOCUMENTS,
+    Keys,
+    all_blocks,
+    block_phases,
+    read_range,
+    read_units,
+)
 from curation.stages.exact.unit_index import FOLDER as UNIT_INDEX
 from curation.stages.exact.unit_index import known_documents, open_unit_index, unit_index_phases
 from curation.stages.exact.unit_keys import COMPARISONS, UnitSettings
-from curation.stages.exact.unit_runs import (
-    MAX_DOCUMENTS,
-    Keys,
-    all_runs,
-    read_range,
-    read_units,
-    run_phases,
-)
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 
 COPIES, CUTS = "copies", "cuts"  # phases
@@ -153,24 +153,24 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
 
     def phases(self) -> Sequence[Phase]:
         return (
-            *run_phases(self.compared, self.counts_documents),
+            *block_phases(self.compared, self.counts_documents),
             Phase(COPIES, reducer_count, self._find_copies, durable=True),
             Phase(CUTS, slice_group_count, self._store_cuts, durable=True),
         )
 
     def _find_copies(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write a verdict about each key of a reducer in each run, by run."""
-        runs, index = all_runs(corpus), self.open_index() if self.index else None
-        found: list[list[np.ndarray]] = [[] for _ in runs]
+        """Write a verdict about each key of a reducer in each block, by block."""
+        blocks, index = all_blocks(corpus), self.open_index() if self.index else None
+        found: list[list[np.ndarray]] = [[] for _ in blocks]
         for number in division_of(corpus).cells(task, 1):
-            keys = read_range(runs, number, self.counts_documents)
+            keys = read_range(blocks, number, self.counts_documents)
             verdicts = self._verdicts(engine, keys, index, corpus.threads)
             for pieces, piece in zip(found, np.split(verdicts, keys.starts[1:-1]), strict=False):
                 pieces.append(piece)
-        write_cells(_verdicts_path(corpus, task), found, len(runs))
+        write_cells(_verdicts_path(corpus, task), found, len(blocks))
 
     def _verdicts(self, engine: Engine, found: Keys, index: SavedIndex | None, threads: int) -> np.ndarray:
-        """Return a verdict (uint8) about each key in each run."""
+        """Return a verdict (uint8) about each key in each block."""
         leaders = engine.group_leaders(found.keys[:, None], workers=threads)
         verdict = np.full(len(leaders), unit_cuts.CUT, np.uint8)
         if self.keep == FIRST:
@@ -189,15 +189,15 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         part, division = slice_group(corpus, task), division_of(corpus)
         paths = [_verdicts_path(corpus, reducer) for reducer in range(division.reducers)]
         found, total = [Cuts(*np.zeros((3, 0), np.int64))], unit_cuts.CutUnits()
-        for number, run in enumerate(all_runs(corpus)):
-            if run.group != task:
+        for number, block in enumerate(all_blocks(corpus)):
+            if block.group != task:
                 continue
-            places, counts = read_units(run, division.ranges)
+            places, counts = read_units(block, division.ranges)
             verdicts = np.frombuffer(b"".join(read_cell(path, number) for path in paths), np.uint8)
             cut, by_index = unit_cuts.units_to_cut(places, verdicts, self.window)
             sums = len(places), int(np.count_nonzero(cut)), int(np.count_nonzero(by_index))
             total = total.plus(unit_cuts.CutUnits(*sums))
-            documents = part.of(part.rows[run.first : run.last])
+            documents = part.of(part.rows[block.first : block.last])
             for spans, characters, emptied in unit_cuts.cut_spans(documents, counts, cut, self.compared):
                 found.append(spans)
                 total = total.plus(unit_cuts.CutUnits(characters=characters, emptied=emptied))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`substring_dedup` with `verify: bytes`: bytes decide where hashes are equal.
 
-The anchors come with the text of each run in a file. A reducer reads the bytes of all records that share a hash with an
-earlier one, and gives those that differ another hash, until equal hashes are equal bytes.
+The anchors come with the text of each block in a file. A reducer reads the bytes of all records that share a hash with
+an earlier one, and gives those that differ another hash, until equal hashes are equal bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BYTES_AT_ONCE = 1 << 21  # that are compared: 70 MB
 
 
 class RecordFiles(Protocol):
-    """Files of records (`span_runs.LevelFiles`): the length of windows, and per file that of the text of its run."""
+    """Files of records (`span_blocks.LevelFiles`): the length of windows, and per file that of its block's text."""
 
     @property
     def length(self) -> int:

@@ -13,7 +13,7 @@ from curation.base.arrays import sorted_unique
 from curation.kernels.span_keys import span_keys
 from curation.kernels.spans import spans_of_mask
 from curation.stages.corpus.cutting import CONTINUES, FIRST_BITS
-from curation.stages.exact.span_runs import text_buffers
+from curation.stages.exact.span_blocks import text_buffers
 from curation.stages.exact.unit_cuts import characters_of
 from curation.stages.exact.unit_keys import TextBuffers
 from curation.stages.outcome import Cuts
@@ -59,7 +59,7 @@ class DocumentCuts(NamedTuple):
 def cut_documents(
     documents: Corpus, mask: np.ndarray, length: int, bounds: str, join: int, min_kept: int
 ) -> Iterator[DocumentCuts]:  # fmt: skip
-    """Yield what is cut of the documents of a run, in order. `mask` has whether each of their bytes is repeated.
+    """Yield what is cut of the documents of a block, in order. `mask` has whether each of their bytes is repeated.
 
     Texts without repeated bytes are not read."""
     offsets = np.cumsum(np.append(0, documents.byte_lengths()))

@@ -3,7 +3,7 @@
 
     index.json, ids.arrow   as in `saved_index.py`
     texts.bin, offsets.bin  the texts that reached the stage (UTF-8), and where each begins and the last ends (int64)
-    LEVEL-hashes.bin        per level of `span_runs.py`: the first hash of each different record (uint64), ascending
+    LEVEL-hashes.bin        per level of `span_blocks.py`: the first hash of each different record (uint64), ascending
     LEVEL-places.bin        the position of its anchor in `texts.bin` (uint64), ascending among equal hashes
 
 A window of a new text is looked for at each place of an anchor with the same hash, and bytes are compared. If more than
@@ -42,8 +42,8 @@ from curation.stages.corpus.key_ranges import (
     write_cells,
 )
 from curation.stages.corpus.saved_index import DESCRIPTION, SavedIndex, missing_index
-from curation.stages.exact import span_runs
-from curation.stages.exact.span_runs import (
+from curation.stages.exact import span_blocks
+from curation.stages.exact.span_blocks import (
     LEVELS,
     Level,
     LevelFiles,
@@ -225,7 +225,7 @@ def _keep_few(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) ->
     known, counts, waiting = np.zeros(0, np.uint64), np.zeros(0, np.int64), list[np.ndarray]()
     for found in chain(hashes(), [None]):
         waiting += [] if found is None else [found]
-        if found is None or sum(map(len, waiting)) > span_runs.PASS_RECORDS:
+        if found is None or sum(map(len, waiting)) > span_blocks.PASS_RECORDS:
             values, sizes = np.unique(np.concatenate([known[:0], *waiting]), return_counts=True)
             joined, place = np.unique(np.concatenate([known, values]), return_inverse=True)
             total = np.zeros(len(joined), np.int64)
@@ -247,7 +247,7 @@ def _entries(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) -> 
 def _ascending(read: Callable[[], Iterator[np.ndarray]]) -> Iterator[np.ndarray]:
     """Yield the entries that `read` yields, ascending by hash; those of one hash in their order. At most PASS_RECORDS
     are in memory, or twice as many."""
-    total, limit = sum(map(len, read())), span_runs.PASS_RECORDS
+    total, limit = sum(map(len, read())), span_blocks.PASS_RECORDS
     if total <= limit:
         yield _sorted(np.concatenate([np.zeros(0, ENTRY), *read()]))
         return
@@ -281,9 +281,9 @@ def _join(engine: Engine, corpus: Corpus, task: int) -> None:
         for reducer in range(division.reducers):
             for cell in range(len(division.cells(reducer, 1))):
                 entries = _map_cell(_sorted_path(corpus, level, reducer), cell)
-                for start in range(0, len(entries), span_runs.PASS_RECORDS):
+                for start in range(0, len(entries), span_blocks.PASS_RECORDS):
                     for file, name in zip(files, ENTRY.names or (), strict=True):
-                        write_array(file, entries[name][start : start + span_runs.PASS_RECORDS])
+                        write_array(file, entries[name][start : start + span_blocks.PASS_RECORDS])
 
 
 def _map_cell(path: Path, cell: int) -> np.ndarray:

@@ -30,6 +30,7 @@ from curation.stages.corpus.cutting import store_cuts
 from curation.stages.corpus.key_ranges import slice_group, slice_group_count
 from curation.stages.corpus.saved_index import saved_by
 from curation.stages.corpus.stored_drops import stored_drops
+from curation.stages.exact.span_blocks import LEVELS, blocks_of, count_records, repeated_mask, span_phases
 from curation.stages.exact.span_counts import (
     add_lengths,
     count_by_length,
@@ -42,7 +43,6 @@ from curation.stages.exact.span_counts import (
 from curation.stages.exact.span_cuts import BOUNDS, CHARACTERS, CutSpans, cut_documents
 from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTINGS, SpanIndex, span_index_phases
 from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
-from curation.stages.exact.span_runs import LEVELS, count_records, repeated_mask, runs_of, span_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 
 MIN_ANCHORS = 10_000  # of fewer no share says anything
@@ -170,9 +170,9 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         part, total = slice_group(corpus, task), CutSpans()
         cuts, keys = [Cuts(*np.zeros((3, 0), np.int64))], [np.zeros(0, np.uint64)]
         drops = [np.zeros((2, 0), np.int64)]
-        for runs in zip(*(runs_of(corpus, level, task) for level in LEVELS), strict=True):
-            documents = part.of(part.rows[runs[0].first : runs[0].last])
-            mask = repeated_mask(corpus, runs, int(documents.byte_lengths().sum()), self.length)
+        for blocks in zip(*(blocks_of(corpus, level, task) for level in LEVELS), strict=True):
+            documents = part.of(part.rows[blocks[0].first : blocks[0].last])
+            mask = repeated_mask(corpus, blocks, int(documents.byte_lengths().sum()), self.length)
             for share in cut_documents(documents, mask, self.length, self.bounds, self.join, self.min_kept):
                 cuts.append(share.cuts)
                 keys.append(share.keys)

@@ -16,7 +16,7 @@ from curation.stages.outcome import Cuts
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
-# Verdicts about a key in a run: cut none of its units, all but the first, all if there are several, all; or all since
+# Verdicts about a key in a block: cut none of its units, all but the first, all if there are several, all; or all since
 # the index of an earlier run has the key
 KEPT, FIRST_KEPT, ONE_KEPT, CUT, CUT_BY_INDEX = range(5)
 
@@ -37,7 +37,7 @@ class CutUnits(NamedTuple):
 
 def units_to_cut(places: np.ndarray, verdicts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
     """Return whether each unit is cut, and whether it is because of the index. `places` and `verdicts` (one per key)
-    are those of a run."""
+    are those of a block."""
     verdict = np.append(verdicts, np.uint8(KEPT))[places]
     if ONE_KEPT in verdict:
         verdict[(verdict == ONE_KEPT) & (np.bincount(places + 1)[places + 1] > 1)] = CUT

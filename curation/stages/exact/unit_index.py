@@ -23,8 +23,8 @@ from curation.stages.base import Phase
 from curation.stages.corpus.index_tasks import JOINED, index_files
 from curation.stages.corpus.key_ranges import division_of, once
 from curation.stages.corpus.saved_index import DESCRIPTION, SavedIndex, missing_index
+from curation.stages.exact.unit_blocks import MAX_DOCUMENTS, all_blocks, block_phases, read_range
 from curation.stages.exact.unit_keys import UnitSettings
-from curation.stages.exact.unit_runs import MAX_DOCUMENTS, all_runs, read_range, run_phases
 from curation.stages.outcome import Corpus
 
 FOLDER = "units"
@@ -40,17 +40,17 @@ def open_unit_index(folder: str) -> SavedIndex:
 
 
 def unit_index_phases(compared: UnitSettings) -> Sequence[Phase]:
-    """Return the phases of `run_phases`, and one that joins their runs into an index."""
-    return (*run_phases(compared, counted=True), Phase(JOINED, once, _join_runs, durable=True))
+    """Return the phases of `block_phases`, and one that joins their blocks into an index."""
+    return (*block_phases(compared, counted=True), Phase(JOINED, once, _join_blocks, durable=True))
 
 
-def _join_runs(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the keys of all runs, ascending, and how many documents have each."""
-    runs = all_runs(corpus)
+def _join_blocks(engine: Engine, corpus: Corpus, task: int) -> None:
+    """Write the keys of all blocks, ascending, and how many documents have each."""
+    blocks = all_blocks(corpus)
     with index_files(corpus, [KEYS, DOCUMENTS]) as paths, ExitStack() as stack:
         key_file, document_file = (stack.enter_context(open(path, "wb")) for path in paths)
         for number in range(division_of(corpus).ranges):
-            found = read_range(runs, number, counted=True)
+            found = read_range(blocks, number, counted=True)
             order = np.argsort(found.keys)
             keys = found.keys[order]
             starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])

@@ -5,12 +5,12 @@ Three levels follow each other: anchors, nodes, windows. At each, a task per sli
 task per reducer writes a verdict about each record, and the places with the verdict CLOSER become the next level. A
 reducer sees the records with a hash in the order of the corpus, so the first of equal records is the earliest place.
 
-A task reads the texts of a slice group in order. It begins a new *run* of documents at RUN_RECORDS anchors or RUN_BYTES
-of text, so that memory depends on neither. A run has one file of anchors, and files of nodes and of windows of at most
-about RUN_RECORDS. A file has each record once, and the cells
+A task reads the texts of a slice group in order. It begins a new *block* of documents at BLOCK_RECORDS anchors or
+BLOCK_BYTES of text, so that memory depends on neither. A block has one file of anchors, and files of nodes and of
+windows of at most about BLOCK_RECORDS. A file has each record once, and the cells
 
     0 to n - 1   records of the range (uint64): 24 bytes of an anchor or a node, 16 of a window
-    n            PLACE of each record, in their order: positions in the text of the run
+    n            PLACE of each record, in their order: positions in the text of the block
     n + 1        spans of windows that are repeated within the slice group, and have no record: uint32 (start, stop)
 
 A reducer holds at most PASS_RECORDS. A range with more takes passes: over parts of the first hash, and, if one value of
@@ -58,7 +58,7 @@ from curation.stages.exact.unit_keys import TextBuffers, buffers_of
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
-RUN_RECORDS, RUN_BYTES = 1 << 21, 1 << 27
+BLOCK_RECORDS, BLOCK_BYTES = 1 << 21, 1 << 27
 PASS_RECORDS = 1 << 22  # 250 MB with the tables of a reducer
 PIECE_BYTES = PIECE_WINDOWS = 1 << 20  # of text, or windows, whose records are made at once: at most 75 MB
 PIECE_BATCH = 1 << 25  # an engine takes a piece more for so many bytes of its batches: the GPU engine 8 at once
@@ -79,9 +79,9 @@ class Level(NamedTuple):
 LEVELS = (Level("anchors", 3, ""), Level("nodes", 3, "node_records"), Level("windows", 2, "window_records"))
 
 
-class SpanRun(NamedTuple):
-    """A run: its slice group, its number there, the documents of the slice group that it has, the bytes of their texts,
-    and its files of a level with their numbers among those of all runs."""
+class SpanBlock(NamedTuple):
+    """A block: its slice group, its number there, the documents of the slice group that it has, the bytes of their
+    texts, and its files of a level with their numbers among those of all blocks."""
 
     group: int
     number: int
@@ -130,7 +130,7 @@ def span_phases(
         task = partial(compare or _compare, level=level, length=length, verify=verify)
         phases += [
             Phase(level.name, slice_group_count, write, durable=True),
-            Phase(f"{level.name}_listed", once, partial(_list_runs, level=level), durable=True),
+            Phase(f"{level.name}_listed", once, partial(_list_blocks, level=level), durable=True),
             Phase(f"{level.name}_compared", reducer_count, task, durable=True),
         ]
     return tuple(phases)
@@ -147,10 +147,10 @@ def text_buffers(texts: pa.LargeStringArray) -> TextBuffers:
 def _write_anchors(
     engine: Engine, corpus: Corpus, group: int, length: int, verify: bool, open_index: Callable[[], Known] | None
 ) -> None:
-    """Write the runs of a slice group and their anchors; with `verify` their texts, too."""
+    """Write the blocks of a slice group and their anchors; with `verify` their texts, too."""
     listed, known, part = [], open_index() if open_index else None, slice_group(corpus, group)
     memory = new_memory(0) if verify else new_memory()
-    for number, (first, last, size, batch) in enumerate(_read_runs(engine, part, length, memory, known)):
+    for number, (first, last, size, batch) in enumerate(_read_blocks(engine, part, length, memory, known)):
         _write_file(engine, corpus, LEVELS[0], (group, number, 0), batch, length, verify)
         if verify:
             write_texts(text_path(corpus, group, number), part.of(part.rows[first:last]))
@@ -163,10 +163,10 @@ def pieces_at_once(engine: Engine) -> int:
     return max(engine.batch_bytes(1) // PIECE_BATCH, 1)
 
 
-def _read_runs(
+def _read_blocks(
     engine: Engine, part: Corpus, length: int, memory: np.ndarray, known: Known | None
 ) -> Iterator[tuple[int, int, int, SpanRecords]]:
-    """Yield the first document and the one after the last of each run, its bytes, and its anchors."""
+    """Yield the first document and the one after the last of each block, its bytes, and its anchors."""
     found: list[SpanRecords] = []
     first, last, size = 0, 0, 0
     for read in part.texts(np.arange(len(part.rows))):
@@ -185,7 +185,7 @@ def _read_runs(
                     f"a document has more than {MAX_TEXT_BYTES:,} bytes. Set max_document_bytes of the input: records "
                     "with more are rejected"
                 )
-            if size >= RUN_BYTES or sum(len(batch.records) for batch in found) >= RUN_RECORDS:
+            if size >= BLOCK_BYTES or sum(len(batch.records) for batch in found) >= BLOCK_RECORDS:
                 yield first, last, size, _joined(found)
                 found, first, size = [], last, 0
     if last > first:
@@ -195,31 +195,31 @@ def _read_runs(
 def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length: int, verify: bool) -> None:
     """Write the records of what a slice group has to look at more closely."""
     part, listed = slice_group(corpus, group), []
-    for run in runs_of(corpus, LEVELS[level - 1], group):
+    for block in blocks_of(corpus, LEVELS[level - 1], group):
         found: list[SpanRecords] = []
         files = records = waiting = 0
-        for batch in _closer(engine, corpus, part, run, level, length):
+        for batch in _closer(engine, corpus, part, block, level, length):
             found.append(batch)
             waiting += len(batch.records)
-            if waiting >= RUN_RECORDS:
-                _write_file(engine, corpus, LEVELS[level], (group, run.number, files), _joined(found), length, verify)
+            if waiting >= BLOCK_RECORDS:
+                _write_file(engine, corpus, LEVELS[level], (group, block.number, files), _joined(found), length, verify)
                 found, files, records, waiting = [], files + 1, records + waiting, 0
         if waiting:
-            _write_file(engine, corpus, LEVELS[level], (group, run.number, files), _joined(found), length, verify)
+            _write_file(engine, corpus, LEVELS[level], (group, block.number, files), _joined(found), length, verify)
             files += 1
             records += waiting
-        listed.append([run.first, run.last, run.bytes, files, records])
+        listed.append([block.first, block.last, block.bytes, files, records])
     write_sealed(_list_path(corpus, LEVELS[level], group), listed)
 
 
 def _closer(
-    engine: Engine, corpus: Corpus, part: Corpus, run: SpanRun, level: int, length: int
+    engine: Engine, corpus: Corpus, part: Corpus, block: SpanBlock, level: int, length: int
 ) -> Iterator[SpanRecords]:  # fmt: skip
-    """Yield the records of `level` of the places in a run of the level before that have the verdict CLOSER."""
+    """Yield the records of `level` of the places in a block of the level before that have the verdict CLOSER."""
     make = getattr(engine, LEVELS[level].records)
-    documents = part.of(part.rows[run.first : run.last])
+    documents = part.of(part.rows[block.first : block.last])
     offsets = np.cumsum(np.append(0, documents.byte_lengths()))
-    for places, verdicts, _ in read_places(corpus, LEVELS[level - 1], run):
+    for places, verdicts, _ in read_places(corpus, LEVELS[level - 1], block):
         chosen = places[verdicts == CLOSER]
         chosen = chosen[np.argsort(chosen["low"])]
         document = np.searchsorted(offsets, chosen["low"], side="right") - 1
@@ -249,7 +249,7 @@ def _joined(batches: Sequence[SpanRecords]) -> SpanRecords:
 
 
 def _stored(places: np.ndarray) -> np.ndarray:
-    """Return places (int64 of shape (n, 3), positions in a run) as PLACE."""
+    """Return places (int64 of shape (n, 3), positions in a block) as PLACE."""
     out = np.empty(len(places), PLACE)
     out["low"], out["more"], out["back"] = places[:, 0], places[:, 1] - places[:, 0], places[:, 2] - places[:, 0]
     return out
@@ -281,8 +281,8 @@ class LevelFiles(NamedTuple):
     """The files of a level, in order.
 
     paths   their paths
-    starts  first byte of the text of the run of each, in the text of all runs
-    texts   of each, the file with the text of its run; none: records are not verified
+    starts  first byte of the text of the block of each, in the text of all blocks
+    texts   of each, the file with the text of its block; none: records are not verified
     """
 
     level: Level
@@ -294,14 +294,14 @@ class LevelFiles(NamedTuple):
 
     @staticmethod
     def of(corpus: Corpus, level: Level, length: int, verify: bool) -> LevelFiles:
-        """Return all files of a level that the runs of a corpus have written; with texts if bytes are verified."""
+        """Return all files of a level that the blocks of a corpus have written; with texts if bytes are verified."""
         files, before = LevelFiles(level, length, division_of(corpus).ranges, [], [], []), 0
-        for run in runs_of(corpus, level):
-            for _, path in run.files:
+        for block in blocks_of(corpus, level):
+            for _, path in block.files:
                 files.paths.append(path)
                 files.starts.append(before)
-                files.texts.extend([text_path(corpus, run.group, run.number)] * verify)
-            before += run.bytes
+                files.texts.extend([text_path(corpus, block.group, block.number)] * verify)
+            before += block.bytes
         return files
 
     def records(self, file: int, number: int) -> np.ndarray:
@@ -380,8 +380,8 @@ def _write_file(
     length: int,
     verify: bool,
 ) -> None:
-    """Write a file of a run: `place` has the slice group, the number of the run and that of the file. Of equal nodes or
-    windows the first is a record, and the others are spans, unless bytes are compared."""
+    """Write a file of a block: `place` has the slice group, the number of the block and that of the file. Of equal
+    nodes or windows the first is a record, and the others are spans, unless bytes are compared."""
     ranges = division_of(corpus).ranges
     numbers = range_of(batch.records[:, 0], ranges)
     order, spans = np.argsort(numbers, kind="stable"), batch.spans
@@ -401,55 +401,55 @@ def count_records(corpus: Corpus, level: Level) -> int:
     return sum(records for listed in read_sealed(_all_path(corpus, level)) for *_, records in listed)
 
 
-def _list_runs(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
-    """Write the runs of all slice groups, for tasks that need them."""
+def _list_blocks(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
+    """Write the blocks of all slice groups, for tasks that need them."""
     groups = range(slice_group_count(corpus))
     write_sealed(_all_path(corpus, level), [read_sealed(_list_path(corpus, level, group)) for group in groups])
 
 
-def runs_of(corpus: Corpus, level: Level, group: int | None = None) -> list[SpanRun]:
-    """Return the runs of a slice group, or of all, in order, with their files of a level."""
-    runs, total = [], 0
+def blocks_of(corpus: Corpus, level: Level, group: int | None = None) -> list[SpanBlock]:
+    """Return the blocks of a slice group, or of all, in order, with their files of a level."""
+    blocks, total = [], 0
     for own, listed in enumerate(read_sealed(_all_path(corpus, level))):
         for number, (first, last, size, files, _) in enumerate(listed):
             if group in (None, own):
                 paths = [(total + k, _file_path(corpus, level, own, number, k)) for k in range(files)]
-                runs.append(SpanRun(own, number, first, last, size, paths))
+                blocks.append(SpanBlock(own, number, first, last, size, paths))
             total += files
-    return runs
+    return blocks
 
 
-def read_places(corpus: Corpus, level: Level, run: SpanRun) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the places, verdicts and spans of each file of a run, in order."""
+def read_places(corpus: Corpus, level: Level, block: SpanBlock) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the places, verdicts and spans of each file of a block, in order."""
     division = division_of(corpus)
     reducers = [_verdicts_path(corpus, level, reducer) for reducer in range(division.reducers)]
-    for number, path in run.files:
+    for number, path in block.files:
         places = np.frombuffer(read_cell(path, division.ranges), PLACE)
         verdicts = np.frombuffer(b"".join(read_cell(reducer, number) for reducer in reducers), np.uint8)
         yield places, verdicts, np.frombuffer(read_cell(path, division.ranges + 1), np.uint32).reshape(-1, 2)
 
 
-def repeated_mask(corpus: Corpus, runs: Sequence[SpanRun], size: int, length: int) -> np.ndarray:
-    """Return whether each byte of a run is in a repeated window, uint8.
+def repeated_mask(corpus: Corpus, blocks: Sequence[SpanBlock], size: int, length: int) -> np.ndarray:
+    """Return whether each byte of a block is in a repeated window, uint8.
 
-    runs   the run, with its files of each level
+    blocks   the block, with its files of each level
     size   number of its bytes
     """
     mask = np.zeros(size, np.uint8)
-    for level, run in zip(LEVELS, runs, strict=True):
-        for places, verdicts, spans in read_places(corpus, level, run):
+    for level, block in zip(LEVELS, blocks, strict=True):
+        for places, verdicts, spans in read_places(corpus, level, block):
             fill_spans(mask, *spans.astype(np.int64).T)
             fill_spans(mask, *_spans(places[verdicts == REPEATED], length).T)
     return mask
 
 
-def _file_path(corpus: Corpus, level: Level, group: int, run: int, number: int) -> Path:
-    return corpus.scratch / level.name / f"{group:06d}-{run:06d}-{number:06d}.bin"
+def _file_path(corpus: Corpus, level: Level, group: int, block: int, number: int) -> Path:
+    return corpus.scratch / level.name / f"{group:06d}-{block:06d}-{number:06d}.bin"
 
 
-def text_path(corpus: Corpus, group: int, run: int) -> Path:
-    """Return where the text of a run is, which is stored to verify bytes."""
-    return corpus.scratch / LEVELS[0].name / f"{group:06d}-{run:06d}.txt"
+def text_path(corpus: Corpus, group: int, block: int) -> Path:
+    """Return where the text of a block is, which is stored to verify bytes."""
+    return corpus.scratch / LEVELS[0].name / f"{group:06d}-{block:06d}.txt"
 
 
 def write_texts(path: Path, documents: Corpus) -> None:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of unit keys, and the verdicts about them.
 
-A task reads the texts of a slice group in order and writes a *run* whenever it has RUN_UNITS units. A run has each of
-its keys once: memory depends neither on the texts of a slice nor on how often a unit occurs. Keys of a run are in the
-order of ranges, which ascend: range k of n has the keys from k * 2^64 / n on. A file of a run has the cells
+A task reads the texts of a slice group in order and writes a *block* whenever it has BLOCK_UNITS units. A block has
+each of its keys once: memory depends neither on the texts of a slice nor on how often a unit occurs. Keys of a block
+are in the order of ranges, which ascend: range k of n has the keys from k * 2^64 / n on. A file of a block has the
+cells
 
-    0 to n - 1   keys of the range (uint64); with `counted` also how many documents of the run have each (uint16)
-    n            place of the key of each unit among all keys of the run (int32); -1 for a unit without a key
+    0 to n - 1   keys of the range (uint64); with `counted` also how many documents of the block have each (uint16)
+    n            place of the key of each unit among all keys of the block (int32); -1 for a unit without a key
     n + 1        number of units of each document (int32)
 
-A reducer reads its ranges of all runs, and writes a verdict (uint8) per key. That is 8 + 4 + 1 bytes per unit at most,
-2 more with `counted`, and 4 per document.
+A reducer reads its ranges of all blocks, and writes a verdict (uint8) per key. That is 8 + 4 + 1 bytes per unit at
+most, 2 more with `counted`, and 4 per document.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
 LISTED = "listed"  # phase
-RUN_UNITS = 1 << 20  # 60 MB while a run is written
+BLOCK_UNITS = 1 << 20  # 60 MB while a block is written
 UNIT_BYTES = 64  # of text, assumed for the division into tasks and ranges
 MAX_DOCUMENTS = (1 << 16) - 1  # more are not counted
 
 
-class UnitRun(NamedTuple):
-    """A run: its file, the slice group, and the documents of the slice group that it has."""
+class UnitBlock(NamedTuple):
+    """A block: its file, the slice group, and the documents of the slice group that it has."""
 
     path: Path
     group: int
@@ -59,11 +60,11 @@ class UnitRun(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Keys of one range: those of each run, one run after the other.
+    """Keys of one range: those of each block, one block after the other.
 
     keys       uint64
-    documents  how many documents of the run have the key, uint16; None if runs do not count
-    starts     first key of each run, then the number of keys; int64
+    documents  how many documents of the block have the key, uint16; None if blocks do not count
+    starts     first key of each block, then the number of keys; int64
     """
 
     keys: np.ndarray
@@ -71,39 +72,39 @@ class Keys(NamedTuple):
     starts: np.ndarray
 
 
-def run_phases(compared: UnitSettings, counted: bool) -> tuple[Phase, ...]:
-    """Return the phases that write the runs. `counted`: how many documents have each key, too."""
+def block_phases(compared: UnitSettings, counted: bool) -> tuple[Phase, ...]:
+    """Return the phases that write the blocks. `counted`: how many documents have each key, too."""
 
     def write(engine: Engine, corpus: Corpus, task: int) -> None:
-        _write_runs(engine, corpus, task, compared, counted)
+        _write_blocks(engine, corpus, task, compared, counted)
 
     return (
         division_phase(1, lambda corpus: text_starts(corpus, UNIT_BYTES)),
         Phase(RUNS, slice_group_count, write, durable=True),
-        Phase(LISTED, once, _list_runs, durable=True),
+        Phase(LISTED, once, _list_blocks, durable=True),
     )
 
 
-def _write_runs(engine: Engine, corpus: Corpus, group: int, compared: UnitSettings, counted: bool) -> None:
-    """Write one run per batch of units, divided by ranges of keys."""
+def _write_blocks(engine: Engine, corpus: Corpus, group: int, compared: UnitSettings, counted: bool) -> None:
+    """Write one block per batch of units, divided by ranges of keys."""
     part = slice_group(corpus, group)
     ends: list[int] = []
     for number, (keys, counts) in enumerate(_read_units(engine, part, compared)):
         cells = _cells_of(engine, keys, counts, division_of(corpus).ranges, counted, corpus.threads)
-        write_cells(_run_path(corpus, group, number), cells, division_of(corpus).ranges + 2)
+        write_cells(_block_path(corpus, group, number), cells, division_of(corpus).ranges + 2)
         ends.append((ends[-1] if ends else 0) + len(counts))
     write_sealed(_list_path(corpus, group), ends)
 
 
 def _read_units(engine: Engine, part: Corpus, compared: UnitSettings) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the keys of the units of some documents and how many each has, in order, of RUN_UNITS units or more."""
+    """Yield the keys of the units of some documents and how many each has, in order, of BLOCK_UNITS units or more."""
     keys: list[np.ndarray] = []
     counts: list[np.ndarray] = []
     batches = for_texts(part, np.arange(len(part.rows)), lambda texts: unit_keys(engine, texts, compared))
     for found, number in batches:
         keys.append(found)
         counts.append(number)
-        if sum(map(len, keys)) >= RUN_UNITS:
+        if sum(map(len, keys)) >= BLOCK_UNITS:
             yield np.concatenate(keys), np.concatenate(counts)
             keys, counts = [], []
     if counts:
@@ -113,7 +114,7 @@ def _read_units(engine: Engine, part: Corpus, compared: UnitSettings) -> Iterato
 def _cells_of(
     engine: Engine, keys: np.ndarray, counts: np.ndarray, ranges: int, counted: bool, threads: int
 ) -> Iterator[list[np.ndarray]]:
-    """Yield the arrays of the cells of a run."""
+    """Yield the arrays of the cells of a block."""
     chosen = np.flatnonzero(keys).astype(np.int32)
     own = keys[chosen]
     leaders = engine.group_leaders(own[:, None], workers=threads)
@@ -149,24 +150,24 @@ def _count_documents(places: np.ndarray, counts: np.ndarray, keys: int) -> np.nd
     return np.minimum(np.bincount(pairs // len(counts), minlength=keys), MAX_DOCUMENTS).astype(np.uint16)
 
 
-def _list_runs(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the runs of all slice groups, for tasks that need them."""
+def _list_blocks(engine: Engine, corpus: Corpus, task: int) -> None:
+    """Write the blocks of all slice groups, for tasks that need them."""
     groups = range(slice_group_count(corpus))
     write_sealed(_all_path(corpus), [read_sealed(_list_path(corpus, group)) for group in groups])
 
 
-def all_runs(corpus: Corpus) -> list[UnitRun]:
-    """Return the runs of all slice groups, in order."""
+def all_blocks(corpus: Corpus) -> list[UnitBlock]:
+    """Return the blocks of all slice groups, in order."""
     return [
-        UnitRun(_run_path(corpus, group, number), group, *bounds)
+        UnitBlock(_block_path(corpus, group, number), group, *bounds)
         for group, ends in enumerate(read_sealed(_all_path(corpus)))
         for number, bounds in enumerate(pairwise([0, *ends]))
     ]
 
 
-def read_range(runs: Sequence[UnitRun], number: int, counted: bool) -> Keys:
-    """Return the keys of one range from all runs, one run after the other. `counted`: with numbers of documents."""
-    pieces = [read_cell(run.path, number) for run in runs]
+def read_range(blocks: Sequence[UnitBlock], number: int, counted: bool) -> Keys:
+    """Return the keys of one range from all blocks, one block after the other. `counted`: with numbers of documents."""
+    pieces = [read_cell(block.path, number) for block in blocks]
     sizes = [len(piece) // (10 if counted else 8) for piece in pieces]
     keys = [np.frombuffer(piece, np.uint64, size) for piece, size in zip(pieces, sizes, strict=True)]
     documents = [
@@ -180,9 +181,9 @@ def read_range(runs: Sequence[UnitRun], number: int, counted: bool) -> Keys:
     )
 
 
-def read_units(run: UnitRun, ranges: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of the key of each unit of a run, and the number of units of each of its documents; int32."""
-    places, counts = (np.frombuffer(read_cell(run.path, ranges + cell), np.int32) for cell in (0, 1))
+def read_units(block: UnitBlock, ranges: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place of the key of each unit of a block, and the number of units of each of its documents; int32."""
+    places, counts = (np.frombuffer(read_cell(block.path, ranges + cell), np.int32) for cell in (0, 1))
     return places, counts
 
 
@@ -194,5 +195,5 @@ def _list_path(corpus: Corpus, group: int) -> Path:
     return corpus.scratch / RUNS / f"{group:06d}.json"
 
 
-def _run_path(corpus: Corpus, group: int, number: int) -> Path:
+def _block_path(corpus: Corpus, group: int, number: int) -> Path:
     return corpus.scratch / RUNS / f"{group:06d}-{number:06d}.bin"
