@@ -14,7 +14,6 @@ import yaml
 
 from curation.base.errors import counted
 from curation.results.report.page.charts import histogram, pairs_of_bars, single
-from curation.results.report.page.clusters import corners, marks
 from curation.results.report.page.live import SCRIPT, SCRIPT_DIGEST, Sliders
 from curation.results.report.page.rendering import number, percent, ranked, rendered
 from curation.results.report.text import ONE_LINE, form_lines, funnel_line, missing_documents, stage_lines, totals
@@ -34,7 +33,6 @@ SECTIONS = {  # name of the template and of its link -> title, and the text of t
     "documents": ("Documents before and after", ""),
     "groups": ("Groups of duplicates", ""),
     "spans": ("Repeated spans", ""),
-    "clusters": ("Clusters", ""),
     "samples": ("Samples of removed and kept documents", "Samples"),
     "pairs": ("Pairs of duplicates", ""),
     "time": ("Time and memory", ""),
@@ -66,7 +64,7 @@ def as_html(content: dict[str, Any]) -> str:
     }
     texts = known["texts"]
     lacked = {"rules": known["judging"], "spans": known["cutting"], "samples": texts["kept"] + texts["removed"]}
-    lacked |= {name: texts[name] for name in ("clusters", "groups", "pairs")}
+    lacked |= {name: texts[name] for name in ("groups", "pairs")}
     sections = {
         name: (*titles, rendered(f"{name}.html", known)) for name, titles in SECTIONS.items() if lacked.get(name, True)
     }
@@ -149,7 +147,7 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(texts: dict[str, Any]) -> dict[str, Any]:
     """The texts, each pair with its group, and the place of the first reason whose samples have marked parts."""
-    texts = {name: [] for name in ("clusters", "groups", "kept", "pairs", "removed")} | texts
+    texts = {name: [] for name in ("groups", "kept", "pairs", "removed")} | texts
     by_rule = (any(found["marks"] for found in entry["samples"]) for entry in texts["removed"])
     pairs = [(group, pair) for group in texts["pairs"] for pair in group["pairs"]]
     return {
@@ -171,8 +169,8 @@ def _recipe(recipe: dict[str, Any]) -> list[str]:
 
 
 FUNCTIONS = {
-    "SHOWN_GROUPS": SHOWN_GROUPS, "by_beyond": by_beyond, "corners": corners, "counts_line": counts_line,
-    "histogram": histogram, "marks": marks, "most_removed": most_removed, "removed_of": removed_of,
+    "SHOWN_GROUPS": SHOWN_GROUPS, "by_beyond": by_beyond, "counts_line": counts_line,
+    "histogram": histogram, "most_removed": most_removed, "removed_of": removed_of,
     "rule_text": rule_text,
 }  # fmt: skip
 __all__ = ["MAX_BYTES", "as_html"]
