@@ -24,9 +24,6 @@ MAX_BYTES = 3_300_000  # of which 1.75 MB are the sample of measures
 SHOWN_INPUTS = 5  # in the title
 MAX_CUTTING = 4  # stages that cut spans
 RULES_BYTES = 300_000  # of the histograms of one page
-OLDER: dict[str, Any] = {  # what reports of earlier versions lack
-    "peak_memory_bytes": 0, "texts": {}, "values": {}, "versions": {}, "work_seconds": {},
-}  # fmt: skip
 SECTIONS = {  # name of the template and of its link -> title, and the text of the link if it is another one
     "funnel": ("What happened to the documents", "Funnel"),
     "rules": ("Rules and their bounds", ""),
@@ -45,8 +42,7 @@ SECTIONS = {  # name of the template and of its link -> title, and the text of t
 
 def as_html(content: dict[str, Any]) -> str:
     """Return a report (content of `report.json`) as a complete page."""
-    known = OLDER | content
-    known |= {
+    known = content | {
         "heading": f"Report of recipe {name}" if (name := content["recipe"]["name"]) else "Report of a run",
         "inputs": _inputs([source["name"] for source in content["sources"]]),
         "one_line": ONE_LINE + funnel_line(content),
@@ -56,10 +52,10 @@ def as_html(content: dict[str, Any]) -> str:
         "sliders": Sliders(content),
         "judging": _judging(content["stages"]),
         "cutting": [stage for stage in content["stages"] if stage.get("details", {}).get("lengths")][:MAX_CUTTING],
-        "timed": _timed(known),
+        "timed": _timed(content),
         "recipe_lines": _recipe(content["recipe"]),
-        **_documents(known),
-        **_texts(known["texts"]),
+        **_documents(content),
+        **_texts(content["texts"]),
         **FUNCTIONS,
     }
     texts = known["texts"]
@@ -147,7 +143,6 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(texts: dict[str, Any]) -> dict[str, Any]:
     """The texts, each pair with its group, and the place of the first reason whose samples have marked parts."""
-    texts = {name: [] for name in ("groups", "kept", "pairs", "removed")} | texts
     by_rule = (any(found["marks"] for found in entry["samples"]) for entry in texts["removed"])
     pairs = [(group, pair) for group in texts["pairs"] for pair in group["pairs"]]
     return {
