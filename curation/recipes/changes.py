@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from curation.recipes.recipe import Recipe
-from curation.recipes.renamed import with_new_names
 from curation.stages import STAGES
 from curation.stages.own_code import as_json
 
@@ -29,18 +28,16 @@ def changed_keys(before: object, after: object, path: str = "") -> list[str]:
 
 
 def completed(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Return the recipe of a report with new names, and with the defaults of settings that its version did not have.
+    """Return the recipe of a report with the defaults of settings that its version did not have.
 
     So a setting whose default gives other results than before must raise the `revision` of its stage. Stages of other
     packages, and settings that this version does not know, are left as they are: no module is imported.
     """
-    content = with_new_names(recipe)
-    for entry in content["input"]:
-        entry.setdefault("keep_blank", True)  # as versions read that did not have the setting
+    entries = [{"keep_blank": True} | entry for entry in recipe["input"]]  # as earlier versions read
     kinds = {field.name: field.type for field in msgspec.structs.fields(Recipe)}
-    stages = [_completed(entry, STAGES.get(str(entry.get("kind")))) for entry in content["stages"]]
-    rest = {name: _completed(value, kinds.get(name)) for name, value in content.items() if name != "stages"}
-    return as_json(Recipe()) | content | rest | {"stages": stages}
+    stages = [_completed(entry, STAGES.get(str(entry.get("kind")))) for entry in recipe["stages"]]
+    rest = {name: _completed(value, kinds.get(name)) for name, value in (recipe | {"input": entries}).items()}
+    return as_json(Recipe()) | rest | {"stages": stages}
 
 
 def _completed(value: Any, kind: Any) -> Any:

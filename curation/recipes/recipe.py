@@ -33,7 +33,6 @@ from curation.recipes.exports import check_columns, check_export, export_format
 from curation.recipes.form_settings import formats_of_settings
 from curation.recipes.mixing import check_mix
 from curation.recipes.optional import leave_out
-from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
 from curation.recipes.yaml_text import MAX_BYTES, parse_yaml
 from curation.stages import Stage
@@ -461,8 +460,6 @@ def convert_recipe(content: object, where: str = "recipe", *, allow_code: Sequen
     try:
         refuse_hydra(content)
         content = leave_out(expand_shorthands(content))
-        if old := renamed_keys(content):
-            raise RecipeError("; ".join(old))
         return msgspec.convert(_written_out(content, allow_code), Recipe)
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error.__cause__

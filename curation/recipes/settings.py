@@ -15,7 +15,6 @@ import msgspec
 
 from curation.base.errors import RecipeError, near_or_nothing, nearest
 from curation.kernels.word_breaks import WORDS
-from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.rule_settings import put_rule, subject_of
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import SET_NAMES, Rule
@@ -247,8 +246,7 @@ def _put_field(parent: Any, kinds: Structures, done: list[str], path: list[str],
         place: Any = _number(name, len(parent), where)
         below = kinds
     elif isinstance(parent, dict):
-        renamed = Key(done[-1] if done else "", name) in RENAMED  # conversion refuses it and names the new key
-        place, below = name, None if renamed else _below(kinds, name, where)
+        place, below = name, _below(kinds, name, where)
     else:
         raise ValueError(f"{where} is a single value and has no field {name!r}")
     if not rest:

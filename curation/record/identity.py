@@ -61,16 +61,11 @@ def identity_of(
     return Identity(as_builtins(recipe), shown_files, stage_files, known, revisions_of(recipe))
 
 
-def identity_in(folder: Path | str, report: dict[str, Any]) -> Identity:
-    """Return the identity of the run in a report. OutputError for a report of an earlier version."""
-    if "stage_files" not in report:
-        version = report.get("versions", {}).get("gpu-pipeline", "an earlier version")
-        raise OutputError(
-            f"{folder} was finished by version {version}, this is {__version__}; give a new --output, or --force"
-        )
+def identity_in(report: dict[str, Any]) -> Identity:
+    """Return the identity of the run in a report."""
     files = msgspec.convert(report["files"], list[SourceFile])
-    revisions = report.get("stage_revisions", {})
-    return Identity(completed(report["recipe"]), files, report["stage_files"], report.get("tokenizer", {}), revisions)
+    facts = (report[name] for name in ("stage_files", "tokenizer", "stage_revisions"))
+    return Identity(completed(report["recipe"]), files, *facts)
 
 
 def check_same(

@@ -14,7 +14,6 @@ import msgspec
 from curation import __version__
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe
-from curation.recipes.renamed import with_new_names
 from curation.record.report_texts_schema import AllValues, ColumnGroups, Measured, MostRemoved, ReportTexts, RuleValues
 from curation.stages import STAGES
 from curation.tokens.blends import Blend, Megatron
@@ -60,10 +59,10 @@ class _Stage(msgspec.Struct):
     edited: Count
     reasons: dict[str, Count]
     seconds: float
-    removes: bool = True  # reports up to 0.2.0 lack `removes`, `compares` and `lines`
-    compares: bool = False
-    finds_duplicates: bool = False  # reports up to 0.2.0 lack it
-    lines: list[str] = []
+    removes: bool
+    compares: bool
+    finds_duplicates: bool
+    lines: list[str]
     details: dict[str, Any] = {}
     rules: list[RuleValues] = []
     groups: list[ColumnGroups] = []
@@ -156,8 +155,8 @@ class _Output(msgspec.Struct):
     keep_work: bool
     blend: Blend
     megatron: Megatron
-    removed: Literal["text", "ids"] = "ids"  # reports up to 0.2.0 lack it
-    documents: bool = True  # reports up to 0.2.0 lack it
+    removed: Literal["text", "ids"]
+    documents: bool
 
     def __post_init__(self) -> None:
         check_shares(self.splits)
@@ -188,17 +187,17 @@ class _Report(msgspec.Struct):
     seconds: float
     numbers: _Numbers
     funnel: str
-    work_seconds: dict[str, float] = {}
-    versions: dict[str, str] = {}
-    batch_bytes: Count = 0  # of input, per task
-    peak_memory_bytes: Count = 0
-    stage_files: dict[str, dict[str, Digest]] = {}
-    stage_revisions: dict[str, int] = {}
-    computed_with: dict[str, dict[str, str]] = {}
-    report_html: Digest = "0" * 64
-    tokenizer: dict[str, Any] = {}
-    values: AllValues = AllValues()  # reports up to 0.2.0 lack `values` and `texts`
-    texts: ReportTexts = ReportTexts()
+    work_seconds: dict[str, float]
+    versions: dict[str, str]
+    batch_bytes: Count  # of input, per task
+    peak_memory_bytes: Count
+    stage_files: dict[str, dict[str, Digest]]
+    stage_revisions: dict[str, int]
+    computed_with: dict[str, dict[str, str]]
+    report_html: Digest
+    tokenizer: dict[str, Any]
+    values: AllValues
+    texts: ReportTexts
     measured: list[Measured] = []  # reports up to 0.3 lack it
 
     def __post_init__(self) -> None:
@@ -223,8 +222,6 @@ def _is_output(name: str) -> bool:
 
 def wrong_in_report(content: object) -> str:
     """Return the fault of the content of a `report.json`; "" if a run may have written it."""
-    if isinstance(content, dict):
-        content = content | {"recipe": with_new_names(content.get("recipe"))}
     try:
         report = msgspec.convert(content, _Report)
         if report.versions.get("gpu-pipeline") == __version__ and isinstance(content, dict):

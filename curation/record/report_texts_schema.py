@@ -144,26 +144,6 @@ class DuplicateGroups(msgspec.Struct, frozen=True):
             msgspec.convert(self.document, TextSample)
 
 
-class Cluster(msgspec.Struct, frozen=True):
-    """A cluster on the map: its name, its documents there, and the words that they use more than others."""
-
-    name: str
-    documents: Count
-    words: list[str]
-
-
-class ClusterMap(msgspec.Struct, frozen=True):
-    """Documents on two principal components: x, y, place of the cluster in `clusters` or -1, id, start of the text.
-
-    `count` is the number of clusters with a document on the map, `shares` the shares of the variance."""
-
-    stage: str
-    clusters: list[Cluster]
-    count: Count
-    shares: tuple[float, float]
-    points: list[tuple[float, float, int, str, str]]
-
-
 class MeasuredRule(msgspec.Struct, frozen=True):
     """A rule on measures: places in `measures`, its bounds, the highest value that there is, its path in settings, and
     the places of its column and group in `groups`."""
@@ -203,10 +183,9 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class ReportTexts(msgspec.Struct, frozen=True):
-    """Samples, pairs, groups, and maps of clusters."""
+    """Samples, pairs and groups. Reports up to 0.4 may also have `clusters`, which nothing reads."""
 
     kept: list[TextSample] = []
     removed: list[Removed] = []
     pairs: list[Pairs] = []
     groups: list[DuplicateGroups] = []
-    clusters: list[ClusterMap] = []

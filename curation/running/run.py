@@ -213,7 +213,7 @@ def _run_and_copy(call: Call, copy: ObjectCopy) -> RunResult:
     call.progress.log(f"work folder: {copy.folder}; the finished run is copied to {copy.url}")
     with copy.claimed(call.recipe.name, call.checked.identity.digest):
         if copy.finished is not None:
-            check_same(copy.url, identity_in(copy.url, copy.finished), call.checked.identity, "Give another prefix")
+            check_same(copy.url, identity_in(copy.finished), call.checked.identity, "Give another prefix")
             call.progress.log(f"{copy.url} has the finished run, and {copy.run_folder} has none: nothing is written")
             return RunResult(copy.finished, True, copy.run_folder, copy.url)
         if copy.continues:
@@ -297,7 +297,7 @@ def _content(call: Call, array: ArrayDriver | None, context: RunContext) -> dict
 def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
     """Return the result of a finished run. OutputError if its recipe or inputs are not those of this call."""
     folder = call.folder
-    check_same(folder, identity_in(folder, report), call.checked.identity)
+    check_same(folder, identity_in(report), call.checked.identity)
     if rewrite_moved_paths(folder, report):
         call.progress.log(f"the folder has moved: rewrote tokens/_meta/ with paths in {folder}")
     if not call.recipe.output.keep_work:

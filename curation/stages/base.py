@@ -28,30 +28,17 @@ SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
 PATH = "str | os.PathLike[str]"  # annotation of settings that are paths, for `Function.types`
 
 
-class Clustered(NamedTuple):
-    """Clusters that a stage finds or assigns, for the map in the report.
-
-    vectors    column of the vectors
-    names      names of the clusters; empty: numbers
-    centroids  path of the file of the centroids, or a function that returns it in `corpus.scratch` after the phases of
-               a corpus stage. The run then keeps the file as `centroids/stage-N.npz`
-    """
-
-    vectors: str
-    names: tuple[str, ...]
-    centroids: str | Callable[[Corpus], Path]
-
-
 class Outputs(NamedTuple):
     """Further outputs of a stage.
 
-    notes     columns of `removed/` with `output.removed: text`: name -> name of the Arrow type. They are null for
-              documents that other stages remove
-    clusters  clusters that the report shows on a map
+    notes      columns of `removed/` with `output.removed: text`: name -> name of the Arrow type. They are null for
+               documents that other stages remove
+    centroids  function that returns the file of the centroids in `corpus.scratch` after the phases of a corpus stage.
+               The run keeps the file as `centroids/stage-N.npz`
     """
 
     notes: Mapping[str, str] = EMPTY
-    clusters: Clustered | None = None
+    centroids: Callable[[Corpus], Path] | None = None
 
 
 class ColumnFacts(NamedTuple):
@@ -100,8 +87,8 @@ REPLACED = {
     "index_settings": f"NewIndex.settings, {_INDEX}",
     "index_folder": f"NewIndex.folder, {_INDEX}",
     "indexes_removed": f"NewIndex.has_removed, {_INDEX}",
-    "clustered": f"Outputs.clusters, {_OUTPUTS}",
-    "centroids_file": f"the function Clustered.centroids in Outputs.clusters, {_OUTPUTS}",
+    "clustered": "without use: a report has no map of clusters",
+    "centroids_file": f"Outputs.centroids, {_OUTPUTS}",
     "notes": f"Outputs.notes, {_OUTPUTS}",
     "values_of": f"ColumnFacts.values, {_FACTS}",
     "origin": f"ColumnFacts.origin, {_FACTS}",

@@ -260,9 +260,10 @@ def rule(measure: str, **bound: Any) -> dict[str, Any]:
 CASES = [
     Case(curator, "WordCountFilter", {}, [rule("words", min=50, max=100000)]),
     Case(curator, "WordCountFilter", {"min_words": 0, "max_words": "inf"}, []),
-    Case(curator, "AlphaFilter", {"min_alpha_ratio": "2.5e-1"}, [rule("alphabetic_characters/characters", min=0.25)]),
+    Case(curator, "RepeatingTopNGramsFilter", {"n": 3, "max_repeating_ngram_ratio": "2.5e-1"}, [
+        rule("top_3gram_characters/characters", max=0.25),
+    ]),
     Case(curator, "SubstringFilter", {"substring": ".", "position": "suffix"}, [{"matches": r"\.\z", "min_count": 1}]),
-    Case(curator, "XMLHeaderFilter", {}, [{"matches": r"(?s)\A.{0,86}\<\?xml version\=", "max_count": 0}]),
     Case(curator, "LineRemover", {"patterns": ["x"]}, [
         {"kind": "lines", "rules": [{"matches": "^(?:x)$", "max_count": 0}]},
     ]),
@@ -293,13 +294,13 @@ CASES = [
     Case(datajuicer, "document_deduplicator", {"lowercase": True}, [{"kind": "exact_dedup", "compare": "lowercase"}]),
     Case(
         datajuicer,
-        "replace_content_mapper",
+        "clean_ip_mapper",
         {"pattern": ["r'a+'", "b"], "repl": ["\\", "c"]},
         [{"kind": "rewrite", "replace": [{"matches": "a+", "by": "\\\\"}, {"matches": "b", "by": "c"}]}],
     ),
     Case(datajuicer, "random_selector", {"select_num": 7}, [{"kind": "select", "max_documents": 7}]),
-    Case(dolma, "exclude", {"text": "e__whitespace_tokenizer_v1__document >= 9"}, [rule("words", max=8)]),
-    Case(dolma, "include", {"text": "e__char_length_v1__document > 9"}, [rule("characters", min=10)]),
+    Case(dolma, "exclude", {"text": "e__gopher_v1__word_count >= 9"}, [rule("words", max=8)]),
+    Case(dolma, "include", {"text": "e__char_length_strip_ws_v1__document > 9"}, [rule("characters", min=10)]),
     Case(dolma, "exclude", {"text": "c__c4_v2__has_curly_brace > 0.5"}, [{"matches": r"\{", "max_count": 0}]),
     Case(
         dolma,
@@ -381,15 +382,14 @@ def test_no_value_of_a_setting_ends_the_command(value: Any):
 
 NEEDED: dict[str, dict[str, Any]] = {  # settings without which an entry has no translation
     **{name: {"data_folder": "d", "file_paths": "d"} for name in ("JsonlReader", "ParquetReader")},
-    "CsvReader": {"data_folder": "d"}, "IpcReader": {"data_folder": "d"}, "WarcReader": {"data_folder": "d"},
+    "CsvReader": {"data_folder": "d"}, "WarcReader": {"data_folder": "d"},
     "RegexFilter": {"regex_exp": "x"}, "FastTextClassifierFilter": {"keep_labels": [["hq", 0.5]]},
     "SubstringFilter": {"substring": "x"}, "LineRemover": {"patterns": ["x"]}, "dataset": {"path": "d"},
-    "dataset_path": {"path": "d"}, "replace_content_mapper": {"pattern": "x"}, "documents": {"path": "d"},
+    "dataset_path": {"path": "d"}, "documents": {"path": "d"},
     "include": {"text": "a__gopher_v1__word_count < 9"}, "exclude": {"text": "a__gopher_v1__word_count < 9"},
     "span_replacement": {"span": "$.attributes.a__pii_regex_v1__EMAIL_ADDRESS", "replacement": "x"},
     "input_field": {"text_field": "x"}, "tokens": {"name_or_path": "gpt2"}, "export_path": {"path": "x.jsonl"},
-    "specified_field_filter": {"field_key": "x", "target_value": ["q"]}, "TokenCountFilter": {"min_tokens": 9},
-    "topk_specified_field_selector": {"field_key": "x", "topk": 5},
+    "TokenCountFilter": {"min_tokens": 9}, "topk_specified_field_selector": {"field_key": "x", "topk": 5},
     "specified_numeric_field_filter": {"field_key": "x", "min_value": 2}, "min_text_length": {"min_text_length": 5},
     "HuggingFaceDatasetReader": {"dataset": "d"},
 }  # fmt: skip

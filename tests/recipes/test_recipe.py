@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wrong recipe is refused with the place of what is wrong; a right one comes back from what a run stores of it."""
 
-import copy
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import yaml
 
 from curation.base.errors import RecipeError
 from curation.reading.inputs import Input
-from curation.recipes import renamed, yaml_text
+from curation.recipes import yaml_text
 from curation.recipes.changes import changed_keys
 from curation.recipes.doubts import order_advice
 from curation.recipes.imported.config import import_config
@@ -26,7 +24,6 @@ from curation.recipes.recipe import (
     parse_recipe,
     shipped_recipes,
 )
-from curation.recipes.renamed import Key, renamed_keys, with_new_names
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import Rule
 from curation.stages import ExactDedup, Filter, Rewrite
@@ -138,7 +135,7 @@ WRONG = {
     "tokenizer: {naame: gpt2}": ("$.tokenizer", "`naame`", "did you mean name"),
     "tokenizer: {name: ''}": ("$.tokenizer", "tokenizer name must be"),
     "output: {formats: [megaton]}": ("$.output", "no output format 'megaton'; did you mean megatron"),
-    "output: {seed: 5}": ("mine.yaml: output.seed is now seed, at the top of the recipe$",),
+    "output: {seed: 5}": ("mine.yaml: Object contains unknown field `seed` - at `$.output`",),
     "output: {part_bytes: 0}": ("$.output", "part_bytes must be at least 1, not 0"),
     "output: {part_byte: 10}": ("$.output", "`part_byte`", "did you mean part_bytes"),
     "stages: [{kind: filter, rules: nemo, name: x}, {kind: exact_dedup, name: x}]": ("two stages are named 'x'",),
@@ -171,29 +168,6 @@ WRONG = {
         ".evaluation_files[0]`; it is a setting of a stage: {kind: decontaminate, ngram: ...}",
     ),
 }  # fmt: skip
-
-
-def test_renamed_keys_are_named_where_they_are_and_moved_in_reports(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(renamed.RENAMED, Key("filter", "limits"), Key("filter", "rules"))
-    monkeypatch.setitem(renamed.RENAMED, Key("input", "file"), Key("input", "path"))
-    old = {
-        "input": [{"file": "a"}],
-        "stages": [{"kind": "exact_dedup"}, {"kind": "filter", "limits": "nemo"}],
-        "output": {"seed": 7},
-    }
-    before = copy.deepcopy(old)
-    told = "seed is now seed, at the top of the recipe; input[0].file is now path; stages[1].limits is now rules"
-    with pytest.raises(RecipeError, match=re.escape(f"recipe: output.{told}") + "$"):
-        convert_recipe(old)
-    assert with_new_names(old) == {
-        "input": [{"path": "a"}],
-        "stages": [{"kind": "exact_dedup"}, {"kind": "filter", "rules": "nemo"}],
-        "output": {},
-        "seed": 7,
-    }
-    assert old == before
-    for other in (None, [1], {"output": 5, "stages": [1], "input": "x"}):
-        assert with_new_names(other) == other and renamed_keys(other) == []
 
 
 # What YAML takes for a number, a date or a truth value, and Python does not.

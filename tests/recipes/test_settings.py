@@ -334,7 +334,7 @@ def test_a_setting_is_checked_as_the_recipe_is():
         load_recipe("default", settings=["output.pad_id=three"])
     with pytest.raises(RecipeError, match="1e6 is text in YAML, write 1_000_000"):
         load_recipe("default", settings=["output.part_bytes=1e6"])
-    with pytest.raises(RecipeError, match=r"default: output\.seed is now seed, at the top of the recipe"):
+    with pytest.raises(RecipeError, match=r"setting 'output\.seed': output has no field 'seed'"):
         load_recipe("default", settings=["output.seed=3"])
 
 

@@ -200,12 +200,6 @@ def _quality(settings: Settings) -> Translation:
     )
 
 
-def _xml(settings: Settings) -> Translation:
-    header = "<?xml version="
-    before = max(int(settings.number("char_prefix_search_length", 100) or 0) - len(header), 0)
-    return Translation(({"matches": rf"(?s)\A.{{0,{before}}}{literal(header)}", "max_count": 0},))
-
-
 def _lines(settings: Settings) -> Translation:
     listed = "|".join(map(literal, texts(settings, "patterns")))
     return Translation(({"kind": "lines", "rules": [{"matches": f"^(?:{listed})$", "max_count": 0}]},))
@@ -322,20 +316,13 @@ TABLE: dict[str, Translator] = {
     "RepeatingTopNGramsFilter": _top_ngrams,
     "RepeatingDuplicateNGramsFilter": _duplicate_ngrams,
     "BoilerPlateStringFilter": _boilerplate,
-    "PornographicUrlsFilter": always({"matches": r"https?://\S*porn", "max_count": 0}),
     "SubstringFilter": _substring,
     "TokenCountFilter": _tokens,
     "FastTextLangId": _language,
     "FastTextQualityFilter": _quality,
-    "HistogramFilter": nearest("nearest: language, with keep"),
     "NumberOfLinesOfCodeFilter": bounds("lines", TheirBound("min_lines", 10), TheirBound("max_lines", 20_000)),
-    "AlphaFilter": bounds("alphabetic_characters/characters", min=TheirBound("min_alpha_ratio", 0.25)),
     "TokenizerFertilityFilter": _fertility,
-    "XMLHeaderFilter": _xml,
-    "HTMLBoilerplateFilter": nearest("nearest: input.extract finds the main text of HTML"),
     "PythonCommentToCodeFilter": nearest("no measure of comments; nearest: a rule with matches and per: lines"),
-    "GeneralCommentToCodeFilter": nearest("no measure of comments; nearest: a rule with matches and per: lines"),
-    "PerExtensionFilter": nearest("nearest: rules per language, on a column with the extension"),
     "UnicodeReformatter": _unicode,
     "NewlineNormalizer": always(
         {
@@ -357,7 +344,6 @@ TABLE: dict[str, Translator] = {
         }
     ),
     "LineRemover": _lines,
-    "BoilerPlateStringModifier": nearest("nearest: the stage lines with unit: paragraph"),
     "Slicer": nearest("nearest: rewrite.replace, with a pattern of the part that stays"),
     "DocumentSplitter": nearest("nearest: input.split with at: PATTERN"),
     "DocumentJoiner": nearest("nearest: output.join: id, after input.split"),

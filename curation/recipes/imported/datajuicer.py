@@ -36,7 +36,6 @@ from curation.recipes.imported.entries import (
 NAME = "data-juicer"
 RECIPE = "datajuicer_redpajama"
 PUNCTUATION = r"\p{P}"
-CHINESE = r"\x{4e00}-\x{9fa5}"
 OUTPUTS = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 WORDS = "words are those between white space, there tokens of a model"
 TOKENS = "tokens of gpt2, there of another tokenizer; tokenizer: of the stage takes a tokenizer.json"
@@ -173,12 +172,6 @@ def _column(settings: Settings) -> tuple[str, dict[str, Any]]:
     return name, {"columns": {name: path}}
 
 
-def _in_values(settings: Settings) -> Translation:
-    name, carried = _column(settings)
-    values = as_list(settings.get("target_value", []))
-    return Translation(({"column": name, "in": [str(value) for value in values]},), of_inputs=carried)
-
-
 def _in_range(settings: Settings) -> Translation:
     name, carried = _column(settings)
     low, high = settings.number("min_value", -sys.maxsize), settings.number("max_value", sys.maxsize)
@@ -260,13 +253,6 @@ def _characters(settings: Settings) -> Translation:
     return Translation((replace("|".join(dict.fromkeys(map(literal, characters)))),) if characters else ())
 
 
-def _chinese(settings: Settings) -> Translation:
-    kept = CHINESE + ("A-Za-z" if settings.get("keep_alphabet", True) else "")
-    kept += "0-9" if settings.get("keep_number", True) else ""
-    kept += "., ，/*&-" if settings.get("keep_punc", True) else ""
-    return Translation((replace(f"[^{kept}]"),))
-
-
 def _substrings(settings: Settings) -> Translation:
     found = texts(settings, "substrings", None) or ["http", "www", ".com", "href", "//"]
     return Translation((replace(rf"\S*(?:{'|'.join(map(literal, found))})\S* ?"),))
@@ -284,14 +270,6 @@ def _header(settings: Settings) -> Translation:
     if settings.get("drop_no_head", True):
         steps = ({"matches": rf"\\(?:{sections})\b", "min_count": 1}, *steps)
     return Translation(steps, differs="documents without a section are removed; there, their texts become empty")
-
-
-def _tables(settings: Settings) -> Translation:
-    low, high = int(settings.number("min_col", 2) or 2), int(settings.number("max_col", 20) or 20)
-    pairs = [
-        {"matches": rf"\n(?:\S+(?:[ \t]\S+){{{columns - 1}}}\n+){{2,}}", "by": "\n"} for columns in range(low, high + 1)
-    ]
-    return Translation(({"kind": "rewrite", "replace": pairs},))
 
 
 def _exact(settings: Settings) -> Translation:
@@ -332,13 +310,6 @@ def _simhash(settings: Settings) -> Translation:
     )
 
 
-def _lines(settings: Settings) -> Translation:
-    folded = settings.get("lowercase", False) or settings.get("ignore_special_character", False)
-    stage = {"kind": "line_dedup", "documents": settings.number("frequency_threshold", 6), "keep": "none"}
-    stage |= {"min_characters": settings.number("min_line_length", 2)} | ({"compare": "folded"} if folded else {})
-    return Translation((stage,), differs="lines of brackets, headers, LaTeX and tags count too")
-
-
 def _top(settings: Settings) -> Translation:
     name, carried = _column(settings)
     share, number = settings.number("top_ratio"), settings.number("topk")
@@ -369,12 +340,10 @@ TABLE: dict[str, Translator] = {
     ),
     "character_repetition_filter": _repeated_characters,
     "flagged_words_filter": _listed("flagged_words", 0, 0.045),
-    "general_field_filter": nearest("nearest: rules on columns, {column: NAME, min: 1}"),
     "language_id_score_filter": _language,
     "maximum_line_length_filter": bounds("max_line_characters", TheirBound("min_len", 10), TheirBound("max_len")),
     "perplexity_filter": _perplexity,
     "special_characters_filter": _special,
-    "specified_field_filter": _in_values,
     "specified_numeric_field_filter": _in_range,
     "stopwords_filter": _listed("stop_words", 0.3, 1),
     "suffix_filter": nearest(LISTS),
@@ -404,13 +373,8 @@ TABLE: dict[str, Translator] = {
     "remove_comments_mapper": _comments,
     "remove_header_mapper": _header,
     "remove_long_words_mapper": _long_words,
-    "remove_non_chinese_character_mapper": _chinese,
     "remove_specific_chars_mapper": _characters,
-    "remove_table_text_mapper": _tables,
     "remove_words_with_incorrect_substrings_mapper": _substrings,
-    "remove_repeat_sentences_mapper": nearest("nearest: lines with unit: sentence and a bound on repeats"),
-    "replace_content_mapper": _replacing(None),
-    "sentence_split_mapper": always({"kind": "rewrite", "sentences": "lines"}),
     "text_chunk_mapper": nearest("nearest: input.split, without parts that overlap"),
     "chinese_convert_mapper": nearest("no conversion of Chinese scripts"),
     "expand_macro_mapper": nearest("no expansion of TeX macros"),
@@ -418,19 +382,15 @@ TABLE: dict[str, Translator] = {
     "ray_document_deduplicator": _exact,
     "document_minhash_deduplicator": _minhash,
     "ray_bts_minhash_deduplicator": _minhash,
-    "ray_bts_minhash_cpp_deduplicator": _minhash,
     "document_simhash_deduplicator": _simhash,
-    "document_line_deduplicator": _lines,
     "topk_specified_field_selector": _top,
     "random_selector": _random,
     "range_specified_field_selector": nearest("nearest: two stages select, with drop_lowest and keep_lowest"),
-    "frequency_specified_field_selector": nearest("nearest: a rule {column: NAME, in: [VALUE, VALUE]}"),
 }
 VOID: Void = {
     "as here": {
         "lang": ("en",), "tokenization": (False,), "text_key": ("text",), "use_words_aug": (False,),
         "doc_type": ("tex",),
-        **dict.fromkeys(("skip_brackets", "skip_markdown_headers", "skip_latex_env", "skip_html_tags"), (False,)),
     },
     "workers, memory and errors of operators": dict.fromkeys(
         ("batch_size", "num_proc", "mem_required", "turbo", "skip_op_error", "accelerator", "cpu_required", "num_cpus",

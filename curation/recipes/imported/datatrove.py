@@ -33,7 +33,7 @@ from curation.recipes.imported.entries import (
 from curation.recipes.imported.scripts import as_entry
 
 NAME = "datatrove"
-READERS = ("JsonlReader", "ParquetReader", "CsvReader", "IpcReader", "WarcReader")
+READERS = ("JsonlReader", "ParquetReader", "CsvReader", "WarcReader")
 COLUMNS = "only text and id are kept; list other metadata in input.columns"
 WRITERS = {"JsonlWriter": "jsonl", "ParquetWriter": "parquet"}
 PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the classes that are often called so
@@ -51,7 +51,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the clas
     "SentenceDedupSignature": ("output_folder", "finder_workers", "config"),
     "ExactDedupSignature": ("output_folder", "config"),
     "UrlDedupSignature": ("output_folder", "config"),
-    "SingleBloomFilter": ("output_folder", "config"),
     "NGramsDecontFilter": ("index_folder", "config"),
     "NGramsDecontIndexer": ("output_folder", "lighteval_tasks"),
     "MinhashDedupBuckets": ("input_folder", "output_folder", "index_folder", "config"),
@@ -61,7 +60,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the clas
     "SentenceFindDedups": ("data_folder", "output_folder", "index_folder", "config"),
     **dict.fromkeys(("ExactFindDedups", "UrlFindDedups"), ("data_folder", "output_folder", "config")),
     **dict.fromkeys(("SentenceDedupFilter", "ExactDedupFilter", "UrlDedupFilter"), ("data_folder", "config")),
-    "SentenceDedupBuildIndex": ("data_folder", "output_folder", "index_name", "config"),
     "ESDatasetToSequence": ("output_folder", "tokenizer_name_or_path"),
     "ESMergeSequences": ("data_folder", "tasks_stage_1"),
     "ESRangeRemover": ("sequence_folder", "tokenizer_name_or_path"),
@@ -386,16 +384,6 @@ def _by_url(settings: Settings) -> Translation:
     )
 
 
-def _bloom(settings: Settings) -> Translation:
-    config = settings.within("config", "BloomFilterConfig")
-    stage = {
-        "kind": "ngram_dedup",
-        "ngram": config.number("n_grams", 13),
-        "min_seen": config.number("duplicate_threshold", 0.8),
-    }
-    return Translation((stage | {"compare": "folded"},), differs="n-grams seen before, without a Bloom filter")
-
-
 def _decontaminated(settings: Settings) -> Translation:
     config = settings.within("config", "NGramsDecontConfig")
     path = "stages.decontaminate.evaluation_files"
@@ -425,7 +413,6 @@ TABLE: dict[str, Translator] = {
     "JsonlReader": _reader(),
     "ParquetReader": _reader(),
     "CsvReader": _reader(),
-    "IpcReader": _reader(),
     "WarcReader": _reader("warc"),
     "HuggingFaceDatasetReader": _hub,
     "Trafilatura": _trafilatura,
@@ -435,7 +422,6 @@ TABLE: dict[str, Translator] = {
     "GopherQualityFilter": _gopher_quality,
     "GopherRepetitionFilter": _gopher_repetition,
     "C4QualityFilter": _c4,
-    "C4ParagraphFilter": always({"matches": "(?m)^.{200,}$", "min_count": 3}),
     "C4BadWordsFilter": always(
         shipped("c4", "bad_words"), differs=f"its words are not here; {needs('stages.bad_words.rules')}"
     ),
@@ -462,14 +448,12 @@ TABLE: dict[str, Translator] = {
     "SentenceDedupSignature": _sentences,
     "SentenceFindDedups": NOTHING,
     "SentenceDedupFilter": NOTHING,
-    "SentenceDedupBuildIndex": INDEX,
     "ExactDedupSignature": _exact,
     "ExactFindDedups": NOTHING,
     "ExactDedupFilter": NOTHING,
     "UrlDedupSignature": _by_url,
     "UrlFindDedups": NOTHING,
     "UrlDedupFilter": NOTHING,
-    "SingleBloomFilter": _bloom,
     "ESDatasetToSequence": always({"kind": "substring_dedup"}, differs="spans of 200 bytes; there a number of tokens"),
     "ESMergeSequences": NOTHING,
     "ESRangeRemover": NOTHING,
@@ -502,8 +486,7 @@ VOID: Void = {
     "the difference of the entry says so": dict.fromkeys(
         ("read_metadata", "add_file_path", "hash_config", "Trafilatura.favour_precision", "Trafilatura.deduplicate",
          "lighteval_tasks", "custom_lighteval_tasks", "ESDatasetToSequence.tokenizer_name_or_path",
-         "ESRangeRemover.tokenizer_name_or_path",
-         *(f"BloomFilterConfig.{name}" for name in ("m_bytes", "k", "expected_elements", "seed"))), (),
+         "ESRangeRemover.tokenizer_name_or_path"), (),
     ),
     "the step with the signatures has it": {
         f"{step}.config": () for step in TABLE if step.startswith(DEDUPLICATION) and TABLE[step] in (NOTHING, INDEX)

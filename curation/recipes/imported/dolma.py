@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from curation.base.measures import Measure
 from curation.recipes.imported.entries import (
     WHEN,
     Entry,
@@ -29,7 +28,6 @@ from curation.recipes.imported.entries import (
     shown,
     tokenizer_name,
 )
-from curation.rules.decide import RULE_SETS
 
 NAME = "dolma"
 COMPARED = re.compile(r"@\.([\w.-]+)\[0\]\[2\]\s*(<=|>=|<|>|==)\s*(-?[\d.]+(?:e-?\d+)?)")
@@ -53,12 +51,7 @@ GOPHER = {  # end of the attribute -> reason in the rule set
 }
 MEASURES = {
     "word_count": "words",
-    "character_count": "characters",
-    "bytes_length_v1__document": "bytes",
-    "char_length_v1__document": "characters",
     "char_length_strip_ws_v1__document": "characters",
-    "whitespace_tokenizer_v1__document": "words",
-    "uniseg_length_v1__document": "words",
     "uniseg_length_paragraphs_with_doc_length_v1__document": "words",
 }
 UNISEG = "words between white space, there those of Unicode"
@@ -297,39 +290,24 @@ def _tokens(settings: Settings) -> Translation:
     )
 
 
-def _tagged(*names: str) -> Translator:
-    return always({"kind": "measure", "names": list(names)}, differs="columns in documents/, there attributes")
-
-
-GOPHER_NAMES = tuple(
-    dict.fromkeys(name for rule in RULE_SETS["dolma"] for name in rule.measures if name in Measure.__members__)
-)
 TAGGERS: dict[str, Translator] = {
-    "gopher_v1": _tagged(*GOPHER_NAMES),
-    "gopher_v2": _tagged(*GOPHER_NAMES),
-    "bytes_length_v1": _tagged("bytes"),
-    "char_length_v1": _tagged("characters"),
-    "char_length_strip_ws_v1": _tagged("characters"),
-    "whitespace_tokenizer_v1": _tagged("words"),
-    "uniseg_length_v1": _tagged("words"),
-    "uniseg_length_paragraphs_with_doc_length_v1": _tagged("words", "paragraphs"),
-    "c4_v1": nearest("nearest: the stages of `curate recipes show c4`"),
+    "char_length_strip_ws_v1": always(
+        {"kind": "measure", "names": ["characters"]}, differs="columns in documents/, there attributes"
+    ),
     "c4_v2": nearest("nearest: the stages of `curate recipes show c4`"),
     "tokenizer_repetitions_v1": nearest(REPEATED),
     "tokenizer_repetitions_v2r2": nearest(REPEATED),
-}
-SHAPES = {"patterns": "shape", "private": "replace"}  # the tagger counts shapes, wherever they are
-TAGGERS |= {
-    name: always({"kind": "language", "normalize": False, "max_characters": 0}, differs="of documents, by lid.176.ftz")
-    for name in ("ft_lang_id_doc_v1", "ft_lang_id_en_doc_v2", "cld2_en_doc_v2", "cld2_doc_v2", "cld3_en_doc_v2")
-}
-TAGGERS |= {
-    name: always(
-        {"kind": "measure", "names": ["words"], "personal_data": ["email", "phone", "ip_address"], **SHAPES},
+    "ft_lang_id_en_doc_v2": always(
+        {"kind": "language", "normalize": False, "max_characters": 0}, differs="of documents, by lid.176.ftz"
+    ),
+    "pii_regex_with_counts_v2": always(
+        {
+            "kind": "measure", "names": ["words"], "personal_data": ["email", "phone", "ip_address"],
+            "patterns": "shape", "private": "replace",  # the tagger counts shapes, wherever they are
+        },
         differs="numbers by the patterns of redact",
-    )
-    for name in ("pii_regex_v1", "pii_regex_v2", "pii_regex_with_counts_v2", "pii_regex_with_counts_fast_v2")
-}
+    ),
+}  # fmt: skip
 TABLE: dict[str, Callable[[Settings], Translation]] = {
     "documents": _documents,
     "include": _filter("include"),

@@ -62,7 +62,7 @@ def other_differences(first: FinishedRun, second: FinishedRun) -> list[str]:
     of stages. Runs without any difference have the same identity."""
     versions = [str(run.report["versions"]["gpu-pipeline"]) for run in (first, second)]
     changes = [] if versions[0] == versions[1] else [f"version ({versions[0]}, {versions[1]})"]
-    return changes + changed_facts(*(identity_in(run.folder, run.report) for run in (first, second)))
+    return changes + changed_facts(*(identity_in(run.report) for run in (first, second)))
 
 
 def _with_named_inputs(*recipes: dict[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -29,7 +29,6 @@ from curation.base.engine import load_engine
 from curation.base.errors import InputWarning, OutputError, RecipeError, nearest
 from curation.base.system.damage import reading
 from curation.recipes.recipe import convert_recipe
-from curation.recipes.renamed import with_new_names
 from curation.recipes.yaml_text import parse_yaml
 from curation.record.finished_report import read_report
 from curation.record.folder import REPORT
@@ -75,7 +74,7 @@ class FinishedRun(NamedTuple):
     @property
     def keeps_removed_text(self) -> bool:
         """Whether the recipe has `removed: text`; otherwise `removed/` has no texts to show."""
-        return bool(self.report["recipe"]["output"].get("removed") == "text")
+        return bool(self.report["recipe"]["output"]["removed"] == "text")
 
     def rules(self, stage: str) -> tuple[Rule, ...]:
         """Return the rules of a filter stage; empty for any other stage."""
@@ -122,7 +121,7 @@ def open_finished(folder: str | Path | HasFolder) -> FinishedRun:
     content = read_report(Path(folder)) if Path(folder).is_dir() else None
     if content is None:
         raise OutputError(no_run(folder))
-    return FinishedRun(Path(folder), content | {"recipe": with_new_names(content["recipe"])})
+    return FinishedRun(Path(folder), content)
 
 
 class DocumentChoice(NamedTuple):

@@ -143,7 +143,7 @@ class RunResult(NamedTuple):
     def _warnings(self) -> list[str]:
         """The warnings of the report, with the folder in the commands that they name."""
         own = f"curate show {shlex.quote(str(self.folder))}"
-        return [line.replace("curate show DIR", own) for line in self.report.get("warnings", [])]
+        return [line.replace("curate show DIR", own) for line in self.report["warnings"]]
 
     def _documents(self, what: str, **chosen: Any) -> Frame:
         return _frame(run_documents(self.folder, what, **chosen))

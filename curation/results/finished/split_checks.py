@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from curation.base.errors import counted
 from curation.base.system.steps import each
-from curation.recipes.renamed import with_new_names
 from curation.record.tables import TablePart, part_paths, read_tables
 from curation.tokens.forms.stored import read_manifest
 from curation.tokens.indexed import IndexedReader
@@ -27,8 +26,8 @@ Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
 
 
 def has_documents(content: dict[str, Any]) -> bool:
-    """Whether the run of a report wrote `documents/`, as all runs up to 0.2.0 did."""
-    return bool(content["recipe"]["output"].get("documents", True))
+    """Whether the run of a report wrote `documents/`."""
+    return bool(content["recipe"]["output"]["documents"])
 
 
 def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
@@ -37,7 +36,7 @@ def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     `content` is the run's `report.json`. All its outputs must exist.
     """
     yield from _kept_and_removed(folder, content)
-    recipe, tokens = with_new_names(content["recipe"]), content["tokens"]
+    recipe, tokens = content["recipe"], content["tokens"]
     output = recipe["output"]
     if not output["splits"]:
         return
@@ -80,7 +79,7 @@ def _docs(paths: Sequence[Path]) -> np.ndarray:
 def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
     """The prefixes of the pairs of a source's split."""
     recipe = content["recipe"]
-    naming = recipe["output"]["megatron"].get("names", "text")  # reports up to 0.2.0 lack it
+    naming = recipe["output"]["megatron"]["names"]
     stem = Path("tokens", stem_name(source, split, naming, len(recipe["input"])))
     names = [name.removesuffix(".idx") for name in content["outputs"] if name.endswith(".idx")]
     return [folder / name for name in names if is_of_stem(stem, Path(name).name)]

@@ -179,7 +179,7 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
     """Messages for links, missing outputs, changed outputs and foreign files."""
     modes = dict(_entries(folder, content))
     links = {name for name, mode in modes.items() if stat.S_ISLNK(mode)}
-    expected = content["outputs"] | {HTML: content.get("report_html", "")}
+    expected = content["outputs"] | {HTML: content["report_html"]}
     problems = [_link(name) for name in sorted(links)]
     names = [*expected]
     for name in each(names, "reading outputs", "file", size=lambda name: _size(folder / name)):
@@ -188,7 +188,7 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
             links_on_path = links & {name, *(parent.as_posix() for parent in PurePosixPath(name).parents)}
             fault = "is no regular file" if name in modes else "is missing"
             problems += [] if links_on_path else [f"{_shown(name)} {fault}"]
-        elif sha256 and file_sha256(folder / name) != sha256:  # reports up to 0.2.0 lack the digest of report.html
+        elif file_sha256(folder / name) != sha256:
             problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one in report.json")
     frames = {FRAMES} if stat.S_ISDIR(modes.get(FRAMES, 0)) else set()  # inputs, not outputs
     others = sorted(modes.keys() - expected.keys() - {REPORT} - links - frames)
@@ -243,7 +243,7 @@ def _cannot_list(error: OSError) -> None:
 
 def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """Yield a message for each part that cannot be read, or lacks columns."""
-    with_text = content["recipe"]["output"].get("removed") == "text"
+    with_text = content["recipe"]["output"]["removed"] == "text"
     for name in COLUMNS:
         for path in part_paths(folder, content["outputs"], name):
             try:

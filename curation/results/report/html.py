@@ -14,7 +14,6 @@ import yaml
 
 from curation.base.errors import counted
 from curation.results.report.page.charts import histogram, pairs_of_bars, single
-from curation.results.report.page.clusters import corners, marks
 from curation.results.report.page.live import SCRIPT, SCRIPT_DIGEST, Sliders
 from curation.results.report.page.rendering import number, percent, ranked, rendered
 from curation.results.report.text import ONE_LINE, form_lines, funnel_line, missing_documents, stage_lines, totals
@@ -25,16 +24,12 @@ MAX_BYTES = 3_300_000  # of which 1.75 MB are the sample of measures
 SHOWN_INPUTS = 5  # in the title
 MAX_CUTTING = 4  # stages that cut spans
 RULES_BYTES = 300_000  # of the histograms of one page
-OLDER: dict[str, Any] = {  # what reports of earlier versions lack
-    "peak_memory_bytes": 0, "texts": {}, "values": {}, "versions": {}, "work_seconds": {},
-}  # fmt: skip
 SECTIONS = {  # name of the template and of its link -> title, and the text of the link if it is another one
     "funnel": ("What happened to the documents", "Funnel"),
     "rules": ("Rules and their bounds", ""),
     "documents": ("Documents before and after", ""),
     "groups": ("Groups of duplicates", ""),
     "spans": ("Repeated spans", ""),
-    "clusters": ("Clusters", ""),
     "samples": ("Samples of removed and kept documents", "Samples"),
     "pairs": ("Pairs of duplicates", ""),
     "time": ("Time and memory", ""),
@@ -47,8 +42,7 @@ SECTIONS = {  # name of the template and of its link -> title, and the text of t
 
 def as_html(content: dict[str, Any]) -> str:
     """Return a report (content of `report.json`) as a complete page."""
-    known = OLDER | content
-    known |= {
+    known = content | {
         "heading": f"Report of recipe {name}" if (name := content["recipe"]["name"]) else "Report of a run",
         "inputs": _inputs([source["name"] for source in content["sources"]]),
         "one_line": ONE_LINE + funnel_line(content),
@@ -58,15 +52,15 @@ def as_html(content: dict[str, Any]) -> str:
         "sliders": Sliders(content),
         "judging": _judging(content["stages"]),
         "cutting": [stage for stage in content["stages"] if stage.get("details", {}).get("lengths")][:MAX_CUTTING],
-        "timed": _timed(known),
+        "timed": _timed(content),
         "recipe_lines": _recipe(content["recipe"]),
-        **_documents(known),
-        **_texts(known["texts"]),
+        **_documents(content),
+        **_texts(content["texts"]),
         **FUNCTIONS,
     }
     texts = known["texts"]
     lacked = {"rules": known["judging"], "spans": known["cutting"], "samples": texts["kept"] + texts["removed"]}
-    lacked |= {name: texts[name] for name in ("clusters", "groups", "pairs")}
+    lacked |= {name: texts[name] for name in ("groups", "pairs")}
     sections = {
         name: (*titles, rendered(f"{name}.html", known)) for name, titles in SECTIONS.items() if lacked.get(name, True)
     }
@@ -149,7 +143,6 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(texts: dict[str, Any]) -> dict[str, Any]:
     """The texts, each pair with its group, and the place of the first reason whose samples have marked parts."""
-    texts = {name: [] for name in ("clusters", "groups", "kept", "pairs", "removed")} | texts
     by_rule = (any(found["marks"] for found in entry["samples"]) for entry in texts["removed"])
     pairs = [(group, pair) for group in texts["pairs"] for pair in group["pairs"]]
     return {
@@ -171,8 +164,8 @@ def _recipe(recipe: dict[str, Any]) -> list[str]:
 
 
 FUNCTIONS = {
-    "SHOWN_GROUPS": SHOWN_GROUPS, "by_beyond": by_beyond, "corners": corners, "counts_line": counts_line,
-    "histogram": histogram, "marks": marks, "most_removed": most_removed, "removed_of": removed_of,
+    "SHOWN_GROUPS": SHOWN_GROUPS, "by_beyond": by_beyond, "counts_line": counts_line,
+    "histogram": histogram, "most_removed": most_removed, "removed_of": removed_of,
     "rule_text": rule_text,
 }  # fmt: skip
 __all__ = ["MAX_BYTES", "as_html"]

@@ -22,7 +22,6 @@ from curation.base.arrays import batches_by_size, batches_of, load_mapped, seede
 from curation.base.contract import ID, ROW, TEXT
 from curation.record.candidates import MAX_CHARACTERS, held, sample_of
 from curation.record.documents import ROW_GROUP_BYTES
-from curation.record.folder import CENTROIDS
 from curation.record.locations import LocationTable
 from curation.record.lost_groups import (
     GROUP_CHARACTERS,
@@ -40,7 +39,6 @@ from curation.record.partitions import Numbering, Partitions, open_partition, ro
 from curation.record.removed import RemovedRows
 from curation.record.source_code import MIN_CODE_DOCUMENTS, prose_stages, warn_of_code
 from curation.record.totals import candidates
-from curation.results.report.clusters import POINTS, cluster_map
 from curation.results.report.marks import Span, aligned_words, excerpt, removing_spans
 from curation.stages.corpus.links import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 from curation.stages.outcome import BYTES, StageCount
@@ -94,7 +92,7 @@ class Sampler(NamedTuple):
         samples = self.context.plan.recipe.report.samples
         groups = [group for rows in self.removed if (group := self._groups(rows, counts, samples))]
         if not samples:
-            return {"kept": [], "removed": [], "pairs": [], "groups": groups, "clusters": []}
+            return {"kept": [], "removed": [], "pairs": [], "groups": groups}
         numbers = {
             (stage, reason): number
             for stage, count in enumerate(counts)
@@ -125,20 +123,7 @@ class Sampler(NamedTuple):
             "removed": entries("samples", removed),
             "pairs": entries("pairs", pairs),
             "groups": groups,
-            "clusters": self._clusters(),
         }
-
-    def _clusters(self) -> list[dict[str, Any]]:
-        """The map of the clusters of the last stage that has any, in a list; an empty list without one."""
-        recipe = self.context.plan.recipe
-        for number, stage in reversed(list(enumerate(recipe.stages))):
-            if clustered := stage.outputs().clusters:
-                kept = self.context.folder / CENTROIDS / f"stage-{number + 1}.npz"
-                path = kept if callable(clustered.centroids) else Path(clustered.centroids)
-                rows = np.sort(self._kept(POINTS))
-                found = cluster_map(self.context.engine, clustered, path, self.state.partitions, rows, self._id)
-                return [{"stage": recipe.stage_names[number], **found}] if found else []
-        return []
 
     def _candidates(self, samples: int) -> pa.Table:
         tables: list[pa.Table] = []

@@ -60,7 +60,7 @@ def _has_short(stage: dict[str, Any]) -> bool:
 
 def missing_documents(content: dict[str, Any]) -> list[str]:
     """Return a line about a run without `documents/`; an empty list for any other run."""
-    if content["recipe"]["output"].get("documents", True):
+    if content["recipe"]["output"]["documents"]:
         return []
     return ["documents/ was not written (output: {documents: false}); the kept documents are only in the tokens"]
 
@@ -234,7 +234,7 @@ def print_funnel(content: dict[str, Any], verbose: bool = False) -> None:
 
 def has_summary(content: dict[str, Any]) -> bool:
     """Return whether the recipe asks for the totals and the saved files on the terminal."""
-    return bool(content["recipe"].get("report", {}).get("summary", False))
+    return bool(content["recipe"]["report"].get("summary"))
 
 
 def _warning_lines(content: dict[str, Any]) -> list[str]:
@@ -246,7 +246,7 @@ def _shown_lines(content: dict[str, Any], verbose: bool) -> list[str]:
     return [
         *missing_documents(content),
         *stage_lines(content),
-        *(f"left out {line}" for line in content["recipe"].get("left_out", [])),
+        *(f"left out {line}" for line in content["recipe"]["left_out"]),
         *source_rows(content["sources"]),
         *([ONE_LINE + content["funnel"]] if verbose or has_summary(content) else []),
         *_token_lines(content),

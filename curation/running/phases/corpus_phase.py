@@ -269,26 +269,18 @@ def _decide(
     return load_decision(path, partitions, number)
 
 
-def _centroids_file(stage: CorpusStage, corpus: Corpus) -> Path | None:
-    """Return the file in `corpus.scratch` of the centroids that a stage finds."""
-    clusters = stage.outputs().clusters
-    return clusters.centroids(corpus) if clusters is not None and callable(clusters.centroids) else None
-
-
 def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
     """Copy the centroids of a stage to the outputs."""
-    file = _centroids_file(stage, corpus)
-    if file is not None:
+    if centroids := stage.outputs().centroids:
         make_folder(context.folder / CENTROIDS)
         with commit(context.folder / CENTROIDS / f"stage-{number + 1}.npz") as path:
-            copyfile(file, path)
+            copyfile(centroids(corpus), path)
 
 
 def _bring_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
     """Copy the centroids of a stage, if it has kept any, to where the tasks that save its index look for them."""
-    file = _centroids_file(stage, corpus)
-    if file is not None:
-        with commit(file) as path:
+    if centroids := stage.outputs().centroids:
+        with commit(centroids(corpus)) as path:
             copyfile(context.folder / CENTROIDS / f"stage-{number + 1}.npz", path)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.errors import InputError, RecipeError, counted
 from curation.base.system.files import known_sha256
-from curation.stages.base import PATH, Clustered, ColumnFacts, Function, Outputs, RowStage
+from curation.stages.base import PATH, ColumnFacts, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.vectors.vector_clusters import Clusters
@@ -109,9 +109,6 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
         if self.names:
             values = pa.array(self.names, pa.large_string()).take(values)
         return Outcome(columns={self.column: values}, details={"without_vector": len(present) - len(rows)})
-
-    def outputs(self) -> Outputs:
-        return Outputs(clusters=Clustered(self.vectors, self.names, self.centroids))
 
     def explain(self) -> list[str]:
         named = f", named {', '.join(dict.fromkeys(self.names))}" if self.names else ""

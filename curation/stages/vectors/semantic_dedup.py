@@ -19,7 +19,6 @@ from curation.base.system.files import known_sha256
 from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
 from curation.stages.base import (
     PATH,
-    Clustered,
     CorpusStage,
     Forecast,
     Function,
@@ -220,7 +219,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return [f"{self.name or self.kind}: {line}" for line in lines]
 
     def outputs(self) -> Outputs:
-        return Outputs(clusters=Clustered(self.column, (), vector_clusters.centroids_path))
+        return Outputs(centroids=vector_clusters.centroids_path)
 
     def forecast(self, sample: StageSample) -> Forecast:
         """Return the bytes of the vectors. An index also needs the copies from which they are sorted."""
