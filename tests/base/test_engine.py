@@ -19,7 +19,7 @@ from curation.base.errors import EngineError
 from curation.base.speeds import RunWork
 
 GIB = 1 << 30
-PAGE = (Path(__file__).parents[2] / "docs/installing.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/installing_gpu.md").read_text("utf-8")
 ROWS = PAGE.partition("| message |")[2].partition("\n\n")[0].splitlines()
 ON_THE_PAGE = [text for row in ROWS for text in re.findall(r"`([^`]+)`", row.split("|")[1])]
 
@@ -212,7 +212,7 @@ def test_what_is_missing_is_said_once(machine: Machine, broken: dict, message: s
     for name, value in broken.items():
         setattr(machine, name, value)
     assert gpu_obstacle() == message
-    assert any(known in message for known in ON_THE_PAGE), "docs/installing.md does not have the message"
+    assert any(known in message for known in ON_THE_PAGE), "docs/installing_gpu.md does not have the message"
     with pytest.raises(EngineError) as caught:
         choose_engine("gpu")
     assert str(caught.value) == f"engine gpu was requested, but {message}"

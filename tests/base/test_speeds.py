@@ -59,7 +59,7 @@ def test_the_page_has_the_amounts_from_which_a_gpu_is_faster():
     most = [needed(count, "at_most") for count in (2, 4, 8)]
     assert least == pytest.approx([2.5, 5, 10, 20], rel=0.03) and most == pytest.approx([3, 8, 33], rel=0.05)
     assert needed(16, "at_most") is None
-    page = (ROOT / "docs" / "installing.md").read_text("utf-8")
+    page = (ROOT / "docs" / "installing_gpu.md").read_text("utf-8")
     assert "| less text than 2.5 GB (2 processors), 5 GB (4), 10 GB (8) or 20 GB (16) | slower" in page
     assert "| more text than 3.1 GB (2 processors), 8 GB (4) or 34 GB (8) | faster; on 16 " in page
     labelled = (*STEPS, "language")
