@@ -84,6 +84,7 @@ class _Found:
         kind = row_type(corpus)
         self.stars, self.others = _PairSet(kind), _PairSet(kind)
         self.large_groups: list[LargeGroup] = []  # each with ascending rows
+        self.rounds = np.zeros(ROUNDS + 1, np.int64)  # rows that each divides, and those left in large groups
 
     def add(self, rows: np.ndarray, sizes: np.ndarray) -> None:
         """Add the pairs of groups of these sizes, whose rows follow each other in `rows`, ascending in each group."""
@@ -101,7 +102,7 @@ class _Found:
                 return
             self.others.add(number[starts[later] + first], number[later])
 
-    def write(self, path: Path, rounds: np.ndarray) -> None:
+    def write(self, path: Path) -> None:
         """Write the pairs, rows and large groups by slice group. The last cell has the number of other pairs and of
         rows in large groups, then `rounds`; int64."""
         stars, others = self.stars.sorted(), self.others.sorted()
@@ -121,7 +122,7 @@ class _Found:
                     for large_group, places in zip(self.large_groups, bounds, strict=True)
                 ]
                 yield [values for field in zip(*pieces, strict=True) for values in field]
-            yield [np.array([others.shape[1], large_rows]), rounds]
+            yield [np.array([others.shape[1], large_rows]), self.rounds]
 
         write_cells(path, cells(), KINDS * (len(starts) - 1) + 1)
 
@@ -182,7 +183,7 @@ def write_pairs(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> Non
         found.add(rows[position], sizes)
         large = _in_large_groups(position, sizes)
         found.large_groups.append(LargeGroup(rows[large], rows[leaders[large]], np.full(len(large), band, np.int32)))
-    found.write(_path(corpus, PAIRS, reducer), np.zeros(ROUNDS + 1, np.int64))
+    found.write(_path(corpus, PAIRS, reducer))
 
 
 # Large groups
@@ -244,12 +245,10 @@ def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) 
 
 
 def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
-    """Write the pairs of the groups into which the next bands divide the large groups of a reducer.
-
-    The counts are the rows that each round divides, then the rows that are in no small group in the end: these have
-    only stars."""
+    """Write the pairs of the groups into which the next bands divide the large groups of a reducer. Rows that are in no
+    small group in the end have only stars."""
     division = division_of(corpus)
-    found, counts = _Found(corpus), np.zeros(ROUNDS + 1, np.int64)
+    found = _Found(corpus)
     for band in sorted({cell // division.ranges for cell in division.cells(reducer, bands)}):
         slice_groups = range(slice_group_count(corpus))
         large_groups = [_read_large_group(corpus, reducer, number) for number in slice_groups]
@@ -261,7 +260,7 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
         del large_groups
         places = np.arange(len(rows), dtype=row_type(corpus))  # in the band of the rows that are still in a large group
         for step in range(_rounds(bands)):
-            counts[step] += len(rows)
+            found.rounds[step] += len(rows)
             keys = np.empty((len(rows), 2), np.uint64)
             keys[:, 0] = group
             keys[:, 1] = _read_step(corpus, reducer, chosen, step, _rounds(bands))[places]
@@ -269,11 +268,11 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
             del keys
             position, sizes = _groups_of(leaders)
             found.add(rows[position], sizes)
-            counts[ROUNDS] += len(rows) - len(position)
+            found.rounds[ROUNDS] += len(rows) - len(position)
             large = _in_large_groups(position, sizes)
             rows, group, places = rows[large], leaders[large], places[large]
-        counts[ROUNDS] += len(rows)
-    found.write(_path(corpus, SPLITS, reducer), counts)
+        found.rounds[ROUNDS] += len(rows)
+    found.write(_path(corpus, SPLITS, reducer))
 
 
 def _read_step(corpus: Corpus, reducer: int, chosen: Sequence[np.ndarray], step: int, rounds: int) -> np.ndarray:
