@@ -98,18 +98,17 @@ def test_every_pipeline_is_shipped_under_its_name():
         assert text.startswith("# ") and load_recipe(name).name == name
 
 
-def test_the_made_corpus_gives_every_reason(tmp_path: Path):
-    texts = made_texts()
-    for name in NAMES:
-        language = [fasttext_language()] if name in ("common_crawl", "nemo") else []
-        outcome = getattr(pipelines, name)(texts, *language)
-        recipe = load_recipe(name)
-        found = {stage for _, stage, _ in outcome.removed}
-        removing = {stage for stage in recipe.stage_names if not stage.startswith(("rewrite", "redact"))}
-        assert found == removing and len(outcome.kept) > 20
-    reasons = {reason for _, _, reason in pipelines.common_crawl(texts, fasttext_language()).removed}
+def test_the_made_corpus_gives_every_reason(done: Run):
+    if len(done.texts) != 400:
+        pytest.skip("of the made texts alone")
+    stages = load_recipe(name_of(done)).stage_names
+    assert {stage for _, stage, _ in done.expected.removed} == {
+        stage for stage in stages if not stage.startswith(("rewrite", "redact"))
+    }
+    assert len(done.expected.kept) > 20
     expected = {"language", "language_probability", "length", "word_len", "symbol_ratio", "too_truncated"}
-    assert expected | {"too_bulleted", "repeat_2gram", "repeat_3gram", "near_duplicate"} == reasons
+    expected |= {"too_bulleted", "repeat_2gram", "repeat_3gram", "near_duplicate"}
+    assert {reason for *_, reason in done.expected.removed} == expected or name_of(done) != "common_crawl"
 
 
 def test_kept_and_removed_are_what_plain_python_says(done: Run):

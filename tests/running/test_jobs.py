@@ -134,6 +134,19 @@ def test_a_forged_plan_is_damaged(columns: Columns, tmp_path: Path):
             read_stored_plan(path)
 
 
+def test_a_slice_of_a_table_equals_the_planned_one(tmp_path: Path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * (40 if name == "b" else 1))
+    (tmp_path / "d.parquet").write_bytes(b"")
+    slices = list(cut_slices(find_files([Input(path=str(tmp_path / "*.jsonl"))]), 100))
+    table = SliceTable.of(slices)
+    assert len(slices) == len(table) == 8 and list(table) == slices
+    assert (table[-1], table[2:4]) == (slices[-1], slices[2:4])
+    with pytest.raises(IndexError):
+        table[8]
+    assert table.stored_sizes().tolist() == [14, *[93] * 6, 14]
+
+
 @pytest.mark.slow("a task is small however many slices there are")
 def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     corpus = tmp_path / "made.jsonl"
