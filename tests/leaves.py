@@ -18,13 +18,16 @@ TABLES = (
 
 # Leaf -> patterns of its files, below `curation/`.
 LEAVES = {
-    "align and clusters of frames": ("cli/aligning.py", "frames/close_vectors.py", "frames/projections.py"),
     "check_overlap": ("cli/overlap.py", "tools/overlap*.py"),
     "compare": ("cli/comparing.py", "results/finished/changed_settings.py", "results/finished/comparison*.py",
                 "results/report/page/comparison.html"),
     "coverage of tokenizers": ("cli/coverage.py", "tools/token_coverage.py"),
     "demo": ("cli/demo.py", "demo.py", "tools/demo.py"),
     "doctor": ("cli/doctor.py", "tools/doctor.py"),
+    "embeddings and clusters": (
+        "cli/aligning.py", "cli/embedding.py", "frames/close_vectors.py", "frames/projections.py",
+        "models/cluster_words.py", "stages/rows/embed.py", "stages/vectors/*",
+    ),
     "generate": ("cli/generating.py", "tools/synthesis/*"),
     "graphs": ("tools/graph*.py",),
     "import-config": ("cli/importing.py", "recipes/imported/*"),
