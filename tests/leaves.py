@@ -9,15 +9,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 # Files with a line per module. A leaf is cut off with its lines in them.
-TABLES = ("curation/__init__.py", "curation/cli/groups.py", "curation/tokens/forms/__init__.py")
+TABLES = (
+    "curation/__init__.py",
+    "curation/cli/groups.py",
+    "curation/stages/__init__.py",
+    "curation/tokens/forms/__init__.py",
+)
 
 # Leaf -> patterns of its files, below `curation/`.
 LEAVES = {
-    "align and clusters of frames": ("cli/aligning.py", "frames/close_vectors.py", "frames/projections.py"),
     "check_overlap": ("cli/overlap.py", "tools/overlap*.py"),
+    "compare": ("cli/comparing.py", "results/finished/changed_settings.py", "results/finished/comparison*.py",
+                "results/report/page/comparison.html"),
     "coverage of tokenizers": ("cli/coverage.py", "tools/token_coverage.py"),
     "demo": ("cli/demo.py", "demo.py", "tools/demo.py"),
     "doctor": ("cli/doctor.py", "tools/doctor.py"),
+    "embeddings and clusters": (
+        "cli/aligning.py", "cli/embedding.py", "frames/close_vectors.py", "frames/projections.py",
+        "models/cluster_words.py", "stages/rows/embed.py", "stages/vectors/*",
+    ),
     "generate": ("cli/generating.py", "tools/synthesis/*"),
     "graphs": ("tools/graph*.py",),
     "import-config": ("cli/importing.py", "recipes/imported/*"),

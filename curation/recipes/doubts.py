@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from curation.reading.inputs import entries_by_name
 from curation.reading.urls import shown
 from curation.recipes.exports import REMOVED_COLUMNS
-from curation.stages import CorpusStage, ExactDedup, Filter, FuzzyDedup, Language, MeasureStage, SemanticDedup, Stage
+from curation.stages import CorpusStage, ExactDedup, Filter, Language, MeasureStage, Stage
 from curation.stages.base import ScoringStage, StageSample, noted_columns
+from curation.stages.corpus.links import CHAIN_STAGE, VECTOR_STAGE
 from curation.stages.invoke import forecast, saves_index
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def order_advice(recipe: Recipe) -> list[str]:
     documents, which then has fewer of them."""
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     for number, (name, stage) in enumerate(names.items(), 1):
-        if isinstance(stage, FuzzyDedup | SemanticDedup):
+        if stage.kind in (CHAIN_STAGE, VECTOR_STAGE):
             later = [*names.items()][number:]
             if filters := _movable({*stage.writes()}, later):
                 them = " and ".join(filters)

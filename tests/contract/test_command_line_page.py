@@ -43,6 +43,7 @@ def shared_lines() -> dict[str, str]:
     return {
         flag: f"| `{shown(found[0][1])}` | {found[0][1].help} | {names_of([name for name, _ in found])} |"
         for flag, found in having.items()
+        if found
     }
 
 

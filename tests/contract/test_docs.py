@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Links and paths of the pages exist, and the README's Python runs."""
 
-import json
 import re
 from functools import cache
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from curation.tools.demo import collect_documents
+from tests.corpus import real_documents
+from tests.runs import records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -96,11 +95,10 @@ def test_decisions_are_listed():
 
 
 def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Block by block in one namespace, where `curate demo` has left its corpus."""
+    """Block by block in one namespace, with a corpus where `curate demo` leaves its own."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()
-    documents = islice(collect_documents(), 60)
-    (tmp_path / "demo/corpus.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in documents))
+    (tmp_path / "demo/corpus.jsonl").write_bytes(records_of(real_documents(60)))
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
     assert blocks
     names: dict[str, object] = {}

@@ -165,4 +165,4 @@ def test_messages_name_extras_that_exist():
     assert len(named) > 10 and named <= set(EXTRAS)
     assert installation("warc") == "pip install 'gpu-pipeline[warc]', or '.[warc]' in a clone"
     others = {name for text in sources for name in re.findall(r"pip install (?:--\S+ |\"\s+f?\")*'?(\w[\w-]*)", text)}
-    assert others - {"gpu-pipeline"} == WITHOUT_EXTRA
+    assert others - {"gpu-pipeline"} <= WITHOUT_EXTRA

@@ -127,7 +127,7 @@ def room_of(path: Path) -> str:
 
 def test_every_room_has_a_floor():
     rooms = {room_of(path) for path in sources("curation")}
-    assert rooms - {"__init__", "__main__"} - ALIASES == set().union(*FLOORS)
+    assert rooms - {"__init__", "__main__"} - ALIASES <= set().union(*FLOORS)
 
 
 @pytest.mark.parametrize("floor", range(len(FLOORS)), ids=lambda floor: "-".join(sorted(FLOORS[floor])))

@@ -357,7 +357,7 @@ def test_calls_fit_the_signatures(page: str, call: str):
 
 def test_calls_are_found_and_faults_too():
     assert len(OURS) > 60 and {re.split(r"[.(]", call)[0] for _, call in CALLS} > OTHERS
-    assert fault_of("semantic_dedup(frame, column)") == "stage is column"
+    assert fault_of("fuzzy_dedup(frame, column)") == "stage is column"
     assert fault_of("curation.run(recipe)").startswith("missing a required argument")
     assert fault_of("run(recipe, output, worker=1)").startswith("got an unexpected keyword")
     assert fault_of("gone(frame)") == "no such function"

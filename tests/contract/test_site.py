@@ -39,7 +39,7 @@ def test_the_api_has_every_public_name():
     listed = dict(re.findall(r"^\| \[(\w+)\]\((.*?)\) \| \S", pages[make_site.API], re.M))
     assert listed.keys() == public
     assert all(f"# {name}\n" in pages[f"docs/{path}"] for name, path in listed.items())
-    assert "| `left, right` | frames as in" in pages["docs/python_api/align.md"]
+    assert "| `frame, text_column` | as in" in pages["docs/python_api/fuzzy_dedup.md"]
 
 
 @pytest.mark.parametrize(
