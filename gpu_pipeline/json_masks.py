@@ -27,7 +27,7 @@ MAX_KEY = 64
 MAX_SKELETON = 1024  # bytes of a line outside of strings, and 8 for each string
 MAX_ID = 512  # bytes
 STRING_COST = 8
-SHORT_ESCAPE, LONG_ESCAPE = 2, 6  # bytes
+LONG_ESCAPE = 6  # bytes
 NONE = -1
 
 

@@ -27,7 +27,7 @@ Loaded = TypeVar("Loaded")
 AT_ONCE = 1 << 16  # items of a batch
 TRIES = 5  # of a header, which NumPy parses as Python: in 3.11, threads that parse at once may get a SystemError
 MAX_GROWTH = 100  # of a compressed .npz file, to protect the memory; its numbers rarely shrink to a tenth
-MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))  # splitmix64
+GOLDEN = 0x9E3779B97F4A7C15  # of SplitMix64
 
 
 def batches_of(count: int) -> Iterator[slice]:
@@ -305,8 +305,11 @@ def text_bytes_of(table: pa.Table) -> int:
 
 def seeded_hashes(numbers: np.ndarray, seed: int) -> np.ndarray:
     """Return a seeded hash of each number (at least 0): uint64. The numbers with the smallest are a sample."""
-    with np.errstate(over="ignore"):
-        value = numbers.astype(np.uint64) + MIX[2] * np.uint64((seed + 1) % 2**64)
-        value = (value ^ (value >> np.uint64(30))) * MIX[0]
-        value = (value ^ (value >> np.uint64(27))) * MIX[1]
-    return value ^ (value >> np.uint64(31))
+    return split_mix(numbers.astype(np.uint64) + np.uint64((seed + 1) * GOLDEN % 2**64))
+
+
+def split_mix(values: np.ndarray) -> np.ndarray:
+    """Return a hash of each value (uint64), by the finaliser of SplitMix64."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))

@@ -19,14 +19,11 @@ InputError and TokenizerError are ValueErrors too. InputWarning (UserWarning) te
 import difflib
 import errno
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import BrokenExecutor
-from functools import wraps
-from typing import Any, TypeVar, cast
 
 SHOWN_NAMES = 10
 LESS_LIKE = 0.2  # names that are less like the unknown one than the nearest by this much are not shown
-Function = TypeVar("Function", bound=Callable[..., Any])
 NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
 
 
@@ -168,27 +165,6 @@ def shown_size(size: int) -> str:
 def installation(extra: str) -> str:
     """Return how to install an extra: with the package that is installed, or in a clone."""
     return f"pip install 'gpu-pipeline[{extra}]', or '.[{extra}]' in a clone"
-
-
-def by_keyword(*names: str) -> Callable[[Function], Function]:
-    """Give a function an error with what to write for arguments that versions before 0.4 took by position.
-
-    names   keywords of the function in the order of these positions
-    """
-
-    def changed(function: Function) -> Function:
-        known = function.__code__.co_argcount
-
-        @wraps(function)
-        def called(*arguments: Any, **keywords: Any) -> Any:
-            if others := arguments[known:]:
-                written = ", ".join(f"{name}={value!r}" for name, value in zip(names, others, strict=False))
-                raise TypeError(f"{function.__name__} takes at most {known} arguments by position. Write {written}")
-            return function(*arguments, **keywords)
-
-        return cast(Function, called)
-
-    return changed
 
 
 def is_shortage(error: Exception) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from curation.base.arrays import seeded_hashes
 from curation.base.contract import Engine, Frame
 from curation.base.engine import engine_of
-from curation.base.errors import InputError, OutputError, RecipeError, as_share, by_keyword
+from curation.base.errors import InputError, OutputError, RecipeError, as_share
 from curation.base.system.files import local_output
 from curation.frames.tables import in_memory, result_like
 from curation.models.cluster_words import ClusterWords
@@ -27,7 +27,6 @@ AT_ONCE = 1 << 12  # vectors of each side in memory as floats
 MAX_NEIGHBOURS = 1_000
 
 
-@by_keyword("k")
 def neighbours(frame: Frame, column: str = "embedding", *, k: int = 10) -> Frame:
     """Return the `k` nearest other rows of each row by the cosine of their vectors, as a frame.
 
@@ -68,7 +67,6 @@ def neighbours(frame: Frame, column: str = "embedding", *, k: int = 10) -> Frame
     return result_like(given, engine, pairs)
 
 
-@by_keyword("column")
 def align(left: Frame, right: Frame, *, column: str = "embedding", threshold: float = 0.8) -> Frame:
     """Return pairs of rows of two frames, each row in at most one pair, closest pairs first: parallel sentences.
 

@@ -10,7 +10,7 @@ import numpy as np
 from curation.kernels.cache import kernel
 from curation.kernels.language_model import hash_span, is_space
 
-PAD, BEGIN, END, UNKNOWN, FIRST_WORD = 0, 1, 2, 3, 4  # numbers of words
+PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3  # numbers of words, which words follow
 LINE_END = np.uint64(0)  # in place of a hash
 
 

@@ -36,12 +36,7 @@ SYMBOL = 1 << 16  # outside [\w\s.,!?]
 TAG_START = 1 << 17  # "<"
 SIGMA = 1 << 18  # U+03A3, whose lower case depends on its neighbours
 SIGN = 1 << 19  # S*: `$`, `+`, `<`, `>`, `|`, the backtick, emoji
-INVISIBLE = 1 << 20  # Cf, Cc that is not SPACE, and IGNORABLE: nothing is drawn
-
-# Default_Ignorable_Code_Point outside Cf and Cn (DerivedCoreProperties.txt): joiners, fillers, variation selectors
-IGNORABLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0" + "".join(
-    map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
-)
+INVISIBLE = 1 << 20  # Cf, Cc that is not SPACE, and those that Unicode ignores by default: nothing is drawn
 
 UNSPACED_SCRIPTS = ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
 

@@ -117,7 +117,7 @@ def same_state(before: State, now: State) -> State:
     return State(size, before.etag or now.etag, before.modified or now.modified, before.version or now.version)
 
 
-def check_part(content_range: str, start: int, stop: int, length: int = UNKNOWN_SIZE) -> int:
+def check_part(content_range: str, start: int, stop: int, length: int) -> int:
     """Return the size of the file by an answer to a request for the bytes from `start` to `stop` (exclusive).
 
     content_range   its header; "" where it has none

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from curation.base.arrays import GOLDEN, split_mix
 from curation.base.contract import ID, ROW, TEXT, Batch, Engine, Frame
 from curation.base.records import NOT_PAGE
 from curation.reading.blank import BlankRows
 from curation.reading.changes import check_unchanged
 from curation.reading.source_files import Slice
 from curation.reading.splitting import Parts
-
-GOLDEN = 0x9E3779B97F4A7C15
 
 
 def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
@@ -29,11 +28,8 @@ def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
     if share >= 1:
         return np.ones(len(frame), bool)
     text, id_ = engine.hash_text(frame[TEXT])[:, 0], engine.hash_text(frame[ID])[:, 1]
-    with np.errstate(over="ignore"):
-        x = text ^ (id_ * np.uint64(GOLDEN) + np.uint64(seed * GOLDEN % 2**64))
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (x ^ (x >> np.uint64(31))) < np.uint64(int(share * 2.0**64))
+    hashes = split_mix(text ^ (id_ * np.uint64(GOLDEN) + np.uint64(seed * GOLDEN % 2**64)))
+    return hashes < np.uint64(int(share * 2.0**64))
 
 
 class Passed(NamedTuple):

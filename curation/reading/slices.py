@@ -15,11 +15,9 @@ from curation.reading.urls import is_remote
 MAX_FILES_PER_SLICE = 1000
 
 
-def plan_slices(
-    files: Sequence[SourceFile], slice_bytes: int, *, min_bytes: int | None = None, workers: int = 1
-) -> list[Slice]:
+def plan_slices(files: Sequence[SourceFile], slice_bytes: int) -> list[Slice]:
     """As `cut_slices`, as a list, for inputs whose slices fit in memory."""
-    return list(cut_slices(files, slice_bytes, min_bytes=min_bytes, workers=workers))
+    return list(cut_slices(files, slice_bytes))
 
 
 def cut_slices(

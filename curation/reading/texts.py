@@ -24,7 +24,7 @@ from curation.reading.urls import shown
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 
 
-def local_inputs(given: object, start: str = "") -> list[AnyInput]:
+def local_inputs(given: object, start: str) -> list[AnyInput]:
     """Return inputs. InputError: one that only runs can read. `start` begins messages."""
     try:
         inputs = list_inputs(given)

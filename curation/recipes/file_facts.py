@@ -255,7 +255,7 @@ def _reading_of(file: SourceFile) -> dict[str, Any]:
     return reading | kind.detect(msgspec.structs.replace(file, **reading))
 
 
-def likeliest(lengths: dict[str, float], usual: str = "") -> str:
+def likeliest(lengths: dict[str, float], usual: str) -> str:
     """Return the column that most likely holds the text of documents.
 
     lengths   column -> mean bytes, of columns with text

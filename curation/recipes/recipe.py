@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from curation.base.contract import ID
 from curation.base.engine import PACKAGES
-from curation.base.errors import RecipeError, by_keyword, nearest
+from curation.base.errors import RecipeError, nearest
 from curation.base.system.html_table import html_table
 from curation.base.system.os_errors import explain
 from curation.base.system.path_advice import advice
@@ -404,7 +404,6 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     return content
 
 
-@by_keyword("allow_code", "settings")
 def parse_recipe(
     text: str | bytes, where: str = "recipe", *, allow_code: Sequence[str] = (), settings: Sequence[str] = ()
 ) -> Recipe:
@@ -444,7 +443,6 @@ def recipe_from_job(content: dict[str, Any]) -> Recipe:
     return msgspec.convert(content | {"stages": [stage_from_job(entry) for entry in content["stages"]]}, Recipe)
 
 
-@by_keyword("allow_code")
 def convert_recipe(content: object, where: str = "recipe", *, allow_code: Sequence[str] = ()) -> Recipe:
     """A recipe from dictionaries, which may use shorthands.
 

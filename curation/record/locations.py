@@ -20,9 +20,7 @@ from curation.record.ledger import SliceTotals
 SUFFIX, FIRSTS = ".locations.npy", ".firsts.npy"
 
 
-def store_locations(
-    folder: Path, number: int, locations: Sequence[Location], firsts: Sequence[np.ndarray] = ()
-) -> None:
+def store_locations(folder: Path, number: int, locations: Sequence[Location], firsts: Sequence[np.ndarray]) -> None:
     """Store the locations of a task, if there are any. `firsts`: the row of the first part of each record, for a task
     whose documents are split."""
     if firsts:

@@ -45,7 +45,7 @@ def removed_by_partition(partitions: Partitions, rows: np.ndarray) -> tuple[np.n
 
 
 def kept_sizes(
-    partitions: Partitions, mask: Path, start: int, stop: int, copy: int = 0
+    partitions: Partitions, mask: Path, start: int, stop: int, copy: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the rows of a mask from `start` to `stop` and the bytes of their texts (int64), in batches.
 

@@ -93,7 +93,7 @@ class RowSums:
             if first < last:
                 yield start, rows[first:last], ends[first:last] - before if before else ends[first:last]
 
-    def ends_of(self, low: int, high: int, copy: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
+    def ends_of(self, low: int, high: int, copy: int) -> Iterator[tuple[np.ndarray, int, int]]:
         """Yield the documents among the rows `low` to `high` (exclusive) that have a copy, a task at a time.
 
         A tuple has the running sum of the bytes of all texts of the task that have the copy (int64), the place of the

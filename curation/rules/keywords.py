@@ -12,7 +12,7 @@ BOUND_LAST = re.compile(r"(.+)_(min|max)(?:imum)?")
 EXAMPLES = {"min": "50", "max": "100000"}
 
 
-def as_rule(name: str, value: object = None) -> str:
+def as_rule(name: str, value: object) -> str:
     """Return the rule that a name stands for: `{words: {min: 50}}` for `min_words`; "" if it names no measure.
 
     value   bound to write; anything but a number gives an example

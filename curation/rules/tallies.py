@@ -60,11 +60,11 @@ def start_of(number: int, share: bool) -> float:
     return 0.0 if number <= 0 else float(np.int64((number - 1 + LOWEST) << SHIFT).view(np.float64))
 
 
-def tally_of(values: np.ndarray, share: bool = False) -> Tally:
+def tally_of(values: np.ndarray) -> Tally:
     """Return the tally of values that have no bounds."""
-    counts = np.bincount(bins_of(values, share), minlength=SIZE)
+    counts = np.bincount(bins_of(values, False), minlength=SIZE)
     bins = np.flatnonzero(counts)
-    return Tally(share=share, bins=bins.tolist(), counts=counts[bins].tolist())
+    return Tally(share=False, bins=bins.tolist(), counts=counts[bins].tolist())
 
 
 class Tallies:

@@ -146,7 +146,7 @@ def first_broken(
     rules: Sequence[UnitRule],
     units: int,
     measures: Mapping[str, np.ndarray],
-    columns: Mapping[str, pa.ChunkedArray] = EMPTY,
+    columns: Mapping[str, pa.ChunkedArray],
 ) -> np.ndarray:
     """Return the number of the first rule that each unit breaks, -1 for none; int16.
 

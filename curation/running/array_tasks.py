@@ -80,7 +80,7 @@ class ArrayTask(NamedTuple):
         return f"array task {self.number}/{self.of}"
 
 
-def parse_array_task(text: str, expire_seconds: float = EXPIRE_SECONDS) -> ArrayTask:
+def parse_array_task(text: str, expire_seconds: float) -> ArrayTask:
     """Return the array task that `NUMBER/COUNT` names. EngineError for anything else."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     if not match:

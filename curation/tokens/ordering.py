@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from curation.base.arrays import GOLDEN, split_mix
 from curation.base.errors import as_share, near_or_nothing
 
 SPLITS = ("train", "valid", "test")
@@ -21,11 +22,8 @@ def seeded_order(count: int, *seeds: int) -> np.ndarray:
     It depends only on `count` and `seeds`, such as (seed, epoch, shard). Other seeds give unrelated orders. Numbers
     are sorted by a 64-bit hash (SplitMix64), since NumPy's generators may change between versions.
     """
-    with np.errstate(over="ignore"):
-        x = (np.arange(count, dtype=np.uint64) + np.uint64(_mixed(seeds))) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.argsort(x ^ (x >> np.uint64(31)), kind="stable").astype(np.int64)
+    hashes = split_mix((np.arange(count, dtype=np.uint64) + np.uint64(_mixed(seeds))) * np.uint64(GOLDEN))
+    return np.argsort(hashes, kind="stable").astype(np.int64)
 
 
 def _mixed(numbers: Iterable[int]) -> int:

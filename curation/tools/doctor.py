@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -275,16 +274,6 @@ def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[C
     yield from _window_checks(engine, documents)
 
 
-def engine_results(engine: Engine, documents: Sequence[str | None]) -> dict[str, list[np.ndarray]]:
-    """Return the results of `engine_checks`: name -> arrays. Those that need a library which is not installed are left
-    out."""
-    results = {}
-    for name, compute in engine_checks(engine, documents):
-        with suppress(InputError):
-            results[name] = compute()
-    return results
-
-
 def digest(arrays: Sequence[np.ndarray]) -> str:
     """Return the SHA-256, in hexadecimal, of the dtypes, shapes and values of arrays."""
     total = hashlib.sha256()
@@ -307,7 +296,7 @@ class SelfCheck(NamedTuple):
         return [name for name, by_engine in self.digests.items() if len(set(by_engine.values())) > 1]
 
 
-def self_check(engine_names: Sequence[str], count: int = NUM_DOCUMENTS) -> SelfCheck:
+def self_check(engine_names: Sequence[str], count: int) -> SelfCheck:
     """Run every check on `count` generated documents with each engine ("cpu", "gpu"), and return the digests.
 
     A function that fails does not stop the other checks.

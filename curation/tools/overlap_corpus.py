@@ -97,7 +97,7 @@ class FoundNgrams(NamedTuple):
     tally: rejections.RecordTally | None = None
 
 
-def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | PairTask]:
+def plan_tasks(train: Any, tokenizer: str, model: str) -> list[FilesTask | PairTask]:
     """Return the tasks that read the training texts: of runs, inputs as in a recipe, and pairs, in this order. With a
     `model`, the tasks of a run have the column of the vectors that it has stored by this model."""
     several = isinstance(train, Sequence) and not isinstance(train, str | bytes)

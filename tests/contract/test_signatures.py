@@ -142,13 +142,6 @@ def test_at_most_two_arguments_are_positional():
         ) or name == "read", name
 
 
-def test_a_function_that_took_more_by_position_says_what_to_write():
-    with pytest.raises(TypeError, match=r"neighbours takes at most 2 arguments by position. Write k=5$"):
-        curation.neighbours({}, "embedding", 5)  # type: ignore[misc]
-    with pytest.raises(TypeError, match=r"parse_recipe takes .* Write allow_code=\(\), settings=\['seed=1'\]$"):
-        curation.parse_recipe("{}", "recipe", (), ["seed=1"])  # type: ignore[misc]
-
-
 def test_what_type_checkers_see_is_what_is_loaded():
     names: dict[str, Any] = {}
     exec((ROOT / "curation" / "__init__.pyi").read_text("utf-8"), names)

@@ -30,7 +30,7 @@ def golden() -> recording.Golden:
 
 def results(documents, measures: list[str]) -> dict[str, list[np.ndarray]]:
     """The results of the CPU engine, of `measure` those of these measures."""
-    found = doctor.engine_results(load_engine("cpu"), documents)
+    found = recording.engine_results(load_engine("cpu"), documents)
     by_name = dict(zip((measure.name for measure in Measure), found["measure"], strict=True))
     return found | {"measure": [by_name[name] for name in measures]}
 

@@ -19,7 +19,7 @@ from curation.reading.formats import FORMATS
 from curation.reading.formats.tabular import row_groups
 from curation.reading.inputs import FilesInput, HubInput, Input, input_names, list_inputs
 from curation.reading.paths import find_files
-from curation.reading.slices import plan_slices
+from curation.reading.slices import cut_slices
 from curation.reading.source_files import ReadOptions, SourceFile
 from curation.reading.split_settings import Split
 
@@ -521,7 +521,7 @@ def test_slices_cover_every_file_once(folder: Path):
     (folder / "empty.jsonl").write_bytes(b"")
     files = find_files([Input(path=name) for name in ("big.jsonl", "empty.jsonl", "data/a.jsonl.gz", "data/f.parquet")])
     for slice_bytes, min_bytes in ((1, None), (100, None), (333, None), (10_000, None), (333, 1), (10_000, 100)):
-        slices = plan_slices(files, slice_bytes, min_bytes=min_bytes, workers=2)
+        slices = [*cut_slices(files, slice_bytes, min_bytes=min_bytes, workers=2)]
         assert [piece.index for piece in slices] == list(range(len(slices)))
         parts = [part for piece in slices for part in piece.ranges]
         spans = [(part.start, part.stop) for part in parts if part.file is files[0]]
@@ -537,7 +537,7 @@ def test_slices_get_smaller_towards_the_end(tmp_path: Path):
     group = row_groups(find_files([Input(path=str(tmp_path / "a.parquet"))])[0])[0]
     for format_, line, row in (("jsonl", len(LINE), len(LINE)), ("parquet", group, 1)):
         files = find_files([Input(path=str(tmp_path / f"{name}.{format_}")) for name in ("a", "b")])
-        slices = plan_slices(files, 250 * line, min_bytes=20 * line, workers=2)
+        slices = [*cut_slices(files, 250 * line, min_bytes=20 * line, workers=2)]
         lines = [(part.stop - part.start) / row for piece in slices for part in piece.ranges]
         assert sum(lines) == pytest.approx(2000)
         assert lines[:5] == [250] * 5 and 20 <= lines[-2] <= 21

@@ -23,6 +23,10 @@ import unicodedata2
 from curation.kernels import tables
 
 NUM_CODE_POINTS = 0x110000
+# Default_Ignorable_Code_Point outside Cf and Cn (DerivedCoreProperties.txt): joiners, fillers, variation selectors
+IGNORABLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0" + "".join(
+    map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
+)
 PROPERTIES = (
     "Binary_Property/Uppercase",
     "Binary_Property/Cased",
@@ -147,7 +151,7 @@ def flag_columns(package: dict[str, Any], script: np.ndarray) -> dict[int, np.nd
         tables.TAG_START: points("<"),
         tables.SIGMA: points("\u03a3"),
         tables.SIGN: is_any(category, "Sm Sc Sk So"),
-        tables.INVISIBLE: (category == "Cf") | (category == "Cc") & ~space | points(tables.IGNORABLE),
+        tables.INVISIBLE: (category == "Cf") | (category == "Cc") & ~space | points(IGNORABLE),
     }
 
 

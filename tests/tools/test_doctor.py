@@ -11,6 +11,7 @@ from curation.base.engine import gpu_obstacle, load_engine
 from curation.base.errors import InputError
 from curation.base.system.toolchain import Toolchain
 from curation.tools import doctor
+from tests.golden.recording import engine_results
 
 
 def test_documents_never_change():
@@ -29,7 +30,7 @@ def test_every_function_that_computes_is_checked():
     expected -= set() if find_spec("sklearn") else {"fit_centroids"}
     if not doctor._language_model():
         expected -= {"classify"}
-    checked = " ".join(doctor.engine_results(load_engine("cpu"), doctor.generate_documents(60)))
+    checked = " ".join(engine_results(load_engine("cpu"), doctor.generate_documents(60)))
     assert {name for name in functions if name in checked} == expected
 
 
@@ -110,7 +111,7 @@ def test_a_library_that_is_not_installed_is_named_and_no_failure(monkeypatch):
     monkeypatch.setattr(doctor, "load_engine", lambda name: Without())
     lines, sound = doctor.diagnose()
     assert "  not checked: fit_centroids on cpu: cuML is not installed. pip install cuml-cu13" in lines and sound
-    assert "fit_centroids" not in doctor.engine_results(Without(), doctor.generate_documents(60))
+    assert "fit_centroids" not in engine_results(Without(), doctor.generate_documents(60))
 
 
 @pytest.mark.parametrize("obstacle", ["no NVIDIA driver was found. Install it", "the GPU's memory is full. Free some"])

@@ -17,9 +17,7 @@ CLIPPED = 1.0  # height of a bin with few documents
 GAP = 0.6  # between two bars
 
 
-def svg_histogram(
-    edges: Sequence[float], counts: Sequence[int], bound: float = math.nan, side: str = "", label: str = ""
-) -> str:
+def svg_histogram(edges: Sequence[float], counts: Sequence[int], bound: float, side: str, label: str) -> str:
     """Return a histogram as `<svg>`, with bars of equal width, whose heights are proportional to counts.
 
     "log scale" below the axis says that the values of bins grow by a factor. A bin with few documents is a line.

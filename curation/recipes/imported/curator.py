@@ -324,13 +324,6 @@ TABLE: dict[str, Translator] = {
     "TokenizerFertilityFilter": _fertility,
     "PythonCommentToCodeFilter": nearest("no measure of comments; nearest: a rule with matches and per: lines"),
     "UnicodeReformatter": _unicode,
-    "NewlineNormalizer": always(
-        {
-            "kind": "rewrite",
-            "replace": [{"matches": "\n{3,}", "by": "\n\n"}, {"matches": "(\r\n){3,}", "by": "\r\n\r\n"}],
-        }
-    ),
-    "UrlRemover": always(replace(r"(?i)\b(?:https?://|www\.)\S+")),
     "QuotationRemover": always(replace(r'\A"([^\n]+)"\z', r"\1"), differs="of texts of one line"),
     "MarkdownRemover": always(
         {

@@ -157,21 +157,19 @@ def _overridden(rule_set: str, overrides: Mapping[str, tuple[str, float | None, 
     return ({"set": rule_set, "override": changed},) if changed else (rule_set,)
 
 
-def _bounded(rule_set: str, rows: tuple[tuple[str, str, float, tuple[str, ...]], ...]) -> Translator:
-    """A filter that is a rule set: (setting, side, default, reasons of the set)."""
-
-    def translate(settings: Settings) -> Translation:
-        overrides = {
-            reason: (side, bound, default)
-            for name, side, default, reasons in rows
-            for bound in [settings.number(name, default)]
-            for reason in reasons
-        }
-        return Translation(_overridden(rule_set, overrides), differs="words between white space, there by spaCy")
-
-    return translate
+def _bounds_of(
+    settings: Settings, rows: tuple[tuple[str, str, float, tuple[str, ...]], ...]
+) -> dict[str, tuple[str, float | None, float]]:
+    """The overrides of a rule set by settings: (setting, side, default, reasons of the set)."""
+    return {
+        reason: (side, bound, default)
+        for name, side, default, reasons in rows
+        for bound in [settings.number(name, default)]
+        for reason in reasons
+    }
 
 
+SPACES, STOP_WORDS = "words between white space, there by spaCy", "too_few_stop_words"
 QUALITY = (
     ("min_doc_words", "min", 50, ("too_few_words",)),
     ("max_doc_words", "max", 100_000, ("too_many_words",)),
@@ -181,23 +179,18 @@ QUALITY = (
     ("max_bullet_lines_ratio", "max", 0.9, ("too_many_bullet_lines",)),
     ("max_ellipsis_lines_ratio", "max", 0.3, ("too_many_ellipsis_lines",)),
     ("max_non_alpha_words_ratio", "min", 0.8, ("too_few_words_with_letter",)),
-    ("min_stop_words", "min", 2, ("too_few_stop_words",)),
+    ("min_stop_words", "min", 2, (STOP_WORDS,)),
 )
-_quality = _bounded("gopher_quality", QUALITY)
 
 
 def _gopher_quality(settings: Settings) -> Translation:
-    words, bound = texts(settings, "stop_words"), settings.number("min_stop_words", 2)
-    if not words:
-        return _quality(settings)
-    part = _quality(
-        Settings(
-            {name: value for name, value in settings.values.items() if name != "stop_words"} | {"min_stop_words": None}
-        )
-    )
-    settings.asked.update(name for name, *_ in QUALITY)
-    rule = {"listed": {"words": words, "as": "stop_word"}, "min_count": bound, "reason": "too_few_stop_words"}
-    return part._replace(steps=(*part.steps, rule) if bound else part.steps)
+    words, overrides = texts(settings, "stop_words"), _bounds_of(settings, QUALITY)
+    _, bound, _ = overrides[STOP_WORDS]
+    rule = {"listed": {"words": words, "as": "stop_word"}, "min_count": bound, "reason": STOP_WORDS}
+    if words:
+        overrides[STOP_WORDS] = ("min", None, 2)
+    steps = _overridden("gopher_quality", overrides)
+    return Translation((*steps, rule) if words and bound else steps, differs=SPACES)
 
 
 def _gopher_repetition(settings: Settings) -> Translation:
@@ -228,9 +221,7 @@ def _gopher_repetition(settings: Settings) -> Translation:
             if n not in (2, 3, 4):
                 raise NotTranslated(f"n-grams of {n} words: measures count 2 to 10 words")
             more += rule_with(subject.format(n), None, given[n])
-    return Translation(
-        (*_overridden("gopher_repetition", overrides), *more), differs="words between white space, there by spaCy"
-    )
+    return Translation((*_overridden("gopher_repetition", overrides), *more), differs=SPACES)
 
 
 def _pairs(found: Any) -> dict[int, float]:
@@ -268,14 +259,11 @@ def _c4(settings: Settings) -> Translation:
     return Translation(tuple(steps), differs="sentences of the measure sentences, there by spaCy")
 
 
-_fineweb_bounds = _bounded(
-    "fineweb",
-    (
-        ("line_punct_thr", "min", 0.12, ("too_few_punctuated_lines",)),
-        ("short_line_thr", "max", 0.67, ("too_many_short_lines",)),
-        ("char_duplicates_ratio", "max", 0.01, ("duplicate_line_characters",)),
-        ("new_line_ratio", "max", 0.3, ("too_many_newlines",)),
-    ),
+FINEWEB = (
+    ("line_punct_thr", "min", 0.12, ("too_few_punctuated_lines",)),
+    ("short_line_thr", "max", 0.67, ("too_many_short_lines",)),
+    ("char_duplicates_ratio", "max", 0.01, ("duplicate_line_characters",)),
+    ("new_line_ratio", "max", 0.3, ("too_many_newlines",)),
 )
 
 
@@ -283,7 +271,7 @@ def _fineweb(settings: Settings) -> Translation:
     settings.choice("short_line_length", 30, default=30)
     settings.choice("line_punct_exclude_zero", False, default=False)
     settings.choice("stop_chars", None, default=None)
-    return _fineweb_bounds(settings)._replace(differs="a value on the bound is kept")
+    return Translation(_overridden("fineweb", _bounds_of(settings, FINEWEB)), differs="a value on the bound is kept")
 
 
 def _language(settings: Settings) -> Translation:
@@ -416,7 +404,6 @@ TABLE: dict[str, Translator] = {
     "WarcReader": _reader("warc"),
     "HuggingFaceDatasetReader": _hub,
     "Trafilatura": _trafilatura,
-    "ReadabilityInscriptis": nearest("nearest: input.extract: resiliparse"),
     "URLFilter": _urls,
     "LanguageFilter": _language,
     "GopherQualityFilter": _gopher_quality,

@@ -20,6 +20,7 @@ import yaml
 from curation.base.measures import highest_ratio
 from curation.reading.urls import shown as without_secrets
 from curation.recipes.recipe import shipped_recipes
+from curation.recipes.rule_settings import subject_of
 from curation.rules.decide import RULE_SETS
 
 MAX_SHOWN = 100  # characters of a value
@@ -175,7 +176,7 @@ class TheirBound(NamedTuple):
     is_rest: bool = False
 
 
-def rest(name: str, default: float | None = None) -> TheirBound:
+def rest(name: str, default: float) -> TheirBound:
     """A number that an entry has in place of 1 minus it."""
     return TheirBound(name, default, is_rest=True)
 
@@ -194,12 +195,6 @@ def rule_with(subject: str | Mapping[str, Any], low: float | None, high: float |
     return (about | found,) if found else ()
 
 
-def subject_of(text: str) -> dict[str, Any]:
-    """What a rule bounds: a ratio for "a/b", otherwise a measure."""
-    numerator, _, denominator = text.partition("/")
-    return {"ratio": [numerator, denominator]} if denominator else {"measure": numerator}
-
-
 def as_in(rule_set: str, reason: str) -> dict[str, Any]:
     """The subject of a rule of a shipped set, which follows the other tool."""
     [rule] = [rule for rule in RULE_SETS[rule_set] if rule.name == reason]
@@ -209,13 +204,12 @@ def as_in(rule_set: str, reason: str) -> dict[str, Any]:
 
 
 def bounds(
-    subject: str | Mapping[str, Any], min: TheirBound | None = None, max: TheirBound | None = None, differs: str = ""
+    subject: str | Mapping[str, Any], min: TheirBound | None = None, max: TheirBound | None = None
 ) -> Translator:
     """A filter with a lower and an upper bound."""
 
     def translate(settings: Settings) -> Translation:
-        steps = rule_with(subject, _bound_of(settings, min), _bound_of(settings, max))
-        return Translation(steps, differs=differs if steps else "")
+        return Translation(rule_with(subject, _bound_of(settings, min), _bound_of(settings, max)))
 
     return translate
 

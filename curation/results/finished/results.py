@@ -41,7 +41,6 @@ from curation.stages import Filter, Lines
 from curation.stages.corpus.links import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 
 KINDS = ("kept", "removed", "rejected", "pairs", "edited")
-SAMPLE = 10
 COLUMN_AND_VALUE = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
 FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
 FILES = ("file", "path")  # columns with paths of input files: of `removed/`, and a carried one
@@ -201,7 +200,7 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
         raise OutputError(f"{by} of {run.folder} {verb} for the reason {reason!r}{nearest(reason, reasons)}")
     if isinstance(where, str) and (named := COLUMN_AND_VALUE.fullmatch(where)):
         where = _rule_on_column(run, FOLDERS.get(what, "documents"), *named.groups())
-    return DocumentChoice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
+    return DocumentChoice(stage, reason, None if where is None else _filter_of(where))
 
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
@@ -251,20 +250,16 @@ def near_values(run: FinishedRun, what: str, where: str | None) -> str:
     return "" if value in counts else nearest(value, [name for name, _ in counts.most_common()])
 
 
-def _parsed(where: Any) -> Any:
+def _filter_of(where: Any) -> Filter:
+    """A filter with one rule: in YAML, the name of a set, a structure or a mapping. RecipeError for a wrong one."""
+    rule = where
     if isinstance(where, str):
-        content = parse_yaml(where, "where")
-        if not isinstance(content, dict) and not (isinstance(content, str) and content.isidentifier()):
+        rule = parse_yaml(where, "where")
+        if not isinstance(rule, dict) and not (isinstance(rule, str) and rule.isidentifier()):
             raise RecipeError(f"where: {where!r} is no rule. Write one of docs/rules.md, such as 'words: {{min: 50}}'")
-        return content
-    return where
-
-
-def _filter_of(rules: Any, where: str) -> Filter:
-    """A filter with these rules, which may be a name, structures or mappings. RecipeError for wrong ones."""
-    if isinstance(rules, list) and all(isinstance(rule, Rule) for rule in rules):
-        return Filter(rules=rules)
-    stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules}]}, where).stages[0]
+    if isinstance(rule, Rule):
+        return Filter(rules=[rule])
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": [rule]}]}, "where").stages[0]
     assert isinstance(stage, Filter)
     return stage
 

@@ -294,7 +294,7 @@ def find_matches(
     index: SavedIndex,
     threshold: float,
     similarities: Callable[[np.ndarray], tuple[Similarity, Similarity]],
-    contained: float = 0,
+    contained: float,
 ) -> IndexMatches:
     """Return the documents of `corpus` with a near-duplicate in the index.
 

@@ -278,7 +278,7 @@ def for_texts(
     return read_ahead(call, corpus.texts(documents), corpus.workers)
 
 
-def read_ahead(function: Callable[[Any], Result], items: Iterable[Any], workers: int = 1) -> Iterator[Result]:
+def read_ahead(function: Callable[[Any], Result], items: Iterable[Any], workers: int) -> Iterator[Result]:
     """Yield `function` of each item, in order, from threads, with two results per worker in memory."""
     with ThreadPoolExecutor(workers) as pool:
         results: deque[Future[Result]] = deque()

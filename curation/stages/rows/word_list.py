@@ -41,7 +41,7 @@ def list_files(words: WordList) -> dict[str, str]:
     return {words: known_sha256(words)} if isinstance(words, str) and words else {}
 
 
-def word_rates(engine: Engine, text: Text, words: WordList, kind: str = "") -> np.ndarray:
+def word_rates(engine: Engine, text: Text, words: WordList, kind: str) -> np.ndarray:
     """Return the number of listed words per word of each text, float64; 0 for a text without words. `kind` is the
     setting `words` of a stage."""
     text = split_words(engine, text, kind)

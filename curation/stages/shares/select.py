@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from curation.base.arrays import GOLDEN, split_mix
 from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.base.errors import InputError, as_share, counted
 from curation.rules.columns import has_kind, numbers_of, written_numbers
@@ -301,11 +302,7 @@ def source_numbers(part: Corpus, names: Sequence[str]) -> np.ndarray:
 
 def seeded(hashes: np.ndarray, seed: int) -> np.ndarray:
     """Return hashes in another order for each seed (SplitMix64)."""
-    with np.errstate(over="ignore"):
-        x = hashes + np.uint64(seed % 2**64) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))
+    return split_mix(hashes + np.uint64(seed * GOLDEN % 2**64))
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:

@@ -38,7 +38,7 @@ class Sliders:
         stages = {stage["name"]: stage for stage in content["stages"]}
         encoded: list[bytes] = []
         size = 0
-        for entry in content.get("measured", []):
+        for entry in content["measured"]:
             found = orjson.dumps(entry | _counts(stages[entry["stage"]]))
             size += len(found)
             if size > DATA_BYTES:
