@@ -242,8 +242,8 @@ def classify(
     pooling: Literal['first', 'mean', 'max'] = "mean",
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return the frame with a column: the probability of a label, or the number of a regressor; null if it is
-    unknown.
+    """Return the frame with a new column: the probability of a label, or the output of a regressor; null where the
+    model knows nothing in the text.
 
     model                path of a supervised fastText model, `.bin` or `.ftz`, such as one of `curate train
                          classifier`; or a local folder with a classifier or regressor such as BERT, DeBERTa or
