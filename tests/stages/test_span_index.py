@@ -27,7 +27,7 @@ from curation.stages.corpus import key_ranges
 from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.corpus.key_ranges import Division
 from curation.stages.exact import span_blocks, span_index
-from curation.stages.invoke import block_phases, run_phase_task
+from curation.stages.invoke import run_phase_task, run_phases
 from curation.stages.outcome import Corpus
 from tests.corpus import real_documents
 from tests.kernels.test_spans import made_corpus
@@ -64,7 +64,7 @@ def save(folder: Path, stage: SubstringDedup, corpus: Corpus, order: Order, monk
         for task in random.Random(order.seed).sample(tasks, len(tasks)):
             run_phase_task(stage, CPU, corpus, place, task, saving=True)
 
-    block_phases(stage, corpus, work, saving=True)
+    run_phases(stage, corpus, work, saving=True)
     index = stage.new_index()
     index.write(corpus, folder / index.folder, lambda rows: pa.array(map(str, rows.tolist()), "large_string"), ())
     return str(folder)
