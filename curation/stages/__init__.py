@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: I001  # the order in which recipes' messages and schema list kinds
-"""Stages: frozen structures with a few short methods each. `STAGES` are those of this package, by their kinds. A line
-here makes a stage known; `make functions` then writes its function."""
+# ruff: noqa: I001  # messages and the schema of recipes list kinds in this order
+"""Stages: frozen structures with a few short methods each. `STAGES` has the stages of this package by kind. An import
+here adds a stage; `make functions` then writes its function."""
 
 from curation.stages.base import CorpusStage as CorpusStage
 from curation.stages.base import Phase as Phase

@@ -24,7 +24,7 @@ from curation.base.errors import RecipeError, StageError, counted
 from curation.rules.grammar import Rule
 from curation.stages.outcome import EMPTY, Corpus, Decision, Outcome, StageCount
 
-SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
+SHOWN_COUNTS = 10  # counts in the line of a stage below the funnel
 PATH = "str | os.PathLike[str]"  # annotation of settings that are paths, for `Function.types`
 
 
@@ -54,7 +54,7 @@ class ColumnFacts(NamedTuple):
 
 
 class Function(NamedTuple):
-    """What the function of a stage, `curation.<kind>`, has besides the settings. `make functions` writes its code.
+    """Facts about the function of a stage, `curation.<kind>`, besides its settings. `make functions` writes its code.
 
     doc      its docstring, without the parameters and the errors of all functions: what it returns, notes, an example
              (`import curation, pandas` is added), and perhaps errors, as in "Raises InputError for an empty file."
@@ -71,7 +71,7 @@ class Function(NamedTuple):
     reads_text: bool = True
 
 
-# Names that classes of other packages may still define -> what they are now
+# Names of earlier versions that classes of other packages may still define -> what replaces them
 _FORECAST, _INDEX, _RULES = "which forecast() returns", "which new_index() returns", "which shown_rules() returns"
 _OUTPUTS, _FACTS = "which outputs() returns", "which column_facts() returns"
 REPLACED = {
@@ -102,13 +102,13 @@ REPLACED = {
 
 
 def _naming_wrong_types(check: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return the check of a stage, which raises RecipeError if a setting has a type that it cannot compare."""
+    """Return the check of a stage, with RecipeError in place of TypeError for a setting of a wrong type."""
 
     @wraps(check)
     def named(stage: Any) -> None:
         try:
             check(stage)
-        except TypeError:  # Python code makes a stage without the conversion that recipes have
+        except TypeError:  # settings given in Python are not converted, as those of recipes are
             for field in msgspec.structs.fields(stage):
                 try:
                     msgspec.convert(getattr(stage, field.name), field.type)
@@ -137,7 +137,7 @@ class Stage(
     name: str = ""
 
     def __init_subclass__(cls) -> None:
-        """StageError for a class of another package that defines a name of an earlier version."""
+        """Raise StageError if a class of another package defines a name of an earlier version."""
         super().__init_subclass__()
         old = [] if cls.__module__.startswith("curation.") else [name for name in REPLACED if hasattr(cls, name)]
         if old:
@@ -167,8 +167,8 @@ class Stage(
         return {}
 
     def column_facts(self, column: str) -> ColumnFacts:
-        """Return what is known of a column of `writes` before the run; later stages check their groups and indexes
-        against it. Default: nothing."""
+        """Return what is known before the run about a column of `writes`. Later stages check their groups and indexes
+        against these facts. Default: no facts."""
         return ColumnFacts()
 
     def outputs(self) -> Outputs:
@@ -178,14 +178,14 @@ class Stage(
     def files(self) -> dict[str, str]:
         """Return the files that the stage reads: path -> SHA-256 (`curation.base.system.files.known_sha256`).
 
-        They are part of the identity of the run: a rerun with changed content is refused. Default: none. InputError
-        for a missing file."""
+        They are part of the identity of the run: a rerun with changed content is refused. Default: none. Raises
+        InputError for a missing file."""
         return {}
 
     def computed_with(self) -> dict[str, str]:
         """Return the facts of this machine on which the last digits of the results depend, such as the device and the
-        versions of libraries: name -> value. A run that has begun with others does not resume, and a worker with others
-        ends it. Default: none, since results of integers depend on none."""
+        versions of libraries: name -> value. A run that has begun with other facts cannot be resumed, and a worker with
+        other facts ends the run. Default: none, because integer results do not depend on the machine."""
         return {}
 
     def kernels(self) -> tuple[str, ...]:
@@ -195,12 +195,13 @@ class Stage(
         return ()
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Check the stage against the names of the inputs, before any input is read. RecipeError for settings that do
-        not fit, InputError for files that cannot be used. Default: no check."""
+        """Check the stage against the names of the inputs, before any input is read. Raises RecipeError for settings
+        that do not fit, InputError for files that cannot be used. Default: no check."""
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
-        """Check the stage against the earlier stages of its recipe, after `check`. RecipeError for those that do not
-        fit. Default: no check. The library, which applies one stage, does not call it."""
+        """Check the stage against the earlier stages of its recipe, after `check`. Raises RecipeError for earlier
+        stages that do not fit. Default: no check. The library applies single stages, so it does not call this
+        method."""
 
     def prepare(self, folder: Path) -> Stage:
         """Return the stage that the tasks use; by default this one.
@@ -253,30 +254,30 @@ class RowStage(Stage, frozen=True, kw_only=True):
     """A stage that processes one frame at a time."""
 
     def shown_rules(self) -> ShownRules:
-        """Return the rules on measures by which the stage removes documents, or judges their units. `apply` returns
-        the measures of `rules` as `measures`, or as `unit_measures` if there is a unit. With `by_group` it returns the
-        group of each document as `groups`, and all measures of these rules. The report shows values, bounds and groups.
-        Default: none."""
+        """Return the rules on measures by which the stage removes documents, or judges their units. `apply` returns the
+        measures of `rules` as `measures`, or as `unit_measures` if there is a unit. With `by_group`, `apply` also
+        returns the group of each document as `groups`, and the measures of all these rules. The report shows values,
+        bounds and groups. Default: none."""
         return ShownRules()
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         """Return the outcome for the rows of a frame, and leave the frame unchanged.
 
-        The frame has `row` (int64), `id` and `text` (strings; `text` may be null), the columns that its input carries
-        and those of earlier stages. It may have no rows. Results must not depend on how rows are divided into
-        frames."""
+        The frame has `row` (int64), `id` and `text` (strings; `text` may be null), the columns that its input carries,
+        and the columns that earlier stages added. It may have no rows. Results must not depend on how rows are divided
+        into frames."""
         raise NotImplementedError(f"{type(self).__name__} has no apply()")
 
 
 class ScoringStage(RowStage, frozen=True, kw_only=True):
-    """A row stage that computes values of each text with a model, and its outcome from them alone."""
+    """A row stage that computes values of each text with a model. Its outcome depends only on these values."""
 
     def values(self) -> dict[str, str]:
         """Return what `score` returns: name -> name of the Arrow type, as in `writes`."""
         raise NotImplementedError(f"{type(self).__name__} has no values()")
 
     def score(self, engine: Engine, frame: Frame) -> pa.Table:
-        """Return the values of the texts of a frame, one row per row. A row depends on its text alone."""
+        """Return a table with the values of each row of a frame. The values depend only on the text of the row."""
         raise NotImplementedError(f"{type(self).__name__} has no score()")
 
     def outcome(self, values: pa.Table) -> Outcome:
@@ -314,7 +315,7 @@ class NewIndex(NamedTuple):
                  takes rows (int64) and returns their ids as a string array; `earlier` are the earlier stages
     phases       phases that write files in `corpus.scratch` before `write`, in order. The corpus has the documents of
                  the index, and the centroids of the stage if it keeps any
-    settings     settings that the index depends on: a stage with other ones cannot use it
+    settings     settings that the index depends on; a stage with other settings cannot use the index
     folder       folder below `index/` of a run; "" is `index/` itself. The last stage with a folder saves its index
     has_removed  true if the index also has the documents that the stage itself or later stages remove
     """
@@ -327,8 +328,8 @@ class NewIndex(NamedTuple):
 
 
 class StageSample(NamedTuple):
-    """What is known of the documents that reach a corpus stage, for its forecast. A number is 0, and a mapping or
-    sequence empty, where it is not known.
+    """What is known about the documents that reach a corpus stage, for its forecast. An unknown number is 0; an unknown
+    mapping or sequence is empty.
 
     documents, text_bytes, tokens  estimates
     keys    keys of some documents, all of the input `source`: name -> array, one value per document. Of such a sample
@@ -348,7 +349,7 @@ class StageSample(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What a corpus stage tells about a run before it runs.
+    """What a corpus stage predicts about a run before the run starts.
 
     kept_share     share of `sample.documents` that it keeps, if its settings fix it; above 1 if it repeats documents
     scratch_bytes  about how many bytes its phases write to `corpus.scratch` if they need the text of these documents
@@ -366,8 +367,8 @@ class Forecast(NamedTuple):
 
 
 class CorpusStage(Stage, frozen=True, kw_only=True):
-    """A stage that compares documents: keys of each slice, then phases, then one decision. After a kill, finished tasks
-    of phases are not run again.
+    """A stage that compares documents. It computes keys of each slice, runs phases, and then makes one decision. After
+    a kill, finished tasks of phases are not run again.
 
     Class variables: `finds_duplicates` is false if the documents that it removes are no duplicates; `cuts_text` is true
     if the stage cuts spans of text; it may remove rows too.
@@ -390,35 +391,39 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
 
     def forecast(self, sample: StageSample) -> Forecast:
-        """Return what the stage tells about a run with such documents, for `curate plan` and the check of the disk.
-        A run is refused if its disk is too small. Default: the stage keeps all documents and needs no disk."""
+        """Return what the stage predicts about a run with the documents of `sample`, for `curate plan` and the check of
+        the disk. A run does not start if its disk is too small. Default: the stage keeps all documents and needs no
+        disk."""
         return Forecast()
 
     def new_index(self) -> NewIndex | None:
-        """Return the index that the stage saves for later runs, or None. RecipeError for settings with which it cannot
-        save one. Default: none."""
+        """Return the index that the stage saves for later runs, or None. Raises RecipeError if the settings do not
+        allow an index. Default: None."""
         return None
 
 
 def _shown(value: object) -> str:
-    """Return a setting as text for people."""
+    """Return a setting as readable text."""
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value)) or "none"
     return str(value) if value != "" else "none"
 
 
 def added_columns(stages: Sequence[Stage]) -> dict[str, str]:
-    """Return the columns that stages add: name -> Arrow type. Of equal names the last counts."""
+    """Return the columns that stages add: name -> Arrow type. If stages share a name, the type of the last stage
+    counts."""
     return {name: kind for stage in stages for name, kind in stage.writes().items()}
 
 
 def noted_columns(stages: Sequence[Stage]) -> dict[str, str]:
-    """Return the columns that stages add to `removed/`: name -> Arrow type. Of equal names the last counts."""
+    """Return the columns that stages add to `removed/`: name -> Arrow type. If stages share a name, the type of the
+    last stage counts."""
     return {name: kind for stage in stages for name, kind in stage.outputs().notes.items()}
 
 
 def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a name per stage of (name, kind): its name, or else its kind, with a number if stages share the kind."""
+    """Return a name for each stage, given as (name, kind): its name, or else its kind, with a number if stages share
+    the kind."""
     counts, seen = Counter(kind for _, kind in stages), Counter[str]()
     names = []
     for name, kind in stages:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages that a cell of a notebook defines by `@curation.stage`.
 
-Tasks find a stage by its kind, here `__main__:NAME`. The threads of this process find it in `__main__`. Worker
-processes that this process starts receive the function through the pipe of their start. The folder of a run has only
-the SHA-256 of its source: no file there can bring code into a run.
+Tasks find a stage by its kind, here `__main__:NAME`. The threads of this process find the class in `__main__`. Worker
+processes receive the function through a pipe when this process starts them. The folder of a run stores only the SHA-256
+of the source, so no file of the folder can bring code into a run.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from curation.base.errors import RecipeError
 from curation.stages.base import Stage
 
 MAIN = "__main__"
-GLOBAL = "global "  # before the name of a value that a stage uses
+GLOBAL = "global "  # prefix of the name of a global value that a stage uses
 CURE = "Move the stage to a module: %%writefile mystages.py in its cell, then import it"
-PLAIN = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, frozenset)  # values of globals
+PLAIN = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, frozenset)  # types of these values
 
 
 def is_of_cell(stage_class: type[Stage]) -> bool:
@@ -33,8 +33,9 @@ def is_of_cell(stage_class: type[Stage]) -> bool:
 
 
 def sources_of(stage_class: Any) -> dict[str, str]:
-    """Return name -> SHA-256 of the source of the stage's function ("cell NAME"), of the functions of `__main__` that
-    it calls, and of the plain values there that these use. RecipeError where the source cannot be read."""
+    """Return the SHA-256, by name, of the source of the stage's function ("cell NAME"), of the functions of `__main__`
+    that it calls, and of the plain global values that all these use. Raises RecipeError if the source cannot be
+    read."""
     if stage_class.sent_sources:
         return dict(stage_class.sent_sources)
     try:
@@ -68,15 +69,16 @@ def check_cell(stage: Stage) -> None:
 
 
 def refuse_cells(stages: Sequence[Stage], where: str) -> None:
-    """Raise RecipeError for a stage of a cell in a run whose tasks other programs run, which `where` names."""
+    """Raise RecipeError for a stage of a cell if other programs run the tasks. `where` names these programs."""
     for stage in stages:
         if is_of_cell(type(stage)):
             raise RecipeError(f"{stage.kind} is defined in a notebook, and {where} cannot have its code. {CURE}")
 
 
 def sender(stages: Sequence[Stage]) -> Callable[[], Callable[[], None] | None]:
-    """Return a function that gives what each worker process calls first, to have the stages of cells; None if there are
-    none. The stages are pickled when processes start, so threads alone need no function that can be pickled."""
+    """Return a function that makes the initializer of worker processes, which defines the stages of cells; it makes
+    None without such stages. Stages are pickled only when processes start, so a run with threads may use functions that
+    cannot be pickled."""
     return partial(_installer, [type(stage) for stage in stages if is_of_cell(type(stage))])
 
 
@@ -99,7 +101,7 @@ def _installer(classes: Sequence[Any]) -> Callable[[], None] | None:
 
 
 def _install(sent: Sequence[tuple[bytes, tuple[str, ...] | None, dict[str, str]]]) -> None:
-    """Define stages in `__main__` of a worker process, as the notebook that started it has them."""
+    """Define stages in `__main__` of a worker process, as in the notebook that started the process."""
     from curation.stages.own_functions import class_of
 
     for data, columns, sources in sent:

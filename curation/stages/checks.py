@@ -31,7 +31,7 @@ from curation.stages.outcome import ADVICE, Corpus, Decision, Drops, Outcome
 from curation.stages.text_sizes import TOO_LARGE, TextsGrowError
 
 TAKEN = [name for name in RESERVED if name != "bytes"]  # "bytes" is also the name of a measure and its column
-UNREADABLE = (TypeError, ValueError, NotImplementedError, OverflowError)  # from Arrow: values without a common type
+UNREADABLE = (TypeError, ValueError, NotImplementedError, OverflowError)  # by Arrow, for values without a common type
 PRESENT, DROPPED = 1, 2  # states of rows during a check of a decision; 0: not in the corpus
 
 
@@ -57,7 +57,8 @@ def stage_errors(stage: Stage) -> Iterator[None]:
 
 
 def _place_of(stage: Stage, error: Exception) -> str:
-    """The last line of the stage's own module or cell that raised, and the notes of the error; "" for other stages."""
+    """Return the last line of the stage's own module or cell in the traceback, with the notes of the error; "" if there
+    is none, or for a stage of this package."""
     module = type(stage).__module__
     frames = [] if module.startswith("curation.") else [*walk_tb(error.__traceback__)]
     own = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == module]
@@ -69,7 +70,7 @@ def _place_of(stage: Stage, error: Exception) -> str:
 
 
 def check_announced(stage: Stage) -> None:
-    """Check the arguments of methods, `reads()` and `writes()`, as `check_arguments` and `check_columns` do."""
+    """Check the arguments of methods (`check_arguments`), and `reads()` and `writes()` (`check_columns`)."""
     check_arguments(stage)
     check_columns(stage)
 
@@ -127,8 +128,8 @@ def _check_arguments(stage: Stage) -> None:
 
 
 def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: object) -> Outcome:
-    """Return the outcome with Arrow columns of the types in `writes`, a NumPy `edited` and int counts. StageError if it
-    differs from what the stage announces."""
+    """Return the outcome with Arrow columns of the types in `writes`, a NumPy `edited` and int counts. Raises
+    StageError if the outcome differs from what the stage announces."""
     if not isinstance(outcome, Outcome):
         raise StageError(f"apply() must return an Outcome, not {type(outcome).__name__}")
     writes = stage.writes()
@@ -180,7 +181,8 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
 
 
 def _checked_text(engine: Engine, frame: Frame, text: Any) -> Any:
-    """Return texts of the engine, or an Arrow array of large_string. StageError for a null that replaces a text."""
+    """Return the texts as a text of the engine, or as an Arrow array of large_string. Raises StageError if a null
+    replaces a text."""
     if isinstance(text, list | tuple | np.ndarray):
         text = _array("text", text)
     if isinstance(text, pa.Array | pa.ChunkedArray):
@@ -233,8 +235,8 @@ def _counts(details: Mapping[str, Any]) -> dict[str, int]:
 
 
 def checked_keys(returned: object, rows: int, first_types: list[dict[str, np.dtype]]) -> dict[str, np.ndarray]:
-    """Return keys as one-dimensional int64, or as uint64 if they are unsigned or bool. An empty `first_types` gets the
-    types of these keys; StageError for keys of other types than the first."""
+    """Return keys as one-dimensional int64, or as uint64 if they are unsigned or bool. If `first_types` is empty, the
+    types of these keys are added to it. Raises StageError if the types differ from `first_types`."""
     if not isinstance(returned, Mapping):
         raise StageError(f"keys() must return a dict of arrays, not {type(returned).__name__}")
     keys = {name: _checked_key(name, values, rows) for name, values in returned.items()}
@@ -266,8 +268,9 @@ def _shown(types: Mapping[str, np.dtype]) -> str:
 
 
 def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> Decision:
-    """Return the decision with NumPy arrays of one length and JSON details, and its cuts in files (`load_cuts`).
-    StageError for rows outside the corpus or dropped twice, or for a decision that the class excludes."""
+    """Return the decision with NumPy arrays of one length and JSON details, and store its cuts in files (`load_cuts`).
+    Raises StageError for rows outside the corpus or dropped twice, or for a decision that the class variables
+    exclude."""
     if not isinstance(decision, Decision):
         raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
     if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):
@@ -312,7 +315,7 @@ def _checked_drops(drops: object, state: np.ndarray) -> Drops:
 
 
 def _one_each(name: str, values: Any, count: int, kinds: str) -> np.ndarray:
-    """Return one number per row, from one per row or one for all, without a copy."""
+    """Return one number per row, without a copy. `values` has one number per row, or one for all rows."""
     array = np.asarray(values)
     if array.size and array.dtype.kind not in kinds:
         raise StageError(f"{name} must be {'integers' if kinds == 'iu' else 'numbers'}, not {array.dtype}")
@@ -331,7 +334,7 @@ def _check_ascending(row: np.ndarray) -> None:
 
 
 def _state_of(action: str, row: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Return the states of rows. StageError for a row that is not in the corpus."""
+    """Return the states of rows. Raises StageError for a row that is not in the corpus."""
     outside = row[(row < 0) | (row >= len(state))]
     if not len(outside):
         states = state[row]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call the methods of a stage and check their results. The runner and the library call stages through these functions
-alone."""
+"""Call the methods of a stage and check their results. The runner and the library call stages only through these
+functions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from curation.stages.text_sizes import without_large_texts
 def apply_stage(
     engine: Engine, frame: Frame, stage: RowStage, apply: Callable[[Engine, Frame], Outcome] | None = None
 ) -> tuple[Frame, Outcome]:
-    """Apply a row stage to a frame, or `apply` in place of its method. Return the frame without the removed rows, with
-    new texts and columns, and the outcome. StageError for an outcome that differs from what the stage announces.
-
-    Inside `bounded_texts` rows are removed whose edited texts are too large. TextsGrowError: the frame must be divided.
+    """Apply a row stage to a frame; `apply`, if given, replaces the method of the stage. Return the frame without the
+    removed rows and with new texts and columns, and the outcome. Inside `bounded_texts`, rows whose edited texts are
+    too large are removed. Raises StageError for an outcome that differs from what the stage announces, TextsGrowError
+    if the frame must be divided.
     """
     with stage_errors(stage):
         outcome = checked_outcome(stage, engine, frame, (apply or stage.apply)(engine, frame))
@@ -49,8 +49,8 @@ def compute_keys(
 ) -> dict[str, np.ndarray]:
     """Return the keys of a frame: name -> int64 or uint64, one per row.
 
-    `types` holds the key types of the first frame; an empty list is filled. StageError for keys that are not integers,
-    not one per row, or of other types than those."""
+    `types` holds the key types of the first frame; an empty list is filled. Raises StageError for keys that are not
+    integers, not one per row, or not of these types."""
     with stage_errors(stage):
         return checked_keys(stage.keys(engine, frame), len(frame), [] if types is None else types)
 
@@ -71,7 +71,7 @@ def as_column(engine: Engine, frame: Frame, values: Any) -> Any:
 
 
 def forecast(stage: CorpusStage, sample: StageSample) -> Forecast:
-    """Return what a stage tells about a run with a sample. StageError for anything else."""
+    """Return the forecast of a stage for a sample. Raises StageError if the stage returns something else."""
     with stage_errors(stage):
         found = stage.forecast(sample)
         if not isinstance(found, Forecast):
@@ -80,8 +80,8 @@ def forecast(stage: CorpusStage, sample: StageSample) -> Forecast:
 
 
 def saves_index(stage: Stage) -> bool:
-    """Whether a stage saves an index for `output.index`. RecipeError for settings with which it cannot, StageError for
-    anything else than an index or None."""
+    """Return whether a stage saves an index for `output.index`. Raises RecipeError if its settings do not allow an
+    index, StageError if `new_index()` returns neither an index nor None."""
     return isinstance(stage, CorpusStage) and _new_index(stage) is not None
 
 
@@ -101,7 +101,8 @@ def _new_index(stage: CorpusStage) -> NewIndex | None:
 
 
 def _phases_of(stage: CorpusStage, saving: bool) -> Sequence[Phase]:
-    """Return the phases of a stage, or those that save its index. StageError for duplicate or invalid names."""
+    """Return the phases of a stage; with `saving`, the phases that save its index. Raises StageError for duplicate or
+    invalid names."""
     phases = index_of(stage).phases if saving else stage.phases()
     names = [phase.name for phase in phases]
     if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
@@ -110,14 +111,15 @@ def _phases_of(stage: CorpusStage, saving: bool) -> Sequence[Phase]:
 
 
 def _record(folder: Path, number: int) -> Path:
-    """Return the done-record of a task of the phase with this folder."""
+    """Return the path of the done-record of a task, in the folder of its phase."""
     return folder / f"{number:06d}.done"
 
 
 def run_phase_task(
     stage: CorpusStage, engine: Engine, corpus: Corpus, phase_number: int, number: int, saving: bool = False
 ) -> None:
-    """Run one task of a phase, or of one that saves the index, unless it has a done-record, and write the record."""
+    """Run one task of a phase and write its done-record, unless the record exists. With `saving`, the phase is one that
+    saves the index."""
     with stage_errors(stage):
         phase = _phases_of(stage, saving)[phase_number]
         folder = corpus.scratch / phase.name
@@ -134,8 +136,8 @@ def run_phase_task(
 def run_phases(
     stage: CorpusStage, corpus: Corpus, run: Callable[[int, Sequence[int]], None], saving: bool = False
 ) -> None:
-    """Call `run(phase, tasks)` for each phase, or for each that saves the index, with the numbers of its tasks that
-    have no done-record, in any order."""
+    """Call `run(phase, tasks)` for each phase; with `saving`, for each phase that saves the index. `tasks` are the
+    numbers of the tasks without a done-record; they may run in any order."""
     with stage_errors(stage):
         phases = _phases_of(stage, saving)
     for index, phase in enumerate(phases):
@@ -150,8 +152,8 @@ def run_phases(
 def decide(
     stage: CorpusStage, engine: Engine, corpus: Corpus, run: Callable[[int, Sequence[int]], None] | None = None
 ) -> Decision:
-    """Run the phases of a corpus stage and return its decision. The files of the phases are kept for the caller to
-    remove once the decision is stored. StageError for a decision about other rows, or one that the class excludes.
+    """Run the phases of a corpus stage and return its decision. The caller removes the files of the phases after it has
+    stored the decision. Raises StageError for a decision about other rows, or one that the class variables exclude.
 
     `run` is as in `run_phases`; by default tasks run one after the other in this process.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of stages that bound measures of documents."""
+"""The rules of stages that set bounds on measures of documents."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ STORED_BYTES, NUMBER_BYTES = 13, 4  # per document that reaches a filter, and pe
 
 
 def rules_of(stage: RowStage) -> Sequence[Rule]:
-    """Return all rules of a stage that distinguishes groups; else those on measures."""
+    """Return all rules of a stage if they differ between groups; else its rules on measures of documents."""
     shown = stage.shown_rules()
     return shown.by_group or shown.of_documents
 
 
 def measured_rules(stage: Stage | None) -> list[Rule]:
-    """Return the rules of a stage that bound measures of documents, of all documents or of groups."""
+    """Return the rules of a stage that set bounds on measures, for all documents or for groups."""
     return [rule for rule in rules_of(stage) if rule.is_on_measures] if isinstance(stage, RowStage) else []
 
 

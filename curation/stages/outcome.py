@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ADVICE = "Use one type for all, as np.array(values, np.int64)"  # for keys
-CUT = ("bytes_before", "cut_bytes")  # counts of a stage
+CUT = ("bytes_before", "cut_bytes")  # fields of StageCount
 BYTES = "bytes"  # column of a storage: sizes of texts
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     details   name -> integer for the stage's entry in the report, summed over all frames, such as rows by language
     measures  name -> int64, one value per row, for every measure in the stage's `ShownRules.of_documents`
     unit_measures  name -> int64, one value per unit, for every measure in the stage's `ShownRules.of_units`
-    groups    numbers of the groups of the rows, integers, one array for each column in its `ShownRules.by_group`
+    groups    number of the group of each row, integers; one array for each column in its `ShownRules.by_group`
     """
 
     verdict: Verdict | None = None
@@ -102,8 +102,8 @@ class Decision(NamedTuple):
     cuts     spans to cut, if the class has `cuts_text = True` and its tasks do not store them (`store_cuts`). Those of
              dropped rows have no effect
     details  JSON values for the stage's entry in the report; NumPy numbers and arrays are allowed
-    copies   uint16, one per row of the corpus: how often the documents are written, 0 for dropped rows. Only of the
-             last stage of a recipe. None: each once
+    copies   uint16, one per row of the corpus: how often the documents are written, 0 for dropped rows. Only the
+             last stage of a recipe may have copies. None: each document is written once
     """
 
     drops: tuple[Drops, ...] = ()
@@ -176,14 +176,14 @@ class Corpus:
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """What `rows` of the class are, as numbers: a file with a mask is read here."""
+        """The rows of the corpus as numbers. If a file with a mask was given, it is read here."""
         if isinstance(self.given, Path):
             return positions_of(load_mapped(self.given))
         return self.given.astype(position_type(int(self.storage.starts[-1])), copy=False)
 
     def present(self) -> np.ndarray:
-        """Return a bool per stored row: true for those of the corpus. If the rows are given as a file, it is a new file
-        in `scratch`, through a memory map."""
+        """Return a bool per stored row: true for rows of the corpus. If the rows were given as a file, the array is a
+        memory map of a new file in `scratch`."""
         if isinstance(self.given, Path):
             copy = self.scratch / "present.npy"
             with commit(copy) as path:  # a process that has lost its lease may have mapped an earlier copy
@@ -208,8 +208,8 @@ class Corpus:
         return Corpus(self.storage, rows, self.stage, self.scratch, self.sources, self.workers)
 
     def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        """Return a key column at `rows`, or at `rows[positions]` (`positions` ascending); int64 or uint64. StageError
-        for an unknown name."""
+        """Return a key column at `rows`, or at `rows[positions]` (`positions` ascending); int64 or uint64. Raises
+        StageError for an unknown name."""
         return self._gather(key_column(self.stage, name), positions)
 
     def byte_lengths(self) -> np.ndarray:
@@ -217,8 +217,8 @@ class Corpus:
         return self._gather(BYTES)
 
     def texts(self, positions: np.ndarray, column: str = TEXT) -> Iterator[Callable[[], pa.Array]]:
-        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each, or
-        the values of another column that the stage reads. Other threads may call the functions."""
+        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each.
+        `column` may also name another column that the stage reads. Other threads may call the functions."""
         rows = self.rows[positions]
         pieces = each(
             self._pieces(rows), "reading texts", "document", total=len(rows), worth=lambda piece: piece[2] - piece[1]
@@ -254,7 +254,7 @@ class Corpus:
         return name.removeprefix(key_column(self.stage, ""))
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
-        """Yield the partitions with some of `rows`, and the bounds of these in `rows`."""
+        """Yield each partition with some of `rows`, and where these begin and end in `rows`."""
         if not len(rows):
             return
         first, last = (np.searchsorted(self.storage.starts, rows[[0, -1]], side="right") - 1).tolist()
@@ -266,16 +266,17 @@ class Corpus:
 class StageCount(msgspec.Struct, kw_only=True):
     """The entry of one stage in the funnel. Bytes are those of the UTF-8 text; `seconds` are summed over all workers.
 
-    `tallies` has one entry for each of the stage's `ShownRules.rules`; `unit` names the lines, paragraphs or sentences
-    that they judge.
+    `tallies` has one entry for each of the stage's `ShownRules.rules`; `unit` names what these rules judge: lines,
+    paragraphs or sentences.
 
-    `cut_bytes` are those by which texts become shorter, of `bytes_before`, those of the kept documents before the
-    stage.
+    `bytes_before` are the bytes of the kept documents before the stage; `cut_bytes` is by how many bytes their texts
+    become shorter.
 
-    `groups` has the counts of the groups of each column in `ShownRules.by_group`. `tokens_per_byte` are the tokens of
-    the kept text, for the lines of the report; None without tokens.
+    `groups` has the counts of the groups of each column in `ShownRules.by_group`. `tokens_per_byte` is for the lines of
+    the report: tokens per byte of the kept text; None without tokens.
 
-    `removes`, `compares` and `finds_duplicates` describe the class: reports are read without it.
+    `removes`, `compares` and `finds_duplicates` describe the class of the stage, which programs that read reports may
+    not have.
     """
 
     kind: str
@@ -312,7 +313,7 @@ class StageCount(msgspec.Struct, kw_only=True):
         self.add_details(other.details)
         if other.tallies and not self.tallies:
             self.tallies = [Tally(share=tally.share) for tally in other.tallies]
-        for tally, more in zip(self.tallies, other.tallies, strict=False):  # a slice without documents has none
+        for tally, more in zip(self.tallies, other.tallies, strict=False):  # a slice without documents has no tallies
             tally.add(more)
         if other.groups and not self.groups:
             self.groups = [GroupCounts() for _ in other.groups]

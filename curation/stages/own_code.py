@@ -37,8 +37,8 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
     path        place of the entry in the recipe, for messages
     allow_code  names of modules that may be imported, with their submodules
 
-    ValueError with the path of a wrong value; RecipeError for a class that is not allowed, not installed or not a
-    stage.
+    Raises ValueError with the path of a wrong value, RecipeError for a class that is not allowed, not installed or not
+    a stage.
     """
     if isinstance(content, Stage):
         return content
@@ -66,7 +66,7 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
 
 
 def stage_for_job(stage: Stage) -> dict[str, Any]:
-    """Return a stage as JSON, for tasks. RecipeError if tasks would read another stage from it."""
+    """Return a stage as JSON, for tasks. Raises RecipeError if tasks would read a different stage from the JSON."""
     content = msgspec.json.decode(msgspec.json.encode(as_json(stage)))
     try:
         same = stage_from_job(content) == stage
@@ -81,8 +81,8 @@ def stage_for_job(stage: Stage) -> dict[str, Any]:
 
 
 def stage_from_job(content: dict[str, Any]) -> Stage:
-    """Return the stage that a task received, of any module. The driver chose the module, and the digest of the job
-    proves that the job is the driver's."""
+    """Return the stage that a task received; its class may be in any module. The driver chose the module, and the
+    digest of the job proves that the job comes from the driver."""
     kind = content["kind"]
     return msgspec.convert(content, STAGES[kind] if kind in STAGES else own_class(kind))
 
@@ -104,9 +104,9 @@ def _place_of(stage_class: type[Stage]) -> str:
 
 
 def files_of(stage: Stage) -> dict[str, str]:
-    """Return the files that a stage depends on: name -> SHA-256. They are `stage.files()` and, for a stage of another
-    package, the source file of its module, without the modules that it imports; for one of a notebook's cell, its
-    source."""
+    """Return the files that a stage depends on: name -> SHA-256. They are `stage.files()`. A stage of another package
+    adds the source file of its module, without the modules that it imports. A stage of a notebook's cell adds the
+    source of the cell."""
     module = type(stage).__module__
     if _is_in(module, OWN_PACKAGE):
         return stage.files()
@@ -121,7 +121,7 @@ def files_of(stage: Stage) -> dict[str, str]:
 
 
 def own_class(kind: str) -> type[Stage]:
-    """Return the class that a kind with a colon names. RecipeError if it is missing or not a stage."""
+    """Return the class that a kind with a colon names. Raises RecipeError if it is missing or not a stage."""
     name, _, qualified = kind.partition(":")
     stage_class = getattr(_import(kind, name), qualified, None)
     if not (isinstance(stage_class, type) and issubclass(stage_class, RowStage | CorpusStage)):

@@ -23,7 +23,7 @@ from curation.stages import STAGES, RowStage
 from curation.stages.checks import TAKEN, UNREADABLE
 from curation.stages.outcome import Outcome
 
-SEARCH_SECONDS = 5.0  # a call that failed within them is repeated with parts, to find the row
+SEARCH_SECONDS = 5.0  # a call that fails within this time is repeated with parts of the frame, to find the row
 FIRST = ("texts", "frame")  # names of the first parameter
 COLUMNS: dict[type, str] = {int: "int64", float: "double"}
 HOW = "def keep(texts, *, min_characters: int = 100) -> bool"
@@ -43,8 +43,9 @@ class StageMaker(Protocol[Settings]):
 
 
 class FunctionStage(RowStage, frozen=True, kw_only=True):
-    """A stage that calls `function`. `_result` is the type that it announces, `frame_columns` are those of `reads`;
-    None: it takes texts. `sent_sources` are the SHA-256 of a notebook's cell, in a worker process."""
+    """A stage that calls `function`. `_result` is the type that the function announces. `frame_columns` are the columns
+    of `reads`, or None if the function takes texts. In a worker process, `sent_sources` has the SHA-256 of a notebook's
+    cell."""
 
     function: ClassVar[Callable[..., Any]]
     sent_sources: ClassVar[dict[str, str]] = {}
@@ -52,7 +53,7 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
     _result: ClassVar[type | None] = None
 
     def __init_subclass__(cls) -> None:
-        """Allow settings with the names of methods of earlier versions: a function has none of these."""
+        """Allow settings with the names of methods of earlier versions: a function cannot define such methods."""
 
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(type(self)):
@@ -89,7 +90,8 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
         return self.function(given, **{name: getattr(self, name) for name in self.__struct_fields__ if name != "name"})
 
     def _raising_row(self, engine: Engine, given: Any, error: Exception) -> int:
-        """Return a row for which the function raises such an error alone, by halving; -1 if there is none."""
+        """Return a row with which alone the function raises an error of this type, found by halving; -1 if there is
+        none."""
         first, rows = 0, len(given)
         while rows:
             half = rows // 2
@@ -117,7 +119,7 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
         return None
 
     def _results(self, found: Any, rows: int) -> pa.Array:
-        """Return what the function returned as one array. StageError if it is not one result per row."""
+        """Return what the function returned as one array. Raises StageError if it is not one result per row."""
         name = self.function.__name__
         if hasattr(found, "to_arrow"):  # a series of cuDF
             found = found.to_arrow()
@@ -197,7 +199,7 @@ def stage(function: Any = None, /, *, reads: str | Sequence[str] | None = None) 
 
 
 def class_of(function: Any, reads: tuple[str, ...]) -> type[FunctionStage]:
-    """Make the class of a stage from a function. RecipeError for a lambda, a coroutine or a generator."""
+    """Make the class of a stage from a function. Raises RecipeError for a lambda, a coroutine or a generator."""
     if not inspect.isfunction(function) or not function.__name__.isidentifier():
         raise RecipeError(f"curation.stage takes a function with a name, not {function!r}. Write {HOW}")
     name = function.__name__
@@ -234,7 +236,7 @@ def class_of(function: Any, reads: tuple[str, ...]) -> type[FunctionStage]:
 
 
 def _check_parameters(name: str, parameters: Sequence[inspect.Parameter], reads: tuple[str, ...]) -> bool:
-    """Return whether the function takes a frame. RecipeError for parameters that a stage cannot have."""
+    """Return whether the function takes a frame. Raises RecipeError for parameters that a stage cannot have."""
     positional = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     starred = [str(each) for each in parameters if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     if starred:
@@ -250,7 +252,7 @@ def _check_parameters(name: str, parameters: Sequence[inspect.Parameter], reads:
 
 
 def _field(name: str, parameter: inspect.Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
-    """Return a setting for `msgspec.defstruct`. RecipeError if a recipe cannot hold it."""
+    """Return a setting for `msgspec.defstruct`. Raises RecipeError if a recipe cannot hold it."""
     setting, kind = parameter.name, parameter.annotation
     if setting == "kind" or hasattr(FunctionStage, setting) or setting.startswith("_"):
         raise RecipeError(f"{name}: a setting may not be named {setting!r}, which every stage has. Rename it")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds on the texts that edits make: on one, by `max_document_bytes` of its input, and on all of a frame together.
+"""Bounds on the sizes of edited texts: a bound per text, `max_document_bytes` of its input, and a bound on all texts of
+a frame together.
 
-A stage is called with a frame alone, so the bounds are in a context variable. Functions on frames have none.
+A stage receives only a frame, so the bound per text is in a context variable. Functions on data frames set no bounds.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from curation.rules.decide import Verdict
 from curation.stages.outcome import Outcome
 
 TOO_LARGE = "above_max_document_bytes"
-GROWTH = 4  # times the texts before, that an edit makes at once
-SMALL_BYTES = 4 << 20  # of texts that count as so many
+GROWTH = 4  # an edit may make this many times the bytes of its texts at once
+SMALL_BYTES = 4 << 20  # fewer bytes of texts count as this many
 MAX_PARTS = 16
 _largest: ContextVar[int] = ContextVar("largest", default=0)
 
 
 class TextsGrowError(Exception):
-    """An edit would make too much text of several rows. `parts`: into how many frames to divide them."""
+    """An edit would make the texts of several rows too large together. `parts`: number of frames into which to divide
+    the rows."""
 
     def __init__(self, parts: int) -> None:
         super().__init__(f"edited texts are too large together: divide the frame into {parts}")
@@ -36,7 +38,7 @@ class TextsGrowError(Exception):
 
 @contextmanager
 def bounded_texts(max_bytes: int) -> Iterator[None]:
-    """Bound the texts that stages make in this block: each by `max_bytes`."""
+    """Limit each text that stages make in this block to `max_bytes`."""
     token = _largest.set(max_bytes)
     try:
         yield
@@ -45,13 +47,14 @@ def bounded_texts(max_bytes: int) -> Iterator[None]:
 
 
 def exceed(sizes: np.ndarray, before: int) -> bool:
-    """Return whether texts of `sizes` bytes, made of texts with `before` bytes, may be above a bound."""
+    """Return whether texts of `sizes` bytes, made from texts of `before` bytes in all, exceed a bound."""
     largest = _largest.get()
     return bool(largest and len(sizes) and (sizes.max() > largest or sizes.sum() > GROWTH * max(before, SMALL_BYTES)))
 
 
 def too_large(sizes: np.ndarray, before: int) -> np.ndarray:
-    """Return which texts may not be made, as `exceed` has them. TextsGrowError: the others are too large together."""
+    """Return which texts are too large to be made; parameters as of `exceed`. Raises TextsGrowError if the other texts
+    are too large together."""
     gone = sizes > _largest.get()
     made, allowed = int(sizes[~gone].sum()), GROWTH * max(before, SMALL_BYTES)
     if made > allowed and np.count_nonzero(~gone) > 1:
@@ -60,7 +63,7 @@ def too_large(sizes: np.ndarray, before: int) -> np.ndarray:
 
 
 def divided(engine: Engine, frame: Frame, parts: int) -> Iterator[Frame]:
-    """Yield the rows of a frame in at most so many frames."""
+    """Yield the rows of a frame in at most `parts` frames."""
     rows = np.arange(len(frame))
     for part in np.array_split(rows, min(parts, len(frame))):
         yield engine.filter_rows(frame, (rows >= part[0]) & (rows <= part[-1]))
@@ -89,7 +92,7 @@ def remove_large(outcome: Outcome, gone: np.ndarray, sizes: np.ndarray | float, 
 
 
 def _joined(first: Verdict, second: Verdict) -> Verdict:
-    """The verdict of both, of which the second has one reason and other rows."""
+    """Return both verdicts as one. The second has one reason, and removes only rows that the first keeps."""
     gone = second.reason >= 0
     place = np.cumsum(~first.kept) - 1
     places = pa.array(place[~first.kept | gone], mask=gone[~first.kept | gone])

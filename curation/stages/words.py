@@ -18,10 +18,12 @@ from curation.stages.base import Stage
 AnyStage = TypeVar("AnyStage", bound=Stage)
 Split = tuple[Text, np.ndarray]  # what `Engine.split_words` returns
 
-# Of the division by `scripts` and `table`, in an index; 2: line ends in runs, U+1361, U+200B; 3: `joined_text`
+# Version of the division by `scripts` and `table`, stored in indexes; 2: line ends in runs, U+1361, U+200B; 3:
+# `joined_text`
 WORDS_VERSION = 3
-MOST_SLICES = 256  # of a batch: a slice of texts costs as much as a copy of some 20 KB
-# Measures that division changes, and that do not speak of words: it adds spaces, and leaves out line ends inside words.
+MOST_SLICES = 256  # per batch: a slice of texts costs as much as a copy of about 20 KB
+# Measures of undivided texts. They are not about words, but division would change them: it adds spaces, and leaves out
+# line ends inside words.
 OF_UNSPLIT = (
     "bytes", "characters", "lines", "text_lines", "paragraphs", "newlines", "line_characters", "max_line_characters",
     "bullet_lines", "bullet_or_star_lines", "ellipsis_lines", "ellipsis_character_lines", "punctuated_lines",
@@ -39,30 +41,30 @@ def check_words(words: str) -> None:
 
 
 def divides(words: str) -> bool:
-    """Return whether these words end elsewhere than at white space, too; "" stands for `spaces`."""
+    """Return whether words may also end at other places than white space; "" means `spaces`."""
     return words not in ("", SPACES)
 
 
 def left_out(words: str) -> str:
-    """Return the characters, but white space, that the texts of `split_words` do not have."""
+    """Return the characters, besides white space, that `split_words` leaves out of texts."""
     return {SCRIPTS: f"{chr(WORD_SPACE)}{chr(ZERO_WIDTH_SPACE)}", TABLE: chr(ZERO_WIDTH_SPACE)}.get(words, "")
 
 
 def kernels_of(words: str) -> tuple[str, ...]:
-    """Return the group of kernels that cuts such words, for `Stage.kernels`."""
+    """Return the group of kernels that divides texts into these words, for `Stage.kernels`; none for `spaces`."""
     return ("words",) if divides(words) else ()
 
 
 def with_words(stage: AnyStage, words: str) -> AnyStage:
-    """Return a stage of a recipe with the recipe's `words` if it takes that setting and has none of its own."""
+    """Return a stage of a recipe, with the recipe's `words` if the stage has that setting and does not set it."""
     if words != SPACES and getattr(stage, "words", None) == "" and getattr(stage, "unit", "") != "character":
         return msgspec.structs.replace(stage, words=words)
     return stage
 
 
 def split_words(engine: Engine, text: Text, words: str) -> Text:
-    """Return the texts with a space between adjacent words, without the characters that are in no word and end none.
-    `words` is one of WORDS, or "" for `spaces`."""
+    """Return the texts with a space between adjacent words, without the characters that neither belong to a word nor
+    end one. `words` is one of WORDS, or "" for `spaces`."""
     if not divides(words):
         return text
     parts, wanted = engine.split_words(text, words)
@@ -80,18 +82,19 @@ def with_parts(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> T
 
 
 def split_column(engine: Engine, text: Text, words: str, split: Split | None = None) -> pa.ChunkedArray:
-    """Return the texts as of `split_words`, on the host. If few are split, the others are not copied."""
+    """Return what `split_words` returns, on the host. If few texts are divided, the others are not copied."""
     return _merged(engine, text, *(split or engine.split_words(text, words)))
 
 
 def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
-    """Take a text from `parts` where it is `wanted`, and otherwise the whole one."""
+    """Return texts on the host: from `parts` where `wanted` is true, else from `text`."""
     whole, own = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
     return merged(whole, own, wanted)
 
 
 def merged(whole: pa.ChunkedArray, parts: pa.ChunkedArray, wanted: np.ndarray) -> pa.ChunkedArray:
-    """Return the values of `whole`, those `wanted` from `parts`. If these are few, the others are not copied."""
+    """Return the values of `whole`, with `parts` in place of those where `wanted` is true. If these are few, the others
+    are not copied."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else whole
     rows = np.flatnonzero(wanted)
@@ -108,9 +111,9 @@ def merged(whole: pa.ChunkedArray, parts: pa.ChunkedArray, wanted: np.ndarray) -
 def measure_words(
     engine: Engine, text: Text, names: Collection[str], words: str, split: Split | None = None
 ) -> dict[str, np.ndarray]:
-    """Return the measures `names` of each text, int64, by these words. `split` is what `Engine.split_words` returned.
-
-    Sentences of `table` are those of `scripts`: a closing bracket is a word there, and would begin a sentence.
+    """Return the measures `names` of each text, int64. `words` says what a word is; `split` is what
+    `Engine.split_words` returned. `table` has the sentences of `scripts`: in `table` a closing bracket is a word, and
+    would begin a sentence.
     """
     if not names:
         return {}

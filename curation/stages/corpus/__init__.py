@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stages share that compare documents: ranges of keys, saved indexes, removed rows, cuts, and similarity."""
+"""What the stages that compare documents share: ranges of keys, saved indexes, removed rows, cuts, and similarity."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connected components of the rows that pairs join: memory grows with the joined rows, not with the pairs."""
+"""Connected components of rows that pairs join. Memory grows with the number of rows, not with the number of pairs."""
 
 from __future__ import annotations
 

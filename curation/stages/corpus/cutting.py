@@ -2,9 +2,9 @@
 """Spans of bytes that a stage cuts out of texts: a file per partition.
 
 A task of the stage writes the file, and one task reads it, with the texts of the partition. The files are in a folder
-of their own, since `corpus.scratch` is deleted after the decision. A file has an array of shape (3, spans): rows from
-the first of the partition on, starts and stops; int32, or int64 for larger values. A partition without spans has no
-file.
+of their own, since `corpus.scratch` is deleted after the decision. A file has an array of shape (3, spans): rows
+counted from the first row of the partition, starts and stops; int32, or int64 for larger values. A partition without
+spans has no file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from curation.base.errors import IntegrityError, StageError
 from curation.base.system.files import commit, numbered_path
 from curation.stages.outcome import Corpus, Cuts
 
-CONTINUES = 0b1000_0000  # UTF-8: bits of a byte inside a code point, under FIRST_BITS
+CONTINUES = 0b1000_0000  # UTF-8: a byte has these FIRST_BITS if it continues a code point
 FIRST_BITS = 0b1100_0000
 DAMAGED = "another program has written to it. Start over with --force"
 
@@ -37,7 +37,8 @@ class StoredCuts(NamedTuple):
     bytes: np.ndarray
 
     def of(self, partition: int) -> Cuts | None:
-        """Return the spans of a partition as `load_cuts`; None if there are none. IntegrityError if they are lost."""
+        """Return the spans of a partition, as `load_cuts` does; None if there are none. Raises IntegrityError if they
+        are lost."""
         if not self.bytes[partition]:
             return None
         cuts = load_cuts(self.folder, partition)
@@ -47,7 +48,7 @@ class StoredCuts(NamedTuple):
 
 
 def cuts_folder(scratch: Path) -> Path:
-    """Return the folder of the spans of the stage that has the folder `scratch`."""
+    """Return the folder for the spans of the stage whose `corpus.scratch` is `scratch`."""
     return scratch.with_name(f"{scratch.name}-cuts")
 
 
@@ -129,7 +130,7 @@ def _checked(cuts: Any) -> Cuts:
 
 
 def integers(name: str, values: Any) -> np.ndarray:
-    """Return a one-dimensional array of integers. StageError, which names it, for other values."""
+    """Return a one-dimensional array of integers. Raises StageError with `name` for other values."""
     array = np.asarray(values)
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
         raise StageError(f"{name} must be integers in one dimension, not {array.dtype} in {array.ndim}")
@@ -158,8 +159,8 @@ def _check_texts(part: Corpus, spans: Cuts) -> None:
 
 
 def load_cuts(folder: Path, partition: int) -> Cuts:
-    """Return the spans of a partition, with rows from its first on, in a memory map; empty ones without a file.
-    IntegrityError for a damaged file."""
+    """Return the spans of a partition in a memory map; no spans if there is no file. Rows are counted from the first
+    row of the partition. Raises IntegrityError for a damaged file."""
     path = _path(folder, partition)
     try:
         values = load_mapped(path)
@@ -185,8 +186,8 @@ def count_cuts(folder: Path, partition: int, kept: np.ndarray) -> tuple[int, int
 
 
 def cut_texts(texts: pa.LargeStringArray, cuts: Cuts, first: int) -> pa.LargeStringArray:
-    """Return the texts without their spans in `cuts`. The first text has the row `first` of `cuts`. StageError for
-    spans that split a code point; IntegrityError for spans that are not sorted or exceed their text."""
+    """Return the texts without their spans in `cuts`. The first text has the row `first` of `cuts`. Raises StageError
+    for spans that split a code point; IntegrityError for spans that are not sorted or exceed their text."""
     low, high = np.searchsorted(cuts.row, np.array([first, first + len(texts)], cuts.row.dtype))
     if low == high:
         return texts
@@ -210,7 +211,7 @@ def cut_texts(texts: pa.LargeStringArray, cuts: Cuts, first: int) -> pa.LargeStr
 def _check_bytes(
     data: np.ndarray, offsets: np.ndarray, cuts: Cuts, low: int, row: np.ndarray, start: np.ndarray, stop: np.ndarray
 ) -> None:
-    """Check spans of the bytes `data` of some texts. `low` is the number of the first one in `cuts`."""
+    """Check spans of the bytes `data` of some texts. `low` is the position in `cuts` of the first of these spans."""
     ordered = bool((start[1:] >= stop[:-1]).all()) and bool((np.diff(row) >= 0).all())
     if not ordered or (start >= stop).any() or (start < offsets[row]).any() or (stop > offsets[row + 1]).any():
         raise IntegrityError(f"the stored spans are not sorted, or not in their texts: {DAMAGED}")

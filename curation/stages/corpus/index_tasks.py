@@ -2,9 +2,9 @@
 """The files of a saved index, written by tasks that share only files.
 
 A task per slice group sorts the keys of its documents, divides them by ascending *ranges* of keys, and writes the data
-by which documents are compared. A task per band then joins its ranges, and one more the data of all slice groups. Each
-file comes with its digest, so that the process of the run reads none of them again. The bytes depend neither on slice
-groups and ranges nor on workers.
+by which documents are compared. A task per band then joins the ranges of the band, and one more task joins the data of
+all slice groups. Tasks also store the digest of each file, so that the process of the run need not read the files
+again. The bytes of the files depend neither on slice groups and ranges nor on workers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMPARED, FILES, DESCRIBED = "compared", "files", "described"
 
 
 class Band(NamedTuple):
-    """The keys by which documents of an index are found, sorted together.
+    """Key columns by which documents of an index are found. The columns are sorted together.
 
     columns    names of the key columns (uint64), the one that sorts first in front
     keys       name of a file per column
@@ -97,9 +97,9 @@ def _compared_folder(corpus: Corpus, number: int) -> Path:
 def _sort_slice_group(
     engine: Engine, corpus: Corpus, number: int, bands: Sequence[Band], compared: ComparedData | None
 ) -> None:  # fmt: skip
-    """Write the keys of a slice group, ascending, with their documents, the data of its documents, and their number.
-
-    Documents are numbered in the slice group: no task needs the rows of all slice groups."""
+    """Write the ascending keys of a slice group with their documents, the data to compare these documents, and the
+    number of documents. Documents are numbered within the slice group, so that no task needs the rows of all slice
+    groups."""
     part = slice_group(corpus, number)
     ranges = division_of(corpus).ranges
     firsts = np.array([(number << 64) // ranges for number in range(1, ranges)], np.uint64)
@@ -123,12 +123,13 @@ def _sort_slice_group(
 
 
 def _ascending(keys: np.ndarray) -> np.ndarray:
-    """Return the order of keys of shape (n, width), by the first column, then the next; stable."""
+    """Return the stable order of keys of shape (n, width), by the first column, then by the next ones."""
     return np.lexsort(keys.T[::-1])
 
 
 def _join_band(corpus: Corpus, number: int, band: Band) -> None:
-    """Write the keys of a band, ascending, and the document of each, ascending among equal keys."""
+    """Write the keys of a band in ascending order, and the document of each key; documents with equal keys are
+    ascending, too."""
     slice_groups, ranges = range(slice_group_count(corpus)), division_of(corpus).ranges
     paths = [_sorted_path(corpus, number, "bin") for number in slice_groups]
     starts = np.cumsum([0, *(read_sealed(_sorted_path(corpus, number, "json")) for number in slice_groups)])

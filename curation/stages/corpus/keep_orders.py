@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of documents by a number or a date, as integers: of a group the document with the highest is kept.
+"""The order of documents by a number or a date, as integers: the document with the highest order of a group is kept.
 
-A stage has the settings `keep: {highest: COLUMN}` and `{newest: COLUMN}`, and the key `ORDER`.
+Stages with the settings `keep: {highest: COLUMN}` and `keep: {newest: COLUMN}` compute it as the key `ORDER`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 FIRST, ORDER = "first", "order"  # setting; key
 Keep = str | list[str] | dict[str, str]
-POLICIES = {"highest": "number", "newest": "date"}  # -> the values of its column
-MISSING, UNREADABLE = 0, 1  # orders of documents without a value, and without one that can be read
+POLICIES = {"highest": "number", "newest": "date"}  # -> kind of the values in the column
+MISSING, UNREADABLE = 0, 1  # orders of documents without a value, and with one that cannot be read
 COUNTS = ("without_value", "unreadable")
 SIGN = np.uint64(1 << 63)
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -49,7 +49,7 @@ FORMS_SHOWN = "ISO 8601 (2024-05-06T07:08:09Z), 20240506, 20240506070809, or Mon
 
 
 def check_policy(keep: dict[str, str]) -> None:
-    """ValueError unless `keep` is one policy and the name of its column."""
+    """Raise ValueError unless `keep` is one policy and the name of its column."""
     if len(keep) != 1 or not {*keep} <= {*POLICIES}:
         raise ValueError(f"keep takes one of highest and newest, not {', '.join(keep) or 'none'}")
     [(policy, column)] = keep.items()
@@ -58,17 +58,17 @@ def check_policy(keep: dict[str, str]) -> None:
 
 
 def policy_columns(keep: Keep) -> tuple[str, ...]:
-    """Return the column by which a document is kept; no column for any other setting."""
+    """Return the name of the column by which documents are kept; no name for any other setting."""
     return (*keep.values(),) if isinstance(keep, dict) else ()
 
 
 def shown_policy(keep: Keep) -> str:
-    """Return the setting for people."""
+    """Return the setting as readable text."""
     return " ".join(*keep.items()) if isinstance(keep, dict) else str(keep)
 
 
 def order_key(engine: Engine, frame: Frame, keep: Keep) -> dict[str, np.ndarray]:
-    """Return the key `ORDER`: the order of each row by its number or date, uint64. None for another setting."""
+    """Return the key `ORDER`: the order of each row by its number or date, uint64; no key for another setting."""
     if not isinstance(keep, dict):
         return {}
     [(policy, name)] = keep.items()
@@ -76,12 +76,13 @@ def order_key(engine: Engine, frame: Frame, keep: Keep) -> dict[str, np.ndarray]
     if policy == "newest":
         return {ORDER: orders_of_dates(as_strings(column, name))}
     is_number = has_kind(column.type, "number") or has_kind(column.type, "truth")
-    is_number &= not pa.types.is_null(column.type)  # has all kinds
+    is_number &= not pa.types.is_null(column.type)  # a column of nulls has all kinds
     return {ORDER: orders_of_numbers(column if is_number else as_strings(column, name))}
 
 
 def value_counts(corpus: Corpus, keep: Keep) -> dict[str, int]:
-    """Return how many documents have no value, and how many have one that cannot be read. None for another setting."""
+    """Return how many documents have no value, and how many a value that cannot be read; no counts for another
+    setting."""
     if not isinstance(keep, dict):
         return {}
     counts = dict.fromkeys(COUNTS, 0)
@@ -93,7 +94,7 @@ def value_counts(corpus: Corpus, keep: Keep) -> dict[str, int]:
 
 
 def check_values(keep: Keep, details: Mapping[str, Any], documents: int) -> None:
-    """InputError if documents have values, and none of them can be read."""
+    """Raise InputError if documents have values, but none of the values can be read."""
     if isinstance(keep, dict) and details["unreadable"] and sum(details[name] for name in COUNTS) == documents:
         [(policy, column)] = keep.items()
         known = f" in a form that is read: {FORMS_SHOWN}" if policy == "newest" else ""
@@ -111,7 +112,7 @@ def checked_counts(corpus: Corpus, keep: Keep) -> dict[str, int]:
 
 
 def value_lines(keep: Keep, details: Mapping[str, Any]) -> list[str]:
-    """Return the counts for the report."""
+    """Return a line with the counts, for the report."""
     if not isinstance(keep, dict):
         return []
     [(policy, column)] = keep.items()
@@ -148,7 +149,7 @@ def read_column(engine: Engine, frame: Frame, name: str) -> pa.ChunkedArray:
 
 
 def as_strings(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return a column as strings, numbers as they are written. InputError for lists and the like."""
+    """Return a column as strings. Raises InputError for lists and other types that have no string form."""
     try:
         return column.cast(pa.large_string())
     except pa.ArrowException:
@@ -156,7 +157,8 @@ def as_strings(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def orders_of_numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the order of each number, or number in a string, as float64: uint64, from 2 on."""
+    """Return the order of each number, uint64, from 2 on. Numbers, also those written in strings, are compared as
+    float64."""
     if has_kind(column.type, "text"):
         numbers, is_missing = written_numbers(column), _is_empty(column)
     else:
@@ -166,14 +168,14 @@ def orders_of_numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def order_of_floats(numbers: np.ndarray) -> np.ndarray:
-    """Return uint64 in the order of float64 numbers; any for NaN."""
+    """Return uint64 values in the order of float64 numbers; the value of NaN is undefined."""
     bits = (numbers + 0.0).view(np.uint64)  # + 0.0: -0.0 equals 0.0
     return np.where(bits & SIGN, ~bits, bits | SIGN)
 
 
 def orders_of_dates(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the order of each string with a date in a form of `FORMS`: uint64, from 2 on, later ones higher. Without a
-    zone it is in UTC. Years of two digits are from 1969 to 2068."""
+    """Return the order of each string with a date in one of FORMS: uint64, from 2 on, higher for later dates. A date
+    without a zone is in UTC. Years of two digits are from 1969 to 2068."""
     strings = pc.utf8_trim_whitespace(column).combine_chunks()
     times = np.zeros(len(strings), np.int64)
     unread = np.ones(len(strings), bool)
@@ -194,7 +196,8 @@ def _is_empty(strings: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def _found(strings: pa.Array) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield for each form the rows that have it, their times in microseconds, and which of these exist."""
+    """Yield for each form the rows with a date in this form, their times in microseconds, and whether each time
+    exists."""
     left = np.flatnonzero(~_is_empty(strings))
     for form in FORMS:
         if not len(left):
@@ -235,7 +238,7 @@ def _times(fields: dict[str, pa.Array]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_name(month: pa.Array | None) -> bool:
-    """Return whether the months are names. If the first one is, all are, since the dates have one form."""
+    """Return whether the months are names. The first month decides, because all dates of a form are alike."""
     return month is not None and len(month) > 0 and month[0].as_py().isalpha()
 
 
@@ -259,9 +262,8 @@ def _microseconds(fields: dict[str, pa.Array]) -> np.ndarray:
 
 
 def split_rank(keys: np.ndarray) -> np.ndarray:
-    """Return the rank of each row, lowest for the highest order, and leave the first two columns in `keys`.
-
-    The memory of the third is given back: all rows may be in this array."""
+    """Return the rank of each row, lowest for the highest order, and shrink `keys` to its first two columns. This frees
+    the memory of the third column, because the array may hold all rows."""
     rank = _as_rank(keys[:, 2])
     flat = keys.reshape(-1)
     for batch in batches_of(len(keys)):
@@ -272,7 +274,7 @@ def split_rank(keys: np.ndarray) -> np.ndarray:
 
 
 def _as_rank(orders: np.ndarray) -> np.ndarray:
-    """Return int64, lowest for the highest order. A missing value is as low as one that cannot be read."""
+    """Return int64, lowest for the highest order. A missing value ranks like one that cannot be read."""
     rank = np.maximum(orders, np.uint64(UNREADABLE))
     rank = np.invert(np.bitwise_xor(rank, SIGN, out=rank), out=rank)
     return rank.view(np.int64)

@@ -21,7 +21,8 @@ SORTED = "sorted.partner"  # file
 
 
 def check_keep(keep: Keep, names: Sequence[str]) -> None:
-    """ValueError unless `keep` is one of the names, a list of different input names, or a policy and its column."""
+    """Raise ValueError unless `keep` is one of the names, a list of different input names, or a policy and its
+    column."""
     if isinstance(keep, dict):
         return check_policy(keep)
     if isinstance(keep, str) and keep not in names:
@@ -31,14 +32,14 @@ def check_keep(keep: Keep, names: Sequence[str]) -> None:
 
 
 def check_inputs(keep: Keep, inputs: Sequence[str]) -> None:
-    """RecipeError if `keep` lists an input that does not exist."""
+    """Raise RecipeError if `keep` lists an input that does not exist."""
     for name in keep if isinstance(keep, list) else []:
         if name not in inputs:
             raise RecipeError(f"keep: no input is named {name!r}{nearest(name, inputs)}")
 
 
 def rank_by(weight: np.ndarray) -> np.ndarray:
-    """Return a rank per row, all different, from 0 for the lowest weight; of equal weights the first row is first."""
+    """Return a different rank per row, from 0 for the lowest weight; rows of equal weight keep their order."""
     order = np.argsort(weight, kind="stable")
     rank = np.empty(len(weight), np.int64)
     for batch in batches_of(len(weight)):
@@ -47,7 +48,7 @@ def rank_by(weight: np.ndarray) -> np.ndarray:
 
 
 def longest_first(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-    """Return a weight per row, lowest for the most bytes of text."""
+    """Return a weight per row, lowest for the text with the most bytes."""
     lengths = corpus.of(rows).byte_lengths()
     return np.negative(lengths, out=lengths)
 
@@ -64,7 +65,8 @@ def source_order(corpus: Corpus, rows: np.ndarray, keep: list[str]) -> np.ndarra
 
 
 def weight_of(corpus: Corpus, rows: np.ndarray, keep: Keep) -> np.ndarray:
-    """Return a weight per row for `longest`, a list of inputs, or a policy; the lowest of a group is kept."""
+    """Return a weight per row for `longest`, a list of inputs, or a policy; the row with the lowest weight of a group
+    is kept."""
     if isinstance(keep, list):
         return source_order(corpus, rows, keep)
     return order_weight(corpus, rows) if isinstance(keep, dict) else longest_first(corpus, rows)

@@ -50,7 +50,8 @@ class Division(NamedTuple):
     reducers: int
 
     def cells(self, reducer: int, bands: int) -> range:
-        """Return which cells a reducer reads, a cell being `band * ranges + range`. Reducers have equal shares."""
+        """Return the numbers of the cells that a reducer reads. A cell has the number `band * ranges + range`; reducers
+        have equal shares."""
         count = bands * self.ranges
         return range(count * reducer // self.reducers, count * (reducer + 1) // self.reducers)
 
@@ -72,15 +73,16 @@ def stored_starts(corpus: Corpus) -> np.ndarray:
 
 
 def text_starts(corpus: Corpus, key_bytes: int) -> np.ndarray:
-    """Return about how many keys precede each partition, and how many there are, with a key per `key_bytes` of text."""
+    """Return about how many keys precede each partition, then their total, if there is a key per `key_bytes` bytes of
+    text."""
     parts = range(len(corpus.storage.starts) - 1)
     sizes = [int(corpus.between(part, part + 1).byte_lengths().sum()) for part in parts]
     return np.cumsum([0, *sizes]) // key_bytes
 
 
 def division_phase(bands: int, starts_of: Callable[[Corpus], np.ndarray] = stored_starts) -> Phase:
-    """Return the phase that divides a corpus with so many bands. `starts_of` returns the number of keys of a band
-    before each partition, then that of all; by default each row has one."""
+    """Return the phase that divides a corpus with this number of bands. `starts_of` returns the number of keys of a
+    band before each partition, then their total; by default each row has one key."""
 
     def write(engine: Engine, corpus: Corpus, task: int) -> None:
         write_sealed(_division_path(corpus), list(divide(starts_of(corpus), bands, corpus.workers)))
@@ -93,7 +95,7 @@ def _division_path(corpus: Corpus) -> Path:
 
 
 def division_of(corpus: Corpus) -> Division:
-    """Return how the keys of a corpus are divided, as the phase DIVISION stored it."""
+    """Return the division of a corpus that the phase DIVISION has stored."""
     return Division(*read_sealed(_division_path(corpus)))
 
 
@@ -103,12 +105,12 @@ def once(corpus: Corpus) -> int:
 
 
 def slice_group_count(corpus: Corpus) -> int:
-    """Return into how many tasks the phases over slices are divided."""
+    """Return the number of slice groups: phases over slices have a task for each."""
     return len(division_of(corpus).slice_groups) - 1
 
 
 def reducer_count(corpus: Corpus) -> int:
-    """Return into how many tasks the phases over ranges of keys are divided."""
+    """Return the number of reducers: the tasks of phases over ranges of keys."""
     return division_of(corpus).reducers
 
 
@@ -124,7 +126,8 @@ def slice_group_starts(corpus: Corpus) -> np.ndarray:
 
 
 def row_type(corpus: Corpus) -> str:
-    """Return the smallest dtype that has every row of the whole run, so that files of all tasks agree."""
+    """Return the smallest dtype that can hold every row number of the run, so that the files of all tasks have the same
+    type."""
     return position_type(int(corpus.storage.starts[-1]))
 
 
@@ -165,7 +168,7 @@ def cell_bounds(path: Path, cell: int) -> tuple[int, int]:
 
 
 def read_bytes(path: Path, start: int, size: int) -> bytes:
-    """Return bytes of a file. IntegrityError if it is too short."""
+    """Return bytes of a file. Raises IntegrityError if the file is too short."""
     with open(path, "rb", buffering=0) as file:
         return _read(file, start, size)
 
@@ -237,8 +240,8 @@ def read_keys_of(corpus: Corpus, reducer: int, bands: int, width: int) -> Iterat
 def read_keys(paths: Sequence[Path], cell: int, width: int, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a cell of the files of all slice groups: the keys (uint64, shape (n, width)), and their rows.
 
-    `starts` has the first row of each slice group, then the number of rows; a file has the rows from it on as
-    uint32."""
+    `starts` has the first row of each slice group, then the number of rows. A file has rows as uint32, counted from the
+    first row of its slice group."""
     counts = [size // (8 * width + 4) for size in (cell_size(path, cell) for path in paths)]
     keys = np.empty((sum(counts), width), np.uint64)
     rows = np.empty(len(keys), position_type(int(starts[-1])))

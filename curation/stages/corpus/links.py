@@ -18,14 +18,15 @@ MAX_LINKED, MAX_LINKED_BYTES = 500, 8 << 20  # documents of a group with links, 
 
 
 class GroupLink(NamedTuple):
-    """The text of a group through which another is joined: its position, and the similarity of both."""
+    """The text through which another text joined a group: its position in the group, and the similarity of the two
+    texts."""
 
     position: int
     similarity: float
 
 
 def jaccard(engine: Engine, settings: Mapping[str, Any], left: str, right: str) -> float:
-    """Return the similarity of two texts by the n-grams of a `fuzzy_dedup` stage, or by five words.
+    """Return the similarity of two texts by the n-grams of a `fuzzy_dedup` stage, or by n-grams of five words.
 
     settings   those of the stage; empty for another kind of stage
     """
@@ -36,7 +37,7 @@ def jaccard(engine: Engine, settings: Mapping[str, Any], left: str, right: str) 
 def _similarities(
     engine: Engine, settings: Mapping[str, Any], texts: Sequence[str], left: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
-    """The similarity of pairs of texts, by their positions; NaN for two texts without n-grams."""
+    """Return the similarity of pairs of texts, given by their positions; NaN for two texts without n-grams."""
     text = engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))[TEXT]
     steps, by_character = COMPARISONS[settings.get("compare", "lowercase")], settings.get("unit") == "character"
     ngrams = ShingleSettings(steps, settings.get("ngram", 5), by_character, settings.get("words", ""))
@@ -47,16 +48,16 @@ def _similarities(
 
 
 def has_chains(settings: Mapping[str, Any]) -> bool:
-    """Return whether a stage joins groups by exact similarities, so that `find_links` can tell how."""
+    """Return whether a stage joins groups by exact similarities, so that `find_links` can find the links."""
     whole = not settings.get("contained") and settings.get("skip_prefix", "none") == "none"
     return settings.get("kind") == CHAIN_STAGE and settings.get("verify", "exact") == "exact" and whole
 
 
 def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]) -> list[GroupLink | None]:
-    """Return for each text of a group the one through which it is joined with the first, the kept one: among the texts
-    that are a step closer to the kept one, the most similar.
+    """Return for each text of a group the text through which it is linked to the kept text, which is the first. Of the
+    texts that are one step closer to the kept text, this is the most similar one.
 
-    None: it is as similar to the kept one as `threshold` asks; or no chain is found, since the group has more than
+    None: the text itself reaches `threshold` with the kept text; or no chain is found, since the group has more than
     MAX_LINKED texts, or since texts were rewritten after the stage.
     """
     links: list[GroupLink | None] = [None] * len(texts)

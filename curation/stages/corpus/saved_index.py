@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The saved indexes of a run: files by which a later run removes duplicates and near-duplicates of its documents.
 
-`exact_index.py` has the one of exact duplicates, `vector_index.py` the one of close vectors. This is the one of
-near-duplicates, and what all share.
+`exact_index.py` has the index of exact duplicates, `vector_index.py` the index of close vectors. This module has the
+index of near-duplicates, and what all indexes share.
 
 Documents are numbered in the order of `doc`. All numbers are little-endian; files are read through memory maps:
 
@@ -13,9 +13,9 @@ Documents are numbered in the order of `doc`. All numbers are little-endian; fil
     shingles.bin, offsets.bin       sorted n-gram hashes of every document, and their offsets (`verify: exact`)
     signatures.bin                  MinHash signatures, uint32 (`verify: signature`)
 
-A new document is compared with at most MAX_COMPARED documents of the index. Of each band the first MAX_COMPARED with
-its key are considered, and of these the documents that share most bands with it. A band that a million documents share
-costs no more than one that MAX_COMPARED documents share.
+A new document is compared with at most MAX_COMPARED documents of the index. Candidates are the first MAX_COMPARED
+documents with its key in each band; those that share most bands with it are compared. A key that a million documents
+share costs no more than a key that MAX_COMPARED documents share.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ FOLDER = "index"
 DESCRIPTION = "index.json"
 IDS = "ids.arrow"
 IDS_AT_ONCE = 1 << 16  # ids per batch of ids.arrow
-FILE_NAME = re.compile(r"[\w.-]{1,80}", re.ASCII)  # in the folder itself
-SHOWN = 80  # characters of a wrong name
+FILE_NAME = re.compile(r"[\w.-]{1,80}", re.ASCII)  # a file in the folder itself
+SHOWN = 80  # characters shown of a wrong name
 MAX_COMPARED = 64
 PAIRS_AT_ONCE = 1 << 18
 Settings = dict[str, Any]
@@ -86,8 +86,8 @@ def saved_by(phases: Sequence[Phase], settings: Settings, folder: str = "", has_
 def write_index(
     folder: Path, settings: Settings, corpus: Corpus, ids_of: Callable[[np.ndarray], pa.Array] | None
 ) -> None:
-    """Write the index of all documents of `corpus` to `folder`, as a whole or not at all. Tasks have written its files,
-    but for the ids (`index_tasks.index_phases`).
+    """Write the index of all documents of `corpus` to `folder`, as a whole or not at all. Tasks have written all files
+    except the ids (`index_tasks.index_phases`).
 
     settings  settings of the stage that a later run must share
     ids_of    function that returns the ids of rows; None: the index has no ids
@@ -138,7 +138,8 @@ def index_digests(folder: Path) -> dict[str, str]:
 
 
 def missing_index(folder: str | Path, stage: str, within: str = "") -> str:
-    """Return the message about a folder without the index of a stage, which is `within` it."""
+    """Return the message that a folder lacks the index of a stage. `within` is the path of the index below the
+    folder."""
     found = f"index: {Path(folder) / within} has no {DESCRIPTION}"
     if (Path(folder) / FOLDER / within / DESCRIPTION).is_file():  # the folder of the run itself
         return f"{found}; did you mean {Path(folder) / FOLDER}?"
@@ -209,7 +210,8 @@ class SavedIndex:
         return map_file(self.folder / _documents_file(band), position_type(self.documents))
 
     def checked(self, numbers: np.ndarray, name: str) -> np.ndarray:
-        """Return numbers of documents from the file `name`, as int64. IntegrityError for one that no document has."""
+        """Return numbers of documents from the file `name`, as int64. Raises IntegrityError for a number that no
+        document has."""
         numbers = numbers.astype(np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.documents:
             raise damaged(self.folder / name, f"it has numbers that none of {self.documents:,} documents has")
@@ -268,7 +270,7 @@ class IndexMatches(NamedTuple):
 
 
 def sum_details(matches: Sequence[IndexMatches]) -> dict[str, int]:
-    """Return the counts of the matches of several corpora with one index."""
+    """Return the sums of the counts of several matches with one index."""
     total = {name: sum(entry.details[name] for entry in matches) for name in matches[0].details}
     return total | {"documents": matches[0].details["documents"]}
 
@@ -299,8 +301,8 @@ def find_matches(
     """Return the documents of `corpus` with a near-duplicate in the index.
 
     `similarities` takes the positions of candidates and returns two comparison objects: that of the candidates and that
-    of the index. Pairs with a similarity of at least `threshold` match, and those with NaN. With `contained` a document
-    must have this share of its n-grams in the other one, and the share is the value."""
+    of the index. Pairs match if their similarity is at least `threshold`, or NaN. With `contained`, a document of the
+    index must also have at least this share of the document's n-grams, and the value is the share."""
     hits = np.zeros(len(corpus.rows), np.int32)
     for band, column in enumerate(each(bands, "searching the index", "band")):
         sorted_keys = index.keys(band)
@@ -333,8 +335,8 @@ def find_matches(
 
 
 def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first position of each key among the sorted ones, and its number there; 0 for documents without words
-    (key 0). Keys are looked up in ascending order: neighbours are in the same pages."""
+    """Return the first position of each key among the sorted keys, and how often it occurs there; 0 times for documents
+    without words (key 0). Keys are looked up in ascending order, because neighbours are in the same pages of memory."""
     order = np.argsort(keys)
     low, high = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
     low[order] = np.searchsorted(sorted_keys, keys[order], side="left")
@@ -345,7 +347,8 @@ def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.nd
 def _pairs(
     corpus: Corpus, bands: Sequence[str], index: SavedIndex, positions: np.ndarray, details: dict[str, int]
 ) -> _Pairs:
-    """Return each document with at most MAX_COMPARED of the index. `details` counts the documents with more."""
+    """Return the pairs of each document with at most MAX_COMPARED documents of the index. `details` counts documents
+    with more candidates."""
     codes: list[np.ndarray] = []
     excess = np.zeros(len(positions), bool)
     for band, column in enumerate(bands):

@@ -35,7 +35,7 @@ UNSPACED_SHARE = 10
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
 COPIED_AT_ONCE = 1 << 20  # bytes
-HASHES_AT_ONCE = 1 << 22  # hashes in memory, of all workers: 32 MB, or one pair each
+HASHES_AT_ONCE = 1 << 22  # hashes in memory, of all workers: 32 MB, or one pair per worker
 
 
 class ShingleSettings(NamedTuple):
@@ -48,7 +48,7 @@ class ShingleSettings(NamedTuple):
 
 
 class Similarity(Protocol):
-    """Similarity of documents of one file. They are numbered in the order of the corpus."""
+    """Similarity of documents of one file. Documents are numbered in the order of the corpus."""
 
     def bound_between(self, other: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return an upper bound of the similarity of each pair, float64, from data in memory. `right` are documents of
@@ -107,19 +107,20 @@ class ExactJaccard:
                 total += int(offsets[-1])
 
     def _sizes(self, numbers: np.ndarray) -> np.ndarray:
-        """The numbers of hashes of documents. IntegrityError for offsets that are not in the file of hashes."""
+        """Return the number of hashes of each document. Raises IntegrityError for offsets that are not in the file of
+        hashes."""
         first, last = self.offsets[numbers], self.offsets[numbers + 1]
         if len(numbers) and (first.min() < 0 or (first > last).any() or last.max() > self.stored):
             raise damaged(self.hashes.with_name(OFFSETS), "it has offsets outside of the file of hashes")
         return last - first
 
     def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """What the similarity cannot exceed, by the numbers of n-grams alone: the smaller by the larger."""
+        """Return an upper bound from the numbers of n-grams: the smaller number divided by the larger."""
         sizes = self._sizes(left), other._sizes(right)
         return np.minimum(*sizes) / np.maximum(*sizes)
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The similarity of each pair, from the n-grams that both documents have."""
+        """Return the similarity of each pair, from the n-grams that both documents have."""
         common = self._common(other, left, right)
         return common / (self._sizes(left) + other._sizes(right) - common)
 
@@ -164,11 +165,11 @@ class ExactContainment(ExactJaccard):
     """The share of the n-grams of the left document that the right one has, from the same files."""
 
     def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """What the share cannot exceed, by the numbers of n-grams alone."""
+        """Return an upper bound of the share, from the numbers of n-grams."""
         return np.minimum(other._sizes(right) / self._sizes(left), 1)
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The share of the left document's n-grams, for each pair."""
+        """Return the share of the left document's n-grams for each pair."""
         return self.shares(other, left, right)
 
 
@@ -205,11 +206,11 @@ class SignatureJaccard:
         _append_files([folder / SIGNATURES for folder in folders], paths[0])
 
     def bound_between(self, other: SignatureJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """1 for each pair: signatures do not tell how many n-grams a document has."""
+        """Return 1 for each pair, because signatures do not tell how many n-grams a document has."""
         return np.ones(len(left))
 
     def between(self, other: SignatureJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The estimate for each pair, PAIRS_AT_ONCE at a time, which bounds the memory for rows of signatures."""
+        """Return the estimate for each pair. To bound memory, at most PAIRS_AT_ONCE pairs are compared at a time."""
         out = np.empty(len(left))
         for start in range(0, len(left), PAIRS_AT_ONCE):
             batch = slice(start, start + PAIRS_AT_ONCE)
@@ -221,11 +222,11 @@ class Unchecked:
     """No check: all candidates pass, and similarities are NaN."""
 
     def bound_between(self, other: Unchecked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """1 for each pair: no candidate is dropped."""
+        """Return 1 for each pair, so that no candidate is dropped."""
         return np.ones(len(left))
 
     def between(self, other: Unchecked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """NaN for each pair: no similarity was computed."""
+        """Return NaN for each pair, because no similarity is computed."""
         return np.full(len(left), np.nan)
 
 
@@ -249,10 +250,9 @@ def kernels_of_text(compare: str, words: str) -> tuple[str, ...]:
 
 
 def joined_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
-    """Return the texts whose n-grams near-duplicates share: those of `compared_text`, but for `scripts` and `table`
-    the `word_breaks.PIECES` of texts of scripts without spaces, so that copies with other white space are equal.
-
-    Such a text has at least one character of these scripts in UNSPACED_SHARE, white space not counted.
+    """Return the texts whose n-grams near-duplicates share: those of `compared_text`. With `scripts` and `table`, a
+    text in scripts without spaces is divided into `word_breaks.PIECES` instead, so that copies with other white space
+    are equal. In such a text at least one in UNSPACED_SHARE characters, without white space, belongs to these scripts.
     """
     compared = compared_text(engine, text, settings)
     if not divides(settings.words):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removed rows in files: the process that decides needs no memory for them, however many there are.
+"""Removed rows in files: the process that decides needs no memory for these rows, however many there are.
 
-Files appear whole, by a rename: a process that has lost its lease may write one again while another maps it.
+A file is written under another name and then renamed: a process that has lost its lease may write a file again while
+another process memory-maps it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ Pieces = Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]  # rows of the corp
 
 
 def stored_drops(corpus: Corpus, reason: str, pieces: Pieces) -> Drops:
-    """Return the drops of all pieces. The partners are rows that are kept."""
+    """Write the drops of all pieces to files and return them. The partners are kept rows of the corpus."""
     write_drops(corpus, reason, pieces)
     return read_drops(corpus, reason)
 
 
 def matched_drops(corpus: Corpus, reason: str, folder: str | Path, matches: Iterable[IndexMatches]) -> Drops:
-    """Return the drops of documents that match one of the saved index in `folder`."""
+    """Return the drops of documents that match a document of the saved index in `folder`."""
     write_drops(corpus, reason, ((entry.position, entry.number, entry.value) for entry in matches), "int64")
     return read_drops(corpus, reason, "int64")._replace(index_folder=str(folder))
 
@@ -82,7 +83,7 @@ def sorted_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def distinct_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """Return each of the values of some arrays of integers once, ascending, in a new file."""
+    """Return the distinct values of some arrays of integers, ascending, in a new file."""
     values = sorted_file(path.with_suffix(".sorted"), pieces)
     with commit(path) as temporary, open(temporary, "wb") as file:
         for different, _ in runs_of(values):
@@ -91,8 +92,8 @@ def distinct_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def runs_of(values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the different ones of ascending values and how often each occurs, in batches."""
-    open_run = np.zeros((2, 0), np.int64)  # it may go on in the next batch
+    """Yield the distinct values of an ascending array and how often each occurs, in batches."""
+    open_run = np.zeros((2, 0), np.int64)  # the last run, which may continue in the next batch
     for batch in batches_of(len(values)):
         part = values[batch]
         starts = np.flatnonzero(np.r_[True, part[1:] != part[:-1]])

@@ -22,12 +22,12 @@ SUFFIX = ".arrow"
 
 
 def notes_folder(scratch: Path) -> Path:
-    """Return the folder of the notes of the stage that has the folder `scratch`."""
+    """Return the folder for the notes of the stage whose `corpus.scratch` is `scratch`."""
     return scratch.with_name(f"{scratch.name}-notes")
 
 
 def with_notes(rows: pa.Table, folder: Path, partition: int, positions: np.ndarray) -> pa.Table:
-    """Return rows of a partition, at its `positions`, with the notes that a stage has stored for it."""
+    """Return `rows`, which are those at `positions` of a partition, with the notes that a stage has stored for them."""
     path = numbered_path(folder, partition, SUFFIX)
     if not path.exists():
         return rows
@@ -47,9 +47,9 @@ def store_notes(
 ) -> None:
     """Write the notes of a partition, from a task.
 
-    rows    int64, ascending: the rows with notes, those that the decision drops among them
+    rows    int64, ascending: the rows with notes; they include all rows that the decision drops
     notes   name -> one value per row
-    kinds   name -> Arrow type, as in `Stage.notes`
+    kinds   name -> Arrow type, as in `Outputs.notes`
     """
     first = int(corpus.storage.starts[partition])
     columns = {name: pa.array(values, arrow_type(kinds[name])) for name, values in notes.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that a stage which compares documents writes: a file per partition, which one task writes and one reads.
+"""Columns that a corpus stage writes: a file per partition, which one task writes and another task reads.
 
 The files are in a folder of their own, since `corpus.scratch` is deleted after the decision: 8 bytes per value. The
 next segment reads them with its documents, as it reads spans to cut.
@@ -27,8 +27,8 @@ class WrittenColumns(NamedTuple):
     names: tuple[str, ...]
 
     def of(self, partition: int, start: int, stop: int) -> dict[str, pa.Array]:
-        """Return the values of some rows of a partition, by the name of the column. IntegrityError if the file is lost,
-        or has fewer."""
+        """Return the values of some rows of a partition, by the name of the column. Raises IntegrityError if the file
+        is lost, or has fewer values."""
         path = numbered_path(self.folder, partition, ".npy")
         if not path.exists():
             raise IntegrityError(f"{path} does not exist: another program has removed it. Start over with --force")
@@ -39,7 +39,7 @@ class WrittenColumns(NamedTuple):
 
 
 def columns_folder(scratch: Path) -> Path:
-    """Return the folder of the columns of the stage that has the folder `scratch`."""
+    """Return the folder for the columns of the stage whose `corpus.scratch` is `scratch`."""
     return scratch.with_name(f"{scratch.name}-columns")
 
 
