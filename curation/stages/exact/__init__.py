@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`exact_dedup`: documents of equal texts."""
+"""Stages that find equal texts: documents, lines, spans of bytes, and n-grams of evaluation texts."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One form for the addresses of one page, as keys: RFC 3986, section 6, and what crawlers do beyond it.
+"""One form for all URLs of a page, used as a key: RFC 3986, section 6, and further rules of crawlers.
 
-`canonical_url` is the definition. `canonical_urls` is the same for columns: RE2 rewrites what is plain before the
-query, and `canonical_url` is called only for the other URLs.
+`canonical_url` is the definition. `canonical_urls` gives the same results for columns: RE2 rewrites URLs that are plain
+before the query, and `canonical_url` is called only for the others.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PARTS = re.compile(
     r"(?:(https?):[/\\]*|([a-z][a-z0-9+.\-]*)://|[/\\]{2})?([^/?#\\]*)([^?#]*)(?:\?([^#]*))?", re.IGNORECASE
 )
 _PORT = re.compile(r":([0-9]*)\Z")
-# Percent-encoded bytes, and characters that no path and no query may have as they are
+# Percent-encoded bytes, and characters that must be percent-encoded in paths and queries
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})|([^A-Za-z0-9\-._~!$&'()*+,;=:@/?])")
 _UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
-# A URL that loses its scheme, `www.` and one final slash alone. No segment is empty or begins with a dot
+# A URL whose canonical form only lacks the scheme, `www.` and one final slash. No segment is empty or begins with a dot
 _SEGMENT = r"/[A-Za-z0-9\-_~!$&'()*+,;=:@][A-Za-z0-9\-_~!$&'()*+,;=:@.]*"
 PLAIN = rf"^https?://[a-z0-9_\-]+(?:\.[a-z0-9_\-]+)*(?:{_SEGMENT})*/?$"
 _TAIL = r"(?s)[?#].*"  # the query and the fragment
@@ -82,7 +82,7 @@ def _escaped(text: str) -> str:
 
 
 def _escape(found: re.Match[str]) -> str:
-    """Return a percent-encoded byte as its character if that is unreserved, and any other character as its bytes."""
+    """Return a percent-encoded byte as its character if that is unreserved, and any other character percent-encoded."""
     if found[1]:
         character = chr(int(found[1], 16))
         return character if _UNRESERVED.fullmatch(character) else f"%{found[1].upper()}"
@@ -103,7 +103,8 @@ def _path(path: str) -> str:
 
 
 def _query(query: str, dropped: Sequence[str], mark: str = "?") -> str:
-    """Return the canonical query with its mark; "" if it is empty, or a fragment."""
+    """Return the canonical query with its question mark; "" if it is empty. `mark` is the character before it: after
+    `#` there is no query."""
     if mark != "?" or not query:
         return ""
     names, prefixes = _dropped(tuple(dropped))
@@ -119,14 +120,14 @@ def _query(query: str, dropped: Sequence[str], mark: str = "?") -> str:
 
 @lru_cache(maxsize=16)
 def _dropped(names: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the names of parameters to leave out, and what such names begin with; in lower case."""
+    """Return the full names of parameters to leave out, and the prefixes of such names, in lower case."""
     lowered = [_escaped(name).lower() for name in names]
     prefixes = tuple(name[:-1] for name in lowered if name.endswith("*"))
     return frozenset(name for name in lowered if not name.endswith("*")), prefixes
 
 
 def canonical_urls(urls: pa.Array, dropped: Sequence[str] = TRACKING) -> pa.LargeStringArray:
-    """As `canonical_url`, for a column; plain URLs are handled without a call each. Nulls stay nulls."""
+    """Return `canonical_url` of each URL of a column, without a call for plain URLs. Nulls stay nulls."""
     bare, is_plain = _bare(urls)
     others = pa.array(np.flatnonzero(~is_plain))
     if not len(others):
@@ -146,7 +147,7 @@ def canonical_urls(urls: pa.Array, dropped: Sequence[str] = TRACKING) -> pa.Larg
 
 
 def _bare(urls: pa.Array) -> tuple[pa.LargeStringArray, np.ndarray]:
-    """Return URLs without what a plain one loses, and whether each is plain or null."""
+    """Return URLs without scheme, `www.` and final slashes, and whether each is plain or null."""
     bare = pc.replace_substring_regex(urls, pattern=_WWW, replacement=r"\1", max_replacements=1)
     bare = pc.ascii_rtrim(bare, characters="/").cast(pa.large_string())
     return bare, np.asarray(pc.match_substring_regex(urls, pattern=PLAIN).fill_null(True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of documents from columns, in place of their texts: strings, of which equal ones make duplicates."""
+"""Keys of documents from columns, in place of their texts. Documents with equal keys are duplicates."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Compare = Callable[[pa.Array], pa.Array]  # strings -> the strings that are comp
 
 
 def key_texts(columns: Sequence[pa.ChunkedArray], compare: Compare) -> pa.LargeStringArray:
-    """Return a key per row, which is empty if one of its values is null or, compared, empty.
+    """Return a key per row. It is empty if one of the row's values is null, or empty after `compare`.
 
-    Keys of several values are equal if all values are: the lengths before them tell where each ends."""
+    Keys of several values are equal if all values are: the key has the length of each value before the value."""
     compared = [compare(column.combine_chunks().fill_null("")) for column in columns]
     if len(compared) == 1:
         return compared[0]
@@ -34,5 +34,5 @@ def key_texts(columns: Sequence[pa.ChunkedArray], compare: Compare) -> pa.LargeS
 
 
 def hash_keys(engine: Engine, keys: pa.LargeStringArray) -> np.ndarray:
-    """Return the hash of each key, uint64 of shape (n, 2): that of an empty key is 0, 0."""
+    """Return the hash of each key, uint64 of shape (n, 2); the hash of an empty key is (0, 0)."""
     return engine.hash_text(engine.from_arrow(pa.table({TEXT: keys}))[TEXT])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The n-grams of evaluation items that many documents have, such as those of licences.
+"""The n-grams of evaluation items that many documents have, such as n-grams of licences.
 
-Each task counts its documents, and the different texts among them up to one above the bound, so files and memory depend
-on the evaluation texts: 16 bytes per n-gram found and text counted. The numbers of n-grams are those of
-`leaks.LeakSearch.ngrams`: after all n-grams come the short questions.
+Each task counts for each n-gram the documents and, up to `max_documents` + 1, the different texts that have it. So
+files and memory depend only on the evaluation texts: 16 bytes per n-gram found and text counted. n-grams are numbered
+as in `leaks.LeakSearch.ngrams`: short questions have the numbers after all n-grams.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Hits(NamedTuple):
 
 
 def write_hits(path: Path, size: int, max_documents: int, hits: Iterable[Hits]) -> None:
-    """Write what a task finds to files with the name of `path`: n-grams and texts with them, each pair once and no more
-    than decide; and of each n-gram its number, its documents and the first of their rows.
+    """Write what a task finds to files with the name of `path`. They have pairs of an n-gram and a text with it, only
+    as many as decide; and for each n-gram its number, its number of documents and the first row.
 
     size   number of n-grams and short questions
     """
@@ -54,8 +54,8 @@ def write_hits(path: Path, size: int, max_documents: int, hits: Iterable[Hits]) 
 
 
 class NgramDocuments(NamedTuple):
-    """The documents of each n-gram: how many, the row of the first one, and whether more than `max_documents` different
-    texts have it. Three arrays of one element per n-gram and short question."""
+    """Three arrays with an element per n-gram and short question: how many documents have it, the row of the first one,
+    and whether more than `max_documents` different texts have it."""
 
     documents: np.ndarray
     first: np.ndarray
@@ -63,7 +63,7 @@ class NgramDocuments(NamedTuple):
 
 
 def count_documents(paths: Sequence[Path], size: int, max_documents: int) -> NgramDocuments:
-    """Return the counts of all tasks, whose files have the names `paths` and are in the order of their rows."""
+    """Return the counts over all tasks. `paths` are the names of their files, in the order of rows."""
     documents, first, is_common = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, bool)
     for path in reversed(paths):
         ngrams, counts, rows = load_mapped(path.with_suffix(".found"))
@@ -85,7 +85,7 @@ def count_documents(paths: Sequence[Path], size: int, max_documents: int) -> Ngr
 
 
 def _distinct(pairs: np.ndarray, limit: int) -> np.ndarray:
-    """Return each different pair once, at most `limit` of an n-gram."""
+    """Return each different pair once, at most `limit` pairs per n-gram."""
     ngrams, texts = pairs[:, np.lexsort(pairs[::-1])]
     new = np.append(True, (ngrams[1:] != ngrams[:-1]) | (texts[1:] != texts[:-1]))[: len(ngrams)]
     ngrams, texts = ngrams[new], texts[new]

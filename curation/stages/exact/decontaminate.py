@@ -38,8 +38,8 @@ from curation.stages.outcome import StageCount
 from curation.stages.words import check_words, kernels_of
 
 REMOVES = ("document", "span")
-MAX_DOCUMENTS = 1000  # the phases hold so many texts per n-gram
-SHOWN_SETS, SHOWN_CHARACTERS = 20, 300  # in the report: evaluation inputs, and characters of a text
+MAX_DOCUMENTS = 1000  # largest setting: tasks hold this many texts per n-gram in memory
+SHOWN_SETS, SHOWN_CHARACTERS = 20, 300  # evaluation inputs in the report, and characters of each text there
 _LOADING = Lock()  # one thread reads the evaluation texts, the others wait for the table
 
 
@@ -65,21 +65,21 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
     removes           `document`: whole documents; `span`: the matched words, and documents of which no letter or digit
                       is left. In Python it is `removes_part`
 
-    The different words with a letter that match must have 1.5 bytes per word of an n-gram, 20 for 13 words, unless
-    nothing else is in the document. So numbers, alphabets and idioms of code are no leak. A question of fewer words
-    than an n-gram is found from 8 words on, from 4 words on if its answer is within 50 words of it; a shorter one only
-    as a whole document. n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in
-    memory, 44 to 68 bytes each, and 28 more while it counts documents. The report counts removed documents by input. In
-    `removed/` the value is the number of different n-grams of the item with most. `matched_text` is the longest run of
-    its words, `evaluation_set`, `evaluation_file` and `evaluation_item` are its input, its file and its record (from
-    1). A null matches nothing.
+    The different matching words that have a letter must have 1.5 bytes per word of an n-gram together, 20 for 13 words,
+    unless the document has no other words. So numbers, alphabets and idioms of code are no leak. A question of fewer
+    words than an n-gram is found from 8 words on, from 4 words on if its answer is within 50 words of it; a shorter one
+    only as a whole document. n-grams are compared by 64-bit hashes. Each process holds the hashes of all evaluation
+    texts in memory: 44 to 68 bytes per n-gram, and 28 more while it counts documents. The report counts removed
+    documents by input. `removed/` describes the item with the most n-grams in the document. The value is the number of
+    different n-grams of this item. `matched_text` is the longest run of matched words; `evaluation_set`,
+    `evaluation_file` and `evaluation_item` are the item's input, file and record (from 1). A null matches nothing.
     """
 
     function: ClassVar[Function] = Function(
         """Return the rows that contain no item of the evaluation texts.
 
-        On a Dask frame the call itself reads all text, and twice more the partitions with candidates: documents with a
-        known n-gram. The rows stay lazy.
+        On a Dask frame the call itself reads all text. It reads partitions with candidates, which are documents with a
+        known n-gram, twice more. The rows stay lazy.
 
             >>> import curation, pandas, pathlib
             >>> _ = pathlib.Path("quiz.txt").write_text("two three")
@@ -93,7 +93,7 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
     )
 
     # 2: digits count, signs do not; a document is judged item by item. 3: common n-grams decide nothing
-    # 4: letters that look the same, where words end by `scripts` and `table`
+    # 4: letters that look the same are equal; `scripts` and `table` divide words differently
     revision: ClassVar[int] = 4
 
     evaluation_files: tuple[str | FilesInput, ...]
@@ -150,7 +150,7 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
         return [entry if isinstance(entry, AnyInput) else Input(path=entry) for entry in self.evaluation_files]
 
     def sources(self) -> list[SourceFile]:
-        """Return the files with the evaluation texts. InputError for a missing file."""
+        """Return the files with the evaluation texts. Raises InputError for a missing file."""
         columns = [self.answer_column] if self.answer_column else []
         return find_files([msgspec.structs.replace(entry, columns=columns) for entry in self.inputs])
 
@@ -161,7 +161,7 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
         self.evaluation(load_engine("cpu"))
 
     def evaluation(self, engine: Engine) -> Evaluation:
-        """Return the items of the evaluation texts, read once per process. All engines give the same."""
+        """Return the items of the evaluation texts, read once per process. All engines give the same items."""
         with _LOADING:
             return _load(_Texts(self.sources(), self.rule_of(), self.answer_column, engine))
 
@@ -220,7 +220,7 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
 
 
 def _quoted(entry: dict[str, Any]) -> str:
-    """Return a text of the details in one line; "" without one (`report: {samples: false}`)."""
+    """Return the text of an entry of the details in one line; "" if it has none (`report: {samples: false}`)."""
     text = " ".join(entry.get("text", "").split())[:SHOWN_CHARACTERS]
     return f": {text}" if text else ""
 
@@ -239,7 +239,8 @@ class LookUp(LeakStage, frozen=True, kw_only=True, tag="curation.stages.exact.de
 
 
 class _Texts:
-    """Files and the settings of their items. Equal if paths, sizes, times and settings are; the engine is ignored."""
+    """Files with evaluation texts and the settings of their items. Two are equal if paths, sizes, times and settings
+    are; the engine is ignored."""
 
     def __init__(self, files: Sequence[SourceFile], rule: LeakRule, answer_column: str, engine: Engine) -> None:
         self.files, self.rule, self.answer_column, self.engine = files, rule, answer_column, engine

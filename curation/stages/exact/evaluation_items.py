@@ -28,13 +28,14 @@ from curation.stages.corpus.similarity import ShingleSettings, compared_text
 
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 KEY_WORDS = 4  # consecutive words of a short question by which it is found
-ALONE_WORDS = 8  # a short question of so many words is found without its answer
+ALONE_WORDS = 8  # a short question with at least this many words is found without its answer
 ANSWER_WORDS = 8  # words of an answer that are compared, from its start
-BY_NGRAMS, SHORT, WHOLE_DOCUMENT = 0, 1, 2  # how an item is searched
+BY_NGRAMS, SHORT, WHOLE_DOCUMENT = 0, 1, 2  # ways in which an item is searched
 
 
 class ShortItem(NamedTuple):
-    """A question of fewer words than an n-gram: its item, its words, and the first of the KEY_WORDS of its key."""
+    """A question of fewer words than an n-gram: its item, its words, and the position of the first word of its key,
+    which has KEY_WORDS words."""
 
     item: int
     words: tuple[str, ...]
@@ -87,7 +88,7 @@ class EvaluationItems(NamedTuple):
             )  # fmt: skip
 
     def count(self, search: int) -> int:
-        """Return how many items are searched in a way."""
+        """Return how many items are searched in this way (`BY_NGRAMS`, `SHORT` or `WHOLE_DOCUMENT`)."""
         return int(np.count_nonzero(self.places[:, 3] == search))
 
     def searched(self) -> str:
@@ -100,8 +101,8 @@ class EvaluationItems(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Items, with the tables of their n-grams and of the keys of short questions (None: there are none), and the number
-    of n-grams of each item that no earlier item has (int64)."""
+    """Items with the table of their n-grams, the table of the keys of short questions (None: no short questions), and
+    the number of n-grams of each item that no earlier item has (int64)."""
 
     items: EvaluationItems
     ngrams: NgramTable
@@ -134,8 +135,8 @@ def load_evaluation(path: Path) -> Evaluation:
 def read_items(
     engine: Engine, files: Sequence[SourceFile], settings: ShingleSettings, answer_column: str
 ) -> EvaluationItems:
-    """Return the items of files. InputError for a rejected record: its content would otherwise stay in the training
-    data unnoticed."""
+    """Return the items of files. Raises InputError for a rejected record, whose content would otherwise stay in the
+    training data unnoticed."""
     sources = [probe(file) for file in files]
     names = tuple(dict.fromkeys(file.source for file in sources))
     shown_files = tuple(dict.fromkeys(shown(file.path) for file in sources))
@@ -191,18 +192,19 @@ def read_items(
 
 
 def column_of(engine: Engine, texts: Sequence[str]) -> pa.Array:
-    """Return a text of the engine, as its functions take it, from strings."""
+    """Return strings as a text of the engine."""
     return engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))[TEXT]
 
 
 def _key_of(words: Sequence[str]) -> int:
-    """Return the first of KEY_WORDS consecutive words that few texts have: those with most bytes."""
+    """Return the position of the first of KEY_WORDS consecutive words that few texts have: the ones with the most
+    bytes."""
     sizes = [len("".join(words[at : at + KEY_WORDS]).encode()) for at in range(len(words) - KEY_WORDS + 1)]
     return sizes.index(max(sizes))
 
 
 def _answers(engine: Engine, table: pa.Table, settings: ShingleSettings, column: str) -> list[str]:
-    """Return the compared words of the answers; empty without a column."""
+    """Return the compared words of the answers; an empty list without a column."""
     if not column:
         return []
     values = pa.table({TEXT: as_strings(table.column(column), column)})

@@ -64,7 +64,7 @@ COMPARISONS = {
     "lowercase": RewriteSteps(lowercase=True, whitespace="strip"),
     "visible": VISIBLE._replace(whitespace="collapse"),
 }
-URL = "url"  # a comparison of columns
+URL = "url"  # a comparison only of columns
 
 COMPARED = {
     "exact": "unchanged",
@@ -98,8 +98,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     writes           name of a new column: the number of documents with the text or key of the kept one; "" for none.
                      In Python it is `copies_column`
 
-    A null text equals an empty one. Numbers are compared as they are written. In `removed/` the value is 1 and
-    `duplicate_of` the kept document.
+    A null text equals an empty one. Numbers are compared as they are written. In `removed/` the value is 1, and
+    `duplicate_of` is the kept document.
     """
 
     function: ClassVar[Function] = Function(
@@ -166,7 +166,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     @property
     def _dropped(self) -> list[str]:
-        """The names of the parameters that do not count."""
+        """The names of parameters of URLs that are ignored."""
         return [
             name
             for entry in _listed(self.drop_parameters)
@@ -184,7 +184,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return ("hashes", "leaders", *(("rewrite",) if self.compare in ("lowercase", "visible") else ()))
 
     def check(self, inputs: Sequence[str]) -> None:
-        """RecipeError for an index that is missing or has other settings."""
+        """Raise RecipeError for an index that is missing or has other settings."""
         if self.index:
             self.open_index()
 
@@ -192,7 +192,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return self.open_index().files() if self.index else {}
 
     def open_index(self) -> SavedIndex:
-        """Return the saved index. RecipeError if it is missing or has other settings."""
+        """Return the saved index. Raises RecipeError if it is missing or has other settings."""
         index = open_exact_index(self.index)
         index.check(self._index_settings)
         return index
@@ -212,7 +212,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return saved_by(index_phases([HASHES]), self._index_settings, EXACT)
 
     def forecast(self, sample: StageSample) -> Forecast:
-        """Return the bytes of the column that it writes, and of hashes and their documents."""
+        """Return the bytes of the new column on disk, and the bytes of hashes and documents in an index."""
         scratch = 8 * sample.documents if self.copies_column else 0
         return Forecast(scratch_bytes=scratch, index_bytes=20 * sample.documents)
 
@@ -227,7 +227,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return keys | order_key(engine, frame, self.keep)
 
     def _compared(self, engine: Engine, values: pa.Array) -> pa.Array:
-        """Return strings as they are compared."""
+        """Return the strings that are compared in place of `values`."""
         if self.compare == URL:
             return canonical_urls(values, self._dropped)
         if self.compare == "exact":
@@ -255,7 +255,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the keys of a slice group, without documents that have none or whose key is in the index."""
+        """Write the keys of a slice group, without documents that have no key or whose key is in the index."""
         part = slice_group(corpus, task)
         if self._is_counted:
             counts = {"without_key": int(np.count_nonzero(part.column("high") == 0))} if self.column else {}
@@ -270,11 +270,11 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     @property
     def _is_counted(self) -> bool:
-        """Whether documents may have no key, or no value by which one is kept."""
+        """Whether documents may lack a key, or a value by which `keep` chooses."""
         return bool(self.column) or self.keep != FIRST
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates among the keys of a reducer and the kept row with each key, by slice group."""
+        """Write the duplicates among the keys of a reducer, each with the kept row of its key, by slice group."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for _, keys, rows in read_keys_of(corpus, task, 1, len(self._run_columns)):
             rank = None if self.keep == FIRST else split_rank(keys)
@@ -300,7 +300,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             write_cells(_sizes_path(corpus, task), sizes, len(spans))
 
     def _sort_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates of a slice group, ascending, and the kept row with each one's key."""
+        """Write the duplicates of a slice group, ascending, each with the kept row of its key."""
         cells = b"".join(read_cell(_duplicates_path(corpus, reducer), task) for reducer in range(reducer_count(corpus)))
         pairs = np.frombuffer(cells, row_type(corpus)).reshape(-1, 2)
         pairs = pairs[np.argsort(pairs[:, 0])]
@@ -309,7 +309,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             self._store_copies(corpus, task)
 
     def _store_copies(self, corpus: Corpus, task: int) -> None:
-        """Write the column of the sizes of groups for the rows of a slice group: 1 for all but kept duplicates."""
+        """Write the column with the sizes of groups for the rows of a slice group. Rows without duplicates have size
+        1."""
         first, last = slice_group_starts(corpus)[task : task + 2].tolist()
         copies = np.ones(last - first, np.int64)
         for reducer in range(reducer_count(corpus)):
@@ -345,11 +346,11 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     @property
     def _unit(self) -> str:
-        """What duplicates share, for people."""
+        """What duplicates share, as readable text."""
         return "key" if self.column else "text"
 
     def warnings(self, count: StageCount) -> list[str]:
-        """Return warnings of columns that are null or empty in all documents."""
+        """Return warnings about columns that are null or empty in all documents."""
         lines = value_warnings(self.keep, count.details, count.documents_in)
         if count.documents_in and count.details.get("without_key") == count.documents_in:
             documents = counted(count.documents_in, "document")
@@ -394,6 +395,7 @@ def _sorted_path(corpus: Corpus, slice_group: int) -> Path:
 
 
 def _removed_of(corpus: Corpus, slice_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the duplicates of a slice group, ascending, the kept row with each one's key, and ones."""
+    """Return three arrays: the duplicates of a slice group, ascending; the kept row of each one's key; and ones, as
+    values."""
     row, partner = np.frombuffer(read_cell(_sorted_path(corpus, slice_group), 0), row_type(corpus)).reshape(2, -1)
     return row, partner, np.ones(len(row))

@@ -5,7 +5,7 @@
     high.bin, low.bin       the halves of the 128-bit hashes (uint64), ascending by both
     documents.bin           the document of each hash (int32, from 2^31 documents on int64)
 
-20 bytes per document and its id. A task looks up the hashes of its slice group through memory maps.
+An index has 20 bytes per document, and the ids. A task looks up the hashes of its slice group through memory maps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HASHES = Band(("high", "low"), (HIGH, LOW), DOCUMENTS)
 
 
 def open_exact_index(folder: str) -> SavedIndex:
-    """Return the index of exact duplicates in the folder `index` of a run. RecipeError if it is missing."""
+    """Return the index of exact duplicates in the folder `index` of a run. Raises RecipeError if it is missing."""
     path = Path(folder) / FOLDER
     if not (path / DESCRIPTION).is_file():
         raise RecipeError(missing_index(folder, "exact_dedup", FOLDER))
@@ -42,7 +42,7 @@ def find_equal(part: Corpus, index: SavedIndex) -> IndexMatches:
     for batch in batches_of(len(part.rows)):
         positions = np.arange(batch.start, batch.stop)
         keys = [part.column(name, positions) for name in HASHES.columns]
-        order = np.argsort(keys[0])  # neighbours are in the same pages
+        order = np.argsort(keys[0])  # neighbours are in the same pages of memory
         place = np.full(len(order), -1, np.int64)
         place[order] = _places(high, low, keys[0][order], keys[1][order])
         equal = positions_of(place >= 0)
@@ -54,7 +54,7 @@ def find_equal(part: Corpus, index: SavedIndex) -> IndexMatches:
 
 
 def _places(high: np.ndarray, low: np.ndarray, wanted_high: np.ndarray, wanted_low: np.ndarray) -> np.ndarray:
-    """Return the place of each wanted hash among the ascending ones; -1 for those that are not there."""
+    """Return the position of each wanted hash among the ascending hashes; -1 for a hash that is not among them."""
     first = np.searchsorted(high, wanted_high, side="left")
     count = np.searchsorted(high, wanted_high, side="right") - first
     place = np.full(len(wanted_high), -1, np.int64)

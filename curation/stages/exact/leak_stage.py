@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phases of `decontaminate`: the n-grams of candidates, those that are common, and the leaks.
+"""The phases of `decontaminate`: find the n-grams of candidates, then the common n-grams, then the leaks.
 
-The keys name the few candidates. Only their texts are read again, once to search and count, and those with leaks once
-to judge them without common n-grams.
+The keys mark the few candidates. Only their texts are read again: all once, to search and count, and those with leaks
+once more, to judge them without common n-grams.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from curation.stages.outcome import Corpus, Cuts, Decision
 
 REASON = "contaminated"
 HITS, COMMON, JUDGED = "hits", "common", "judged"  # phases
-LEAKS = ".leaks"  # JSON lines: a row, its n-grams, and its leaks if none of these is common
+LEAKS = ".leaks"  # JSON lines: a row, its n-grams, and its leaks if no n-gram were common
 NOTES = {
     "matched_text": "large_string", "evaluation_set": "string", "evaluation_file": "string", "evaluation_item": "int64",
 }  # fmt: skip  # columns of `removed/`
-Stored = tuple[list[Leak], bool]  # leaks if no n-gram is common, and whether one of the document is
-SHOWN_COMMON = 10  # common n-grams in the report, each of another item
+Stored = tuple[list[Leak], bool]  # leaks if no n-gram were common, and whether the document has a common one
+SHOWN_COMMON = 10  # common n-grams in the report, one per item
 
 
 class LeakStage(CorpusStage, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
     finds_duplicates = False
 
     def rule_of(self) -> LeakRule:
-        """Return when a document contains an item."""
+        """Return the rule that says when a document contains an item."""
         raise NotImplementedError
 
     def evaluation(self, engine: Engine) -> Evaluation:
@@ -71,7 +71,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         raise NotImplementedError
 
     @property
-    def cuts_text(self) -> bool:  # type: ignore[override]  # a stage that removes documents ends no segment
+    def cuts_text(self) -> bool:  # type: ignore[override]  # a stage that only removes documents ends no segment
         """Whether spans are removed, so that the next stages read a changed text."""
         return self.rule_of().removes == "span"
 
@@ -79,7 +79,8 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         return Outputs(notes=NOTES)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        """Return a hash of the compared text of each candidate, a document with a known n-gram; 0 for the others."""
+        """Return a hash of the compared text of each candidate (a document with a known n-gram), and 0 for other
+        documents."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
         text = compared_text(engine, frame[TEXT], rule.shingles)
         candidates = engine.ngram_hits(text, evaluation.ngrams, rule.ngram)[0] > 0
@@ -104,7 +105,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         return len(items.hashes) + len(items.short)
 
     def _write_hits(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write what the candidates of a slice group have of the items: their n-grams, and leaks if none is common."""
+        """Write the n-grams of items in the candidates of a slice group, and the leaks if no n-gram were common."""
         path, part = _path(corpus, HITS, task), slice_group(corpus, task)
         with commit(path.with_suffix(LEAKS)) as temporary, open(temporary, "wb") as file:
             write_hits(path, self._size(engine), self.rule_of().max_documents, self._hits(engine, part, file))
@@ -155,7 +156,8 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         write_sealed(_path(corpus, COMMON, 0).with_suffix(".json"), {"common_ngrams": common, "common": shown})
 
     def _judge(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the rows to remove, their notes and the spans to cut of a slice group, and what the report needs."""
+        """Write for a slice group the rows to remove with their notes, the spans to cut, and the counts for the
+        report."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
         rows, values, seen = list[int](), list[int](), set[int]()
         counts, samples = Counter[str](), dict[str, str]()
@@ -189,7 +191,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
     def _decided(
         self, engine: Engine, part: Corpus, stored: Mapping[int, Stored], is_common: np.ndarray
     ) -> Iterator[tuple[int, str, list[Leak]]]:
-        """Yield the documents with leaks: row, text, and the leaks without what only common n-grams say."""
+        """Yield the documents with leaks: row, text, and the leaks that do not depend on common n-grams alone."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
 
         def judge(texts: pa.LargeStringArray) -> list[list[Leak]]:
@@ -233,7 +235,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
 
 
 def _stored_leaks(corpus: Corpus, task: int, is_common: np.ndarray) -> Iterator[tuple[Corpus, int, dict[int, Stored]]]:
-    """Yield the partitions of a slice group with leaks: the corpus, its number, and the leaks of each row."""
+    """Yield for each partition of a slice group with leaks its corpus, its number, and the leaks of each row."""
     starts = corpus.storage.starts
 
     def entries(file: BinaryIO) -> Iterator[tuple[int, Stored]]:
@@ -258,7 +260,7 @@ def _compared(engine: Engine, texts: pa.LargeStringArray, rule: LeakRule) -> lis
 
 
 def _most_frequent(counted: NgramDocuments, owners: np.ndarray) -> list[int]:
-    """Return the common n-grams that most documents have, one of each item."""
+    """Return the common n-grams that the most documents have, at most one per item."""
     common = np.flatnonzero(counted.is_common)
     common = common[np.lexsort((common, -counted.documents[common]))]
     firsts = np.sort(np.unique(owners[common], return_index=True)[1])[:SHOWN_COMMON]
@@ -278,7 +280,7 @@ def _spans(text: str, leaks: Sequence[Leak], rule: LeakRule) -> list[tuple[int, 
 
 
 def _notes(firsts: Sequence[Leak], evaluation: Evaluation) -> dict[str, Any]:
-    """Return the notes of removed documents with these leaks."""
+    """Return the notes of removed documents, one leak per document."""
     items, places = evaluation.items, evaluation.items.places[[leak.item for leak in firsts]]
     columns = (
         [leak.text for leak in firsts], [items.names[place] for place in places[:, 0]],

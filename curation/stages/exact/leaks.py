@@ -2,11 +2,11 @@
 """Leaks: the evaluation items that a document contains, and where.
 
 The few documents with a known n-gram are searched here, on the host, so the result does not depend on the engine. A
-document contains an item if it has `min_ngrams` of its n-grams, and if these say something: their different words with
-a letter have LETTERS bytes per word of an n-gram. Tables of numbers, alphabets and idioms of code do not.
+document contains an item if it has `min_ngrams` of the item's n-grams, and if these are evidence: their different words
+with a letter have LETTERS bytes per word of an n-gram. Tables of numbers, alphabets and idioms of code are no evidence.
 
-Common n-grams, which more than `max_documents` documents have, say nothing, nor do the words that they cover. But a
-document with at least WHOLE of all n-grams of an item contains it, however many documents do.
+Common n-grams, which more than `max_documents` documents have, are no evidence, nor are the words in them. But a
+document with at least the share WHOLE of an item's n-grams contains the item, however many documents have them.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from curation.stages.exact.evaluation_items import (
 from curation.stages.words import left_out
 
 LETTERS = 1.5  # bytes of UTF-8 per word: 20 for 13 words; benchmarks/leaks.py measures both errors
-WHOLE = 0.8  # of the n-grams of an item, as `check_overlap` asks for; docs/decisions/0111
-NEAR_WORDS = 50  # an answer is searched so many words before and after a question
+WHOLE = 0.8  # share of the n-grams of an item, as in `check_overlap`; docs/decisions/0111
+NEAR_WORDS = 50  # an answer is searched within this many words before and after a question
 WINDOW = 1 << 20  # characters of texts that are searched at once
-OVERLAP = 1 << 14  # of two windows of a long text
-WHOLE_QUESTION = -1  # in place of n-grams of a short question
+OVERLAP = 1 << 14  # characters that two windows of a long text share
+WHOLE_QUESTION = -1  # stands for the n-grams of a short question
 SHOWN_CHARACTERS = 1000  # of a matched text
 CONTEXT_CHARACTERS = 60  # shown before and after a match
 
 
 class LeakRule(msgspec.Struct, frozen=True, kw_only=True):
-    """When a document contains an item: the settings of `decontaminate` that tasks need."""
+    """The rule that says when a document contains an item: the settings of `decontaminate` that tasks need."""
 
     ngram: int
     min_ngrams: int
@@ -86,17 +86,17 @@ class _Evidence:
 
     def __init__(self) -> None:
         self.ngrams: set[int] = set()
-        self.words: set[str] = set()  # that match, without those of common n-grams
-        self.text: list[str] = []  # the longest run of them
-        self.spans: set[tuple[int, int]] = set()  # to cut
-        self.answered = self.is_all = False  # nothing else is in the document
+        self.words: set[str] = set()  # matched words, without words of common n-grams
+        self.text: list[str] = []  # the longest run of matched words
+        self.spans: set[tuple[int, int]] = set()  # spans to cut
+        self.answered = self.is_all = False  # is_all: nothing else is in the document
 
 
 _Found = dict[int, _Evidence]  # by item
 
 
 class _WordWindow(NamedTuple):
-    """Words of a part of a document, and the number of its characters before them, without white space."""
+    """The words of a part of a document, and how many characters of the document, without white space, precede them."""
 
     document: int
     words: list[str]
@@ -117,7 +117,7 @@ class LeakSearch(NamedTuple):
 
 
 def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: LeakRule) -> list[LeakSearch]:
-    """Return what each compared text has of the items, if no n-gram is common."""
+    """Return the n-grams and leaks of items in each compared text, as if no n-gram were common."""
     size = len(evaluation.items.hashes) + len(evaluation.items.short)
     evidence, hits = _evidence(engine, texts, evaluation.items, rule, np.zeros(size, bool))
     leaks = [_judged(found, evaluation.items, rule) for found in evidence]
@@ -127,7 +127,8 @@ def search(engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: L
 def find_leaks(
     engine: Engine, texts: Sequence[str], evaluation: Evaluation, rule: LeakRule, is_common: np.ndarray
 ) -> list[list[Leak]]:
-    """Return the leaks of each compared text that common n-grams do not decide, the one with most n-grams first.
+    """Return the leaks of each compared text without the evidence of common n-grams. The leak with the most n-grams is
+    first.
 
     is_common   bool: whether an n-gram is common, in the order of `LeakSearch.ngrams`
     """
@@ -136,8 +137,8 @@ def find_leaks(
 
 
 def with_whole_items(leaks: Sequence[Leak], stored: Sequence[Leak], evaluation: Evaluation) -> list[Leak]:
-    """Return the leaks of a document, and those of the items that it has as a whole, by its leaks if none is common. A
-    short question has no n-gram of its own, unless it is the whole document."""
+    """Return `leaks`, the leaks without common n-grams, and those leaks of `stored` (as if no n-gram were common) whose
+    items the document has as a whole. A short question counts as a whole only if it is the whole document."""
     is_short = evaluation.items.places[:, 3] != BY_NGRAMS
     whole = {
         leak.item: leak
@@ -148,8 +149,8 @@ def with_whole_items(leaks: Sequence[Leak], stored: Sequence[Leak], evaluation: 
 
 
 def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems) -> list[set[int]]:
-    """Return the items whose short question each compared text has: with its answer near it, or of ALONE_WORDS words
-    that say something."""
+    """Return for each compared text the items whose short question it has, either with the answer near it, or with at
+    least ALONE_WORDS words that are evidence (`says_something`)."""
     found: list[set[int]] = [set() for _ in texts]
     for window, words in _hashed(engine, texts):
         for number, start, stop in _short_questions(window, words, items):
@@ -163,15 +164,15 @@ def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems)
 def _evidence(
     engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: LeakRule, is_common: np.ndarray
 ) -> tuple[list[_Found], list[list[np.ndarray]]]:
-    """Return the evidence in each text, and its n-grams and short questions. Common short questions are evidence with
-    their answers."""
+    """Return the evidence in each text, and the text's n-grams and short questions. Common short questions are evidence
+    only with their answers."""
     evidence: list[_Found] = [{} for _ in texts]
     hits: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in texts]
     for window, words in _hashed(engine, texts):
         found = evidence[window.document]
         starts, grams = _matches(words, items.hashes, rule.ngram)
         hits[window.document].append(grams)
-        said = np.ones(len(window.words), bool)  # by n-grams that are not common
+        said = np.ones(len(window.words), bool)  # false for words of common n-grams
         common = is_common[grams]
         if common.any():
             for start in starts[common].tolist():
@@ -220,7 +221,7 @@ def _windows(texts: Sequence[str]) -> Iterator[_WordWindow]:
 
 
 def _groups(windows: Iterable[_WordWindow]) -> Iterator[list[_WordWindow]]:
-    """Yield windows together up to about WINDOW characters."""
+    """Yield groups of windows with about WINDOW characters together."""
     group: list[_WordWindow] = []
     size = 0
     for window in windows:
@@ -234,14 +235,16 @@ def _groups(windows: Iterable[_WordWindow]) -> Iterator[list[_WordWindow]]:
 
 
 def _word_hashes(engine: Engine, windows: Sequence[_WordWindow]) -> list[np.ndarray]:
-    """Return the hashes of the words of each window. The n-gram of one word is its mixed hash."""
+    """Return the hashes of the words of each window. The hash of an n-gram of one word is mixed; this undoes the
+    mixing."""
     words = [word for window in windows for word in window.words]
     hashes = unmix64.py_func(engine.shingles(column_of(engine, words), 1, False)[0])
     return np.split(hashes, np.cumsum([len(window.words) for window in windows])[:-1])
 
 
 def _matches(words: np.ndarray, known: np.ndarray, ngram: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first word of each n-gram that is in `known` (ascending), and its place there."""
+    """Return the position of the first word of each n-gram that is in `known` (ascending), and the n-gram's position in
+    `known`."""
     size = min(ngram, len(words))
     value = np.zeros(len(words) - size + 1 if size else 0, np.uint64)
     for power in range(size):  # as in `curation.kernels.minhash`
@@ -271,7 +274,8 @@ def _note_ngrams(
 
 
 def _short_questions(window: _WordWindow, words: np.ndarray, items: EvaluationItems) -> Iterator[tuple[int, int, int]]:
-    """Yield the number of each short question in a window, its first word and the one after it."""
+    """Yield the number of each short question in a window, and the positions of its first word and of the word after
+    it."""
     if not items.short:
         return
     starts, places = _matches(words, items.key_hashes, KEY_WORDS)
@@ -285,7 +289,7 @@ def _short_questions(window: _WordWindow, words: np.ndarray, items: EvaluationIt
 
 
 def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) -> tuple[int, int] | None:
-    """Return where the words of an answer are, after or before a question; None without them."""
+    """Return where the words of an answer begin and end, after or before a question; None if they are not near it."""
     if not answer:
         return None
     after = range(stop, min(stop + NEAR_WORDS, len(words)) - len(answer) + 1)
@@ -299,7 +303,7 @@ def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) 
 def _note(
     entry: _Evidence, window: _WordWindow, start: int, stop: int, answer: tuple[int, int] | None, said: np.ndarray
 ) -> None:
-    """Add a run of matched words, and the answer near it. Of its words, those that are `said` are evidence."""
+    """Add a run of matched words, and the answer near it. Only words where `said` is true are evidence."""
     words = window.words[start:stop]
     entry.answered |= answer is not None
     entry.is_all |= window.is_all and len(window.words) == len(words)
@@ -333,8 +337,8 @@ def _ordered(leaks: Iterable[Leak]) -> list[Leak]:
 
 
 def places_in(text: str, spans: Iterable[tuple[int, int]], settings: ShingleSettings) -> list[tuple[int, int]]:
-    """Return where spans of the compared text, which count its characters that are no white space, are in the text:
-    the first character and the one after it, without those that overlap or touch."""
+    """Return where spans of the compared text are in the text: pairs of the first character and the one after the last.
+    The spans count characters of the compared text without white space. Spans that overlap or touch are joined."""
     points = _points(text)
     counts, firsts = _compared(points, settings), _first_points(points, settings.steps)
     stops = np.append(firsts[1:], len(points))
@@ -353,12 +357,13 @@ def places_in(text: str, spans: Iterable[tuple[int, int]], settings: ShingleSett
 
 
 def _points(text: str) -> np.ndarray:
-    """The code points of a text, int64."""
+    """Return the code points of a text, int64."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
 
 
 def _compared(points: np.ndarray, settings: ShingleSettings) -> np.ndarray:
-    """How many characters, but white space, the compared text has for each character, without its Unicode form."""
+    """Return how many characters besides white space the compared text has for each character, if its Unicode form is
+    not changed."""
     plan, unicode = plan_steps(settings.steps), tables_of(settings.steps)
     flags = unicode.flags[unicode.records_of(points)].astype(np.int64)
     counts = 1 + ((flags & tables.LOWER_SPECIAL != 0) & bool(plan[LOWERCASE])).astype(np.int64)
@@ -369,7 +374,8 @@ def _compared(points: np.ndarray, settings: ShingleSettings) -> np.ndarray:
 
 
 def _first_points(points: np.ndarray, steps: RewriteSteps) -> np.ndarray:
-    """The first character of each piece of a text whose Unicode form depends on no other piece (UAX #15, section 9)."""
+    """Return the first character of each piece of a text. The Unicode form of a piece depends on no other piece (UAX
+    #15, section 9)."""
     if steps.unicode == "keep":
         return np.arange(len(points))
     unicode = tables_of(steps)
@@ -384,13 +390,13 @@ def _first_points(points: np.ndarray, steps: RewriteSteps) -> np.ndarray:
 
 
 def _begins(points: np.ndarray, unicode: tables.UnicodeTables, form: str) -> np.ndarray:
-    """Whether characters have no other form, and join with none before them."""
+    """Return whether characters have no other Unicode form, and combine with no character before them."""
     records = unicode.records_of(points)
     return (unicode.flags[records] & FORM_FLAGS[form] == 0) & (unicode.combining[records] == 0)
 
 
 def _changes(points: np.ndarray, firsts: np.ndarray, stops: np.ndarray, steps: RewriteSteps) -> np.ndarray:
-    """Whether the Unicode form of each piece can be another text."""
+    """Return whether the Unicode form of each piece may differ from the piece."""
     if steps.unicode == "keep":
         return np.zeros(len(firsts), bool)
     unicode = tables_of(steps)
@@ -399,7 +405,7 @@ def _changes(points: np.ndarray, firsts: np.ndarray, stops: np.ndarray, steps: R
 
 
 def in_context(text: str, places: Sequence[tuple[int, int]]) -> str:
-    """Return the first place of a text with the words before and after it, in one line."""
+    """Return the text at the first place, with the words before and after it, in one line."""
     first, last = places[0]
     start, stop = max(first - CONTEXT_CHARACTERS, 0), min(last, first + SHOWN_CHARACTERS) + CONTEXT_CHARACTERS
     return " ".join(text[start:stop].split())

@@ -43,8 +43,8 @@ HASH = "murmur3_x64_128, high half"
 FIRST, NONE = "first", "none"
 KEEP = (FIRST, NONE)
 COMPARED = {"exact": "unchanged text", "folded": "lower case, digits as 0, without punctuation"}
-SEEN_BEFORE = 2  # `documents`: a repetition in one document counts, too
-# Of the text, for units of 20 bytes: lines of code have 25 to 35 on average, those of prose more
+SEEN_BEFORE = 2  # value of `documents` with which a repetition in one document counts, too
+# Bytes per byte of text, for units of 20 bytes: lines of code have 25 to 35 on average, lines of prose more
 SCRATCH_SHARE = 16 / 20
 INDEX_SHARE = 10 / 20
 
@@ -66,7 +66,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
                     `compare` and `min_characters`. Its documents precede those of this run; "" for none
 
     Blank units, and windows of blank units, are no copies. Units are compared by 64-bit hashes. A document without a
-    cut keeps every byte; one of which all units are cut has an empty text.
+    cut keeps every byte. If all units of a document are cut, its text is empty.
     """
 
     function: ClassVar[Function] = Function(
@@ -123,7 +123,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return ("unit_spans", "hashes", "leaders", *(() if self.compare == "exact" else ("rewrite",)))
 
     def check(self, inputs: Sequence[str]) -> None:
-        """RecipeError for an index that is missing or has other settings."""
+        """Raise Raise RecipeError for an index that is missing or has other settings."""
         if self.index:
             self.open_index()
 
@@ -131,7 +131,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return self.open_index().files() if self.index else {}
 
     def open_index(self) -> SavedIndex:
-        """Return the saved index. RecipeError if it is missing or has other settings."""
+        """Return the saved index. Raises RecipeError if it is missing or has other settings."""
         index = open_unit_index(self.index)
         index.check(self._index_settings)
         return index
@@ -144,8 +144,8 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return saved_by(unit_index_phases(self.compared), self._index_settings, UNIT_INDEX, has_ids=False)
 
     def forecast(self, sample: StageSample) -> Forecast:
-        """Return the bytes of keys, places and verdicts, at most 16 per unit, and those of keys and their numbers of
-        documents."""
+        """Return the bytes of keys, places and verdicts, at most 16 per unit, and the bytes of an index: keys and their
+        numbers of documents."""
         return Forecast(scratch_bytes=SCRATCH_SHARE * sample.text_bytes, index_bytes=INDEX_SHARE * sample.text_bytes)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
@@ -159,7 +159,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         )
 
     def _find_copies(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write a verdict about each key of a reducer in each block, by block."""
+        """Write, block by block, a verdict about each key of a reducer in the block."""
         blocks, index = all_blocks(corpus), self.open_index() if self.index else None
         found: list[list[np.ndarray]] = [[] for _ in blocks]
         for number in division_of(corpus).cells(task, 1):
@@ -185,7 +185,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return verdict
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Store the spans of a slice group, and write how many units they have."""
+        """Store the spans to cut of a slice group, and write how many units are cut."""
         part, division = slice_group(corpus, task), division_of(corpus)
         paths = [_verdicts_path(corpus, reducer) for reducer in range(division.reducers)]
         found, total = [Cuts(*np.zeros((3, 0), np.int64))], unit_cuts.CutUnits()

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of records of windows (`curation.kernels.spans`), and the verdicts about them.
 
-Three levels follow each other: anchors, nodes, windows. At each, a task per slice group writes records by key range, a
-task per reducer writes a verdict about each record, and the places with the verdict CLOSER become the next level. A
-reducer sees the records with a hash in the order of the corpus, so the first of equal records is the earliest place.
+Three levels follow each other: anchors, nodes, windows. At each level, a task per slice group writes records by key
+range. Then a task per reducer writes a verdict about each record. The places with the verdict CLOSER are divided at the
+next level. A reducer reads the records with equal hashes in the order of the corpus, so the first of equal records is
+the earliest place.
 
 A task reads the texts of a slice group in order. It begins a new *block* of documents at BLOCK_RECORDS anchors or
-BLOCK_BYTES of text, so that memory depends on neither. A block has one file of anchors, and files of nodes and of
-windows of at most about BLOCK_RECORDS. A file has each record once, and the cells
+BLOCK_BYTES of text, so that memory is bounded. A block has one file of anchors, and files of nodes and of windows of at
+most about BLOCK_RECORDS. A file has each record once, and the cells
 
     0 to n - 1   records of the range (uint64): 24 bytes of an anchor or a node, 16 of a window
     n            PLACE of each record, in their order: positions in the text of the block
     n + 1        spans of windows that are repeated within the slice group, and have no record: uint32 (start, stop)
 
-A reducer holds at most PASS_RECORDS. A range with more takes passes: over parts of the first hash, and, if one value of
-it is that frequent, over parts of the second. Of such a part each first record is looked at more closely, which takes
-time and changes nothing.
+A reducer holds at most PASS_RECORDS records. It reads a range with more in several passes, each over a part of the
+values of the first hash. If one value is too frequent, passes are over parts of the second hash. In such a part each
+first record is compared at the next level, too, which takes time and does not change results.
 """
 
 from __future__ import annotations
@@ -61,15 +62,15 @@ if TYPE_CHECKING:
 BLOCK_RECORDS, BLOCK_BYTES = 1 << 21, 1 << 27
 PASS_RECORDS = 1 << 22  # 250 MB with the tables of a reducer
 PIECE_BYTES = PIECE_WINDOWS = 1 << 20  # of text, or windows, whose records are made at once: at most 75 MB
-PIECE_BATCH = 1 << 25  # an engine takes a piece more for so many bytes of its batches: the GPU engine 8 at once
-RANGES_PER_KEYS = 8  # a range of `divide` has 2^19 keys, one of records 2^22
+PIECE_BATCH = 1 << 25  # bytes of an engine's batches per piece that it takes at once: 8 pieces for the GPU engine
+RANGES_PER_KEYS = 8  # a range of `divide` has 2^19 keys, a range of records 2^22
 MAX_TEXT_BYTES = (1 << 32) - 1  # of a document: positions have 32 bits
-PLACE = np.dtype([("low", np.uint32), ("more", np.uint16), ("back", np.uint16)])  # high and anchor, less `low`
+PLACE = np.dtype([("low", np.uint32), ("more", np.uint16), ("back", np.uint16)])  # more: high - low, back: anchor - low
 
 
 class Level(NamedTuple):
-    """A level: its name, the numbers of a record, and the function of the engine that makes its records from places of
-    the level before; "" for the first."""
+    """A level: its name, how many numbers a record has, and the engine's function that makes its records from places of
+    the level before; "" for the first level."""
 
     name: str
     width: int
@@ -80,8 +81,8 @@ LEVELS = (Level("anchors", 3, ""), Level("nodes", 3, "node_records"), Level("win
 
 
 class SpanBlock(NamedTuple):
-    """A block: its slice group, its number there, the documents of the slice group that it has, the bytes of their
-    texts, and its files of a level with their numbers among those of all blocks."""
+    """A block: its slice group, its number in the slice group, its first and last document (exclusive) in the slice
+    group, the bytes of their texts, and its files of a level, numbered over all blocks."""
 
     group: int
     number: int
@@ -100,13 +101,14 @@ class SpanRecords(NamedTuple):
 
 
 class Known(Protocol):
-    """Windows that are repeated whatever this corpus has (`span_index.SpanIndex`)."""
+    """Windows that count as repeated wherever they are in this corpus, since an index has them
+    (`span_index.SpanIndex`)."""
 
     def known_spans(
         self, data: np.ndarray, offsets: np.ndarray, records: np.ndarray, places: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return such spans of the texts data[offsets[k]:offsets[k + 1]], int64 (start, stop), and whether all windows
-        of each place are such."""
+        """Return the known spans of the texts data[offsets[k]:offsets[k + 1]], int64 (start, stop), and for each place
+        whether all its windows are known."""
         ...
 
 
@@ -116,10 +118,10 @@ def span_phases(
     open_index: Callable[[], Known] | None = None,
     compare: Callable[..., None] | None = None,
 ) -> tuple[Phase, ...]:
-    """Return the phases that find the repeated windows, those of an index among them. `verify`: compare bytes where
-    hashes are equal. `compare` takes what a task does, `level` and `verify`; by default it writes the verdicts of a
-    reducer."""
-    record_bytes = RANGES_PER_KEYS * -(-length // 4)  # an anchor owns a half of its `length - length // 2` strings
+    """Return the phases that find the repeated windows, including those of an index. `verify`: compare bytes where
+    hashes are equal. `compare` is called as a task with `level`, `length` and `verify`; by default it writes the
+    verdicts of a reducer."""
+    record_bytes = RANGES_PER_KEYS * -(-length // 4)  # about an anchor per length / 4 bytes
     phases = [division_phase(1, lambda corpus: text_starts(corpus, record_bytes))]
     for number, level in enumerate(LEVELS):
         write = (
@@ -147,7 +149,7 @@ def text_buffers(texts: pa.LargeStringArray) -> TextBuffers:
 def _write_anchors(
     engine: Engine, corpus: Corpus, group: int, length: int, verify: bool, open_index: Callable[[], Known] | None
 ) -> None:
-    """Write the blocks of a slice group and their anchors; with `verify` their texts, too."""
+    """Write the blocks of a slice group and their anchors; with `verify` also their texts."""
     listed, known, part = [], open_index() if open_index else None, slice_group(corpus, group)
     memory = new_memory(0) if verify else new_memory()
     for number, (first, last, size, batch) in enumerate(_read_blocks(engine, part, length, memory, known)):
@@ -166,7 +168,7 @@ def pieces_at_once(engine: Engine) -> int:
 def _read_blocks(
     engine: Engine, part: Corpus, length: int, memory: np.ndarray, known: Known | None
 ) -> Iterator[tuple[int, int, int, SpanRecords]]:
-    """Yield the first document and the one after the last of each block, its bytes, and its anchors."""
+    """Yield for each block its first document and the one after its last, its bytes, and its anchors."""
     found: list[SpanRecords] = []
     first, last, size = 0, 0, 0
     for read in part.texts(np.arange(len(part.rows))):
@@ -193,7 +195,7 @@ def _read_blocks(
 
 
 def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length: int, verify: bool) -> None:
-    """Write the records of what a slice group has to look at more closely."""
+    """Write the records of this level for the places of a slice group that have the verdict CLOSER."""
     part, listed = slice_group(corpus, group), []
     for block in blocks_of(corpus, LEVELS[level - 1], group):
         found: list[SpanRecords] = []
@@ -215,7 +217,7 @@ def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length
 def _closer(
     engine: Engine, corpus: Corpus, part: Corpus, block: SpanBlock, level: int, length: int
 ) -> Iterator[SpanRecords]:  # fmt: skip
-    """Yield the records of `level` of the places in a block of the level before that have the verdict CLOSER."""
+    """Yield the records of `level` for the places in a block that have the verdict CLOSER at the level before."""
     make = getattr(engine, LEVELS[level].records)
     documents = part.of(part.rows[block.first : block.last])
     offsets = np.cumsum(np.append(0, documents.byte_lengths()))
@@ -240,7 +242,7 @@ def _closer(
 
 
 def _are_repeated(engine: Engine, records: np.ndarray) -> np.ndarray:
-    """Return whether an earlier one of the records is equal."""
+    """Return for each record whether an earlier record is equal."""
     return engine.judge_records(records, False) == REPEATED
 
 
@@ -281,8 +283,8 @@ class LevelFiles(NamedTuple):
     """The files of a level, in order.
 
     paths   their paths
-    starts  first byte of the text of the block of each, in the text of all blocks
-    texts   of each, the file with the text of its block; none: records are not verified
+    starts  for each file, the first byte of its block in the text of all blocks
+    texts   for each file, the file with the text of its block; empty: records are not verified
     """
 
     level: Level
@@ -305,11 +307,11 @@ class LevelFiles(NamedTuple):
         return files
 
     def records(self, file: int, number: int) -> np.ndarray:
-        """Read the records of one range of hashes; `places` has theirs in the same order."""
+        """Read the records of one range of hashes from a file. `places` returns their places in the same order."""
         return np.frombuffer(read_cell(self.paths[file], number), np.uint64).reshape(-1, self.level.width)
 
     def places(self, file: int, number: int) -> np.ndarray:
-        """Return their places, int64 of shape (n, 3)."""
+        """Return the places of the records that `records` returns, int64 of shape (n, 3)."""
         path = self.paths[file]
         first, low, places = (cell_bounds(path, cell)[0] for cell in (0, number, self.ranges))
         size = cell_size(path, number) // (8 * self.level.width)
@@ -320,13 +322,13 @@ class LevelFiles(NamedTuple):
 def write_verdicts(
     corpus: Corpus, level: Level, reducer: int, found: Sequence[Sequence[np.ndarray]], files: int
 ) -> None:
-    """Write the verdicts of a reducer by file. `found` has them by range and file."""
+    """Write the verdicts of a reducer by file. `found` has the verdicts by range and file."""
     write_cells(_verdicts_path(corpus, level, reducer), zip(*found, strict=True), files)
 
 
 def range_verdicts(engine: Engine, files: LevelFiles, number: int, is_whole: bool = True) -> list[np.ndarray]:
-    """Return the verdicts (uint8) about the records of a range in each file. `is_whole`: records that differ from all
-    with the same first hash may be KEPT."""
+    """Return the verdicts (uint8) about the records of a range in each file. `is_whole`: a record may be KEPT if it
+    differs from all records with the same first hash."""
     width, numbers = files.level.width, range(len(files.paths))
     ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in files.paths)])
     verdicts = np.empty(ends[-1], np.uint8)
@@ -357,7 +359,7 @@ def range_verdicts(engine: Engine, files: LevelFiles, number: int, is_whole: boo
                 rows.append(own + start)
                 found.append(records[own])
                 waiting += len(own)
-                if start < 0 or waiting > PASS_RECORDS:  # more only if records have both hashes in common
+                if start < 0 or waiting > PASS_RECORDS:  # more records remain only if they share both hashes
                     here, those = np.concatenate(rows), np.concatenate(found)
                     first = judge(here, those, is_whole and pieces == 1) != REPEATED
                     rows, found, waiting = [here[first]], [those[first]], 0
@@ -380,8 +382,8 @@ def _write_file(
     length: int,
     verify: bool,
 ) -> None:
-    """Write a file of a block: `place` has the slice group, the number of the block and that of the file. Of equal
-    nodes or windows the first is a record, and the others are spans, unless bytes are compared."""
+    """Write a file of a block: `place` has the slice group, the number of the block and the number of the file. Of
+    equal nodes or windows, the first becomes a record and the others become spans, unless bytes are compared."""
     ranges = division_of(corpus).ranges
     numbers = range_of(batch.records[:, 0], ranges)
     order, spans = np.argsort(numbers, kind="stable"), batch.spans
@@ -408,7 +410,7 @@ def _list_blocks(engine: Engine, corpus: Corpus, task: int, level: Level) -> Non
 
 
 def blocks_of(corpus: Corpus, level: Level, group: int | None = None) -> list[SpanBlock]:
-    """Return the blocks of a slice group, or of all, in order, with their files of a level."""
+    """Return the blocks of a slice group, or of all slice groups, in order, with their files of a level."""
     blocks, total = [], 0
     for own, listed in enumerate(read_sealed(_all_path(corpus, level))):
         for number, (first, last, size, files, _) in enumerate(listed):
@@ -448,12 +450,12 @@ def _file_path(corpus: Corpus, level: Level, group: int, block: int, number: int
 
 
 def text_path(corpus: Corpus, group: int, block: int) -> Path:
-    """Return where the text of a block is, which is stored to verify bytes."""
+    """Return the path of the text of a block, which is stored to compare bytes."""
     return corpus.scratch / LEVELS[0].name / f"{group:06d}-{block:06d}.txt"
 
 
 def write_texts(path: Path, documents: Corpus) -> None:
-    """Write texts back to back, without borders; records know where each is."""
+    """Write texts one after the other, without separators; records have their positions."""
     with commit(path) as temporary, open(temporary, "wb") as file:
         for read in documents.texts(np.arange(len(documents.rows))):
             buffers = text_buffers(read())

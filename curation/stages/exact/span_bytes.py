@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`substring_dedup` with `verify: bytes`: bytes decide where hashes are equal.
+"""`substring_dedup` with `verify: bytes`: if hashes are equal, bytes are compared.
 
-The anchors come with the text of each block in a file. A reducer reads the bytes of all records that share a hash with
-an earlier one, and gives those that differ another hash, until equal hashes are equal bytes.
+The phase that writes anchors also writes the text of each block to a file. A reducer reads the bytes of all records
+that share a hash with an earlier record. It gives records with different bytes another hash, until equal hashes mean
+equal bytes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 from curation.base.arrays import batches_by_size, seeded_hashes
 from curation.base.contract import Engine
 
-BYTES_AT_ONCE = 1 << 21  # that are compared: 70 MB
+BYTES_AT_ONCE = 1 << 21  # of records, to compare: 70 MB of memory
 
 
 class RecordFiles(Protocol):
-    """Files of records (`span_blocks.LevelFiles`): the length of windows, and per file that of its block's text."""
+    """Files of records (`span_blocks.LevelFiles`), with the length of windows and, per file, the file with its block's
+    text."""
 
     @property
     def length(self) -> int:
@@ -29,7 +31,7 @@ class RecordFiles(Protocol):
 
     @property
     def texts(self) -> list[Path]:
-        """The file of texts behind each file of records."""
+        """For each file of records, the file with the text of its block."""
 
     def places(self, file: int, number: int) -> np.ndarray:
         """Return the places of the records of a range in a file, int64 of shape (n, 3)."""
@@ -39,10 +41,10 @@ class RecordFiles(Protocol):
 def verified(
     engine: Engine, files: RecordFiles, number: int, ends: np.ndarray, rows: np.ndarray, records: np.ndarray
 ) -> np.ndarray:  # fmt: skip
-    """Return records of a range, with other last hashes where equal ones have different bytes.
+    """Return the records of a range. Records that are equal but have different bytes get different last hashes.
 
-    ends  first record of each file among those of the range, then their number
-    rows  the places of the records there, ascending
+    ends  position of the first record of each file among the records of the range, then the number of records
+    rows  positions of `records` among the records of the range, ascending
     """
     file = np.searchsorted(ends, rows, side="right") - 1
     low, size = np.empty((2, len(rows)), np.int64)
@@ -75,7 +77,8 @@ def _are_equal(
 
 
 def _bytes_of(files: RecordFiles, file: np.ndarray, low: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return bytes of the texts of files: from `low` on, for each element of `starts` but the last."""
+    """Return pieces of the texts of files, one after the other. Piece k begins at byte low[k] of its file, and at
+    starts[k] of the result."""
     from curation.kernels.files import read_pieces  # loads Numba
 
     out, order = np.empty(starts[-1], np.uint8), np.lexsort((low, file))
@@ -90,7 +93,7 @@ def _bytes_of(files: RecordFiles, file: np.ndarray, low: np.ndarray, starts: np.
 
 
 def _groups(values: np.ndarray) -> Iterator[slice]:
-    """Yield where equal values are in an ascending array."""
+    """Yield a slice for each run of equal values in an ascending array."""
     changes = np.flatnonzero(np.diff(values)) + 1
     for first, last in pairwise([0, *changes.tolist(), len(values)]):
         yield slice(first, last)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of the spans that `substring_dedup` cuts: by length, and the most frequent ones.
+"""Counts of the spans that `substring_dedup` cuts: numbers by length, and the most frequent spans.
 
-Spans with equal keys (`curation.kernels.span_keys`) count as copies of one span: around a footer the bytes that repeat
-differ from copy to copy. A task per slice group writes an entry per key, by key range. A task per reducer keeps the
-SHOWN most frequent keys of its ranges. Memory depends on the spans of a slice group, or of a range.
+Spans with equal keys (`curation.kernels.span_keys`) count as copies of one span, because a few more bytes around a
+repeated footer may repeat in some copies. A task per slice group writes an entry per key, sorted into key ranges. A
+task per reducer keeps the SHOWN most frequent keys of its ranges. Memory depends on the spans of a slice group, or of a
+range.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
 FREQUENT = "frequent"  # phase
 SHOWN = 50
 SHOWN_CHARACTERS = 200  # of the text of a span
-# A key, the number of its spans, the bytes of the shortest of them, and its row and first byte there
+# A key, the number of its spans, and of the shortest span its bytes, its row, and its first byte in the row
 ENTRY = np.dtype([("key", "u8"), ("count", "i8"), ("size", "i8"), ("row", "i8"), ("start", "i8")])
 
 
 def count_by_length(cuts: Cuts, length: int) -> list[list[int]]:
-    """Return the number of spans and their bytes by length: below `length`, then from `length` to twice as many, and so
-    on."""
+    """Return the number of spans and their bytes for ranges of lengths: below `length`, from `length` to below its
+    double, and so on."""
     sizes = cuts.stop - cuts.start
     places = np.searchsorted(length << np.arange(40), sizes, side="right")
     counts = np.bincount(places)
@@ -53,7 +54,7 @@ def add_lengths(left: list[list[int]], right: list[list[int]]) -> list[list[int]
 
 
 def length_names(length: int, count: int) -> list[str]:
-    """Return the names of so many entries of `count_by_length`."""
+    """Return the names of the first `count` entries of `count_by_length`."""
     return [
         f"{length << (place - 1):,} to {(length << place) - 1:,}" if place else f"below {length:,}"
         for place in range(count)
@@ -83,8 +84,8 @@ def entries_path(corpus: Corpus, folder: str, group: int) -> Path:
 
 
 def frequent_spans(corpus: Corpus) -> list[dict[str, Any]]:
-    """Return the most frequent spans, the most frequent first: `count`, `bytes` of the shortest one, and `text`, its
-    first SHOWN_CHARACTERS."""
+    """Return the most frequent spans, most frequent first. An entry has `count`, the `bytes` of the shortest copy, and
+    `text`, the first SHOWN_CHARACTERS of this copy."""
     found = [read_sealed(_frequent_path(corpus, reducer)) for reducer in range(reducer_count(corpus))]
     entries = _most_frequent(np.array([tuple(entry) for part in found for entry in part], ENTRY))
     rows, starts, texts = entries["row"], entries["start"], [""] * len(entries)
@@ -112,7 +113,7 @@ def _find_frequent(engine: Engine, corpus: Corpus, reducer: int, folder: str) ->
 
 
 def _joined(entries: np.ndarray) -> np.ndarray:
-    """Return an entry per key, with the sum of the counts and the shortest span; of equal lengths the first one."""
+    """Return an entry per key, with the sum of the counts and the shortest span, or the first of the shortest."""
     entries = entries[np.lexsort([entries[name] for name in ("start", "row", "size", "key")])]
     first = np.flatnonzero(np.append(True, entries["key"][1:] != entries["key"][:-1])[: len(entries)])
     found = entries[first]

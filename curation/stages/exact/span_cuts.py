@@ -26,14 +26,14 @@ BOUNDS = {CHARACTERS: "", "lines": "line", "sentences": "sentence"}  # -> unit
 
 
 class CutSpans(NamedTuple):
-    """What a task cuts, in the report. `left` are the characters that removed documents had kept."""
+    """Counts of what a task cuts, for the report. `left` counts the characters that were left in removed documents."""
 
     spans: int = 0
     bytes: int = 0
     characters: int = 0
-    emptied: int = 0  # documents of which nothing is left
+    emptied: int = 0  # documents with an empty text after the cuts
     left: int = 0
-    documents: int = 0  # with a span
+    documents: int = 0  # kept documents with a cut
 
     def plus(self, other: CutSpans) -> CutSpans:
         """Return the numbers of two tasks together."""
@@ -41,12 +41,12 @@ class CutSpans(NamedTuple):
 
 
 class DocumentCuts(NamedTuple):
-    """What is cut of some documents.
+    """The cuts of some documents.
 
     cuts     spans of the documents that stay
-    dropped  rows of the documents that keep too little
-    left     characters that each of them keeps
-    keys     of the spans: `span_keys`
+    dropped  rows of the documents that are removed, because too little is left
+    left     number of characters that are left in each removed document
+    keys     keys of the spans, by `span_keys`
     """
 
     cuts: Cuts
@@ -59,7 +59,8 @@ class DocumentCuts(NamedTuple):
 def cut_documents(
     documents: Corpus, mask: np.ndarray, length: int, bounds: str, join: int, min_kept: int
 ) -> Iterator[DocumentCuts]:  # fmt: skip
-    """Yield what is cut of the documents of a block, in order. `mask` has whether each of their bytes is repeated.
+    """Yield the cuts of the documents of a block, in order. `mask` tells for each byte of the documents whether it is
+    repeated.
 
     Texts without repeated bytes are not read."""
     offsets = np.cumsum(np.append(0, documents.byte_lengths()))
@@ -95,8 +96,8 @@ def cut_documents(
 def shrunk(
     buffers: TextBuffers, text: np.ndarray, start: np.ndarray, stop: np.ndarray, bounds: str
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return spans without the characters (lines, sentences) that are not whole; some are empty or negative. `text` is
-    the number of the text of each span."""
+    """Return spans reduced to whole characters, lines or sentences. A result may be empty or have a stop before its
+    start. `text` is the number of the text of each span."""
     if BOUNDS[bounds]:
         units = buffers.units(BOUNDS[bounds])
         begins, ends = np.append(units.spans[:, 0], 0), np.append(units.ends(buffers.offsets), 0)

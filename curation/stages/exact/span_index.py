@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saved index of `substring_dedup`, in the folder `spans` of a run's `index`: texts, and where equal ones may be.
+"""The saved index of `substring_dedup`, in the folder `spans` of a run's `index`: texts, and hashes of places in them.
 
     index.json, ids.arrow   as in `saved_index.py`
     texts.bin, offsets.bin  the texts that reached the stage (UTF-8), and where each begins and the last ends (int64)
@@ -7,10 +7,10 @@
     LEVEL-places.bin        the position of its anchor in `texts.bin` (uint64), ascending among equal hashes
 
 A window of a new text is looked for at each place of an anchor with the same hash, and bytes are compared. If more than
-FEW places share the hash of an anchor, the nodes of the anchor are looked up instead, and windows in place of such
-nodes: the index has nodes and windows only of these. So a footer in a million documents costs no million comparisons.
-
-A first occurrence of a window is the first record with its bytes at each level that has it: the index misses none.
+FEW places share the hash of an anchor, the nodes of the anchor are looked up instead, and likewise windows instead of
+nodes. The index has nodes and windows only for such hashes. So a footer in a million documents does not cost a million
+comparisons. The first occurrence of a window is the first record with its bytes at each level that has it, so the index
+misses no window.
 """
 
 from __future__ import annotations
@@ -56,24 +56,25 @@ from curation.stages.outcome import Corpus
 
 FOLDER = "spans"
 TEXTS, OFFSETS = "texts.bin", "offsets.bin"
-FEW = 64  # places that are compared with each anchor of a hash
+FEW = 64  # at most this many places are compared with an anchor of the same hash
 RECORD_BYTES, DOCUMENT_BYTES = 16, 8
-SETTINGS = {"hash": "murmur3_x64_128", "unit": "byte"}  # of the index, besides the length
+SETTINGS = {"hash": "murmur3_x64_128", "unit": "byte"}  # settings of the index, besides the length
 ENTRY = np.dtype([("hash", np.uint64), ("place", np.uint64)])
 
 
 def hashes_file(level: Level) -> str:
-    """The file of an index with sorted hashes."""
+    """Return the name of the file with the sorted hashes of a level."""
     return f"{level.name}-hashes.bin"
 
 
 def places_file(level: Level) -> str:
-    """The file of an index that has a place per hash, in their order."""
+    """Return the name of the file with a place per hash of a level, in the order of the hashes."""
     return f"{level.name}-places.bin"
 
 
 def _mixed(hashes: np.ndarray) -> np.ndarray:
-    """Return each hash, mixed as `key_ranges.range_of` mixes it: ranges are in ascending order. It is a bijection."""
+    """Return each hash, mixed as in `key_ranges.range_of`, so that mixed hashes ascend with their ranges. The mixing is
+    a bijection."""
     mixed: np.ndarray = (hashes ^ hashes >> np.uint64(32)) * GOLDEN
     return mixed
 
@@ -99,7 +100,8 @@ class SpanMatches(NamedTuple):
 
 
 class SpanIndex:
-    """An index on disk, through memory maps. RecipeError if it is missing, IntegrityError if it is damaged."""
+    """An index on disk, read through memory maps. Raises RecipeError if it is missing, IntegrityError if it is
+    damaged."""
 
     def __init__(self, folder: str) -> None:
         path = Path(folder) / FOLDER
@@ -118,9 +120,9 @@ class SpanIndex:
         self.tables = tables
 
     def find(self, data: np.ndarray, hashes: np.ndarray, places: np.ndarray) -> SpanMatches:
-        """Return the spans of `data` in windows of `places` that the index has.
+        """Return the spans of `data` that are in windows of `places` and in the index.
 
-        hashes  of the anchor of each place, as in records
+        hashes  hash hash of the anchor of each place, as in records
         places  int64 (low, high, anchor), ascending
         """
         found, number = [SpanMatches(*np.zeros((5, 0), np.int64))], np.arange(len(places))
@@ -143,7 +145,7 @@ class SpanIndex:
         return SpanMatches(*map(np.concatenate, zip(*found, strict=True)))
 
     def _within_documents(self, spans: np.ndarray, places: np.ndarray, number: np.ndarray) -> SpanMatches:
-        """Return spans without the bytes of other documents of the index than that of the anchor."""
+        """Return spans without bytes that belong to another document of the index than the anchor."""
         own, start, stop, shift = spans.T
         document = np.searchsorted(self.offsets, places[own, 2] + shift, side="right") - 1
         document = np.minimum(document, self.saved.documents - 1)
@@ -154,8 +156,8 @@ class SpanIndex:
         return SpanMatches(*(values[whole] for values in found))
 
     def extend(self, data: np.ndarray, offsets: np.ndarray, found: SpanMatches) -> SpanMatches:
-        """Return spans as long as the texts data[offsets[k]:offsets[k + 1]] and the documents of the index are equal,
-        each once. `found.number` is that of the text."""
+        """Return spans extended as far as the texts data[offsets[k]:offsets[k + 1]] and the documents of the index are
+        equal, each span once. `found.number` is the number k of the text."""
         first, last = offsets[found.number], offsets[found.number + 1]
         places = np.stack([first, last - self.length, found.start], 1)
         position = (self.offsets[found.document] + found.offset).astype(np.uint64)
@@ -168,7 +170,7 @@ class SpanIndex:
         self, data: np.ndarray, offsets: np.ndarray, records: np.ndarray, places: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the spans of the texts data[offsets[k]:offsets[k + 1]] that the index has, int64 (start, stop), and
-        whether it has all windows of each place."""
+        for each place whether the index has all its windows."""
         found, base = self.find(data, records[:, 0], places), int(offsets[0])
         whole = np.zeros(len(places), bool)
         low, high = places[found.number, 0], places[found.number, 1]
@@ -179,8 +181,8 @@ class SpanIndex:
 
 
 def _equal(known: np.ndarray, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first position of each hash among the ascending ones, and its number there. They are looked up in
-    ascending order: neighbours are in the same pages."""
+    """Return the first position of each hash among the ascending hashes, and how often it occurs. Hashes are looked up
+    in ascending order, because neighbours are in the same pages of memory."""
     order = np.argsort(hashes)
     first, last = np.empty((2, len(hashes)), np.int64)
     first[order] = np.searchsorted(known, hashes[order], side="left")
@@ -200,7 +202,7 @@ def span_index_phases(length: int, verify: bool) -> Sequence[Phase]:
 def _compare_and_sort(
     engine: Engine, corpus: Corpus, reducer: int, level: Level, length: int, verify: bool
 ) -> None:  # fmt: skip
-    """Write the verdicts about the records of a reducer, by file, and the different ones in ascending order."""
+    """Write the verdicts about the records of a reducer, by file, and the distinct records in ascending order."""
     files, numbers = LevelFiles.of(corpus, level, length, verify), division_of(corpus).cells(reducer, 1)
     found = [range_verdicts(engine, files, number, is_whole=False) for number in numbers]
     for number, verdicts in zip(numbers, found, strict=True):
@@ -215,8 +217,8 @@ def _compare_and_sort(
 
 
 def _keep_few(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) -> None:
-    """Change CLOSER to KEPT for the records of a range of which at most FEW different ones share the first hash.
-    `verdicts` has REPEATED for the others, by file."""
+    """Change the verdict to KEPT for distinct records of a range if at most FEW of them share the first hash.
+    `verdicts` has REPEATED for records that are not the first of equal ones, by file."""
 
     def hashes() -> Iterator[np.ndarray]:
         for file, own in enumerate(verdicts):
@@ -236,7 +238,7 @@ def _keep_few(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) ->
 
 
 def _entries(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the entries of the different records of a range, of one file after the other."""
+    """Yield the entries of the distinct records of a range, file by file."""
     for file, own in enumerate(verdicts):
         entries = np.empty(len(own), ENTRY)
         entries["hash"] = _mixed(files.records(file, number)[:, 0])
@@ -245,8 +247,8 @@ def _entries(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) -> 
 
 
 def _ascending(read: Callable[[], Iterator[np.ndarray]]) -> Iterator[np.ndarray]:
-    """Yield the entries that `read` yields, ascending by hash; those of one hash in their order. At most PASS_RECORDS
-    are in memory, or twice as many."""
+    """Yield the entries that `read` yields, ascending by hash; entries of equal hash keep their order. About
+    PASS_RECORDS entries are in memory, at most twice as many."""
     total, limit = sum(map(len, read())), span_blocks.PASS_RECORDS
     if total <= limit:
         yield _sorted(np.concatenate([np.zeros(0, ENTRY), *read()]))
@@ -254,7 +256,7 @@ def _ascending(read: Callable[[], Iterator[np.ndarray]]) -> Iterator[np.ndarray]
     step = total // min(total, 1 << 16)
     sample = np.sort(np.concatenate([entries["hash"][::step] for entries in read()]))
     cuts = sample[:: max(len(sample) * limit // total // 2, 1)]
-    cuts = sorted_unique(np.concatenate([cuts, cuts + np.uint64(1)]))  # a frequent hash is alone
+    cuts = sorted_unique(np.concatenate([cuts, cuts + np.uint64(1)]))  # a frequent hash gets a range of its own
     for low, high in pairwise([0, *cuts[cuts > 0].tolist(), 1 << 64]):
         parts = (
             entries[(entries["hash"] >= np.uint64(low)) & (entries["hash"] <= np.uint64(high - 1))]

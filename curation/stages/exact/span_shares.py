@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate measure --spans`: what `substring_dedup` would cut, counted without a cut."""
+"""The stage of `curate measure --spans`: count what `substring_dedup` would cut."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from curation.stages.outcome import StageCount
 
 
 class SpanShares(SubstringDedup, frozen=True, kw_only=True, tag="curation.stages.exact.span_shares:SpanShares"):
-    """Count what `substring_dedup` would cut, and leave all documents as they are. Several such stages with different
-    lengths see the same text."""
+    """Count what `substring_dedup` would cut, and leave all documents as they are. So several such stages with
+    different lengths read the same text."""
 
     function: ClassVar[Function] = Function("")
     removes: ClassVar[bool] = False

@@ -45,21 +45,22 @@ from curation.stages.exact.span_index import DOCUMENT_BYTES, RECORD_BYTES, SETTI
 from curation.stages.exact.span_index import FOLDER as SPAN_INDEX
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 
-MIN_ANCHORS = 10_000  # of fewer no share says anything
+MIN_ANCHORS = 10_000  # with fewer anchors, their number per byte says nothing
 ANCHORS = 4  # per `length` bytes of text, about
-MANY_ANCHORS = 16  # per `length` bytes: text has about 4, or one per document
-CUTS, REASON = "cuts", "too_little_left"  # phase; in `removed/`
+MANY_ANCHORS = 16  # per `length` bytes; usual text has about 4, or one per document
+CUTS, REASON = "cuts", "too_little_left"  # phase; reason in `removed/`
 HASH, BYTES = VERIFY = ("hash", "bytes")
-SHOWN_SPANS, SHOWN_CHARACTERS = 3, 80  # in the lines of the report: frequent spans, and characters of each
+SHOWN_SPANS, SHOWN_CHARACTERS = 3, 80  # frequent spans in the report, and characters of each
 MIN_LENGTH, MAX_LENGTH = 32, (1 << 16) - 1
-# Bytes of files per byte of text that is full of copies with a changed byte here and there: for a short, any and a
-# long `length`. Other text needs a third. The estimate of the disk takes 0.65 of what a stage announces
+# Bytes of files per byte of text, for the worst text: copies in which single bytes differ. The three numbers are for a
+# short, any and a long `length`. Other text needs a third. The estimate of the disk takes 0.65 of what a stage
+# announces
 MOST_SCRATCH, SCRATCH_BYTES, LEAST_SCRATCH, ESTIMATED = 13, 560, 1.1, 0.65
 VERIFIED_BYTES = 1.8  # per byte of text, more with `verify: bytes`
 
 
 class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedup"):
-    """Cut bytes of text that occurred before, wherever `length` of them repeat. The first copy stays.
+    """Cut bytes of text that occurred before, wherever at least `length` bytes repeat. The first copy stays.
 
     length     bytes of UTF-8 that must repeat, from 32 to 65,535; 200 are about 50 tokens of English
     bounds     `characters`: cut whole characters; `lines` or `sentences`: cut only lines or sentences of which all
@@ -73,7 +74,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
 
     A byte is cut if it is in `length` consecutive bytes of its document, and an equal sequence begins at an earlier
     place of the corpus: in an earlier document, or earlier in the same one. Bytes are compared unchanged, by hashes of
-    128 bits. A document without a cut keeps every byte; one of which everything is cut has an empty text.
+    128 bits. A document without a cut keeps every byte. If everything is cut, the text is empty.
     """
 
     function: ClassVar[Function] = Function(
@@ -124,7 +125,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return ("span_records", "span_masks", *verified, *(("unit_spans",) if BOUNDS[self.bounds] else ()))
 
     def check(self, inputs: Sequence[str]) -> None:
-        """RecipeError for an index that is missing or has another length."""
+        """Raise RecipeError for an index that is missing or has another length."""
         if self.index:
             self.open_index()
 
@@ -132,7 +133,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return self.open_index().saved.files() if self.index else {}
 
     def open_index(self) -> SpanIndex:
-        """Return the saved index. RecipeError if it is missing or has another length."""
+        """Return the saved index. Raises RecipeError if it is missing or has another length."""
         index = SpanIndex(self.index)
         index.saved.check(self._index_settings)
         return index
@@ -146,8 +147,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return saved_by(phases, self._index_settings, SPAN_INDEX)._replace(has_removed=True)
 
     def forecast(self, sample: StageSample) -> Forecast:
-        """Return a bound on the bytes of records and verdicts, which only texts made to collide in the hash exceed; the
-        bytes of texts, anchors and offsets of documents in an index; and a warning about later stages."""
+        """Return an upper bound of the bytes of records and verdicts, which only texts made to have equal hashes
+        exceed; the bytes of texts, anchors and offsets of documents in an index; and a warning about later stages."""
         verified = VERIFIED_BYTES * (self.verify == BYTES)
         per_byte = (min(MOST_SCRATCH, SCRATCH_BYTES / self.length + LEAST_SCRATCH) + verified) / ESTIMATED
         return Forecast(
@@ -166,7 +167,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return (*phases, cuts, frequent_phase(CUTS))
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Store the spans of a slice group, and write its rows to remove and what is cut."""
+        """Store the spans to cut of a slice group, and write its rows to remove and the counts of cuts."""
         part, total = slice_group(corpus, task), CutSpans()
         cuts, keys = [Cuts(*np.zeros((3, 0), np.int64))], [np.zeros(0, np.uint64)]
         drops = [np.zeros((2, 0), np.int64)]
@@ -272,8 +273,8 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
 
 
 def _before_and_after(count: StageCount) -> list[str]:
-    """Return a line with the text before and after the cuts: in tokens, estimated by those of the kept text, or in
-    bytes without tokens. An empty list without cuts."""
+    """Return a line with the amount of text before and after the cuts; no line without cuts. It is in tokens, estimated
+    from the tokens per byte of the kept text, or in bytes if no tokens are counted."""
     if not count.edited:
         return []
     if count.tokens_per_byte is None:
@@ -283,12 +284,13 @@ def _before_and_after(count: StageCount) -> list[str]:
 
 
 def _has_report(corpus: Corpus) -> bool:
-    """Return whether a report shows the counts. None does for a frame, and texts may take another pass over it."""
+    """Return whether a report shows the counts. For a frame there is no report, and reading texts may take another
+    pass."""
     return isinstance(corpus.sources, list)
 
 
 def _by_source(part: Corpus, cuts: Cuts) -> dict[str, list[int]]:
-    """Return the bytes that are cut of each input, and its bytes; empty without a report."""
+    """Return for each input the bytes that are cut and all its bytes; empty without a report."""
     sizes: dict[str, list[int]] = {}
     for name, first, last in part.sources if _has_report(part) else ():
         own, spans = (slice(*np.searchsorted(rows, [first, last])) for rows in (part.rows, cuts.row))

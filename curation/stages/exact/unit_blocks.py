@@ -2,7 +2,7 @@
 """Files of unit keys, and the verdicts about them.
 
 A task reads the texts of a slice group in order and writes a *block* whenever it has BLOCK_UNITS units. A block has
-each of its keys once: memory depends neither on the texts of a slice nor on how often a unit occurs. Keys of a block
+each of its keys once, so memory depends neither on the texts of a slice nor on how often a unit occurs. Keys of a block
 are in the order of ranges, which ascend: range k of n has the keys from k * 2^64 / n on. A file of a block has the
 cells
 
@@ -10,8 +10,8 @@ cells
     n            place of the key of each unit among all keys of the block (int32); -1 for a unit without a key
     n + 1        number of units of each document (int32)
 
-A reducer reads its ranges of all blocks, and writes a verdict (uint8) per key. That is 8 + 4 + 1 bytes per unit at
-most, 2 more with `counted`, and 4 per document.
+A reducer reads its ranges of all blocks, and writes a verdict (uint8) per key. The files take at most 8 + 4 + 1 bytes
+per unit, 2 more with `counted`, and 4 per document.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 LISTED = "listed"  # phase
 BLOCK_UNITS = 1 << 20  # 60 MB while a block is written
 UNIT_BYTES = 64  # of text, assumed for the division into tasks and ranges
-MAX_DOCUMENTS = (1 << 16) - 1  # more are not counted
+MAX_DOCUMENTS = (1 << 16) - 1  # larger counts are stored as this
 
 
 class UnitBlock(NamedTuple):
-    """A block: its file, the slice group, and the documents of the slice group that it has."""
+    """A block: its file, its slice group, and its first and last document (exclusive) in the slice group."""
 
     path: Path
     group: int
@@ -60,7 +60,7 @@ class UnitBlock(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Keys of one range: those of each block, one block after the other.
+    """The keys of one range in all blocks, one block after the other.
 
     keys       uint64
     documents  how many documents of the block have the key, uint16; None if blocks do not count
@@ -73,7 +73,7 @@ class Keys(NamedTuple):
 
 
 def block_phases(compared: UnitSettings, counted: bool) -> tuple[Phase, ...]:
-    """Return the phases that write the blocks. `counted`: how many documents have each key, too."""
+    """Return the phases that write the blocks. `counted`: blocks also have the number of documents with each key."""
 
     def write(engine: Engine, corpus: Corpus, task: int) -> None:
         _write_blocks(engine, corpus, task, compared, counted)
@@ -97,7 +97,8 @@ def _write_blocks(engine: Engine, corpus: Corpus, group: int, compared: UnitSett
 
 
 def _read_units(engine: Engine, part: Corpus, compared: UnitSettings) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the keys of the units of some documents and how many each has, in order, of BLOCK_UNITS units or more."""
+    """Yield the keys of the units of some documents, and the number of units of each document, in order. A batch has
+    BLOCK_UNITS units or more."""
     keys: list[np.ndarray] = []
     counts: list[np.ndarray] = []
     batches = for_texts(part, np.arange(len(part.rows)), lambda texts: unit_keys(engine, texts, compared))
@@ -166,7 +167,8 @@ def all_blocks(corpus: Corpus) -> list[UnitBlock]:
 
 
 def read_range(blocks: Sequence[UnitBlock], number: int, counted: bool) -> Keys:
-    """Return the keys of one range from all blocks, one block after the other. `counted`: with numbers of documents."""
+    """Return the keys of one range from all blocks, one block after the other. `counted`: the files have numbers of
+    documents."""
     pieces = [read_cell(block.path, number) for block in blocks]
     sizes = [len(piece) // (10 if counted else 8) for piece in pieces]
     keys = [np.frombuffer(piece, np.uint64, size) for piece, size in zip(pieces, sizes, strict=True)]

@@ -22,13 +22,13 @@ KEPT, FIRST_KEPT, ONE_KEPT, CUT, CUT_BY_INDEX = range(5)
 
 
 class CutUnits(NamedTuple):
-    """What a run cuts, in the report."""
+    """Counts of what a run cuts, for the report."""
 
     units: int = 0
     cut: int = 0
     by_index: int = 0
     characters: int = 0
-    emptied: int = 0  # documents of which nothing is left
+    emptied: int = 0  # documents with an empty text after the cuts
 
     def plus(self, other: CutUnits) -> CutUnits:
         """Return the numbers of two tasks together."""
@@ -36,12 +36,12 @@ class CutUnits(NamedTuple):
 
 
 def units_to_cut(places: np.ndarray, verdicts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether each unit is cut, and whether it is because of the index. `places` and `verdicts` (one per key)
-    are those of a block."""
+    """Return for each unit whether it is cut, and whether it is cut because of the index. `places` (one per unit) and
+    `verdicts` (one per key) are those of a block."""
     verdict = np.append(verdicts, np.uint8(KEPT))[places]
     if ONE_KEPT in verdict:
         verdict[(verdict == ONE_KEPT) & (np.bincount(places + 1)[places + 1] > 1)] = CUT
-    first = np.zeros(len(verdicts) + 1, np.int32)  # unit of each key; the last is of units without a key
+    first = np.zeros(len(verdicts) + 1, np.int32)  # first unit of each key; the last element is for units without a key
     first[places[::-1]] = np.arange(len(places) - 1, -1, -1, dtype=np.int32)
     is_first = first[places] == np.arange(len(places), dtype=np.int32)
     by_index = verdict == CUT_BY_INDEX
@@ -50,7 +50,7 @@ def units_to_cut(places: np.ndarray, verdicts: np.ndarray, window: int) -> tuple
 
 
 def _windows(first: np.ndarray, window: int) -> np.ndarray:
-    """Return whether each unit is in a window that begins at a unit of `first`."""
+    """Return whether each unit is in a window that begins at a unit where `first` is true."""
     inside = first.copy()
     for step in range(1, min(window, len(first))):
         inside[step:] |= first[:-step]
@@ -60,10 +60,10 @@ def _windows(first: np.ndarray, window: int) -> np.ndarray:
 def cut_spans(
     part: Corpus, counts: np.ndarray, cut: np.ndarray, compared: UnitSettings
 ) -> Iterator[tuple[Cuts, int, int]]:  # fmt: skip
-    """Yield the spans of a batch of texts, their characters, and the number of documents of which nothing is left.
+    """Yield the spans of a batch of texts, their characters, and the number of documents whose text becomes empty.
 
     part    documents
-    counts  number of units of each
+    counts  number of units of each document document
     cut     whether each unit is cut
 
     Texts without cuts are not read. Adjacent units are one span."""
@@ -87,7 +87,7 @@ def cut_spans(
 
 
 def characters_of(data: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Return the number of characters in each of some spans of `data`, ascending."""
+    """Return the number of characters in each of some ascending spans of `data`."""
     if not len(start):
         return np.zeros(0, np.int64)
     edges = pa.py_buffer(np.stack([start, stop], 1))

@@ -5,7 +5,8 @@
     keys.bin        each key once (uint64), ascending
     documents.bin   how many documents have it (uint16), at most MAX_DOCUMENTS
 
-10 bytes per different unit. The texts are those that reached the stage: units that it cut are in the index.
+An index has 10 bytes per distinct unit. The texts are those that reached the stage, so the index also has the units
+that the stage cut.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KEYS, DOCUMENTS = "keys.bin", "documents.bin"
 
 
 def open_unit_index(folder: str) -> SavedIndex:
-    """Return the index of units in the folder `index` of a run. RecipeError if it is missing."""
+    """Return the index of units in the folder `index` of a run. Raises RecipeError if it is missing."""
     path = Path(folder) / FOLDER
     if not (path / DESCRIPTION).is_file():
         raise RecipeError(missing_index(folder, "line_dedup", FOLDER))
@@ -40,7 +41,7 @@ def open_unit_index(folder: str) -> SavedIndex:
 
 
 def unit_index_phases(compared: UnitSettings) -> Sequence[Phase]:
-    """Return the phases of `block_phases`, and one that joins their blocks into an index."""
+    """Return the phases of `block_phases`, and a phase that joins the blocks into an index."""
     return (*block_phases(compared, counted=True), Phase(JOINED, once, _join_blocks, durable=True))
 
 
@@ -66,7 +67,7 @@ def known_documents(index: SavedIndex, keys: np.ndarray) -> np.ndarray:
     counts = map_file(index.folder / DOCUMENTS, np.uint16)
     out = np.zeros(len(keys), np.int64)
     if len(known):
-        order = np.argsort(keys)  # neighbours are in the same pages
+        order = np.argsort(keys)  # neighbours are in the same pages of memory of memory
         place = np.minimum(np.searchsorted(known, keys[order]), len(known) - 1)
         out[order] = np.where(known[place] == keys[order], counts[place], 0)
     return out

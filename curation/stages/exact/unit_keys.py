@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys of lines, paragraphs and sentences, or of windows of them: equal keys are equal units.
 
-A key has 64 bits (uint64). Of 10^10 different units about three pairs share one. The host finds the units; the engine
-folds and hashes them, as rows of a column over the bytes of the texts: between two units it has a null.
+A key has 64 bits (uint64). Of 10^10 different units, about three pairs share a key. The host finds the units. The
+engine folds and hashes them in a column that refers to the bytes of the texts; between two units the column has a null.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 FOLDED = RewriteSteps(lowercase=True, characters="folded", whitespace="collapse")
 COMPARISONS = ("exact", "folded")
-AT_ONCE = 1 << 19  # units that are hashed at once: 50 MB
-EVERY_SECOND = 0b01010101  # of the bits of eight rows
+AT_ONCE = 1 << 19  # units hashed at once: 50 MB of memory
+EVERY_SECOND = 0b01010101  # validity bits of eight rows: every second row is valid
 
 
 class UnitSettings(NamedTuple):
@@ -38,15 +38,15 @@ class UnitSettings(NamedTuple):
 
 
 class TextBuffers(NamedTuple):
-    """The arrays of an Arrow array of texts: UTF-8 (uint8), where each text begins and the last ends (int64), and
-    whether each is not null; None: none is null."""
+    """The arrays of an Arrow array of texts: the UTF-8 bytes (uint8), where each text begins and the last ends (int64),
+    and whether each text is valid (None: no text is null)."""
 
     data: np.ndarray
     offsets: np.ndarray
     valid: np.ndarray | None
 
     def units(self, unit: str) -> Units:
-        """Find lines, paragraphs or sentences, as `find_units` divides texts."""
+        """Return the lines, paragraphs or sentences of the texts, by `find_units`."""
         return find_units(*self, unit)
 
 
@@ -57,10 +57,10 @@ def buffers_of(texts: pa.LargeStringArray) -> TextBuffers:
 
 
 def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: UnitSettings) -> tuple[np.ndarray, np.ndarray]:
-    """Return a key for each unit of the texts: of the window that begins with it. And the number of units of each text
-    (int32).
+    """Return a key for each unit of the texts, which is that of the window that begins with the unit; and the number of
+    units of each text (int32).
 
-    A key is 0 if the window has only white space or fewer than `min_characters` characters, or does not end in the
+    A key is 0 if the window has only white space or fewer than `min_characters` characters, or does not end in the same
     text. Characters are counted without white space at the ends of units.
     """
     buffers = buffers_of(texts)
@@ -86,7 +86,7 @@ def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: UnitSettings
 
 
 def _contents_column(data: np.ndarray, contents: np.ndarray) -> pa.LargeStringArray:
-    """Return the contents (spans of `data`) as texts, with a null between two: their bytes are not copied."""
+    """Return the contents (spans of `data`) as texts with a null between two, without a copy of the bytes."""
     rows = 2 * len(contents) - 1
     valid = np.full(rows // 8 + 1, EVERY_SECOND, np.uint8)
     edges = pa.py_buffer(np.ascontiguousarray(contents))
