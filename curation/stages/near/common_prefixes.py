@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beginnings that documents share, such as the system prompt of dialogues: found once, and left out of comparisons.
+"""Beginnings that documents share, such as the system prompt of dialogues. They are found first, and left out of
+comparisons.
 
-A text is a path of *steps* of STEP bytes, the last one shorter. A beginning of whole steps is common if at least
-CONTINUATIONS different steps follow it in the corpus: copies of one document all go on in the same way, and dialogues
-under one prompt do not. The common beginning of a document is its longest one, of at most MAX_STEPS steps.
+A text is a sequence of *steps* of STEP bytes; the last step may be shorter. A beginning of whole steps is common if at
+least CONTINUATIONS different steps follow it in the corpus. Copies of one document all continue with the same step, but
+dialogues with one prompt continue differently. The common beginning of a document is the longest one that it has, of at
+most MAX_STEPS steps.
 
-A key (uint64) stands for a beginning. A task per group of slices writes the different pairs of a key and the key one
-step later; a reducer counts the second ones of each first one. These files have 16 bytes per step. A task per slice
-group then finds the beginning of each document by the keys of the common ones, and writes the keys of its bands. The
-common ones take at most 2 bytes per document of the corpus.
+A key (uint64) stands for a beginning. A task per slice group writes the distinct pairs of a key and the key one step
+later. A reducer counts for each first key its second keys. These files have 16 bytes per step. A task per slice group
+then finds the common beginning of each document, and writes the band keys of the rest. The keys of common beginnings
+take at most 2 bytes per document of the corpus.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ def prefix_phases(keys_of: Callable[[Engine, Text], np.ndarray], bands: Sequence
 
 
 def _own(corpus: Corpus) -> Corpus:
-    """Return the corpus with its own folder: it is divided by the bytes of texts, not by rows."""
+    """Return the corpus with another scratch folder, for a division by bytes of texts instead of rows."""
     return Corpus(corpus.storage, corpus.given, corpus.stage, corpus.scratch / FOLDER, corpus.sources, corpus.workers)
 
 
@@ -88,7 +90,7 @@ def _own(corpus: Corpus) -> Corpus:
 
 
 class _Steps:
-    """The steps of texts, one after the other: the key of what precedes the step, and of what ends with it."""
+    """The steps of texts, with the keys of the beginnings before and after each step."""
 
     def __init__(self, texts: pa.LargeStringArray) -> None:
         data, offsets = text_buffers(texts)
@@ -96,7 +98,8 @@ class _Steps:
         self.starts, self.sizes = offsets[:-1] - offsets[0], np.diff(offsets)
 
     def __iter__(self) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the number of steps before, the texts that are so long, and their two keys."""
+        """Yield, for each number of steps, the number, the texts with that many whole steps, and their keys before and
+        after the next step."""
         rows = np.flatnonzero(self.sizes)
         keys = np.full(len(rows), GOLDEN)
         for number in range(MAX_STEPS + 1):
@@ -120,7 +123,7 @@ class _Steps:
 
 
 def prefix_bytes(texts: pa.LargeStringArray, common: np.ndarray) -> np.ndarray:
-    """Return the bytes of the common beginning of each text, int64; 0 if the text has nothing else.
+    """Return the number of bytes of the common beginning of each text, int64; 0 if nothing follows the beginning.
 
     common  keys of the common beginnings, ascending
     """
@@ -148,7 +151,7 @@ def without_prefix(texts: pa.LargeStringArray, found: np.ndarray) -> pa.LargeStr
 
 
 def _write_run(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the different pairs of keys of a slice group, by ranges of the first key."""
+    """Write the distinct pairs of keys of a slice group, by ranges of the first key."""
     own = _own(corpus)
     part, ranges = slice_group(own, task), division_of(own).ranges
     pieces = [np.zeros((2, 0), np.uint64), *for_texts(part, np.arange(len(part.rows)), _pairs_of)]
@@ -160,19 +163,19 @@ def _write_run(engine: Engine, corpus: Corpus, task: int) -> None:
 
 
 def _pairs_of(texts: pa.LargeStringArray) -> np.ndarray:
-    """Return the different pairs of the key of a beginning and the one a step later, of shape (2, n)."""
+    """Return the distinct pairs of the key of a beginning and the key one step later, of shape (2, n)."""
     pieces = [np.stack([keys, after]) for number, _, keys, after in _Steps(texts) if number]
     return _distinct([np.zeros((2, 0), np.uint64), *pieces])
 
 
 def _distinct(pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """Return each pair once: the second key contains the first one."""
+    """Return each pair once. Second keys suffice to tell pairs apart, because the second key depends on the first."""
     pairs = np.concatenate(pieces, axis=1)
     return pairs[:, np.unique(pairs[1], return_index=True)[1]]
 
 
 def _write_common(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the keys of the common beginnings among those of a reducer."""
+    """Write the keys of the common beginnings in the ranges of a reducer."""
     own = _own(corpus)
     paths = [runs_path(own, number) for number in range(slice_group_count(own))]
     found = [np.zeros(0, np.uint64)]
@@ -198,7 +201,8 @@ def _rows_path(corpus: Corpus, task: int) -> Path:
 def _write_keys(
     engine: Engine, corpus: Corpus, task: int, keys_of: Callable[[Engine, Text], np.ndarray], bands: int
 ) -> None:
-    """Write the rows of a slice group, the keys of each band, and how many documents and bytes are left out."""
+    """Write the rows of a slice group, their keys of each band, the number of documents with a common beginning, and
+    the bytes left out."""
     part, common = slice_group(corpus, task), common_keys(corpus)
 
     def measure(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
@@ -224,14 +228,15 @@ def common_keys(corpus: Corpus) -> np.ndarray:
 
 
 def prefix_counts(corpus: Corpus) -> dict[str, int]:
-    """Return how many documents have a common beginning, and its bytes in all of them."""
+    """Return how many documents have a common beginning, and the total bytes of these beginnings."""
     cells = (read_cell(_rows_path(corpus, task), 1) for task in range(slice_group_count(corpus)))
     documents, sizes = zip(*(np.frombuffer(cell, np.int64).tolist() for cell in cells), strict=True)
     return {"prefix_documents": sum(documents), "prefix_bytes": sum(sizes)}
 
 
 class WithoutPrefix(Corpus):
-    """A corpus whose texts and band keys are those without common beginnings, after the phases that find them."""
+    """A corpus whose texts and band keys are without common beginnings. The phases that find the beginnings must have
+    run."""
 
     bands: Sequence[str] = ()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of a group that a kept one contains: those go, and the others stay.
+"""Remove from a group only the documents that a kept document contains.
 
-A group has documents that are alike in pairs. The first by `keep` stays, and those that it contains are removed. Of the
-others the first one stays, and so on. A document is compared with at most COMPARED kept ones, so that a group costs
-COMPARED comparisons per document.
+The documents of a group are joined by pairs of near-duplicates. The first document by `keep` stays, and the documents
+that it contains are removed. Of the remaining documents the first one stays, and so on. A document is compared with at
+most COMPARED kept documents, so a group costs at most COMPARED comparisons per document.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ COMPARED = 16
 def choose_containing(
     engine: Engine, corpus: Corpus, slice_group: int, keep: Keep, open_files: near_groups.Open, bound: float
 ) -> None:
-    """Write each removed row and the kept one that contains it, of the groups whose smallest row is in a slice group.
+    """Write each removed row and the kept row that contains it, for the groups whose smallest row is in a slice group.
 
-    open_files  function that opens the files of a slice group, which measure shares
-    bound       share of the n-grams of a removed document that the kept one has, at least
+    open_files  function that opens the files of a slice group to compute shares of n-grams
+    bound       lowest share of a removed document's n-grams that the kept document has
     """
     uncompared = 0
 
@@ -59,7 +59,7 @@ def _leaders(engine: Engine, corpus: Corpus, labels: np.ndarray, rank: np.ndarra
 
 
 def uncompared_count(corpus: Corpus) -> int:
-    """Return how many documents stay that were not compared with all kept ones of their groups."""
+    """Return how many kept documents were not compared with all earlier kept documents of their groups."""
     return sum(read_sealed(_uncompared_path(corpus, number)) for number in range(slice_group_count(corpus)))
 
 

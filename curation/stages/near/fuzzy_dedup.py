@@ -112,7 +112,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
                   one with most bytes, then the first; or a list of input names: the first one of the earliest input,
                   where inputs that are not listed come last; or `{highest: COLUMN}` or `{newest: COLUMN}`, as in
                   `exact_dedup`
-    contained     share of the n-grams of a removed document that the kept one has, at least; 0: do not ask. Documents
+    contained     lowest share of a removed document's n-grams that the kept one has; 0: do not compute it. Documents
                   with text of their own stay. Of each group, the first document by `keep` stays, then the first one
                   that it does not contain, and so on; each is compared with at most 16 of them. Needs `verify: exact`
     skip_prefix   `common`: compare documents without the beginning that they share with others, such as the system
@@ -156,7 +156,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     skip_prefix: str = NONE
     index: str = ""
 
-    # 2: groups of more than 16 are divided by keys before any comparison; 3: `visible`, words; 4: `joined_text`
+    # 2: groups of more than 16 are divided by keys before comparisons; 3: `visible`, words; 4: texts are `joined_text`
     revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
@@ -218,7 +218,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return (*own, "band_keys", "leaders", "pairs", *by_check[self.verify])
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
+        """Check `keep` and `index`. Raises RecipeError for an unknown input, or an index that is missing or has other
         settings."""
         check_inputs(self.keep, inputs)
         if self.index:
@@ -228,7 +228,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return self.open_index().files() if self.index else {}
 
     def explain(self) -> list[str]:
-        """Return the threshold, the bands and their probability of finding a pair, from a similarity of 0.5 on."""
+        """Return lines with the threshold, the bands, and the probability that bands find a pair, for similarities from
+        0.5 on."""
         bands, rows = self.banding
         curve = [(jaccard, share) for jaccard, share in s_curve(bands, rows) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
@@ -299,14 +300,14 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 
     def open_index(self) -> SavedIndex:
-        """Return the saved index. RecipeError if it is missing or has other settings."""
+        """Return the saved index. Raises RecipeError if it is missing or has other settings."""
         index = SavedIndex(self.index)
         index.check(self._index_settings)
         return index
 
     def forecast(self, sample: StageSample) -> Forecast:
-        """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures. An
-        index has 12 more per band and document."""
+        """Return the bytes of n-gram hashes or signatures. A hash has 8 bytes; there is one per 6 bytes of text if
+        units are words. An index has 12 more bytes per band and document."""
         documents = sample.documents
         per_byte = SHINGLE_BYTES / (1 if self.unit == "character" else BYTES_PER_WORD)
         sizes = {"exact": per_byte * sample.text_bytes, "signature": 4 * self.permutations * documents}
@@ -393,7 +394,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         near_pairs.split_large_groups(engine, corpus, task, self.banding[0])
 
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the data by which the candidates of a slice group are compared. Its keys are not needed any more."""
+        """Write the data to compare the candidates of a slice group, and delete the keys of the slice group, which are
+        not needed any more."""
         rows = near_pairs.candidate_rows(corpus, task)
         with commit_folder(near_groups.similarity_folder(corpus, task)) as folder:
             self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
@@ -442,7 +444,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 
     def _kept(self, engine: Engine, corpus: Corpus, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return for each of the joined rows the position of the one kept of its group."""
+        """Return for each joined row the position of the kept row of its group."""
         if self.keep == "first":
             return labels
         rank = rank_by(weight_of(corpus, rows, self.keep))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of near-duplicates from pairs: their comparison by slice group, their joining, and the similarity to the kept
-row.
+"""Groups of near-duplicates, made from pairs: pairs are compared by slice group and joined to groups, and the
+similarity to the kept row is measured.
 
-Stars are compared first. Other pairs are compared if the stars have not joined them. All comparisons are tasks of the
-slice group of the left row, and read the data of the right row from the files of its slice group. One task joins up to
-JOIN_PAIRS pairs; more are joined in rounds of tasks.
+The pairs of stars (`near_pairs.py`) are compared first. Other pairs are compared only if the pairs of stars have not
+joined their rows. A pair is compared by the task of the slice group of its left row, which reads the data of the right
+row from the files of another slice group. One task joins up to JOIN_PAIRS pairs; more are joined in rounds of tasks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 SIMILARITY, FIRST_CHECK, JOINED = "similarity", "first_check", "joined"  # phases
 SECOND_CHECK, REPRESENTATIVES, GROUPS, VALUES = "second_check", "representatives", "groups", "values"
 CANDIDATES = "rows.bin"
-JOIN_PAIRS = 1 << 23  # that one task joins, in at most 300 MB; more are joined in rounds, with the same result
-MERGE_ROWS = 1 << 20  # rows that are kept unsorted at most
+JOIN_PAIRS = 1 << 23  # one task joins up to this many, in 300 MB; more are joined in rounds, with the same result
+MERGE_ROWS = 1 << 20  # at most this many rows are kept unsorted
 Open = Callable[[Path], Similarity]  # opens the files of a slice group
 KeptOf = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows and their labels -> position of the kept row of each
 
 
 def similarity_folder(corpus: Corpus, slice_group: int) -> Path:
-    """Return the folder with the data by which the candidates of a slice group are compared."""
+    """Return the folder with the data to compare the candidates of a slice group."""
     return corpus.scratch / SIMILARITY / f"{slice_group:06d}"
 
 
@@ -62,7 +62,8 @@ def candidate_count(corpus: Corpus) -> int:
 def _compare(
     corpus: Corpus, open_files: Open, slice_group: int, left: np.ndarray, right: np.ndarray, threshold: float
 ) -> np.ndarray:
-    """Return the similarity of each pair, -1 if its bound is below the threshold. Left rows are in the slice group."""
+    """Return the similarity of each pair; -1 if the upper bound of its similarity is below the threshold. Left rows are
+    in the slice group."""
     values = np.full(len(left), -1.0)
     order = np.argsort(right, kind="stable")
     bounds = np.searchsorted(right[order], slice_group_starts(corpus).astype(right.dtype))
@@ -87,7 +88,7 @@ def _open(corpus: Corpus, open_files: Open, slice_group: int) -> tuple[Similarit
 
 
 def check_stars(corpus: Corpus, open_files: Open, slice_group: int, threshold: float) -> None:
-    """Compare the stars of a slice group."""
+    """Compare the pairs of stars whose left row is in a slice group."""
     _check(corpus, open_files, FIRST_CHECK, slice_group, pairs_of(corpus, slice_group, STARS), threshold)
 
 
@@ -99,7 +100,7 @@ def check_others(corpus: Corpus, open_files: Open, slice_group: int, threshold: 
 
 
 def _smallest(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-    """Return the smallest row that stars join with each row, or the row itself."""
+    """Return for each row the smallest row that pairs of stars join with it, or the row itself."""
     found = rows.copy()
     order = np.argsort(rows, kind="stable")
     bounds = np.searchsorted(rows[order], slice_group_starts(corpus).astype(rows.dtype))
@@ -113,7 +114,7 @@ def _smallest(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
 
 
 def _check(corpus: Corpus, open_files: Open, phase: str, slice_group: int, pairs: np.ndarray, threshold: float) -> None:
-    """Compare pairs, and write the near-duplicates and the number of comparisons."""
+    """Compare pairs, and write the pairs of near-duplicates and the number of comparisons."""
     values = _compare(corpus, open_files, slice_group, pairs[0], pairs[1], threshold)
     alike = pairs[:, ~(values < threshold)]  # not measured (NaN) passes
     count = np.array([np.count_nonzero(~(values < 0))])
@@ -125,7 +126,7 @@ def _check_path(corpus: Corpus, phase: str, slice_group: int) -> Path:
 
 
 def other_tasks(corpus: Corpus) -> int:
-    """Return the number of slice groups, or 0 if there are only stars."""
+    """Return the number of slice groups, or 0 if all pairs are pairs of stars."""
     return slice_group_count(corpus) if has_others(corpus) else 0
 
 
@@ -134,7 +135,7 @@ def _checks(corpus: Corpus) -> Sequence[str]:
 
 
 def check_counts(corpus: Corpus) -> tuple[int, int]:
-    """Return the number of pairs that were compared, and of near-duplicates among them."""
+    """Return the number of pairs that were compared, and the number of near-duplicates among them."""
     compared = alike = 0
     for phase in _checks(corpus):
         for slice_group in range(slice_group_count(corpus)):
@@ -148,14 +149,14 @@ def check_counts(corpus: Corpus) -> tuple[int, int]:
 
 
 def _alike(corpus: Corpus, phase: str, slice_group: int) -> np.ndarray:
-    """Return the near-duplicates that a check of a slice group found: shape (2, n)."""
+    """Return the pairs of near-duplicates that a check of a slice group found: shape (2, n)."""
     path = _check_path(corpus, phase, slice_group)
     return np.stack([np.frombuffer(read_cell(path, cell), row_type(corpus)) for cell in range(2)])
 
 
 def _stars(corpus: Corpus, slice_group: int) -> np.ndarray:
-    """Return the rows of a slice group that the first check joins, ascending, except the smallest of each component,
-    and the smallest row of each: shape (2, n)."""
+    """Return the rows of a slice group that the first check joins, ascending, each with the smallest row of its
+    component: shape (2, n). The smallest rows themselves are left out."""
     if _FIRST.have_ended(corpus):
         return _FIRST.stars(corpus, slice_group)
     return np.frombuffer(read_cell(_result_path(corpus, JOINED), slice_group), row_type(corpus)).reshape(2, -1)
@@ -172,7 +173,7 @@ def _last_pairs(corpus: Corpus, slice_group: int) -> np.ndarray:
 
 
 def _count(corpus: Corpus, phase: str) -> int:
-    """Return the number of near-duplicates that a check found."""
+    """Return the number of pairs of near-duplicates that a check found."""
     sizes = (cell_size(_check_path(corpus, phase, slice_group), 0) for slice_group in range(slice_group_count(corpus)))
     return sum(sizes) // np.dtype(row_type(corpus)).itemsize
 
@@ -191,8 +192,8 @@ join_phases, group_phases = _FIRST.phases, _LAST.phases
 
 
 def join_tasks(corpus: Corpus) -> int:
-    """Return 1 if one task joins what the stars have in common; 0 if rounds have done it, or if there are only
-    stars."""
+    """Return 1 if one task joins the near-duplicates of the first check; 0 if rounds have joined them, or if all pairs
+    are pairs of stars."""
     return int(has_others(corpus) and not _FIRST.have_ended(corpus))
 
 
@@ -202,7 +203,7 @@ def group_tasks(corpus: Corpus) -> int:
 
 
 def _components(engine: Engine, corpus: Corpus, rounds: Rounds) -> Components:
-    """Return the components of all pairs, or of those that rounds have left."""
+    """Return the components of all pairs, or of the pairs that rounds have not joined yet."""
     slice_groups = range(slice_group_count(corpus))
     components = Components(
         engine, _rows_in(corpus, (rounds.rest(corpus, slice_group) for slice_group in slice_groups))
@@ -224,13 +225,14 @@ def _rows_in(corpus: Corpus, arrays: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def write_joined(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows that stars join, by slice group."""
+    """Write the rows that the first check joins, by slice group."""
     components = _components(engine, corpus, _FIRST)
     _write_result(corpus, JOINED, components.rows, components.labels())
 
 
 def write_members(engine: Engine, corpus: Corpus) -> None:
-    """Write the pairs of the smallest row of each group and each other row, by the slice group of the smallest one."""
+    """Write the pairs of the smallest row of each group and each other row of the group, by the slice group of the
+    smallest row."""
     components = _components(engine, corpus, _LAST)
     labels = components.labels()
     other = positions_of(labels != np.arange(len(labels), dtype=labels.dtype))
@@ -247,7 +249,7 @@ def write_groups(engine: Engine, corpus: Corpus, kept_of: KeptOf) -> None:
 
 
 def _write_result(corpus: Corpus, phase: str, rows: np.ndarray, kept: np.ndarray, task: int = 0) -> None:
-    """Write by slice group the rows whose position is not in `kept`, and the row in place of each."""
+    """Write by slice group the rows that are not kept, each with the row that is kept in its place."""
     removed = positions_of(kept != np.arange(len(kept), dtype=kept.dtype))
     _write_cells(corpus, _result_path(corpus, phase, task), rows[removed], rows[kept[removed]])
 
@@ -273,7 +275,7 @@ def choose_tasks(corpus: Corpus) -> int:
 
 
 def choose_kept(corpus: Corpus, slice_group: int, kept_of: KeptOf) -> None:
-    """Do what `write_groups` does for the groups whose smallest row is in a slice group."""
+    """Write what `write_groups` writes, only for the groups whose smallest row is in a slice group."""
     if _LAST.have_ended(corpus):
         smallest, other = _LAST.members(corpus, slice_group)
     else:
@@ -281,7 +283,7 @@ def choose_kept(corpus: Corpus, slice_group: int, kept_of: KeptOf) -> None:
     first = smallest[np.flatnonzero(np.diff(smallest, prepend=-1))]
     rows = np.concatenate([first, other])
     order = np.argsort(rows)
-    place = np.empty_like(order)  # of `first`, then of `other`
+    place = np.empty_like(order)  # positions of `first` and `other` among the sorted rows
     place[order] = np.arange(len(order))
     labels = np.empty_like(order)
     labels[place] = place[np.concatenate([np.arange(len(first)), np.searchsorted(first, smallest)])]
@@ -299,7 +301,7 @@ def removed_of(corpus: Corpus, slice_group: int) -> np.ndarray:
 
 
 def compare_rows(corpus: Corpus, open_files: Open, row: np.ndarray, other: np.ndarray, bound: float) -> np.ndarray:
-    """Return the similarity of each row and the other one, -1 if its bound is below `bound`."""
+    """Return the similarity of each pair of `row` and `other`; -1 if its upper bound is below `bound`."""
     values = np.empty(len(row))
     order = np.argsort(row, kind="stable")
     bounds = np.searchsorted(row[order], slice_group_starts(corpus).astype(row.dtype)).tolist()
@@ -310,12 +312,12 @@ def compare_rows(corpus: Corpus, open_files: Open, row: np.ndarray, other: np.nd
 
 
 def measure(corpus: Corpus, open_files: Open, slice_group: int) -> None:
-    """Write the similarity of each removed row of a slice group to the kept one."""
+    """Write the similarity of each removed row of a slice group to the row kept in its place."""
     row, partner = removed_of(corpus, slice_group)
     values = _compare(corpus, open_files, slice_group, row, partner, -1.0)
     write_cells(_check_path(corpus, VALUES, slice_group), [[values]], 1)
 
 
 def values_of(corpus: Corpus, slice_group: int) -> np.ndarray:
-    """Return the similarity of each removed row of a slice group to the kept one, float64."""
+    """Return the similarity of each removed row of a slice group to the row kept in its place, float64."""
     return np.frombuffer(read_cell(_check_path(corpus, VALUES, slice_group), 0), np.float64)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys only.
 
-The rows with one key are a group. Each row is paired with the first row of its group (a *star*). In a group of at most
-SMALL rows, all other rows are paired too. A larger group is divided by the key of the next band, at most ROUNDS times,
-and its parts are groups again. A large group in which all bands are equal keeps only the pairs with its first row. So a
-row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
+The rows with one key are a group. Each row is paired with the first row of its group; these pairs form a *star*. In a
+group of at most SMALL rows, all other rows are also paired with each other. A larger group is divided by the key of the
+next band, at most ROUNDS times, and its parts are groups again. A large group in which all bands are equal keeps only
+the pairs with its first row. So a row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
 Rows, pairs and large groups depend only on keys, not on slice groups, reducers or results of comparisons.
 
-A file of pairs has a cell per kind and slice group: pairs by the slice group of their left row, rows by their own slice
-group.
+A file of pairs has a cell per kind and slice group. A pair is in the cell of the slice group of its left row, and a row
+in the cell of its slice group.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 SMALL = 16
 ROUNDS = 4
-MERGE_PAIRS = 1 << 20  # pairs that are kept unsorted at most
+MERGE_PAIRS = 1 << 20  # at most this many pairs are kept unsorted
 PAIRS, LARGE_GROUPS, SPLITS = "pairs", "large_groups", "splits"  # phases
 STARS, OTHERS, ROWS, LARGE_GROUP = range(4)  # kinds of cells
 KINDS = 4
 
 
 class LargeGroup(NamedTuple):
-    """Rows of large groups, in ascending order within a group. A row may be in a group of each band."""
+    """Rows of large groups, ascending within a group. A row may be in one group per band."""
 
     row: np.ndarray
     first: np.ndarray  # first row of the group
@@ -71,7 +71,7 @@ class _PairSet:
             self.sorted()
 
     def sorted(self) -> np.ndarray:
-        """Return the pairs by left and right row: shape (2, n)."""
+        """Return the pairs sorted by left and right row: shape (2, n)."""
         self.pieces, self.pending = [unique_pairs(self.pieces)], 0
         return self.pieces[0]
 
@@ -84,7 +84,7 @@ class _Found:
         kind = row_type(corpus)
         self.stars, self.others = _PairSet(kind), _PairSet(kind)
         self.large_groups: list[LargeGroup] = []  # each with ascending rows
-        self.rounds = np.zeros(ROUNDS + 1, np.int64)  # rows that each divides, and those left in large groups
+        self.rounds = np.zeros(ROUNDS + 1, np.int64)  # rows that each round divides, and rows that stay in large groups
 
     def add(self, rows: np.ndarray, sizes: np.ndarray) -> None:
         """Add the pairs of groups of these sizes, whose rows follow each other in `rows`, ascending in each group."""
@@ -93,7 +93,8 @@ class _Found:
         self._add_others(rows[np.repeat(is_small, sizes)], sizes[is_small])
 
     def _add_others(self, number: np.ndarray, sizes: np.ndarray) -> None:
-        """Add the pairs of groups of these sizes, one after the other in `number`, except those with the first row."""
+        """Add all pairs of groups except pairs with the first row. `number` has the rows of the groups, one group after
+        the other."""
         starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
         place = np.arange(len(number)) - starts
         for first in range(1, SMALL - 1):
@@ -103,10 +104,10 @@ class _Found:
             self.others.add(number[starts[later] + first], number[later])
 
     def write(self, path: Path) -> None:
-        """Write the pairs, rows and large groups by slice group. The last cell has the number of other pairs and of
-        rows in large groups, then `rounds`; int64."""
+        """Write the pairs, rows and large groups by slice group. The last cell has the number of pairs outside of
+        stars, the number of rows in large groups, and `rounds`; int64."""
         stars, others = self.stars.sorted(), self.others.sorted()
-        rows = sorted_unique(stars)  # every row with another pair has a star
+        rows = sorted_unique(stars)  # every row with a pair is also in a star
         starts = slice_group_starts(self.corpus).astype(rows.dtype)
         large_rows = sum(len(large_group.row) for large_group in self.large_groups)
 
@@ -145,7 +146,7 @@ def _in_large_groups(position: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def unique_pairs(pieces: list[np.ndarray]) -> np.ndarray:
-    """Return pairs by left and right row, each once: shape (2, n). `pieces` may be emptied, to save memory."""
+    """Return the distinct pairs sorted by left and right row: shape (2, n). `pieces` may be emptied, to save memory."""
     if pieces[0].dtype == np.int32:  # both rows fit one integer
         codes = np.empty(sum(piece.shape[1] for piece in pieces), np.int64)
         done = 0
@@ -190,12 +191,12 @@ def write_pairs(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> Non
 
 
 def large_group_tasks(corpus: Corpus) -> int:
-    """Return the number of slice groups, or 0 if there is no larger group."""
+    """Return the number of slice groups, or 0 if there is no large group."""
     return slice_group_count(corpus) if _has_large_groups(corpus) else 0
 
 
 def split_tasks(corpus: Corpus) -> int:
-    """Return the number of reducers, or 0 if there is no larger group."""
+    """Return the number of reducers, or 0 if there is no large group."""
     return reducer_count(corpus) if _has_large_groups(corpus) else 0
 
 
@@ -227,7 +228,7 @@ def _rounds(bands: int) -> int:
 
 
 def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) -> None:
-    """Write the keys of the next bands of the rows of large groups of a slice group, one cell per reducer."""
+    """Write, for the rows of large groups in a slice group, their keys of the next bands; one cell per reducer."""
 
     def cells() -> Iterator[Sequence[np.ndarray]]:
         for reducer in range(reducer_count(corpus)):
@@ -245,8 +246,8 @@ def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) 
 
 
 def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
-    """Write the pairs of the groups into which the next bands divide the large groups of a reducer. Rows that are in no
-    small group in the end have only stars."""
+    """Write the pairs of the groups into which the next bands divide the large groups of a reducer. Rows that end in no
+    small group have only pairs with the first row of a group."""
     division = division_of(corpus)
     found = _Found(corpus)
     for band in sorted({cell // division.ranges for cell in division.cells(reducer, bands)}):
@@ -258,7 +259,7 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
             [large_group.first[each] for large_group, each in zip(large_groups, chosen, strict=True)]
         )
         del large_groups
-        places = np.arange(len(rows), dtype=row_type(corpus))  # in the band of the rows that are still in a large group
+        places = np.arange(len(rows), dtype=row_type(corpus))  # in the band, of rows that are still in a large group
         for step in range(_rounds(bands)):
             found.rounds[step] += len(rows)
             keys = np.empty((len(rows), 2), np.uint64)
@@ -276,8 +277,8 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
 
 
 def _read_step(corpus: Corpus, reducer: int, chosen: Sequence[np.ndarray], step: int, rounds: int) -> np.ndarray:
-    """Return the keys that divide large groups in a round; `chosen` are the places in the large group of a reducer, by
-    slice group."""
+    """Return the keys that divide large groups in a round. `chosen` has, by slice group, positions in the cell of a
+    reducer."""
     keys = np.empty(sum(map(len, chosen)), np.uint64)
     done = 0
     for number, places in enumerate(chosen):
@@ -304,7 +305,8 @@ def candidate_rows(corpus: Corpus, slice_group: int) -> np.ndarray:
 
 
 def pairs_of(corpus: Corpus, slice_group: int, kind: int) -> np.ndarray:
-    """Return the pairs of a kind whose left row is in a slice group, by left and right row, each once: shape (2, n)."""
+    """Return the distinct pairs of a kind whose left row is in a slice group, sorted by left and right row: shape (2,
+    n)."""
     pairs = _PairSet(row_type(corpus))
     for phase, number in _files(corpus):
         pairs.add(*np.frombuffer(_read(corpus, phase, number, kind, slice_group), row_type(corpus)).reshape(2, -1))
@@ -312,12 +314,12 @@ def pairs_of(corpus: Corpus, slice_group: int, kind: int) -> np.ndarray:
 
 
 def has_others(corpus: Corpus) -> bool:
-    """Return whether there are pairs besides stars."""
+    """Return whether there are pairs besides the pairs of stars."""
     return any(_counts(corpus, *file)[0] for file in _files(corpus))
 
 
 def large_group_counts(corpus: Corpus) -> np.ndarray:
-    """Return the rows that each round divided, and the rows left in large groups; int64."""
+    """Return the number of rows that each round divided, and the number of rows that ended in no small group; int64."""
     counts = np.zeros(ROUNDS + 1, np.int64)
     for reducer in range(split_tasks(corpus)):
         counts += _counts(corpus, SPLITS, reducer)[2:]

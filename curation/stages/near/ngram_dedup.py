@@ -22,12 +22,12 @@ from curation.stages.corpus.stored_drops import read_drops, write_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.words import check_words
 
-COMPARED, REASON = "compared", "seen_ngrams"  # phase; in `removed/`
+COMPARED, REASON = "compared", "seen_ngrams"  # phase; reason in `removed/`
 SLOT_BYTES = 12  # a 64-bit hash and the row of the first document with it
-# Two thirds of the slots may be used. A larger table costs more: its pages are touched at random, and the system clears
-# each before its first use.
+# At most two thirds of the slots are used. A larger table is slower: its memory pages are accessed at random, and the
+# system clears each page before its first use.
 SLOTS_PER_NGRAM = 1.5
-BYTES_PER_WORD = 6  # of text, for `explain`
+BYTES_PER_WORD = 6  # estimate of the bytes of text per word, for `explain`
 
 
 class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
@@ -46,8 +46,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     8 GB hold 444 million n-grams, about 2.7 GB of text. Use `fuzzy_dedup` for more.
 
     A document with fewer words than `ngram` has no n-gram and is kept; `exact_dedup` removes short copies. n-grams are
-    compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before, and `duplicate_of` the kept
-    document that first had most of them.
+    compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before, and `duplicate_of` is the
+    kept document that was the first with most of these n-grams.
     """
 
     function: ClassVar[Function] = Function(
@@ -100,7 +100,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         return (Phase(COMPARED, once, self._compare, durable=True),)
 
     def _compare(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Compare all documents in order, and write those to remove to files: memory holds the table and a batch."""
+        """Compare all documents in order, and write the documents to remove to files. Memory holds the table and one
+        batch."""
         keys, owners = self._table(corpus)
         details = {"ngrams_kept": 0, "too_few_words": 0, "table_bytes": keys.nbytes + owners.nbytes}
 
@@ -144,8 +145,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         return [f"{count.removed:,} removed; {short}; {table}"]
 
     def _table(self, corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-        """Return an empty table, two thirds of which the n-grams fill; RecipeError if it exceeds `max_memory_bytes`, or
-        if row numbers do not fit its owners."""
+        """Return an empty table, of which the n-grams fill two thirds. Raises RecipeError if it exceeds
+        `max_memory_bytes`, or if row numbers exceed int32."""
         documents = ngrams = 0
         for part in _parts(corpus):
             words = part.column("words")
@@ -167,7 +168,7 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
 
 
 def _parts(corpus: Corpus) -> Iterator[Corpus]:
-    """Yield the corpus in parts of up to some million rows."""
+    """Yield the corpus in parts of a few million rows at most."""
     for first, last in pairwise(divide(corpus.storage.starts, 1, corpus.workers).slice_groups):
         yield corpus.between(first, last)
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Components of pairs of rows by rounds of tasks: no task holds the rows of the whole corpus.
+"""Components of pairs of rows, found by rounds of tasks, so that no task holds the rows of the whole corpus.
 
 Rounds turn pairs into stars: in the end each row has one pair, with the smallest row of its component. A round has two
-phases with a task per slice group of rows. *large*: each row gives its larger neighbours its smallest neighbour, or
-itself. *small*: each row gives its smaller neighbours, and itself, the smallest of them. Neither joins other rows, and
-neither adds pairs (Kiveris et al.: Connected Components in MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain
-of 100,000 rows took 14 to 18 rounds, by the order of its rows.
+phases with a task per slice group of rows. In *large*, each row pairs its larger neighbours with its smallest
+neighbour, or with itself if no neighbour is smaller. In *small*, each row pairs its smaller neighbours, and itself,
+with the smallest of them. Neither phase changes the components or adds pairs (Kiveris et al.: Connected Components in
+MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain of 100,000 rows took 14 to 18 rounds, by the order of its
+rows.
 
 A phase *large* that finds only stars ends the rounds. A task holds the pairs of its rows: up to 49 bytes each, 74 from
 2^31 rows on. All pairs of one row are in one task.
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
     from curation.base.contract import Engine
     from curation.stages.outcome import Corpus
 
-ROUNDS = 32  # paths of 2^32 rows; after them, one task joins what is left
+ROUNDS = 32  # enough for paths of 2^32 rows; afterwards one task joins the remaining pairs
 START, LARGE, SMALL = "start", "large", "small"  # phases
 Task = tuple[str, Callable[["Corpus"], int], Callable[["Engine", "Corpus", int], None]]  # as in `Phase`
 
 
 class Rounds:
-    """The rounds of one joining.
+    """The rounds that find the components of one set of pairs.
 
     name       prefix of its phases
     pairs      function that returns the pairs of a slice group: shape (2, n), of different rows
     is_needed  function that returns whether the rounds are used, the same before and after a kill
 
     `start` and `small` write two cells per slice group: the pairs (row, smaller row) of its rows, then (row, larger
-    row). `large` writes the pairs (row, smaller row) of each slice group; then (row, smallest row) of its own, which is
-    the result if there are only stars; then the number of pairs that no star has.
+    row). `large` writes the pairs (row, smaller row) of each slice group; then (row, smallest row) of its own slice
+    group, which is the result if all pairs are in stars; then the number of pairs outside of stars.
     """
 
     def __init__(
@@ -90,14 +91,14 @@ class Rounds:
         return f"{self.name}_{phase}_{number:02d}"
 
     def _source(self, number: int) -> str:
-        """The phase whose pairs `large` of a round reads."""
+        """Return the name of the phase whose pairs `large` of a round reads."""
         return self._name(SMALL, number - 1) if number else self._name(START, 0)
 
     def _has_run(self, corpus: Corpus, phase: str) -> bool:
         return _path(corpus.scratch / phase, 0).exists()
 
     def _has_stars(self, corpus: Corpus, phase: str) -> bool:
-        """Return whether a phase `large` has found only stars."""
+        """Return whether a phase `large` has found only pairs of stars."""
         last = slice_group_count(corpus) + 1
         found = (read_cell(_path(corpus.scratch / phase, task), last) for task in range(slice_group_count(corpus)))
         return not any(np.frombuffer(count, np.int64)[0] for count in found)
@@ -108,12 +109,12 @@ class Rounds:
         return next(runs, ROUNDS + 1) - 1
 
     def have_ended(self, corpus: Corpus) -> bool:
-        """Return whether the rounds were used, and found only stars in the end."""
+        """Return whether the rounds were used, and all pairs are in stars now."""
         last = self._last(corpus)
         return 0 <= last < ROUNDS or (last == ROUNDS and self._has_stars(corpus, self._name(LARGE, last)))
 
     def rest(self, corpus: Corpus, slice_group: int) -> np.ndarray:
-        """Return the pairs of a slice group that are still to be joined, if the rounds were not used or have not
+        """Return the pairs of a slice group that one task must still join, because the rounds were not used or have not
         ended."""
         last = self._last(corpus)
         if last < 0:
@@ -121,14 +122,14 @@ class Rounds:
         return _joined(corpus, _read(corpus, corpus.scratch / self._source(last), slice_group))
 
     def stars(self, corpus: Corpus, slice_group: int) -> np.ndarray:
-        """Return the joined rows of a slice group, ascending, except the smallest of each component, and the smallest
-        row of each: shape (2, n). The rounds have ended."""
+        """Return the joined rows of a slice group, ascending, each with the smallest row of its component: shape (2,
+        n). The smallest rows themselves are left out. The rounds must have ended."""
         path = _path(corpus.scratch / self._name(LARGE, self._last(corpus)), slice_group)
         return _as_pairs(corpus, read_cell(path, slice_group_count(corpus)))
 
     def members(self, corpus: Corpus, slice_group: int) -> np.ndarray:
-        """Return pairs of the smallest row of a component, if it is in the slice group, and each other row: shape (2,
-        n), without duplicates. The rounds have ended."""
+        """Return, for the components whose smallest row is in a slice group, the pairs of this row and each other row:
+        shape (2, n), without duplicates. The rounds must have ended."""
         folder = corpus.scratch / self._source(self._last(corpus))
         return unique_pairs([_joined(corpus, _read(corpus, folder, slice_group_count(corpus) + slice_group))])
 
@@ -142,7 +143,7 @@ def _as_pairs(corpus: Corpus, data: bytes) -> np.ndarray:
 
 
 def _read(corpus: Corpus, folder: Path, cell: int) -> Iterator[np.ndarray]:
-    """Yield the pairs in a cell of all files of a phase."""
+    """Yield the pairs of one cell from all files of a phase."""
     for task in range(slice_group_count(corpus)):
         yield _as_pairs(corpus, read_cell(_path(folder, task), cell))
 
@@ -152,14 +153,14 @@ def _joined(corpus: Corpus, pieces: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _cells(corpus: Corpus, pairs: np.ndarray) -> Iterator[Sequence[np.ndarray]]:
-    """Yield sorted pairs by the slice group of their first row."""
+    """Divide sorted pairs by the slice group of their first row."""
     starts = slice_group_starts(corpus).astype(pairs.dtype)
     for low, high in pairwise(np.searchsorted(pairs[0], starts).tolist()):
         yield [values[low:high] for values in pairs]
 
 
 def _write_pairs(corpus: Corpus, folder: Path, task: int, pieces: list[np.ndarray]) -> None:
-    """Write pairs (row, smaller row), each once, in both directions. `pieces` is emptied."""
+    """Write the distinct pairs (row, smaller row) of `pieces`, then the same pairs reversed. `pieces` is emptied."""
 
     def cells() -> Iterator[Sequence[np.ndarray]]:
         pairs = unique_pairs(pieces)
@@ -170,8 +171,8 @@ def _write_pairs(corpus: Corpus, folder: Path, task: int, pieces: list[np.ndarra
 
 
 def _lowest(corpus: Corpus, slice_group: int, pieces: Iterable[np.ndarray]) -> tuple[int, np.ndarray]:
-    """Return the first row of a slice group, and the smallest neighbour of each of its rows, or the row itself.
-    `pieces` has the pairs (row, smaller row)."""
+    """Return the first row of a slice group, and for each of its rows the smallest neighbour, or the row itself if no
+    neighbour is smaller. `pieces` has the pairs (row, smaller row)."""
     first, last = slice_group_starts(corpus)[slice_group : slice_group + 2].tolist()
     lowest = np.arange(first, last, dtype=row_type(corpus))
     for row, smaller in pieces:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`select` and `mix`: exact shares of the documents."""
+"""`select` and `mix`: keep exact shares of the documents."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`mix`: draw documents by weights or by a temperature, and repeat those of groups that have too few."""
+"""`mix`: draw documents by weights or by a temperature, and repeat documents of groups that have too few."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ COPIES = "copies"  # phase
 REASONS = ("not_drawn", "no_weight")
 MAX_COPIES = np.iinfo(np.uint16).max
 MAX_USEFUL_COPIES = 4
-MAX_GROUPS = 10_000  # of a temperature: each task has a table of them
+MAX_GROUPS = 10_000  # with a temperature, since each task has a table of groups
 COUNTED = ("documents", "tokens", "drawn_documents", "drawn_tokens", "copies", "most_copies")
 
 
 class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
-    """Draw documents by weights: of a group with too many documents some are removed, those of a group with too few are
-    repeated. It is the last stage of a recipe.
+    """Draw documents by weights. If a group has too many documents, some are removed; if it has too few, its documents
+    are repeated. It must be the last stage of a recipe.
 
     weights     name of a group -> its share of the result; divided by their sum. Documents of other groups are removed
     temperature in place of weights: the weight of every group is n^(1/temperature), n its number of documents, or of
                 tokens with `tokens`. 1 draws by size, larger values make small and large groups more equal
-    max_epochs  repeat no group more often than so many times in all; the other groups get what it lacks, by their
+    max_epochs  draw no document more often than this; what a group then lacks is drawn from the others, by their
                 weights. 0: no limit
     by          the groups: `source` (inputs), or a column of strings or integers, such as `language`
     documents   number of documents to draw
@@ -54,11 +54,11 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     append_eod  count an end-of-document token per document
     seed        seed of the draw
 
-    Give `documents` or `tokens`; without both, as many documents as the weights allow without repeats. A group of n
-    documents with a quota of q has each floor(q / n) times, and q mod n of them once more: those with the highest hash
-    of text and seed. With `tokens`, each group has its quota or more, by less than one document. Removed documents have
-    the reason `not_drawn` or, without a group or in one without a weight, `no_weight`. InputError for a group of
-    `weights` without documents.
+    Give `documents` or `tokens`. Without both, as many documents are drawn as the weights allow without repeats. A
+    group of n documents with a quota of q documents has each document floor(q / n) times. The q mod n documents with
+    the highest hash of text and seed are drawn once more. With `tokens`, each group has its quota, or exceeds it by
+    less than one document. Removed documents have the reason `not_drawn`, or `no_weight` if they have no group or their
+    group has no weight. Raises InputError for a group of `weights` without documents.
     """
 
     finds_duplicates: ClassVar[bool] = False
@@ -118,7 +118,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     @property
     def _is_found(self) -> bool:
-        """Whether the groups are values of a column that are found in the documents: their numbers are hashes."""
+        """Whether the groups are not given, but are the values of a column. The number of a group is then a hash of the
+        value."""
         return not self.weights and self.by != SOURCE
 
     @property
@@ -139,7 +140,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         if not wanted and groups:
             scale = documents / sum(groups.values())
             names = self._names or groups
-            sizes = [max(round(groups.get(name, 0) * scale), 1) for name in names]  # a sample may miss a group
+            sizes = [max(round(groups.get(name, 0) * scale), 1) for name in names]  # a sample may lack a group
             wanted = sum(apportion(self._shares_of(sizes), sizes, 0))
         share = wanted / found if wanted and found else 1.0
         return min(share, self.max_epochs or share)
@@ -184,7 +185,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
             self._load_tokenizer()
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
-        """RecipeError for a weight of a group that the stage which writes `by` never writes."""
+        """Raise RecipeError if `weights` names a value that the stage which writes the column `by` never writes."""
         values = next(
             (stage.column_facts(self.by).values for stage in reversed(earlier) if self.by in stage.writes()), ()
         )
@@ -216,7 +217,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return (*steps, Phase(COPIES, slice_group_count, self._count_copies, durable=True))
 
     def _keys_of(self, part: Corpus) -> tuple[np.ndarray, ...]:
-        """Return the group, the order and, for `tokens`, the tokens of each row of a corpus."""
+        """Return for each row of a corpus its group, its order and, with `tokens`, its number of tokens."""
         return self._groups_of(part), part.column(ORDER), *([part.column(TOKENS)] if self.tokens else [])
 
     def _groups_of(self, part: Corpus) -> np.ndarray:
@@ -227,20 +228,21 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return self._names or list(dict.fromkeys(name for name, _, _ in corpus.sources))
 
     def _without_weight(self, group: np.ndarray) -> np.ndarray:
-        """Return a bool per row with this group: true if it is never drawn."""
+        """Return for each of these groups whether it has no weight, so that its rows are never drawn: bool."""
         if self.temperature:
             return (group == NO_GROUP) & self._is_found
         return group == len(self.weights)
 
     def _lowest(self, groups: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return how many documents or tokens of each group are not drawn once more than the others."""
+        """Return for each group how many documents or tokens are drawn only the lower number of times."""
         quotas = self._quotas(groups, sizes)
         return np.array(
             [size - quota % max(size, 1) for size, quota in zip(sizes.tolist(), quotas, strict=True)], np.int64
         )
 
     def _quotas(self, groups: np.ndarray, sizes: np.ndarray) -> list[int]:
-        """Return the documents or tokens to draw of each group. InputError for a group that cannot have its share."""
+        """Return the number of documents or tokens to draw from each group. Raises InputError for a group that cannot
+        have its share."""
         found = dict(zip(groups.tolist(), sizes.tolist(), strict=True))
         if not found:
             return []
@@ -323,7 +325,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return {"by": self.by, "unit": self.unit, "groups": groups, "missing": max(missing, 0)}
 
     def _group_names(self, corpus: Corpus, bounds: GroupBounds) -> list[str]:
-        """Return the name of each group that has documents; "" for those without a weight."""
+        """Return the name of each group that has documents; "" for groups without a weight."""
         if not self._is_found:
             names = [*self._names_in(corpus), ""]
             return [names[number] for number in bounds.group.tolist()]
@@ -353,7 +355,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return [*aligned(rows)]
 
     def warnings(self, count: StageCount) -> list[str]:
-        """Return a warning for groups whose documents are repeated more than 4 times, and one for a mixture that is
+        """Return a warning for each group whose documents are repeated more than 4 times, and one if the mixture is
         smaller than asked for."""
         unit, missing = count.details["unit"], count.details["missing"]
         repeated = [
@@ -370,11 +372,11 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
 
 def apportion(shares: Sequence[Fraction], sizes: Sequence[int], total: int, max_epochs: int = 0) -> list[int]:
-    """Return how many of `total` each group gets, by largest remainders of the shares; earlier groups first among equal
-    ones. A total of 0: the largest quotas in these shares that no size exceeds.
+    """Return how many of `total` each group gets, by the method of largest remainders; of equal remainders, earlier
+    groups come first. With a total of 0, return the largest quotas in these shares that exceed no size.
 
-    A group gets at most `max_epochs` (0: any number) times its size. What it would get above this is given to the
-    others by their shares, as in UniMax (Chung et al. 2023); if all groups have their most, the sum is below `total`.
+    A group gets at most `max_epochs` (0: any number) times its size. The excess is given to the other groups by their
+    shares, as in UniMax (Chung et al. 2023). If all groups reach their maximum, the sum is below `total`.
     """
     if not total:
         most = min(size / share for size, share in zip(sizes, shares, strict=True) if share)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lowest documents of each group of a corpus, an exact number of them, found by tasks that share only files.
+"""An exact number of the lowest documents of each group of a corpus, found by tasks that share only files.
 
-Each row has a `group` and an `order`, both uint64, and a weight (int64), 1 unless the stage gives one. Documents are
-counted by their weights. Rows of one group and order have one weight. The *bound* of a group is the order of the last
-row to drop. Its digits of 16 bits are found one by one, the highest first (radix selection). For each digit, a task per
-slice group counts the digits of the rows that may still hold the bound, and a task per range of groups, a *reducer*,
-chooses the digit. Then a task per slice group marks its rows. Of rows with the order of the bound, the last are
-dropped.
+Each row has a `group` and an `order`, both uint64, and a weight (int64), which is 1 unless the stage gives another.
+Documents are counted by their weights. Rows with equal group and order have equal weights. The *bound* of a group is
+the order of the last row to drop. Its digits of 16 bits are found one by one, the highest first (radix selection). For
+each digit, a task per slice group counts the digit's values among the rows whose order may still be the bound. Then a
+task per range of groups, a *reducer*, chooses the digit. At the end a task per slice group marks the rows to drop. If
+several rows have the order of the bound, the last ones are dropped.
 
 Memory of a task: about 60 bytes per row of a slice group, or 40 per distinct digit of a reducer's groups.
 """
@@ -46,18 +46,18 @@ STATE = np.dtype(
 )
 QUOTA = np.dtype([("group", "<u8"), ("last", "<i8")])
 
-Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # of a slice group: group, order and, if not 1, weight of each row
-Dropped = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows to drop of each group, by its rows
+Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # slice group -> group, order and, if not 1, weight of each row
+Dropped = Callable[[np.ndarray, np.ndarray], np.ndarray]  # groups and their weights -> weight to drop of each group
 
 
 class GroupBounds(NamedTuple):
     """The groups of a corpus, ascending; arrays with an element per group.
 
     group      the group, uint64
-    documents  the weights of its rows, int64
-    dropped    how many of them are dropped, int64
+    documents  total weight of its rows, int64
+    dropped    weight that is dropped, int64
     first      its first row, int64
-    bound      the highest order that is dropped, uint64; meaningless if no row is
+    bound      the highest order that is dropped, uint64; meaningless if no row is dropped
     """
 
     group: np.ndarray
@@ -71,8 +71,8 @@ def phases(keys: Keys, dropped: Dropped, divided: bool) -> Sequence[Phase]:
     """Return the phases that find the lowest rows of each group.
 
     keys     function that returns the group, the order and the weight, if it is not 1, of each row of a slice group
-    dropped  function from groups and the weights of their rows to the weight to drop of each (int64); the rows dropped
-             have at most this weight
+    dropped  function from groups and the weights of their rows to the weight to drop of each group (int64). The dropped
+             rows have at most this weight
     divided  divide the groups among tasks; for columns with many values
     """
     reducers = _reducer_count if divided else once
@@ -87,7 +87,7 @@ def phases(keys: Keys, dropped: Dropped, divided: bool) -> Sequence[Phase]:
 
 
 def dropped_rows(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows to drop, ascending, and their orders."""
+    """Return the dropped rows, ascending, and their orders."""
     pieces = [
         (read_cell(_path(corpus, "rows", number), 0), read_cell(_path(corpus, "rows", number), 1))
         for number in range(slice_group_count(corpus))
@@ -117,7 +117,7 @@ def _states(corpus: Corpus, reducers: Callable[[Corpus], int], digit: int) -> np
 
 
 def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of each group in the ascending `groups`, and whether it is there."""
+    """Return the position of each group in the ascending `groups`, and whether `groups` has it."""
     if not len(groups):
         return np.zeros(len(group), np.int64), np.zeros(len(group), bool)
     place = np.minimum(np.searchsorted(groups, group), len(groups) - 1)
@@ -127,8 +127,8 @@ def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _count_digits(
     keys: Keys, reducers: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int
 ) -> None:
-    """Count the rows of a slice group by group and by a digit of their order. Rows whose digits before differ from the
-    bound's are left out: it is known whether they are dropped."""
+    """Count the rows of a slice group by group and by a digit of their order. Rows whose earlier digits differ from
+    those of the bound are left out, because it is known whether they are dropped."""
     part = slice_group(corpus, task)
     group, order, *weights = keys(part)
     rows = part.rows.astype(np.int64)
@@ -157,13 +157,13 @@ def _count_digits(
 
 
 def _reducer_of(groups: np.ndarray, reducers: int) -> np.ndarray:
-    """Return the reducer of each group: equal ranges of the upper 32 bits."""
+    """Return the reducer of each group. Reducers have equal ranges of the upper 32 bits of groups."""
     return ((groups >> np.uint64(32)) * np.uint64(reducers) >> np.uint64(32)).astype(np.int64)
 
 
 def _choose_digits(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
-    """Choose a digit of the bound of each group in a reducer: up to the lower digits, too few rows would be dropped.
-    After the last digit, divide the rows with the order of the bound among the slice groups."""
+    """Choose a digit of the bound of each group in a reducer: with lower digits, too few rows would be dropped. After
+    the last digit, also write for each slice group how many rows with the order of the bound are dropped."""
     pieces = [
         np.frombuffer(read_cell(_path(corpus, f"count_{digit}", number), task), COUNTED)
         for number in range(slice_group_count(corpus))
@@ -177,7 +177,7 @@ def _choose_digits(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus,
     below = np.cumsum(counted["count"])
     starts = _starts(counted["group"])
     below -= np.repeat((below - counted["count"])[starts], np.diff(np.append(starts, len(counted))))
-    # The bound of a group has the lowest digit up to which as many rows are counted as are left to drop.
+    # The digit of the bound is the lowest at which the rows counted so far reach the number still to drop.
     reached = np.flatnonzero((below >= state["left"][place]) & (state["left"][place] > 0))
     reached = reached[_starts(place[reached])]
     place = place[reached]
@@ -195,7 +195,7 @@ def _starts(values: np.ndarray) -> np.ndarray:
 
 
 def _merged(counted: np.ndarray) -> np.ndarray:
-    """Return the counts of all slice groups, one per group and digit, by group and digit."""
+    """Return the sums of the counts of all slice groups, one per group and digit, sorted by group and digit."""
     counted = counted[np.lexsort((counted["digit"], counted["group"]))]
     is_new = np.ones(len(counted), bool)
     is_new[1:] = (counted["group"][1:] != counted["group"][:-1]) | (counted["digit"][1:] != counted["digit"][:-1])
@@ -220,7 +220,7 @@ def _first_state(counted: np.ndarray, dropped: Dropped) -> np.ndarray:
 
 
 def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return for each slice group how many of its last rows with the order of the bound are dropped, by group.
+    """Return for each slice group and group how many of its last rows with the order of the bound are dropped.
 
     pieces   counts of the last digit in each slice group
     """
@@ -247,8 +247,8 @@ def _write_rows(keys: Keys, reducers: Callable[[Corpus], int], engine: Engine, c
 def lowest(
     corpus: Corpus, task: int, keys: tuple[np.ndarray, ...], reducers: Callable[[Corpus], int] = once
 ) -> np.ndarray:
-    """Return a bool per row of a slice group: true for the rows that are dropped. `keys`: group, order, weight of
-    each."""
+    """Return for each row of a slice group whether it is dropped. `keys`: group, order and, if not 1, weight of each
+    row."""
     group, order, *weights = keys
     state = _states(corpus, reducers, DIGITS - 1)
     place, _ = _places(state["group"], group)  # all groups are known
@@ -263,11 +263,11 @@ def lowest(
 
 
 def _last_of_groups(group: np.ndarray, weight: np.ndarray, quotas: np.ndarray) -> np.ndarray:
-    """Return the indices of the last rows of each group, as many as have at most the weight of its quota."""
+    """Return the indices of the last rows of each group, up to the weight of the group's quota."""
     by_group = np.argsort(group, kind="stable")
     group, weight = group[by_group], weight[by_group]
     place, known = _places(quotas["group"], group)
     below = np.concatenate([np.zeros(1, np.int64), np.cumsum(weight)])
-    after = below[np.searchsorted(group, group, side="right")] - below[:-1]  # of the group from this row on
+    after = below[np.searchsorted(group, group, side="right")] - below[:-1]  # weight of the group from this row on
     known[known] = after[known] <= quotas["last"][place[known]]
     return by_group[known]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`select`: remove an exact share of the documents, or those above a number per group, by a column of numbers."""
+"""`select`: remove an exact share of the documents by a column of numbers, or keep at most a number of documents per
+group."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ SOURCE = "source"
 SHARES = ("drop_lowest", "drop_highest", "keep_lowest", "keep_highest")
 SIDES = ("highest", "lowest")
 CAP, BUDGET = "max_documents", "max_bytes"
-NO_GROUP = 0  # hash of the empty text: documents without a value of `per`, or without a domain
-SHOWN_GROUPS = 10  # the largest, in the report
+NO_GROUP = 0  # hash of the empty text: the group of documents without a value of `per`, or without a domain
+SHOWN_GROUPS = 10  # largest groups in the report
 MISSING = np.uint64(0)  # order of a document without a number
 
 
@@ -49,17 +50,17 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     seed           seed of the draw
 
     Give one share, max_documents or max_bytes. Of n documents, floor(share * n) are removed; with a share to keep,
-    floor((1 - share) * n). Of equal numbers the later documents are removed. Documents without a number (null, NaN, no
-    number in a string) are removed first, whatever the direction. With max_documents, those without a value of `per`,
-    or without a domain, are all kept and counted.
+    floor((1 - share) * n). If numbers are equal, later documents are removed first. Documents without a number (null,
+    NaN, a string that is no number) are removed before all others, whatever the direction. With max_documents, all
+    documents without a value of `per`, or without a domain, are kept, and the report counts them.
     """
 
     finds_duplicates: ClassVar[bool] = False
     function: ClassVar[Function] = Function(
-        """Return the rows without an exact share of them, those with the lowest or highest numbers in a column.
+        """Return the rows without an exact share of rows that have the lowest or highest numbers in a column.
 
-        Of n rows, floor(share * n) are removed; of equal numbers the later rows. On a Dask frame the call itself
-        computes 16 bytes per row; the rows stay lazy.
+        Of n rows, floor(share * n) are removed; if numbers are equal, later rows are removed first. On a Dask frame the
+        call itself computes 16 bytes per row; the rows stay lazy.
 
             >>> frame = pandas.DataFrame({"text": ["low", "high", "middle"], "score": [0.1, 0.9, 0.5]})
             >>> curation.select(frame, "score", drop_lowest=0.4)["text"].tolist()
@@ -130,7 +131,8 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
     @property
     def _grouped_by(self) -> str:
-        """The column whose values, or domains, are the groups; "" for inputs, and for one group."""
+        """The column whose values, or the domains of its URLs, are the groups; "" if inputs are the groups, or if there
+        is only one group."""
         return self.per_domain or (self.per if self.per != SOURCE else "")
 
     @property
@@ -139,7 +141,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
     def forecast(self, sample: StageSample) -> Forecast:
         if self.max_bytes:
-            return Forecast()  # a plan does not know the bytes
+            return Forecast()  # a plan does not know the bytes of documents
         if self.max_documents:
             keeps_all = self.per or self.per_domain or sample.documents <= self.max_documents
             return Forecast(1.0 if keeps_all else self.max_documents / sample.documents)
@@ -185,20 +187,21 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         return phases(self._keys_of, self._dropped, self._is_grouped)
 
     def _keys_of(self, part: Corpus) -> tuple[np.ndarray, ...]:
-        """Return the group, the order and, for `max_bytes`, the bytes of each row of a corpus."""
+        """Return for each row of a corpus its group, its order and, with `max_bytes`, its bytes."""
         if self._is_grouped:
             group = part.column(GROUP)
         elif self.per == SOURCE:
-            names = list(dict.fromkeys(name for name, _, _ in part.sources))  # of a frame, an input may have several
+            names = list(dict.fromkeys(name for name, _, _ in part.sources))  # an input of a frame may have several
             group = source_numbers(part, names)
         else:
             group = np.zeros(len(part.rows), np.uint64)
-        if self.max_bytes:  # later rows are lower
+        if self.max_bytes:  # later rows have lower orders
             return group, ~part.rows.astype(np.uint64), part.column(SIZE)
         return group, part.column(ORDER)
 
     def _dropped(self, groups: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """Return how many of so many documents, or bytes, are removed. A share of 0.3 of 10 documents is 3, exactly."""
+        """Return how many of the documents (or bytes) of each group are removed. The number is exact: a share of 0.3 of
+        10 documents is 3."""
         if self._is_cap:
             above = np.maximum(documents - (self.max_documents or self.max_bytes), 0)
             return np.where((groups == NO_GROUP) & self._is_grouped, 0, above)
@@ -293,7 +296,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
 
 
 def source_numbers(part: Corpus, names: Sequence[str]) -> np.ndarray:
-    """Return the place in `names` (uint64) of the input of each row; `len(names)` for an input that has no place."""
+    """Return for each row the position of its input in `names`, uint64; `len(names)` if the input is not among them."""
     places = {name: number for number, name in enumerate(names)}
     number_of = np.array([places.get(name, len(names)) for name, _, _ in part.sources], np.uint64)
     ends = np.array([last for _, _, last in part.sources], np.int64)
@@ -301,7 +304,7 @@ def source_numbers(part: Corpus, names: Sequence[str]) -> np.ndarray:
 
 
 def seeded(hashes: np.ndarray, seed: int) -> np.ndarray:
-    """Return hashes in another order for each seed (SplitMix64)."""
+    """Return new hashes from hashes and a seed (SplitMix64): each seed gives another order."""
     return split_mix(hashes + np.uint64(seed * GOLDEN % 2**64))
 
 
@@ -322,7 +325,7 @@ def order_of(numbers: np.ndarray, descending: bool) -> np.ndarray:
 
 
 def numbers_at(orders: np.ndarray, descending: bool) -> np.ndarray:
-    """Return the numbers of `order_of`; NaN for 0."""
+    """Return the numbers whose orders `order_of` returned; NaN for order 0."""
     bits = np.where(orders & SIGN, orders ^ SIGN, ~orders)
     numbers: Any = bits.view(np.float64)
     numbers = np.where(orders == MISSING, np.nan, -numbers if descending else numbers)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`semantic_dedup` and `assign_clusters`: documents whose vectors are close."""
+"""`semantic_dedup` and `assign_clusters`: stages that compare the vectors of documents."""

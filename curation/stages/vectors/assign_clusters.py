@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`assign_clusters`: write the cluster of each document into a column, by given centroids."""
+"""`assign_clusters`: write the cluster of each document, by centroids from a file, into a column."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ AT_ONCE = 1 << 12  # vectors compared at once
 class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters"):
     """Write the cluster of each document into a column, for `mix`, `select` and `filter`. No document is removed.
 
-    centroids  file of centroids: `centroids/stage-N.npz` of a run with `semantic_dedup`, or one of `curation.clusters`
+    centroids  file of centroids: `centroids/stage-N.npz` of a run with `semantic_dedup`, or one by `curation.clusters`
     vectors    column of the vectors: that of an `embed` stage, or one of the input with lists of numbers
     column     name of the new column in `documents/`: the number of the cluster (int64), or its name; null for a
                document without a vector
     names      names of the clusters, in the order of their numbers; clusters may share one. Default: numbers
 
-    The nearest centroid by cosine decides. Cosines are integers, so clusters are the same on every machine. Of equally
-    near centroids the first counts. InputError for a file of no centroids, and for vectors of other dimensions.
+    The cluster is that of the nearest centroid by cosine; of equally near centroids the first counts. Cosines are
+    computed in integers, so clusters are the same on every machine. Raises InputError for a file without centroids, and
+    for vectors with other dimensions than the centroids.
     """
 
     removes: ClassVar[bool] = False
     function: ClassVar[Function] = Function(
-        """Return the frame with a column: the cluster of each row, the one of the nearest centroid; null without a
+        """Return the frame with a new column: the cluster of each row, which has the nearest centroid; null without a
         vector.
 
             >>> frame = pandas.DataFrame({"text": ["a", "b", "c"], "embedding": [[1.0, 0.1], [1.0, -0.1], None]})
@@ -80,7 +81,7 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
         return {self.centroids: known_sha256(self.centroids)}
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Check the file. InputError for one without centroids, RecipeError for too few or too many names."""
+        """Check the file. Raises InputError if it has no centroids, RecipeError for too few or too many names."""
         self._load()
 
     def _load(self) -> Clusters:

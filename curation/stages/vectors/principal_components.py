@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The principal components of vectors, and the vectors on them: the same numbers in any order of rows.
+"""The principal components of vectors, and projections of vectors on them. The order of rows does not change the
+numbers.
 
-Vectors are scaled to length 1 and rounded to 2^-15; the mean and the components are rounded to 2^-20. All sums of their
-products are exact in float64, so neither the order of rows nor the threads of a matrix product change them. Only the
-eigenvectors of the covariances are floats that a machine may compute differently, in the last of their 53 bits.
+Vectors are scaled to length 1 and rounded to 2^-15; the mean and the components are rounded to 2^-20. All sums of
+products of these numbers are exact in float64, so neither the order of rows nor the threads of a matrix product change
+the sums. Only the eigenvectors of the covariances are inexact: the last of their 53 bits may differ between machines.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from curation.base.errors import InputError
 from curation.base.system.files import commit
 from curation.models.vectors import ROWS_AT_ONCE, squared_norms, vector_hashes
 
-MAX_SAMPLE = 1 << 16  # vectors whose covariances are computed: times this, sums of products of 2^30 are in int64
-UNIT, FINE = 1 << 15, 1 << 20  # steps of 1, in vectors and in components
-NO_VARIANCE = 1e-12  # share of the variance that is an error of rounding
+MAX_SAMPLE = 1 << 16  # vectors from which covariances are computed; with so many, sums of products up to 2^30 fit int64
+UNIT, FINE = 1 << 15, 1 << 20  # steps per 1, in vectors and in components
+NO_VARIANCE = 1e-12  # a smaller share of the variance is a rounding error
 REMEDY = "Give a file that curation.pca saved"
 
 
 class PrincipalComponents(NamedTuple):
-    """Directions of most variance, those of most first. A direction without variance is zeros.
+    """Directions of the most variance, in falling order. A direction without variance has only zeros.
 
-    components  float32, shape (components, dimensions); the largest number of each is positive, of equal ones the first
+    components  float32, shape (components, dimensions); the first number of largest size in each component is positive
     mean        float32, shape (dimensions,)
-    shares      float64, shape (components,): share of the variance on each
+    shares      float64, shape (components,): share of the variance along each component
     """
 
     components: np.ndarray
@@ -38,8 +39,8 @@ class PrincipalComponents(NamedTuple):
 
     @classmethod
     def fitted(cls, vectors: np.ndarray, count: int) -> PrincipalComponents:
-        """Return the `count` first components of vectors (int8, none of zeros), or of a sample by a hash of more than
-        MAX_SAMPLE. Without vectors they have no dimensions."""
+        """Return the first `count` components of vectors (int8, none all zeros). Of more than MAX_SAMPLE vectors, a
+        sample by hashes is used. Without vectors the components have no dimensions."""
         if len(vectors) > MAX_SAMPLE:
             vectors = vectors[np.argsort(seeded_hashes(vector_hashes(vectors)[:, 0], 0), kind="stable")[:MAX_SAMPLE]]
         number, dimensions = vectors.shape
@@ -65,7 +66,8 @@ class PrincipalComponents(NamedTuple):
         return cls(components.astype(np.float32), mean.astype(np.float32), shares)
 
     def projected(self, vectors: np.ndarray) -> np.ndarray:
-        """Return vectors (int8, shape (n, dimensions)) on the components: float32 of shape (n, components)."""
+        """Return the projections of vectors (int8, shape (n, dimensions)) on the components: float32 of shape (n,
+        components)."""
         out = np.empty((len(vectors), len(self.components)), np.float32)
         mean, axes = self.mean.astype(np.float64), self.components.T.astype(np.float64)
         for start in range(0, len(vectors), ROWS_AT_ONCE):
@@ -80,7 +82,7 @@ class PrincipalComponents(NamedTuple):
 
     @classmethod
     def given(cls, path: Path) -> PrincipalComponents:
-        """Read what `save` wrote. InputError for a file without components."""
+        """Read what `save` wrote. Raises InputError for a file without components."""
         found = cls(*given_arrays(path, cls._fields, "model", REMEDY))
         shape = found.components.shape
         fits = len(shape) == 2 and min(shape) > 0 and (found.mean.shape, found.shares.shape) == (shape[1:], shape[:1])
@@ -91,6 +93,6 @@ class PrincipalComponents(NamedTuple):
 
 
 def _steps(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (int8, none of zeros) of length UNIT, as integers in float64."""
+    """Return vectors (int8, none all zeros) scaled to length UNIT and rounded, as integers in float64."""
     norms = np.sqrt(squared_norms(vectors).astype(np.float64))
     return np.rint(vectors * np.float64(UNIT) / norms[:, None])

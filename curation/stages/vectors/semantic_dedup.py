@@ -65,19 +65,20 @@ if TYPE_CHECKING:
 KEEP = ("first", "longest", "nearest", "farthest")
 REASON, INDEX_REASON = "semantic_duplicate", "semantic_duplicate_of_index"
 GROUPS, VALUES = "groups", "values"  # phases
-KMEANS = ("sklearn", "cuml")  # packages of which either finds clusters
+KMEANS = ("sklearn", "cuml")  # either package finds clusters
 MAX_CLUSTERS = 1 << 24
-BYTES_PER_VECTOR = 1 << 10  # of scratch, at 768 dimensions
+BYTES_PER_VECTOR = 1 << 10  # on disk, at 768 dimensions
 
 
 class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"):
     """Keep one document of each group of documents with close vectors.
 
     Two documents are close if the cosine of their vectors is at least `threshold`. Equal vectors are found by a hash.
-    K-means divides the others into clusters (scikit-learn on the CPU, cuML on the GPU). Each vector is compared with
-    those of its cluster and of the nearest other clusters. The report has the recall: the share of the close pairs of
-    500 documents that this finds. Close documents are joined in groups; a group may hold a chain A ~ B ~ C in which A
-    and C are not close. A document without a vector (null, or all zeros) is never a duplicate.
+    K-means divides the distinct vectors into clusters (scikit-learn on the CPU, cuML on the GPU). Each vector is
+    compared with the vectors of its cluster and of the nearest other clusters. The report has the recall, measured on
+    500 documents: the share of their close pairs that these comparisons find. Close documents are joined in groups; a
+    group may hold a chain A ~ B ~ C in which A and C are not close. A document without a vector (null, or all zeros) is
+    never a duplicate.
 
     column     column of the vectors: that of an `embed` stage, or one of the input with lists of numbers
     threshold  cosine in (0, 1]; it is compared in ten-thousandths, rounded down
@@ -155,8 +156,8 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return files
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Check `keep`, `centroids` and `index`: RecipeError for an unknown input or no index, InputError for a file
-        of no centroids, IntegrityError for a damaged index."""
+        """Check `keep`, `centroids` and `index`. Raises RecipeError for an unknown input or a missing index, InputError
+        for a file without centroids, IntegrityError for a damaged index."""
         check_inputs(self.keep, inputs)
         if self.centroids:
             Clusters.given(Path(self.centroids))
@@ -166,8 +167,8 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             index.check_origin({})
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
-        """RecipeError if the index has vectors of another model than the stage that writes the column. InputError if
-        vectors would be computed for clusters that no installed package can find."""
+        """Raise RecipeError if the index has vectors of another model than the stage that writes the column. Raise
+        InputError if an earlier stage computes the vectors, but no installed package can find clusters."""
         is_computed = any(self.column in stage.writes() for stage in earlier)
         has_kmeans = any(name in sys.modules or find_spec(name) for name in KMEANS)
         if is_computed and self.clusters != 1 and not self.centroids and not has_kmeans:
@@ -180,7 +181,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             VectorIndex(self.index).check_origin(self._origin(earlier))
 
     def _origin(self, earlier: Sequence[Stage]) -> dict[str, Any]:
-        """Return the facts of the vectors, from the stage that writes them; none for vectors of the input."""
+        """Return the facts about the vectors from the stage that writes them; no facts for vectors of the input."""
         writers = [stage for stage in earlier if self.column in stage.writes()]
         return dict(writers[-1].column_facts(self.column).origin) if writers else {}
 
@@ -222,7 +223,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return Outputs(centroids=vector_clusters.centroids_path)
 
     def forecast(self, sample: StageSample) -> Forecast:
-        """Return the bytes of the vectors. An index also needs the copies from which they are sorted."""
+        """Return the bytes of the vectors. An index needs twice as many, because vectors are sorted from copies."""
         size = BYTES_PER_VECTOR * sample.documents
         return Forecast(scratch_bytes=size, index_bytes=2 * size)
 
@@ -272,7 +273,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
 
     def _write_centroids(self, engine: Engine, corpus: Corpus, task: int) -> None:
         clusters = 0 if isinstance(self.clusters, str) else self.clusters
-        if self.index:  # few documents may be left
+        if self.index:  # few documents may be left without those that match the index
             clusters = min(clusters, VectorStore(corpus).count)
         vector_clusters.write_centroids(engine, corpus, self.column, clusters, self.seed, self.centroids)
 
@@ -286,7 +287,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         vector_clusters.measure_recall(engine, corpus, task, units_of(self.threshold))
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write each removed row, the row kept in its place, and the vectors of both, by slice group."""
+        """Write each removed row, the row kept in its place, and the vector numbers of both, by slice group."""
         slice_groups = range(slice_group_count(corpus))
         equal = np.concatenate([vector_store.equal_of(corpus, number) for number in slice_groups], axis=1)
         pairs = np.concatenate([equal, *vector_clusters.pairs_of(corpus)], axis=1)
@@ -294,7 +295,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         components.join(*pairs)
         rows, labels = components.rows, components.labels()
         store = VectorStore(corpus)
-        stored = rows.copy()  # the row whose vector is stored
+        stored = rows.copy()  # rows whose vectors are stored
         stored[np.searchsorted(rows, equal[0])] = equal[1]
         numbers = store.numbers_of(stored)
         kept = labels
@@ -311,14 +312,14 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         write_cells(_groups_path(corpus), cells, slice_group_count(corpus))
 
     def _weight(self, corpus: Corpus, rows: np.ndarray, store: VectorStore, numbers: np.ndarray) -> np.ndarray:
-        """Return a weight per row; the lowest of a group is kept."""
+        """Return a weight per row; the row with the lowest weight of a group is kept."""
         if self.keep == "longest" or not isinstance(self.keep, str):
             return weight_of(corpus, rows, self.keep)
         near = store.at(numbers, "cosines")
         return -near if self.keep == "nearest" else near
 
     def _write_values(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the cosine of each removed row of a slice group to the kept one."""
+        """Write for each removed row of a slice group the cosine to the row kept in its place."""
         _, _, left, right = _removed_of(corpus, task)
         values = cosines(*VectorStore(corpus).cosines(left, right)) / UNITS
         write_cells(_values_path(corpus, task), [[values]], 1)
@@ -382,7 +383,8 @@ def _values_path(corpus: Corpus, number: int) -> Path:
 
 
 def _removed_of(corpus: Corpus, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the removed rows of a slice group, ascending, the rows kept in their places, and the vectors of both."""
+    """Return the removed rows of a slice group, ascending, the rows kept in their places, and the vector numbers of
+    both."""
     data, kind = read_cell(_groups_path(corpus), number), np.dtype(row_type(corpus))
     count = len(data) // (16 + 2 * kind.itemsize)
     left, right = np.frombuffer(data, np.int64, 2 * count).reshape(2, -1)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters of vectors: their centroids, the nearest clusters of each vector, and the pairs inside and near a cluster.
+"""Clusters of vectors: their centroids, the nearest clusters of each vector, and the close pairs in and near each
+cluster.
 
-Centroids are fitted once, on a sample chosen by hashes of vectors, and stored as int8. Everything after that is in
-integers, so it depends only on the centroids.
+Centroids are fitted once, on a sample chosen by hashes of vectors, and stored as int8. All later steps compute with
+integers, so their results depend only on vectors and centroids.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 
 REMEDY = "Give centroids/stage-N.npz of an earlier run"
 CENTROIDS, ASSIGNED, COMPARED, RECALL = "centroids", "assigned", "compared", "recall"  # phases
-PER_CLUSTER = 1_000  # vectors, with `clusters: auto`
+PER_CLUSTER = 1_000  # vectors per cluster, with `clusters: auto`
 SAMPLE_PER_CLUSTER, MAX_SAMPLE = 32, 1 << 19  # vectors to which k-means is fitted
 ROUNDS = 10  # of k-means
 TWO_LEVELS = 2_048  # more clusters are found in two levels
 TOPS_PROBED = 4  # clusters of the first level that are searched for a vector
-RECALL_DOCUMENTS = 500  # compared with all vectors
-AT_ONCE = 1 << 12  # vectors in memory, of each side
-OWNER_VECTORS = 1 << 15  # vectors of a task that compares, if clusters are of equal sizes
+RECALL_DOCUMENTS = 500  # documents compared with all vectors to measure the recall
+AT_ONCE = 1 << 12  # vectors in memory on each side of a comparison
+OWNER_VECTORS = 1 << 15  # vectors per task of the phase COMPARED, if clusters have equal sizes
 MAX_TASKS = 1 << 12
-MERGE_PAIRS = 1 << 20  # pairs that are kept unjoined at most
+MERGE_PAIRS = 1 << 20  # at most this many pairs wait to be joined
 
 
 class Clusters(NamedTuple):
@@ -67,10 +68,10 @@ class Clusters(NamedTuple):
         return out
 
     def _nearest_in_tops(self, engine: Engine, vectors: np.ndarray, count: int) -> np.ndarray:
-        """Search the clusters of the nearest first-level clusters."""
+        """Return the nearest clusters among those of the nearest first-level clusters."""
         tops = engine.nearest_vectors(vectors, self.tops, _weights(self.tops), min(TOPS_PROBED, len(self.tops)))
         weights = _weights(self.centroids)
-        last = len(self.centroids)  # a place without a cluster
+        last = len(self.centroids)  # stands for no cluster
         found = np.full((len(vectors), tops.shape[1] * count), last, np.int64)
         for index in range(tops.shape[1]):
             for top in np.unique(tops[:, index]).tolist():
@@ -102,7 +103,7 @@ class Clusters(NamedTuple):
 
     @classmethod
     def given(cls, path: Path) -> Clusters:
-        """Read the centroids of an earlier run. InputError for a file without them."""
+        """Read the centroids of an earlier run. Raises InputError for a file without centroids."""
         clusters = cls.load(path)
         centroids, tops, starts = clusters
         fits = centroids.ndim == 2 and len(centroids) > 0 and bool(centroids.dtype == tops.dtype == np.int8)
@@ -117,7 +118,7 @@ class Clusters(NamedTuple):
 
 
 def _weights(centroids: np.ndarray) -> np.ndarray:
-    """Return the factor of dot products by which the nearest centroid has the highest product."""
+    """Return a factor per centroid. By cosine, the nearest centroid has the highest dot product times its factor."""
     return (1 / np.sqrt(squared_norms(centroids).astype(np.float64))).astype(np.float32)
 
 
@@ -125,12 +126,12 @@ def _weights(centroids: np.ndarray) -> np.ndarray:
 
 
 def centroids_path(corpus: Corpus) -> Path:
-    """Return where the centroids are, which one task computes and all others read."""
+    """Return the path of the centroids, which one task computes and all others read."""
     return corpus.scratch / CENTROIDS / "centroids.npz"
 
 
 def write_centroids(engine: Engine, corpus: Corpus, column: str, clusters: int, seed: int, given: str) -> None:
-    """Fit the centroids or read given ones, and choose the vectors whose recall is measured.
+    """Fit centroids, or read them from the file `given`, and choose the vectors on which the recall is measured.
 
     clusters  number of clusters; 0: one per PER_CLUSTER vectors
     given     file of centroids; "": fit them
@@ -167,12 +168,12 @@ def _fitted(engine: Engine, store: VectorStore, clusters: int, seed: int) -> Clu
 
 
 def sample_size(clusters: int) -> int:
-    """Return the number of vectors to which so many clusters are fitted."""
+    """Return the number of vectors to which this number of clusters is fitted."""
     return min(max(SAMPLE_PER_CLUSTER * clusters, PER_CLUSTER), max(MAX_SAMPLE, clusters))
 
 
 def fit_clusters(engine: Engine, sample: np.ndarray, clusters: int, seed: int) -> Clusters:
-    """Return up to so many clusters, fitted to a sample of different vectors (int8)."""
+    """Return at most `clusters` clusters, fitted to a sample of distinct vectors (int8)."""
     none = np.zeros((0, sample.shape[1]), np.int8), np.zeros(0, np.int64)
     if clusters <= TWO_LEVELS:
         return Clusters(_centres(engine, sample, clusters, seed), *none)
@@ -194,7 +195,7 @@ def _batches(vectors: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _centres(engine: Engine, sample: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """Return up to so many different centres of a sample, int8."""
+    """Return at most `clusters` distinct centres of a sample, int8."""
     if clusters == 1:
         centres = sample.sum(axis=0, dtype=np.int64)[None]
     elif clusters >= len(sample):
@@ -216,7 +217,7 @@ def _tasks_path(corpus: Corpus) -> Path:
 
 
 def compare_tasks(corpus: Corpus) -> int:
-    """Return the number of tasks that compare vectors. Each has consecutive clusters."""
+    """Return the number of tasks that compare vectors. Each task has consecutive clusters."""
     return int(read_sealed(_tasks_path(corpus)))
 
 
@@ -224,8 +225,8 @@ def compare_tasks(corpus: Corpus) -> int:
 
 
 def assign(engine: Engine, corpus: Corpus, number: int, probe: int) -> None:
-    """Write the nearest clusters of the vectors of a slice group, the cosine to the nearest, and the vectors by
-    cluster."""
+    """Write the nearest clusters of each vector of a slice group, the cosine to the nearest centroid, and the vectors
+    by cluster."""
     store, clusters = VectorStore(corpus), Clusters.load(centroids_path(corpus)) if compare_tasks(corpus) else None
     nearest, near = [np.zeros((0, 1 + probe), np.int32)], [np.zeros(0)]
     if clusters is not None and store.facts[number]["vectors"]:
@@ -247,7 +248,8 @@ def assign(engine: Engine, corpus: Corpus, number: int, probe: int) -> None:
 
 
 def _by_task(corpus: Corpus, nearest: np.ndarray, clusters: Clusters) -> list[Sequence[np.ndarray]]:
-    """Return members and visitors of each task's clusters: two cells per task, of clusters (int32) and positions."""
+    """Return two cells per task: the members of its clusters, then the visitors. Visitors are vectors with the cluster
+    among their other nearest clusters. A cell has clusters (int32) and positions of vectors (uint32)."""
     tasks, count = compare_tasks(corpus), len(clusters.centroids)
     firsts = -(-np.arange(tasks + 1) * count // tasks)
     kinds = []
@@ -269,7 +271,7 @@ def _assigned_path(corpus: Corpus, number: int) -> Path:
 
 
 def _read_kind(store: VectorStore, task: int, kind: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clusters, ascending, and vector numbers of the members (kind 0) or visitors (1) of a task."""
+    """Return the clusters, ascending, and the vector numbers of the members (kind 0) or visitors (kind 1) of a task."""
     clusters, numbers = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for number, start in enumerate(store.starts[:-1].tolist()):
         data = read_cell(_assigned_path(store.corpus, number), 2 * task + kind)
@@ -285,7 +287,7 @@ def _read_kind(store: VectorStore, task: int, kind: int) -> tuple[np.ndarray, np
 
 
 class _Forest:
-    """The groups of joined rows, as pairs of the first row of a group and another one."""
+    """The groups of joined rows, as pairs of the first row of a group and another row of the group."""
 
     def __init__(self, engine: Engine, kind: str) -> None:
         self.engine = engine
@@ -298,7 +300,7 @@ class _Forest:
             self.pairs()
 
     def pairs(self) -> np.ndarray:
-        """Return pairs that join the same rows as all pairs do: shape (2, n), fewer than rows."""
+        """Return fewer pairs that join the same rows as all pairs do: shape (2, n)."""
         pairs = np.concatenate([self.joined, *self.pieces], axis=1)
         components = Components(self.engine, sorted_unique(pairs))
         components.join(*pairs)
@@ -309,13 +311,14 @@ class _Forest:
 
 
 def compared_path(corpus: Corpus, task: int) -> Path:
-    """Return the file with the pairs of a task: left rows, right rows, and the numbers of compared and close ones."""
+    """Return the file with the pairs of a task: left rows, right rows, and the numbers of compared and of close
+    pairs."""
     return corpus.scratch / COMPARED / f"{task:06d}.bin"
 
 
 def compare(engine: Engine, corpus: Corpus, task: int, units: int) -> None:
-    """Compare the vectors of each cluster of a task with each other and with the visitors of the cluster; those in
-    large groups as `Stars` does."""
+    """Compare the vectors of each cluster of a task with each other and with the visitors of the cluster. Vectors in
+    large groups are compared by `Stars`."""
     store = VectorStore(corpus)
     members, visitors = _read_kind(store, task, 0), _read_kind(store, task, 1)
     forest, counts = _Forest(engine, position_type(int(corpus.storage.starts[-1]))), np.zeros(2, np.int64)
@@ -345,7 +348,8 @@ def compare(engine: Engine, corpus: Corpus, task: int, units: int) -> None:
 
 
 def _found_before(store: VectorStore, member: np.ndarray, visitor: np.ndarray, cluster: int) -> int:
-    """Return how many pairs an earlier cluster also has: the visitor's own one, which the member visits too."""
+    """Return how many of these pairs an earlier cluster has, too. That is the visitor's nearest cluster, if the member
+    visits it."""
     home = store.at(visitor, "nearest")[:, :1] if len(visitor) else np.zeros((0, 1), np.int32)
     visits = (store.at(member, "nearest")[:, 1:] == home).any(axis=1) if len(member) else np.zeros(0, bool)
     return int(np.count_nonzero(visits & (home[:, 0] < cluster)))
@@ -359,7 +363,7 @@ def pairs_of(corpus: Corpus) -> Iterator[np.ndarray]:
 
 
 def pair_counts(corpus: Corpus) -> tuple[int, int]:
-    """Return the number of pairs that were compared, and of close ones among them."""
+    """Return the number of pairs that were compared, and the number of close pairs among them."""
     counts = np.zeros(2, np.int64)
     for task in range(compare_tasks(corpus)):
         counts += np.frombuffer(read_cell(compared_path(corpus, task), 2), np.int64)
@@ -370,7 +374,7 @@ def pair_counts(corpus: Corpus) -> tuple[int, int]:
 
 
 def measure_recall(engine: Engine, corpus: Corpus, number: int, units: int) -> None:
-    """Compare the sample with all vectors of a slice group; write the number of close pairs, and of those that
+    """Compare the sample with all vectors of a slice group. Write the number of close pairs, and how many of them
     `compare` finds."""
     store = VectorStore(corpus)
     sample = np.fromfile(_sample_path(corpus), np.int64)
@@ -399,7 +403,7 @@ def recall_of(corpus: Corpus) -> dict[str, int]:
 
 
 def cluster_sizes(store: VectorStore, clusters: int) -> np.ndarray:
-    """Count the vectors by their nearest cluster, from the notes of all slice groups."""
+    """Return the number of vectors whose nearest cluster is each cluster, from the files of all slice groups."""
     sizes = np.zeros(clusters, np.int64)
     for number, fact in enumerate(store.facts):
         if fact["vectors"]:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large groups of close vectors in a cluster, found without comparing all pairs, and with the same result.
+"""Large groups of close vectors in a cluster, found without a comparison of all pairs. The groups are the same.
 
-A *star* is a leader and the vectors close to it. Its members are in one group already, so they are not compared with
-each other. Another vector x is compared with a member y only if the angles to the leader allow that they are close: the
-angle of x and y is at least the difference of their angles to the leader (triangle inequality on the sphere). Once x
-has joined the group of a star, no other member of the group is compared with x. Two stars are compared until a pair of
-them is close. Vectors outside of stars are compared as in other clusters.
+A *star* is a leader and the vectors close to it, its members. They are in one group, so they are not compared with each
+other. Another vector x is compared with a member y only if the two may be close by their angles to the leader. The
+angle of x and y is at least the difference of these angles (triangle inequality on the sphere). Once x has joined the
+group of a star, no other member of the group is compared with x. Two stars are compared only until a close pair is
+found. Vectors outside of stars are compared as in small clusters.
 
-A million near-equal vectors take about `CANDIDATES` products each. A group as wide as the threshold, in which the
-angles exclude little, may take more, but less than all pairs and a search for leaders, 1/8 of that at most.
+A million near-equal vectors take about `CANDIDATES` dot products each. A group as wide as the threshold, in which
+angles exclude few pairs, takes more: at most those of all pairs, and up to 1/8 of that for the search for leaders.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from curation.base.contract import Engine
     from curation.stages.vectors.vector_store import VectorStore
 
-LARGE_CLUSTER = 1 << 11  # vectors of a cluster in which stars are searched
-MIN_STAR = 1 << 8  # vectors of a star
-CANDIDATES = 32  # vectors of which the next leader is chosen
-BLOCK = 1 << 10  # vectors compared at once, of each side
+LARGE_CLUSTER = 1 << 11  # stars are searched in clusters with more vectors
+MIN_STAR = 1 << 8  # least number of vectors of a star
+CANDIDATES = 32  # vectors among which the next leader is chosen
+BLOCK = 1 << 10  # vectors compared at once, on each side
 GATHERED = 1 << 12  # vectors in memory
-SLACK = 1e-6  # of angles in radians: an error of 1e-15 of a cosine near 1 is one of 5e-8 of its angle
+SLACK = 1e-6  # of angles, in radians: an error of 1e-15 in a cosine near 1 is an error of 5e-8 in its angle
 
 
 class VectorPairs(NamedTuple):
     """The result of a search.
 
-    left, right  vector numbers of close pairs that join the same groups as all close pairs do
-    compared     number of products
+    left, right  vector numbers of close pairs; they join the same groups as all close pairs
+    compared     number of dot products
     """
 
     left: np.ndarray
@@ -48,7 +48,7 @@ class Star(NamedTuple):
     """A leader and the vectors close to it.
 
     leader   vector number
-    members  vector numbers without the leader, by falling angle
+    members  vector numbers without the leader, in the order of `angles`
     angles   of the members to the leader, falling
     """
 
@@ -58,7 +58,8 @@ class Star(NamedTuple):
 
 
 class Stars:
-    """The stars of a cluster, and the vectors that are in none. Stars with one label in `groups` are in one group."""
+    """The stars of a cluster, and the vectors that are in no star. Stars with equal labels in `groups` are in one
+    group."""
 
     def __init__(self, engine: Engine, store: VectorStore, members: np.ndarray, units: int) -> None:
         self.engine, self.store, self.units = engine, store, units
@@ -134,14 +135,14 @@ class Stars:
         self.groups = [new if group == old else group for group in self.groups]
 
     def join(self, visitors: np.ndarray) -> None:
-        """Join stars, the vectors outside of them, and visitors of the cluster (vector numbers, ascending), wherever
-        one of a pair is in a star."""
+        """Find the close pairs with a vector in a star. The other vector is in another star, outside of stars, or among
+        `visitors` of the cluster (vector numbers, ascending)."""
         self._join_stars()
         self._join_others(self.rest)
         self._join_others(visitors)
 
     def _join_stars(self) -> None:
-        """Compare each star with those before it, until a pair of both is close."""
+        """Compare each star with each earlier star, until a close pair is found."""
         for number, star in enumerate(self.stars):
             for earlier in range(number):
                 if self.groups[earlier] == self.groups[number]:
@@ -153,8 +154,9 @@ class Stars:
                         break
 
     def _join_others(self, others: np.ndarray) -> None:
-        """Compare vectors outside of the stars with their members, until each has joined the groups it is close to."""
-        joined = np.full(len(others), -1)  # a star whose group the vector has joined
+        """Compare vectors outside of stars with the members of stars, until each vector has joined all groups that it
+        is close to."""
+        joined = np.full(len(others), -1)  # a star whose group the vector has joined; -1: none
         for number, star in enumerate(self.stars):
             chosen = np.flatnonzero(np.append(self.groups, -1)[joined] != self.groups[number])
             for x, y in self._near_members(others[chosen], star):
@@ -166,12 +168,13 @@ class Stars:
                 joined[places] = number
 
     def _near_members(self, others: np.ndarray, star: Star) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield blocks of pairs (other vector, close member of the star), ascending; each other vector at most once."""
+        """Yield blocks of pairs (other vector, close member of the star), ascending. Each other vector is in at most
+        one pair."""
         near, angles = self._angles(star.leader, others)
         yield others[near], np.full(int(near.sum()), star.leader)
         if not len(star.members):
             return
-        least = angles - self.bound - SLACK  # the angle to the leader that a close member has at least
+        least = angles - self.bound - SLACK  # least angle of a close member to the leader
         left = np.flatnonzero(~near & (least <= star.angles[0]))
         left = left[np.argsort(least[left], kind="stable")]
         for block in _blocks(left, BLOCK):
@@ -186,7 +189,7 @@ class Stars:
                     break
 
     def found(self) -> VectorPairs:
-        """Return all pairs found, and the number of products."""
+        """Return all pairs found, and the number of dot products."""
         sides = ([np.zeros(0, np.int64), *(pair[side] for pair in self.pairs)] for side in range(2))
         left, right = (np.concatenate(side) for side in sides)
         return VectorPairs(left, right, self.compared)

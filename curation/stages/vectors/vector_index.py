@@ -8,8 +8,9 @@
     norms-00000.bin ...     their squared norms (int64); the scale of a unit vector is the inverse of the root
     documents-00000.bin ... their documents (int32, from 2^31 documents on int64)
 
-A *place* is the position of a vector among all. The files depend only on the documents and the centroids. Tasks write
-them and read them through memory maps. A new vector is compared with the vectors in its nearest clusters of the index.
+A *place* is the position of a vector among all vectors of the index. The files depend only on the documents and the
+centroids. Tasks write them and read them through memory maps. A new vector is compared with the vectors in its nearest
+clusters of the index.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
 FOLDER = "semantic"
-VERSION = 1  # of the integers that vectors become
+VERSION = 1  # version of the form of vectors as integers
 CENTROIDS, STARTS = "centroids.npz", "starts.bin"
-SORTED, PARTS = "sorted", "parts"  # phases that write it
-INDEX, INDEX_RECALL = "index", "index_recall"  # phases that compare with it
+SORTED, PARTS = "sorted", "parts"  # phases that write the index
+INDEX, INDEX_RECALL = "index", "index_recall"  # phases that compare with the index
 PART_VECTORS = 1 << 17
-MEMBERS_AT_ONCE = 1 << 10  # of the index, compared with AT_ONCE new vectors
+MEMBERS_AT_ONCE = 1 << 10  # vectors of the index compared at once with AT_ONCE new vectors
 
 
 def _part_files(part: int) -> tuple[str, str, str]:
@@ -81,20 +82,20 @@ def sort_by_cluster(engine: Engine, corpus: Corpus, number: int, column: str) ->
 
 
 def _counts(corpus: Corpus) -> np.ndarray:
-    """Return the vectors of each slice group in each cluster, int64: shape (slice groups, clusters)."""
+    """Return the number of vectors of each slice group in each cluster, int64: shape (slice groups, clusters)."""
     return np.stack(
         [np.fromfile(_sorted_path(corpus, number, "counts"), np.int64) for number in range(slice_group_count(corpus))]
     )
 
 
 def part_count(corpus: Corpus) -> int:
-    """Return the number of parts of the index that is written."""
+    """Return the number of parts of the new index."""
     facts = (read_sealed(_sorted_path(corpus, number, "json")) for number in range(slice_group_count(corpus)))
     return -(-sum(fact["vectors"] for fact in facts) // PART_VECTORS)
 
 
 def write_part(engine: Engine, corpus: Corpus, number: int) -> None:
-    """Write the vectors of a part of the index, their norms and documents."""
+    """Write a part of the index: vectors, their norms and their documents."""
     counts = _counts(corpus)
     starts = _starts(counts)
     low, high = number * PART_VECTORS, min((number + 1) * PART_VECTORS, int(starts[-1]))
@@ -103,7 +104,7 @@ def write_part(engine: Engine, corpus: Corpus, number: int) -> None:
     vectors = np.empty((high - low, max(fact["dimensions"] for fact in facts)), np.int8)
     kind = position_type(len(corpus.rows))
     documents = np.empty(high - low, kind)
-    before = np.cumsum(counts, axis=0) - counts  # of the same cluster, in earlier slice groups
+    before = np.cumsum(counts, axis=0) - counts  # vectors of the same cluster in earlier slice groups
     for group, fact in enumerate(facts):
         if not fact["vectors"]:
             continue
@@ -137,7 +138,7 @@ def write_clusters(corpus: Corpus) -> None:
 
 
 class VectorIndex(SavedIndex):
-    """The index of vectors in the folder `index` of a run. RecipeError if it is missing or has another format,
+    """The index of vectors in the folder `index` of a run. Raises RecipeError if it is missing or has another format,
     IntegrityError if it is damaged."""
 
     def __init__(self, folder: str) -> None:
@@ -148,21 +149,22 @@ class VectorIndex(SavedIndex):
         self._maps: dict[int, tuple[np.ndarray, ...]] = {}
 
     def check_content(self) -> None:
-        """IntegrityError if a file has not the bytes that were written. It is read once, until it changes."""
+        """Raise IntegrityError if a file does not have the bytes that were written. A file is read only once, until it
+        changes."""
         for name, entry in self.content["files"].items():
             if known_sha256(self.folder / name) != entry["sha256"]:
                 raise IntegrityError(f"{self.folder / name} has changed since it was written; make the index again")
 
     def check_origin(self, origin: Mapping[str, Any]) -> None:
-        """RecipeError if the vectors of the index are from another model than those with this origin. Vectors without
-        an origin, as those of an input, are of any model."""
+        """Raise RecipeError if the vectors of the index are from another model than vectors with this origin. Vectors
+        of an input have no origin, so their model is not checked."""
         made = self.content["settings"]
         known = {**made, **origin} if "model" in made and origin else made
         self.check(known | {"vectors": VERSION})
 
     @cached_property
     def clusters(self) -> Clusters:
-        """Load the centroids that divide the vectors of the index."""
+        """The centroids that divide the vectors of the index into clusters."""
         return Clusters.load(self.folder / CENTROIDS)
 
     @cached_property
@@ -177,20 +179,21 @@ class VectorIndex(SavedIndex):
 
     @property
     def dimensions(self) -> int:
-        """The dimensions of the vectors; 0 without any."""
+        """The number of dimensions of a vector; 0 without vectors."""
         return self.clusters.centroids.shape[1] if self.count else 0
 
     @property
     def parts(self) -> int:
-        """How many parts of at most PART_VECTORS vectors there are."""
+        """The number of parts, which have at most PART_VECTORS vectors each."""
         return -(-self.count // PART_VECTORS)
 
     def clusters_at(self, places: np.ndarray) -> np.ndarray:
-        """Return the cluster of each place: vectors are sorted by cluster."""
+        """Return the cluster of the vector at each place."""
         return np.searchsorted(self.starts_of_clusters, places, side="right") - 1
 
     def between(self, low: int, high: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the vectors at these places in blocks: the first place, and vectors, norms and documents."""
+        """Yield the vectors at the places from `low` to below `high` in blocks: the first place, vectors, norms and
+        documents."""
         while low < high:
             part, first = divmod(low, PART_VECTORS)
             count = min(MEMBERS_AT_ONCE, high - low, PART_VECTORS - first)
@@ -224,15 +227,16 @@ def _sample_path(corpus: Corpus, number: int) -> Path:
 def match_slice_group(
     engine: Engine, corpus: Corpus, number: int, index: VectorIndex, column: str, probe: int, units: int, seed: int
 ) -> None:
-    """Write the documents of a slice group that are close to one of the index, and vectors to measure the recall.
+    """Write the documents of a slice group that are close to a document of the index, and a sample of vectors to
+    measure the recall.
 
-    Each different vector is compared with those in its nearest cluster of the index and in the `probe` next ones. Its
-    documents match the closest vector, of equally close ones the first document."""
+    Each distinct vector is compared with the vectors in its nearest cluster of the index, and in the `probe` next
+    clusters. Its documents match the closest document of the index; of equally close documents the first."""
     part = slice_group(corpus, number)
     keys = np.stack([part.column(name) for name in COLUMNS], axis=1)
     present = np.flatnonzero(keys[:, 0])
     keys, first, own = np.unique(keys[present], axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # of the documents
+    order = np.argsort(first)  # vectors in the order of their first documents
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     keys, own = keys[order], rank[own.reshape(-1)]
@@ -259,7 +263,7 @@ def _blocks(vectors: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _read_vectors(part: Corpus, positions: np.ndarray, index: VectorIndex, column: str, path: Path) -> np.ndarray:
-    """Write the vectors at some positions, ascending, to a file, and return them through a memory map."""
+    """Write the vectors at `positions`, which are ascending, to a file, and return them through a memory map."""
     dimensions = 0
     with open(path, "wb") as file:
         for read in part.texts(positions, column):
@@ -278,8 +282,8 @@ def _read_vectors(part: Corpus, positions: np.ndarray, index: VectorIndex, colum
 def _closest(
     engine: Engine, vectors: np.ndarray, nearest: np.ndarray, copies: np.ndarray, index: VectorIndex, units: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each vector the cosine to the closest one in its clusters of the index (in UNITS; -1 if none is
-    close), the document of that one, and the numbers of pairs of documents compared and close."""
+    """Return for each vector the cosine to the closest vector in its clusters of the index (in UNITS; -1 if no vector
+    is close) and the document of that vector. Also return the numbers of compared and of close pairs of documents."""
     best, document = np.full(len(vectors), -1, np.int64), np.zeros(len(vectors), np.int64)
     pairs, norms = np.zeros(2, np.int64), squared_norms(vectors)
     visits = nearest.reshape(-1)
@@ -302,7 +306,7 @@ def _closest(
 def _take_best(
     best: np.ndarray, document: np.ndarray, vector: np.ndarray, cosine: np.ndarray, other: np.ndarray
 ) -> None:
-    """Note the closest document of each vector, of equally close ones the first."""
+    """Update the closest document of each vector; of equally close documents the first counts."""
     order = np.lexsort((other, -cosine, vector))
     chosen = order[np.flatnonzero(np.diff(vector[order], prepend=-1))]
     vector, cosine, other = vector[chosen], cosine[chosen], other[chosen]
@@ -321,8 +325,8 @@ def _lowest(keys: np.ndarray, seed: int) -> np.ndarray:
 def measure_index_recall(
     engine: Engine, corpus: Corpus, number: int, index: VectorIndex, units: int, seed: int
 ) -> None:
-    """Compare a sample of the new vectors with all vectors in a part of the index; write the number of close pairs, and
-    of those in clusters that the new vector visits."""
+    """Compare a sample of the new vectors with all vectors in a part of the index. Write the number of close pairs, and
+    how many of them are in clusters with which the new vector is compared."""
     vectors, nearest = _sample(corpus, seed)
     counts, norms = np.zeros(2, np.int64), squared_norms(vectors)
     low, high = number * PART_VECTORS, min((number + 1) * PART_VECTORS, index.count)
@@ -334,7 +338,7 @@ def measure_index_recall(
 
 
 def _sample(corpus: Corpus, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return different vectors of all slice groups, and their nearest clusters of the index."""
+    """Return a sample of distinct vectors of all slice groups, and their nearest clusters of the index."""
     pieces = []
     for number in range(slice_group_count(corpus)):
         stored = load_arrays(_sample_path(corpus, number))
@@ -349,7 +353,7 @@ def _sample(corpus: Corpus, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def index_details(corpus: Corpus, index: VectorIndex, matches: list[IndexMatches], seed: int) -> dict[str, Any]:
-    """Return the counts of the comparison for the report."""
+    """Return the counts of the comparison with the index, for the report."""
     pairs = np.zeros(2, np.int64)
     for number in range(index.parts):
         pairs += np.fromfile(corpus.scratch / INDEX_RECALL / f"{number:06d}.bin", np.int64)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distinct vectors of a corpus in files: each once, by slice group, in the order of their documents.
+"""The distinct vectors of a corpus in files, by slice group, in the order of their documents.
 
-Equal vectors are found by their hashes, as `exact_dedup` finds equal texts. Only the first document of each vector has
-it stored. A vector is then known by its number, counted over all slice groups.
+Equal vectors are found by their hashes, as `exact_dedup` finds equal texts. Each distinct vector is stored once, for
+its first document. Its number, counted over all slice groups, identifies it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from curation.base.contract import Engine, Frame
     from curation.stages.outcome import Corpus
 
-COLUMNS = ("high", "low")  # keys: the hash of the vector; 0 for a document without one
+COLUMNS = ("high", "low")  # keys: the hash of the vector; 0 for a document without a vector
 EQUAL, VECTORS = "equal", "vectors"  # phases
 TYPES = {"vectors": np.int8, "norms": np.int64, "hashes": np.uint64, "nearest": np.int32, "cosines": np.float64}
 
@@ -45,7 +45,7 @@ TYPES = {"vectors": np.int8, "norms": np.int64, "hashes": np.uint64, "nearest": 
 
 
 def vectors_of(engine: Engine, frame: Frame, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of a frame, as `from_column` does. The InputError names the document, if the frame has ids."""
+    """Return the vectors of a frame, as `from_column` does. If the frame has ids, an InputError names the document."""
     values = engine.to_arrow(frame[[column]]).column(0)
     try:
         return from_column(values, column)
@@ -56,7 +56,8 @@ def vectors_of(engine: Engine, frame: Frame, column: str) -> tuple[np.ndarray, n
 
 
 def write_equal(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows with the vector of an earlier row, and the first row with it, by slice group of the later row."""
+    """Write the rows whose vector an earlier row has, each with the first row with this vector, by slice group of the
+    later row."""
     kind = row_type(corpus)
     rows, firsts = [np.zeros(0, kind)], [np.zeros(0, kind)]
     for _, keys, found in read_keys_of(corpus, task, 1, len(COLUMNS)):
@@ -73,8 +74,8 @@ def write_equal(engine: Engine, corpus: Corpus, task: int) -> None:
 
 
 def equal_of(corpus: Corpus, number: int) -> np.ndarray:
-    """Return the rows of a slice group with the vector of an earlier row, ascending, and the first row with it: (2,
-    n)."""
+    """Return the rows of a slice group whose vector an earlier row has, ascending, each with the first row with this
+    vector: shape (2, n)."""
     paths = [corpus.scratch / EQUAL / f"{task:06d}.bin" for task in range(reducer_count(corpus))]
     pieces = [np.frombuffer(read_cell(path, number), row_type(corpus)).reshape(2, -1) for path in paths]
     pairs = np.concatenate(pieces, axis=1)
@@ -97,7 +98,7 @@ def vector_path(corpus: Corpus, number: int, name: str) -> Path:
 
 def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> None:
     """Write the distinct vectors of the slice group `part`, their rows, norms and hashes, and how many documents have a
-    vector. Without the documents that match an index, the slice group may have none."""
+    vector. `part` lacks documents that match an index, so it may have no vectors."""
     hashes = part.column(COLUMNS[0])
     present = hashes != 0
     later = equal_of(corpus, number)[0]
@@ -120,7 +121,8 @@ def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> Non
 
 
 def check_dimensions(column: str, known: int, dimensions: int) -> None:
-    """InputError if vectors have another number of dimensions than those before (0: none yet)."""
+    """Raise InputError if vectors have another number of dimensions than earlier vectors (`known`; 0: no earlier
+    vectors)."""
     if known and dimensions != known:
         raise InputError(
             f"column {column!r} has vectors of {known:,} and of {dimensions:,} dimensions. Use vectors of one model"
@@ -131,7 +133,7 @@ class VectorStore:
     """All distinct vectors of a corpus by number, through memory maps.
 
     count       number of vectors
-    dimensions  of each vector; 0 without any
+    dimensions  number of dimensions of a vector; 0 without vectors
     starts      first number of each slice group, then `count`
     """
 
@@ -144,7 +146,7 @@ class VectorStore:
         self._maps: dict[tuple[int, str], np.ndarray] = {}
 
     def check(self, column: str) -> None:
-        """InputError if the slice groups have vectors of different dimensions, or none at all."""
+        """Raise InputError if the slice groups have vectors of different dimensions, or no vectors at all."""
         known = 0
         for fact in self.facts:
             if fact["vectors"]:
@@ -173,7 +175,7 @@ class VectorStore:
         return self._maps[number, name]
 
     def at(self, numbers: np.ndarray, name: str) -> np.ndarray:
-        """Return a value per vector number (int64, in any order)."""
+        """Return the value `name` of each vector; `numbers` are vector numbers (int64) in any order."""
         slice_group = np.searchsorted(self.starts, numbers, side="right") - 1
         out: np.ndarray | None = None
         for number in np.unique(slice_group).tolist():
@@ -188,7 +190,7 @@ class VectorStore:
         return out
 
     def numbers_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of the vectors that rows have stored."""
+        """Return the numbers of the vectors that are stored for these rows."""
         slice_group = np.searchsorted(slice_group_starts(self.corpus), rows, side="right") - 1
         out = np.empty(len(rows), np.int64)
         for number in np.unique(slice_group).tolist():
@@ -198,8 +200,8 @@ class VectorStore:
         return out
 
     def lowest(self, count: int, hashes_of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return the numbers of the `count` vectors with the lowest hashes, lowest first. `hashes_of` makes these of
-        the stored ones; of equal hashes the first vector counts."""
+        """Return the numbers of the `count` vectors with the lowest hashes, lowest first. `hashes_of` makes these
+        hashes from the stored hashes. Vectors with equal hashes keep their order."""
         hashes, numbers = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         for number in range(len(self.facts)):
             found = hashes_of(self.slice_group(number, "hashes"))
@@ -216,7 +218,7 @@ class VectorStore:
         return i, j
 
     def cosines(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return dot product and squared norms of pairs of vectors by number."""
+        """Return the dot products and squared norms of pairs of vectors, given by their numbers."""
         sides: Sequence[np.ndarray] = [self.at(side, "vectors") for side in (left, right)]
         return dots(*sides), self.at(left, "norms"), self.at(right, "norms")
 
@@ -224,11 +226,11 @@ class VectorStore:
 def close_pairs(
     engine: Engine, left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray], units: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs of positions whose cosine is at least `units`, and the cosines in UNITS. Both sides are vectors
-    and their squared norms."""
+    """Return the pairs of positions whose cosine is at least `units`, and the cosines in UNITS. `left` and `right` are
+    vectors and their squared norms."""
     norms = left[1], right[1]
     roots = [np.sqrt(side.astype(np.float64)) for side in norms]
-    # Bounds are a little too low, by more than float32 can round. The exact cosine decides.
+    # These bounds are lower than needed, by more than the rounding of float32. The exact cosine then decides.
     low = (roots[0] * (units / UNITS * (1 - 1e-5))).astype(np.float32)
     i, j, dot = engine.close_vectors(left[0], right[0], low, roots[1].astype(np.float32))
     cosine = cosines(dot, norms[0][i], norms[1][j])
