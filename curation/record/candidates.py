@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for the samples in the report: some documents that row stages removed, per slice and reason. A few are
-shown; the others have short texts, and show which languages a rule removes (`lost_groups`).
+"""Candidates for the samples in the report: some documents that row stages removed, per slice and reason. The report
+shows a few of them. The others have short texts, and tell which languages a rule removes (`lost_groups`).
 
-A hash of the text chooses them, so the smallest hashes of all slices are the same however the input is sliced. Of texts
-with equal hashes one is a candidate.
+Candidates are the texts with the smallest hashes, so they do not depend on how the input is divided into slices. Of
+texts with equal hashes one is a candidate.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from curation.base.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.record.lost_groups import GROUP_CHARACTERS, GROUP_SAMPLES, values_of
 from curation.rules.decide import Verdict
 
-MAX_REASONS = 1_000  # with candidates; those with the smallest CRC-32 of their names
+MAX_REASONS = 1_000  # reasons with candidates: those with the smallest CRC-32 of their names
 MAX_CHARACTERS = 8_000  # of the text of a candidate for the report
-HASHED_BYTES = 16  # of a text
-PENDING_ROWS = 10_000  # collected before all but the candidates are dropped
+HASHED_BYTES = 16  # bytes of a text that its hash depends on
+PENDING_ROWS = 10_000  # rows that are collected before all except the candidates are dropped
 SCHEMA = pa.schema(
     [
         ("stage", pa.int32()),
@@ -41,7 +41,8 @@ SCHEMA = pa.schema(
 
 
 class Candidates:
-    """The candidates of a slice. `samples` is the number per reason for the report; `columns` are carried."""
+    """The candidates of a slice. `samples` is the number of samples per reason in the report; `columns` are the carried
+    columns."""
 
     def __init__(self, samples: int, columns: Sequence[str] = ()) -> None:
         self.samples = samples
@@ -88,12 +89,12 @@ class Candidates:
 
 
 def held(samples: int) -> int:
-    """Return the number of candidates per reason, where the report shows so many."""
+    """Return the number of candidates per reason if the report shows `samples` documents per reason."""
     return max(samples, GROUP_SAMPLES)
 
 
 def text_hashes(engine: Engine, text: Text) -> np.ndarray:
-    """Return a hash of each text: of its length and of HASHED_BYTES bytes spread over it; uint64."""
+    """Return a hash (uint64) of each text, of its length and of HASHED_BYTES bytes spread over the text."""
     hashes = engine.byte_lengths(text).astype(np.uint64)
     for column in engine.spread_bytes(text, HASHED_BYTES).view(np.uint64).T:
         hashes = seeded_hashes(hashes ^ column, 0)
@@ -101,7 +102,7 @@ def text_hashes(engine: Engine, text: Text) -> np.ndarray:
 
 
 def sample_of(table: pa.Table, samples: int) -> pa.Table:
-    """Return the candidates among rows: of each stage and reason those with the smallest hashes."""
+    """Return the rows that are candidates: for each stage and reason, those with the smallest hashes."""
     encoded = table.column("reason").combine_chunks().dictionary_encode()
     names, reason = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     rows = np.arange(len(table))
@@ -115,7 +116,7 @@ def sample_of(table: pa.Table, samples: int) -> pa.Table:
 
 
 def smallest(key: np.ndarray, hashes: np.ndarray, samples: int) -> np.ndarray:
-    """Return the positions of the `samples` smallest hashes of each key; of equal ones the first."""
+    """Return the positions of the `samples` smallest hashes of each key; of equal hashes, only the first."""
     order = np.lexsort((hashes, key))
     key, hashes = key[order], hashes[order]
     first = np.ones(len(order), bool)

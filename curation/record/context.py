@@ -27,7 +27,7 @@ class RunContext(NamedTuple):
 
     stored_plan  the file of `plan`, which tasks load
     folder       the output folder, an absolute path
-    workers      tasks at once
+    workers      number of tasks that run at once
     batch_bytes  input bytes of a batch
     """
 

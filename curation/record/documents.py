@@ -35,8 +35,8 @@ def document_schema(
     columns: Sequence[str], stages: Sequence[Stage] = (), *, splits: bool = False, types: Mapping[str, str] = NO_TYPES
 ) -> pa.Schema:
     """Return the schema of the tables of `documents/`: doc, id, source and text, then carried columns, then columns of
-    stages, then `split` if the run has `splits`. `types` has the declared types of carried columns. Files have
-    `curation.base.parquet.file_schema` of it."""
+    stages, then `split` if the run has `splits`. `types` has the declared types of carried columns.
+    `curation.base.parquet.file_schema` turns it into the schema of files."""
     carried = {name: ARROW_TYPES.get(types.get(name, ""), "large_string") for name in columns}
     added = (carried | added_columns(stages)).items()
     last = [(SPLIT, pa.string())] if splits else []
@@ -50,7 +50,8 @@ def columns_beside_text(columns: Sequence[str], stages: Sequence[Stage]) -> pa.S
 
 
 def document_options(schema: pa.Schema) -> dict[str, Any]:
-    """Return the options of the files of `documents/`. Dictionaries do not help text."""
+    """Return the options of the files of `documents/`. Only `source` and `split` have dictionaries, since dictionaries
+    do not make texts smaller."""
     return file_options(schema, ("source", SPLIT))
 
 
@@ -72,8 +73,8 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows, cut at fixed counts of documents and bytes: row groups do not depend on slices and
-    batches."""
+    """Yield the same rows as row groups, cut at fixed counts of documents and bytes, so that they do not depend on
+    slices and batches."""
     for _, group in groupby(cut_tables(tables, ROW_GROUP_DOCUMENTS, ROW_GROUP_BYTES), itemgetter(0)):
         yield pa.concat_tables([rows for _, rows in group]).combine_chunks()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report.json` of a finished run, read and checked in one place: its JSON, its digest and its structure."""
+"""`report.json` of a finished run, read and checked: its JSON, its digest and its structure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGED = "has changed: its content does not match its digest"
 
 
 def digest(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of the report's content without the digest itself."""
+    """Return the SHA-256 of the content of a report, without the key `digest`."""
     signed = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.sha256(orjson.dumps(signed, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
@@ -33,8 +33,8 @@ def is_signed(content: object) -> bool:
 def read_report(folder: Path) -> dict[str, Any] | None:
     """Return the report of the finished run in a folder; None if there is none.
 
-    IntegrityError for a report that has changed since a run wrote it. OutputError for one of another version, with
-    another structure.
+    Raises IntegrityError for a report that has changed since a run wrote it, OutputError for a report that another
+    version wrote with another structure.
     """
     path = folder / RUN_REPORT
     if (content := read_json(path)) is None and not path.exists():

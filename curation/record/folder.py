@@ -39,7 +39,7 @@ from curation.record.report_schema import CARD, OUTPUT_NAMES
 from curation.tokens.blends import INDEX_FOLDER
 
 WORK = RUN_PLAN[0]
-FRAMES = "_frames"  # files of frames that are inputs; no output, and no file of a person
+FRAMES = "_frames"  # files of frames that are inputs; they are neither outputs nor files of a person
 
 PLAN, REPORT = RUN_PLAN[1], RUN_REPORT
 MARK = "made-by-curate-run"  # an empty file in the work folder
@@ -52,7 +52,7 @@ BEFORE_PLAN = re.compile(rf"{COLLECTED}|{ARRAY}|({PLAN}\.|seen-).*\.tmp", re.DOT
 PLAN_BEGINS = '{"version":'
 # Files that a run writes before its first task is finished. Other files may be hours of work.
 WITHOUT_WORK = re.compile(rf"{MARK}|{PLAN}|job-[0-9a-f]{{16}}\.json|\d{{6,}}\.running")
-# The first lines of a run's README.md. Another file of this name is of a person, and no run deletes it.
+# The first lines of a run's README.md. Another file of this name belongs to a person, and no run deletes it.
 CARD_BEGINS = "---\n# `curate run` writes this file. Another run with --force replaces it."
 MAX_SHOWN_MISSING = 5
 
@@ -61,9 +61,9 @@ MAX_SHOWN_MISSING = 5
 def locked(folder: Path, progress: Progress | None = None, *, shared: bool = False) -> Iterator[None]:
     """Create the folder and lock it while the context is open. The kernel releases the lock of a dead process.
 
-    `shared`: processes with a shared lock exclude only those without one.
+    `shared`: processes with a shared lock exclude only processes without a shared lock.
 
-    OutputError if another process holds the lock, if `folder` cannot be created, or if it lies in the outputs of
+    Raises OutputError if another process holds the lock, if `folder` cannot be created, or if it lies in the outputs of
     another run.
     """
     _refuse_outputs_of_runs(folder)
@@ -90,7 +90,8 @@ def locked(folder: Path, progress: Progress | None = None, *, shared: bool = Fal
 
 
 def _refuse_outputs_of_runs(folder: Path) -> None:
-    """OutputError for a folder inside the outputs of a run: `verify` rejects it there, and `--force` deletes it."""
+    """Raise OutputError for a folder inside the outputs of a run, where `verify` rejects it and `--force` deletes
+    it."""
     below = folder
     for parent in folder.parents:
         if _is_own(below.name) and is_run(str(parent)):
@@ -99,7 +100,7 @@ def _refuse_outputs_of_runs(folder: Path) -> None:
 
 
 def plan_path(folder: Path) -> Path:
-    """Return where the plan is, which a resumed run compares with its own."""
+    """Return the path of the plan. A resumed run compares this plan with its own."""
     return folder / WORK / PLAN
 
 
@@ -121,7 +122,8 @@ def check_names(recipe: Recipe, folder: Path) -> None:
 def find_finished(folder: Path) -> dict[str, Any] | None:
     """Return the report of the finished run in a folder; None if there is none.
 
-    IntegrityError if the report has changed, OutputError if its outputs are missing, or if no run has written it.
+    Raises IntegrityError if the report has changed, OutputError if its outputs are missing, or if no run has written
+    it.
     """
     if os.path.lexists(folder / REPORT) and not _is_of_run(folder):
         raise OutputError(f"{folder} is not empty (it has {REPORT}, which no run has written); give a new --output")
@@ -141,8 +143,8 @@ def _check_exist(folder: Path, outputs: Collection[str]) -> None:
 
 
 def check_empty(folder: Path, force: bool) -> None:
-    """Raise OutputError if a folder has files that a new run must not delete: without `force`, any except those of the
-    work folder and of frames; with it, those that no run is known to have written."""
+    """Raise OutputError if a folder has files that a new run must not delete: without `force`, all files except those
+    of the work folder and of frames; with `force`, files that no run is known to have written."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.name not in (WORK, FRAMES))
     foreign = sorted(_foreign(folder, names))
     if foreign or (names and not force):
@@ -151,9 +153,10 @@ def check_empty(folder: Path, force: bool) -> None:
 
 
 def _foreign(folder: Path, names: Collection[str]) -> Iterator[str]:
-    """Yield what no run has written: entries of other names, and files that the report of a finished run lacks.
+    """Yield the names of entries that no run has written: entries without the name of an output, and files that the
+    report of a finished run lacks.
 
-    Of an unfinished run, every entry counts that has the name of an output.
+    In the folder of an unfinished run, every entry with the name of an output counts as written by the run.
     """
     is_of_run, has_card = _is_of_run(folder), _has_card(folder)
     yield from (name for name in names if not (is_of_run and _is_own(name)) or (name == CARD and not has_card))
@@ -166,7 +169,7 @@ def _foreign(folder: Path, names: Collection[str]) -> Iterator[str]:
 
 
 def _is_of_run(folder: Path) -> bool:
-    """Whether a run has written in a folder, finished or not: --force deletes nothing in any other."""
+    """Return whether a run, finished or not, has written to a folder. In other folders --force deletes nothing."""
     return bool(_outputs(folder)) or has_mark(folder) or _has_card(folder)
 
 
@@ -175,7 +178,7 @@ def _has_card(folder: Path) -> bool:
 
 
 def _outputs(folder: Path) -> dict[str, Any]:
-    """The outputs that the report of a finished run names; none without such a report."""
+    """Return the outputs that the report of a finished run names; no outputs without such a report."""
     with suppress(IntegrityError):
         report = read_json(folder / REPORT)
         if isinstance(report, dict) and report.keys() >= RUN_KEYS and isinstance(report.get("outputs"), dict):
@@ -190,12 +193,13 @@ def is_cache(name: str, outputs: Collection[str]) -> bool:
 
 
 def _is_own(name: str, names: Collection[str] = OWN_NAMES) -> bool:
-    """Whether a name is among `names`, or that of a temporary file or folder that becomes one of them."""
+    """Return whether a name is among `names`, or is the name of a temporary file or folder that is renamed to one of
+    them."""
     return name in names or (is_temporary(name) and any(name.startswith(f"{own}.") for own in names))
 
 
 def _begins(path: Path, begin: str) -> bool:
-    if not path.is_file():  # a pipe has no end
+    if not path.is_file():  # reading a pipe may never end
         return False
     with open(path, "rb") as file:
         return file.read(len(begin.encode())) == begin.encode()
@@ -204,8 +208,8 @@ def _begins(path: Path, begin: str) -> bool:
 def own_entries(
     folder: Path, names: Collection[str] = OWN_NAMES, levels: float = math.inf
 ) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder that have one of `names`, and those below them, on so many levels in all. Links are
-    not followed, and what is deleted meanwhile is left out."""
+    """Yield the entries of a folder that have one of `names`, and the entries below them, on at most `levels` levels.
+    Links are not followed. Entries that are deleted meanwhile are left out."""
     top = (os.fspath(folder), levels)
     pending = [top]
     while pending:
@@ -221,7 +225,7 @@ def own_entries(
 def check_entries(folder: Path, names: Collection[str] = OWN_NAMES, levels: float = math.inf) -> None:
     """Raise OutputError if an entry of `own_entries` is a link, a pipe or a device.
 
-    What is written or deleted in the folder relies on it: later calls follow paths.
+    Writing and deleting in the folder rely on this check, because later calls follow paths.
     """
     for entry in own_entries(folder, names, levels):
         if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
@@ -239,7 +243,7 @@ def check_entries(folder: Path, names: Collection[str] = OWN_NAMES, levels: floa
 
 
 def sweep(folder: Path, names: Collection[str] = OWN_NAMES) -> None:
-    """Delete the temporary files of killed runs among `own_entries`."""
+    """Delete the temporary files of killed runs that are among `own_entries`."""
     fence()
     for path in [Path(entry.path) for entry in own_entries(folder, names) if is_temporary(entry.name)]:
         remove_temporary(path)
@@ -256,13 +260,14 @@ def bytes_of_run(folder: Path) -> int:
 
 
 def has_mark(folder: Path) -> bool:
-    """Return whether the work folder in a folder is a run's: by its mark, or by its plan, as in earlier versions."""
+    """Return whether the work folder in a folder belongs to a run. It does if it has the mark, or the plan of an
+    earlier version."""
     return (folder / WORK / MARK).is_file() or _begins(plan_path(folder), PLAN_BEGINS)
 
 
 def _is_work_of_run(folder: Path) -> bool:
-    """Whether there is no work folder, or that of a run: with a mark, or only with what earlier versions write before
-    their plan."""
+    """Return whether a folder has no work folder, or one of a run: with a mark, or only with entries that earlier
+    versions write before their plan."""
     if not os.path.lexists(folder / WORK):
         return True
     with suppress(FileNotFoundError, NotADirectoryError):
@@ -272,7 +277,7 @@ def _is_work_of_run(folder: Path) -> bool:
 
 
 def check_work(folder: Path) -> None:
-    """Raise OutputError if the work folder in a folder is not one of a run."""
+    """Raise OutputError if a folder has a work folder that no run has made."""
     if not _is_work_of_run(folder):
         raise OutputError(f"{folder} is not empty (it has {WORK}, which no run has written); give a new --output")
 
@@ -288,7 +293,7 @@ def mark_work(folder: Path) -> None:
 
 def clear_work(folder: Path, kept: Collection[str] = (COLLECTED, ARRAY)) -> None:
     """Mark the work folder of a run without a plan, and delete the rest of it except the entries `kept`: by default
-    collected files, from which the next try resumes, and leases, by which other processes take part."""
+    collected files, from which the next try resumes, and the leases of other processes that take part."""
     mark_work(folder)
     for path in [*(folder / WORK).iterdir()]:
         if path.name not in (MARK, *kept):
@@ -296,8 +301,9 @@ def clear_work(folder: Path, kept: Collection[str] = (COLLECTED, ARRAY)) -> None
 
 
 def remove_work(folder: Path) -> None:
-    """Delete the work folder of a finished run, its marks last: if that is interrupted, the next call knows what is
-    left. All processes of an array do so. The work folder of a person is left alone."""
+    """Delete the work folder of a finished run, its mark and plan last. After an interruption, the next call thus knows
+    that the rest belongs to a run. All processes of an array call this function. A work folder of a person is not
+    deleted."""
     fence()
     work = folder / WORK
     if work.is_dir() and _is_work_of_run(folder):
@@ -309,8 +315,8 @@ def remove_work(folder: Path) -> None:
 
 
 def has_work(folder: Path) -> bool:
-    """Return whether a folder has more of a run than its frames, plan and the descriptions of tasks: outputs, records
-    of finished tasks, collected files, or leases of other processes."""
+    """Return whether a folder has more of a run than frames, plan and jobs, such as outputs, records of finished tasks,
+    collected files, or leases of other processes."""
     if any(entry.name not in (WORK, FRAMES) for entry in folder.iterdir()) or not has_mark(folder):
         return True
     return any(
@@ -320,7 +326,7 @@ def has_work(folder: Path) -> bool:
 
 
 def delete_plan(folder: Path) -> None:
-    """Delete the plan in a folder, which then counts as one of a run that has not begun."""
+    """Delete the plan in a folder. The folder then counts as that of a run that has not begun."""
     remove(plan_path(folder))
     sync_folder(plan_path(folder).parent)
 
@@ -328,8 +334,8 @@ def delete_plan(folder: Path) -> None:
 def discard(folder: Path) -> None:
     """Delete all files that runs write in a folder, except the mark of the work folder.
 
-    The mark is written first: after a kill, it tells what is left from the files of a person. Then report and plan are
-    deleted and synced: a kill or power cut leaves no report or done-record of deleted files.
+    The mark is written first: after a kill, it shows that the remaining files belong to a run. Then report and plan are
+    deleted and the folder is synced, so that a kill or power cut leaves no report or done-record of deleted files.
     """
     mark_work(folder)
     for path in (folder / REPORT, plan_path(folder)):

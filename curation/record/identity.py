@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The identity of a run: what a rerun must share with the plan or the report in its folder."""
+"""The identity of a run: the facts that a rerun must share with the plan or the report in its folder."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from curation.stages.own_code import files_of
 from curation.tokens.tokenization import Tokenizer
 
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
-SHOWN_SETTINGS, SHOWN_FACTS = 10, 4  # changes in a message; a fact is mostly a file
-INPUT = "input "  # before the name of an input, which no name of a stage has
+SHOWN_SETTINGS, SHOWN_FACTS = 10, 4  # changes shown in a message: of settings, and of facts, which are mostly files
+INPUT = "input "  # prefix of the name of an input; no name of a stage begins so
 
 
 class Identity(NamedTuple):
@@ -40,7 +40,7 @@ class Identity(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the identity and of this version."""
+        """The SHA-256 of the identity and of the version of this program."""
         facts = [__version__, *map(msgspec.to_builtins, self)]
         return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
@@ -54,8 +54,8 @@ def revisions_of(recipe: Recipe) -> dict[str, int]:
 def identity_of(
     recipe: Recipe, files: Sequence[SourceFile], stage_files: dict[str, dict[str, str]], tokenizer: Tokenizer | None
 ) -> Identity:
-    """Return the identity of a run. Its files are without passwords and signed queries."""
-    replace = msgspec.structs.replace  # results do not depend on whether a server sends parts
+    """Return the identity of a run. URLs of its files have no passwords or signed queries."""
+    replace = msgspec.structs.replace  # results do not depend on whether a server can send parts of a file
     shown_files = [replace(file.without_secrets(), is_whole=False) if is_remote(file.path) else file for file in files]
     known = tokenizer.identity if tokenizer else {}
     return Identity(as_builtins(recipe), shown_files, stage_files, known, revisions_of(recipe))
@@ -90,7 +90,7 @@ def changed_facts(before: Identity, now: Identity) -> list[str]:
     changes = _changed_files(before.files, _without_new_facts(before.files, now.files))
     changes += changed_stage_files(before.stage_files, now.stage_files)
     changes += changed_keys(before.tokenizer, now.tokenizer, "tokenizer")
-    if before.recipe["stages"] == now.recipe["stages"]:  # otherwise other stages have other revisions
+    if before.recipe["stages"] == now.recipe["stages"]:  # otherwise revisions differ because stages differ
         changes += changed_keys(before.stage_revisions, now.stage_revisions, "stage_revisions")
     return changes
 
@@ -107,9 +107,10 @@ def changed_stage_files(before: Mapping[str, Mapping[str, str]], now: Mapping[st
 
 
 def check_stage_files(names: Sequence[str], stages: Sequence[Stage], planned: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise IntegrityError if a file that these stages read has changed since the plan.
+    """Raise IntegrityError if a file that these stages read has changed since the run was planned.
 
-    Prepared stages may read fewer files than planned, and files that they wrote; the latter are not compared.
+    Prepared stages may read fewer files than planned, and also files that they wrote themselves, which are not
+    compared.
     """
     known = {name: planned.get(name, {}) for name in names}
     now = {
@@ -147,8 +148,8 @@ def facts_of_files(files: Iterable[SourceFile]) -> dict[str, dict[str, str]]:
 def check_computed_with(
     facts_now: Mapping[str, Mapping[str, str]], planned: Mapping[str, Mapping[str, str]], run: str
 ) -> None:
-    """Raise OutputError if a stage or an input would be computed otherwise than where the run began: scores of two
-    devices, and texts of two versions of a library, do not mix. `run` names the run in the message."""
+    """Raise OutputError if a stage or an input would be computed with other facts here than where the run began. Scores
+    of two devices must not mix, nor texts of two versions of a library. `run` names the run in the message."""
     for name, facts in facts_now.items():
         before = planned.get(name, {})
         if changes := [key for key in {**before, **facts} if before.get(key) != facts.get(key)]:
@@ -161,7 +162,7 @@ def check_computed_with(
 
 
 def _without_new_facts(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[SourceFile]:
-    """The files now, without versions of URLs (ETag, date) that were unknown before."""
+    """Return the files `now`, without versions of URLs (ETag, date) that were unknown in `before`."""
     known = {file.path: file.version for file in before}
     return [msgspec.structs.replace(file, version="") if not known.get(file.path, "?") else file for file in now]
 

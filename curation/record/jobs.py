@@ -17,7 +17,7 @@ from curation.record.partitions import Partitions
 from curation.record.records import TaskCounts
 from curation.record.stored_plan import Loaded, Plan, Stored, load_plan, load_shared
 
-# The function of a task that reads URLs with secrets -> the function that finds them: `find(plan, job, number)`.
+# The function of a task that reads URLs with secrets -> the function that finds these URLs: `find(plan, job, number)`.
 URLS: dict[Any, Callable[[Plan, Any, int], tuple[str, ...]]] = {}
 
 

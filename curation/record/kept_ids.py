@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids and `doc` of documents by their rows, with one read of each slice however many rows are asked for."""
+"""Ids and `doc` of documents by their rows. Each slice is read once, however many of its rows are wanted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from curation.base.system.files import commit, make_folder, numbered_path
 from curation.record.partitions import Numbering, Partitions, open_partition
 
 IdsAndDocs = tuple[pa.LargeStringArray, np.ndarray]  # ids of some documents, and their `doc` (int64; -1: another run)
-TASK_ROWS = 1 << 17  # of a task that looks up ids
+TASK_ROWS = 1 << 17  # rows per task that looks up ids
 DOCS = ".docs.npy"  # suffix of the files with `doc`
 
 
@@ -33,7 +33,7 @@ class StoredIds(NamedTuple):
     offsets: np.ndarray
 
     def take(self, rows: np.ndarray) -> pa.LargeStringArray:
-        """Return the ids of some of the rows, in any order. IntegrityError if the file is too short."""
+        """Return the ids of some of the rows, in any order. Raises IntegrityError if the file is too short."""
         from curation.kernels.files import read_pieces  # loads Numba
 
         distinct, place = np.unique(rows, return_inverse=True)
@@ -61,7 +61,7 @@ def store_ids(path: Path, rows: np.ndarray, ids: Iterable[pa.LargeStringArray]) 
 
 
 class KeptIds:
-    """Ids and `doc` of documents in a folder, written by tasks: those of consecutive slices, or of a part of a saved
+    """Ids and `doc` of documents in a folder. Each task writes those of consecutive slices, or of a part of a saved
     index.
 
     rows    the `.npy` file of ascending, unique rows
@@ -74,7 +74,7 @@ class KeptIds:
 
     @staticmethod
     def plan(folder: Path, rows: np.ndarray, starts: np.ndarray) -> KeptIds:
-        """Store ascending, unique rows and divide them among tasks, at some of the rows `starts`."""
+        """Store ascending, unique rows and divide them among tasks. A task begins at one of the rows `starts`."""
         make_folder(folder)
         positions = np.searchsorted(rows, starts.astype(rows.dtype))  # starts of another dtype would copy all rows
         places = np.searchsorted(positions, np.arange(0, len(rows), TASK_ROWS))
@@ -120,7 +120,7 @@ class KeptIds:
 
 
 def ids_by_slice(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> Iterator[IdsAndDocs]:
-    """Yield the ids and `doc` of ascending rows of a segment, a pair per slice with any of them."""
+    """Yield the ids and `doc` of ascending rows of a segment, one pair for each slice that has such rows."""
     bounds = np.searchsorted(rows, partitions.starts.astype(rows.dtype))  # bounds of another dtype would copy all rows
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         local = rows[bounds[number] : bounds[number + 1]] - partitions.starts[number]

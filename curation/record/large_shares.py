@@ -11,9 +11,9 @@ from curation.stages import Lines, Rewrite, Stage
 
 MAX_CUT_SHARE = 0.5  # of the bytes of the documents that a stage keeps
 MAX_GROUP_SHARE = 0.5  # of the documents of an input that reach a stage
-MIN_DOCUMENTS = 10  # of these in the group
-EQUAL_KEYS = ("high", "band_")  # names of keys of exact_dedup and fuzzy_dedup begin so
-MIN_BYTES = 2_000  # of these documents: less text says nothing about an input
+MIN_DOCUMENTS = 10  # least number of documents in the group
+EQUAL_KEYS = ("high", "band_")  # prefixes of the names of keys of exact_dedup and fuzzy_dedup
+MIN_BYTES = 2_000  # least bytes of the kept documents; less text says nothing about an input
 JOIN = ". If their paragraphs are wrapped into lines, join the lines before this stage, as docs/how_to/texts.md shows"
 
 
@@ -28,7 +28,7 @@ def add_cut(cuts: Cuts, stage: str, inputs: str, cut: float, before: float) -> N
 
 
 def warn_of_cuts(cuts: Cuts, stages: Mapping[str, Stage], is_plan: bool = False) -> Iterator[str]:
-    """Yield a warning for each stage and input of which it cuts more than MAX_CUT_SHARE.
+    """Yield a warning for each stage that cuts more than MAX_CUT_SHARE of an input.
 
     stages   name -> stage of the recipe. Most of a web page is markup, so stages that delete it are left out
     is_plan  the counts are estimates, and there is no run yet that `curate show` could show
@@ -53,8 +53,8 @@ def warn_of_group(stage: str, name: str, size: int, documents: int) -> Iterator[
 
 
 def most_equal(name: str, keys: Mapping[str, np.ndarray]) -> Iterator[tuple[tuple[str, str, int], float]]:
-    """Yield (input, key, value) and the number of documents for the most frequent value of each key that duplicates
-    share.
+    """Yield the most frequent value of each key that duplicates share, as (input, key, value), and its number of
+    documents.
 
     name  input of the documents
     keys  name of a key -> its values (uint64), 0 for none
@@ -69,7 +69,8 @@ def most_equal(name: str, keys: Mapping[str, np.ndarray]) -> Iterator[tuple[tupl
 def warn_of_equal(
     stage: str, reached: Mapping[str, float], equal: Mapping[tuple[str, str, int], float]
 ) -> Iterator[str]:
-    """Yield a warning for each input, of the documents that are `reached`, of which most have an equal key."""
+    """Yield a warning for each input of which most documents have an equal key. `reached` has the documents of each
+    input that reach the stage."""
     for name, documents in reached.items():
         size = max((count for (own, *_), count in equal.items() if own == name), default=0)
         if _is_large(size, documents):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger: every document is kept, removed or rejected, and every stage passes on all others."""
+"""The ledger: every document is kept, removed or rejected, and every stage passes on all documents that it does not
+remove."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     rows: int = 0  # positions: documents read + rejected + unsampled + skipped + answers that are no pages
     lines: int = 0
     rejected: int = 0
-    blank: int = 0  # rejected ones whose text has no visible character
+    blank: int = 0  # rejected documents whose text has no visible character
     unsampled: int = 0  # positions that the input's `sample` skipped
     skipped: int = 0  # positions that the input's `skip` passes over
     split: int = 0  # positions of parts beyond the first of their document
@@ -37,17 +38,17 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     removed: int = 0
     bytes_kept: int = 0  # of the texts in the partition
     bytes_read: int = 0
-    damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
-    others: OtherCounts = {}  # further records of web archives
+    damaged: list[tuple[int, str]] = []  # number and error of each file range that could not be read to its end
+    others: OtherCounts = {}  # records of web archives that are no pages
     measured: int = 0  # rows for `measures/`
-    locations: int = 0  # stored ones, of records that do not follow the one before them, in `.locations.npy`
+    locations: int = 0  # stored in `.locations.npy`: locations of records that do not follow the record before
     ids: IdSample = msgspec.field(default_factory=IdSample)  # of the documents that were read
     filled: list[str] = []  # carried columns with a value in some document
-    lengths: Tally | None = None  # of the texts that were read, in bytes
+    lengths: Tally | None = None  # bytes of the texts that were read
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     stages: list[StageCount] = []
-    slices: list[SliceRecord] = []  # of each slice, if a task has several: their counts of stages are reasons alone
+    slices: list[SliceRecord] = []  # of each slice, if a task has several; their counts of stages have only reasons
 
     @property
     def documents_read(self) -> int:
@@ -56,11 +57,11 @@ class SliceRecord(msgspec.Struct, kw_only=True):
 
     @property
     def whole_documents(self) -> int:
-        """Documents before they are split into parts, of which the blank ones are rejected."""
+        """Number of documents before they were split. Blank parts are rejected."""
         return self.documents_read - self.split - self.rejected + (self.blank if self.split else 0)
 
     def read_counts(self) -> tuple[int, int]:
-        """Return the number of documents that the segment read of the slice, and the bytes of their text."""
+        """Return the number of documents of the slice that the segment read, and the bytes of their texts."""
         first = self.stages[0] if self.stages else None
         return (first.documents_in, first.bytes_in) if first else (self.documents, self.bytes_read)
 
@@ -70,7 +71,7 @@ SUMMED = ("rows", "lines", "rejected", "blank", "unsampled", "skipped", "split",
 
 
 class TotalsRecord(NamedTuple):
-    """A record of SliceTotals: its slice, whether it is a sum or only the damage of that slice, and the record."""
+    """A record of SliceTotals: its slice; whether it is a sum, or has only the damage of the slice; and the record."""
 
     slice: int
     is_sum: bool
@@ -105,7 +106,7 @@ def _columns_of(record: SliceRecord) -> tuple[int, ...]:
 
 
 def add_up(slices: SliceTable, numbers: range, records: Iterable[SliceRecord]) -> PartialTotals:
-    """Return the totals of the tasks with these numbers; `records` yields a record for each."""
+    """Return the totals of the tasks with these numbers; `records` yields a record for each task."""
     groups: list[TotalsRecord] = []
     stages: list[StageCount] = []
     of_slices: list[tuple[int, ...]] = []
@@ -132,12 +133,12 @@ Key = tuple[str, frozenset[str]]
 
 
 def _key_of(input_slice: Slice) -> Key:
-    """Slices with equal keys have one sum."""
+    """Return the key of a slice. Slices with equal keys are added up to one sum."""
     return input_slice.source, frozenset(part.file.format for part in input_slice.ranges)
 
 
 class SliceTotals:
-    """The done-records of the tasks of a segment, added up: 24 bytes per slice are kept, 58 per task, and 8 per task
+    """The done-records of the tasks of a segment, added up. Memory has 24 bytes per slice, 58 per task, and 8 per task
     and row stage.
 
     rows, lines, slice_documents   int64, one per slice: its positions, lines, and documents in the partition
@@ -152,7 +153,7 @@ class SliceTotals:
     """
 
     def __init__(self, slices: SliceTable, parts: Iterable[PartialTotals], stages: Sequence[StageCount]) -> None:
-        """Add up `parts`, which have all tasks in order, and their stages to `stages`, in place."""
+        """Add up `parts`, which have all tasks in order, and add their counts of stages to `stages`."""
         columns = np.zeros((len(COLUMNS) + len(stages), slices.tasks), np.int64)
         of_slices = np.zeros((len(SLICE_COLUMNS), len(slices)), np.int64)
         self.slices: list[Slice] = []
@@ -189,7 +190,7 @@ def _add(total: SliceRecord, record: SliceRecord) -> None:
     for number, stage in enumerate(record.stages):
         if number == len(total.stages):
             total.stages.append(StageCount(kind=stage.kind, name=stage.name))
-        reasons = total.stages[number].reasons  # the counts of an input are its reasons and cuts alone
+        reasons = total.stages[number].reasons  # counts per input have only reasons and cuts
         for name in CUT:
             setattr(total.stages[number], name, getattr(total.stages[number], name) + getattr(stage, name))
         for reason, count in stage.reasons.items():

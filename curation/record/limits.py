@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of inputs of files: `skip`, `limit`, budgets. The plan reads an input in its order up to its last record, and
-holds the records of each slice that are read. So limits are exact, and the same for any slices and workers.
+"""Limits of inputs of files: `skip`, `limit`, budgets. The planning reads an input in order up to its last record
+within the limits, and stores in each slice which of its records are read. So limits are exact, and do not depend on
+slices and workers.
 
-Only inputs with limits are read twice, and only up to the last record that is wanted.
+Only inputs with limits are read twice, and only up to this last record.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ BATCH_BYTES = 16 << 20
 
 
 class Used(msgspec.Struct):
-    """What inputs have given of the budget so far."""
+    """The documents and bytes of the budget that inputs have used so far."""
 
     documents: int = 0
     bytes: int = 0
 
 
 class Limits:
-    """The limits of one input, followed from slice to slice."""
+    """The limits of one input, and how much of them the slices so far have used."""
 
     def __init__(self, name: str, entry: AnyInput, seed: int, budget: Budget, used: Used) -> None:
         self.name, self.entry, self.seed = name, entry, seed
@@ -56,16 +57,17 @@ class Limits:
 
     @property
     def is_done(self) -> bool:
-        """Whether no record is left to count: the rest of the input is read whole."""
+        """Whether no more records must be counted, because the rest of the input is read whole."""
         return not self.skip and self.limit is None and not self.budgets
 
     def reached(self) -> str:
-        """Return the setting that has been reached, "" for none."""
+        """Return the name of the limit that has been reached; "" if none has."""
         reached = (name for name, maximum, counts in self.budgets if _value(name, counts) >= maximum)
         return next(reached, "limit" if self.limit == 0 else "")
 
     def apply(self, slices: Iterable[Slice]) -> Iterator[Slice]:
-        """Yield the slices of the input up to the last one that is read, with the records that are."""
+        """Yield the slices of the input up to the last slice that is read. Each slice tells which of its records are
+        read."""
         is_whole = False  # whether slices follow that are not counted
         for input_slice in slices:
             if self.is_done:
@@ -86,7 +88,7 @@ class Limits:
             )
 
     def _limited(self, input_slice: Slice) -> Slice:
-        """The slice with the first record that is read, and after the last one."""
+        """Return the slice with its first record to read, and the record after its last."""
         skip, row, ended = self.skip, 0, ""
         for rows, positions, sizes in self._batches(input_slice):
             stop = self._stop(row, rows, positions, sizes)
@@ -101,9 +103,9 @@ class Limits:
         return msgspec.structs.replace(input_slice, skip=first) if first else input_slice
 
     def _stop(self, row: int, rows: int, positions: np.ndarray, sizes: np.ndarray) -> int | None:
-        """The record after the last one of a batch, where a limit ends there; None where the batch is read whole.
+        """Return the record after the last one to read, if a limit ends in this batch; None if the batch is read whole.
 
-        row, rows          first record of the batch in the slice, and their number
+        row, rows          first record of the batch in the slice, and the number of records
         positions, sizes   records that are documents after `sample`, and the bytes of their texts
         """
         skipped = min(self.skip, rows)
@@ -127,7 +129,8 @@ class Limits:
         return stop if self.reached() == "limit" else int(positions[taken - 1]) + 1
 
     def _batches(self, input_slice: Slice) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The records of a slice: their number, and documents after `sample` by position and bytes of text."""
+        """Yield, batch by batch, the number of records of a slice, and the positions and bytes of text of documents
+        after `sample`."""
         stored = [format_of(part.file).row_counts(part.file) for part in input_slice.ranges]
         if not self.budgets and None not in stored:
             pairs = zip(input_slice.ranges, stored, strict=True)
@@ -150,9 +153,9 @@ def _value(name: str, counts: Used) -> int:
 
 
 def limit_slices(slices: Iterable[Slice], recipe: Recipe) -> Iterator[Slice]:
-    """Yield the slices of a run, without those after the limits of their inputs.
+    """Yield the slices of a run, without slices after the limits of their inputs.
 
-    InputError for an input whose `skip` leaves nothing, and for a file that cannot be read.
+    Raises InputError for an input whose `skip` leaves nothing, and for a file that cannot be read.
     """
     entries, used, budget = entries_by_name(recipe.input), Used(), file_budget(recipe.input, recipe.budget)
     has_budget = bool(budget.max_documents or budget.max_bytes)
@@ -165,12 +168,12 @@ def limit_slices(slices: Iterable[Slice], recipe: Recipe) -> Iterator[Slice]:
 
 
 def file_budget(entries: Sequence[AnyInput], budget: Budget) -> Budget:
-    """Return the budget of files: none where some inputs are streamed."""
+    """Return the budget for inputs of files; an empty budget if some inputs are streamed."""
     return budget if all(isinstance(entry, FilesInput) for entry in entries) else Budget()
 
 
 def limited_shares(recipe: Recipe, counts: Mapping[str, tuple[int, int]]) -> dict[str, float]:
-    """Return, for each input, the share of its documents after `sample` that limits leave; 1 without limits.
+    """Return for each input the share of its documents after `sample` that limits allow; 1 without limits.
 
     counts   input -> documents and bytes of text, estimated
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locations of removed documents: the file of each, and its line or number in the file."""
+"""The locations of removed documents: the file of each document, and its line or number in the file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store_locations(folder: Path, number: int, locations: Sequence[Location], fi
 
 
 def name_of(file: SourceFile) -> str:
-    """Return the name of a file for people: its path without secrets, or the name of its data set."""
+    """Return the name of a file to show: its path without secrets, or the name of its data set."""
     return file.label or shown(file.path)
 
 
@@ -50,7 +50,7 @@ class LocationTable:
 
     @staticmethod
     def of(folder: Path, slices: SliceTable, totals: SliceTotals) -> LocationTable:
-        """Return the locations of rows in slices with these counts."""
+        """Return the locations of the rows of slices. `totals` has the counts of the slices."""
         starts = np.zeros(len(slices), np.int64)
         before, path = 0, ""
         for number, input_slice in enumerate(slices):
@@ -62,11 +62,11 @@ class LocationTable:
         return LocationTable(folder, slices, starts[slices.task_starts[:-1]], totals.has_locations)
 
     def columns(self, number: int, row: np.ndarray) -> dict[str, pa.Array]:
-        """Return `file` and `line` of rows of a partition: positions in it, int64. Lines and records count
-        from 1; those of data sets are null, since a run reads them in pieces."""
+        """Return the columns `file` and `line` for rows of a partition, given as positions (int64). Lines and records
+        count from 1. `line` is null for data sets, since a run reads these in pieces."""
         locations = np.zeros((1, 3), np.int64)
         files = self.slices.files_of_task(number)
-        if files[0].parts and len(row):  # a slice without records has no such file
+        if files[0].parts and len(row):  # a slice without records has no file of firsts
             firsts = load_mapped(numbered_path(self.folder, number, FIRSTS))
             row = np.searchsorted(firsts, row, side="right") - 1
         if self.has_locations[number]:

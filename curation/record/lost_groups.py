@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly, about rules
-that remove far more of one language than of others, and about bounds on columns without numbers.
+"""Three kinds of warnings: about inputs, values of carried columns, scripts and languages that a run removes almost
+wholly; about rules that remove far more of one language than of others; and about bounds on columns without numbers.
 
-Inputs are counted. The others are counted in a sample: up to 200 removed documents for each reason, and 2,000 kept
-ones, each with the weight of the documents that it represents. This costs a run about 0.3 s, whatever its size.
+Documents of inputs are counted exactly. Other groups are counted in a sample: up to 200 removed documents for each
+reason, and 2,000 kept documents. Each has as weight the number of documents that it represents. This costs a run about
+0.3 s, whatever its size.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from curation.stages.rows.language import MIN_PROBABILITY, REASONS, Language
 from curation.stages.shares.mix import Mix
 from curation.stages.shares.select import Select
 
-GROUP_SAMPLES, GROUP_CHARACTERS = 200, 500  # per reason, and of their texts, to count languages
+GROUP_SAMPLES, GROUP_CHARACTERS = 200, 500  # documents per reason, and characters of each, to count languages
 MAX_VALUE = 100  # characters of a value of a carried column; longer ones name no group
 
 KEPT_SAMPLES = 2_000
-MIN_DOCUMENTS = 10  # of a group, and of them in the sample
-MIN_EXPECTED = 5  # documents of the group among the kept ones of the sample, at the rate of the other documents
-MAX_SHARE = 0.1  # of the share that the other documents keep
-MIN_POINTS, MIN_TIMES = 0.1, 3  # of the share that a rule removes of a language: above and times that of the others
-DEVIATIONS = 2.58  # below this share, for its lower bound: 99 % of a normal distribution are nearer
-MIN_OTHERS = 0.3  # of the documents with a language are in languages of which the rule removes less
-MIN_LETTERS = 20  # of a document with a script or language
+MIN_DOCUMENTS = 10  # least documents of a group, also in the sample
+MIN_EXPECTED = 5  # least kept documents of a group in the sample, if it kept the share that others keep
+MAX_SHARE = 0.1  # a group is lost if it keeps less than this part of the share that the others keep
+MIN_POINTS, MIN_TIMES = 0.1, 3  # by how much, and how many times, a rule removes more of a language than of others
+DEVIATIONS = 2.58  # standard deviations to the lower bound of a share: 99 % of a normal distribution are nearer
+MIN_OTHERS = 0.3  # least share of documents in languages of which the rule removes less
+MIN_LETTERS = 20  # least letters of a document with a script or language
 MAX_WARNINGS = 5
 NO_SCRIPTS = 3  # Unknown, Common, Inherited: the first of SCRIPTS
 Reason = tuple[str, str]  # stage, reason
-ASKED: Reason = "", ""  # in place of the reason of a document that the recipe asks to remove
+ASKED: Reason = "", ""  # replaces the reason of a document that the recipe asks to remove
 
 
 class SampledDocument(NamedTuple):
@@ -68,23 +69,24 @@ class SampledDocument(NamedTuple):
 
 
 class GroupTotals(msgspec.Struct):
-    """The documents of a group: kept, removed by each reason, and the sampled ones among them (0: all are counted).
+    """The documents of a group: kept, removed by each reason, and how many of them are in the sample (0: all are
+    counted).
 
-    asked  those that the recipe asks to remove; no other number has them
+    asked  documents that the recipe asks to remove; no other number includes them
     """
 
     kept: float = 0
     removed: Counter[Reason] = msgspec.field(default_factory=Counter)
     asked: float = 0
     sampled: int = 0
-    squares: float = 0  # of the weights of the sampled ones, summed
+    squares: float = 0  # sum of the squared weights of sampled documents
 
     def share(self, reason: Reason) -> float:
-        """Return the share of the group that one reason removes, 0 for an empty group."""
+        """Return the share of the group that a reason removes; 0 for an empty group."""
         return self.removed[reason] / max(self.documents, 1)
 
     def least_share(self, reason: Reason) -> float:
-        """Return the lower bound of this share by Wilson's interval, for the effective size of the sample."""
+        """Return the lower bound of `share(reason)` by Wilson's interval, for the effective size of the sample."""
         share, size = self.share(reason), self.documents**2 / self.squares
         square = DEVIATIONS**2 / size
         spread = math.sqrt(square * share * (1 - share) + square**2 / 4)
@@ -92,7 +94,7 @@ class GroupTotals(msgspec.Struct):
 
     @property
     def documents(self) -> float:
-        """Those that are kept and those that any reason removes."""
+        """The number of documents that are kept or that any reason removes."""
         return self.kept + self.removed.total()
 
 
@@ -102,11 +104,12 @@ def warn_of_lost_groups(
     stages: Mapping[str, Stage],
     is_plan: bool = False,
 ) -> list[str]:
-    """Return the warnings: a line per group, the largest first, at most MAX_WARNINGS lines and one about the others.
+    """Return the warnings: a line per group, largest group first; at most MAX_WARNINGS lines, and one line about other
+    groups.
 
-    Each document is reported once: by its input, else by its column, its script or its language.
+    Each document counts in one warning: for its input, else for a column, its script or its language.
 
-    inputs   the counts of the inputs; empty: they are counted in the sample
+    inputs   exact counts of the inputs; empty: inputs are counted in the sample
     stages   name -> stage of the recipe
     is_plan  there is no run yet that `curate show` could show
     """
@@ -152,8 +155,8 @@ def _without(group: GroupTotals, asked: Set[Reason | str]) -> GroupTotals:
 
 
 def _asked(stages: Mapping[str, Stage]) -> set[Reason | str]:
-    """The reasons, and names of stages, by which the recipe names what it removes: `mix` and numbers of documents,
-    `keep` of `language`, rules on its column, and lists of values."""
+    """Return the reasons, and names of stages, that remove documents because the recipe asks for it: `mix`, numbers of
+    documents in `select`, `keep` of `language`, rules on the column of `language`, and lists of values."""
     columns = {stage.column for stage in stages.values() if isinstance(stage, Language)}
     asked: set[Reason | str] = set()
     for name, stage in stages.items():
@@ -167,7 +170,8 @@ def _asked(stages: Mapping[str, Stage]) -> set[Reason | str]:
 
 
 def _names_values(rule: Rule, columns: Set[str]) -> bool:
-    """Whether a rule chooses values of a column: it lists them, or the column is one of `columns`."""
+    """Return whether a rule chooses values of a column, because it lists values, or because the column is one of
+    `columns`."""
     if isinstance(rule, GroupedRule):
         return rule.chooses
     return rule.in_ is not None or rule.not_in is not None or bool(columns & {*rule.columns})
@@ -196,7 +200,7 @@ def _kept_weight(sample: Sequence[SampledDocument]) -> float:
 
 
 def _lost(groups: Mapping[str, GroupTotals], kept_weight: float) -> list[tuple[str, GroupTotals]]:
-    """The groups that keep less than MAX_SHARE of what the documents of the other groups keep."""
+    """Return the groups that keep less than MAX_SHARE of the share that the other groups keep."""
     kept, documents = sum(group.kept for group in groups.values()), sum(group.documents for group in groups.values())
     found = []
     for name, group in groups.items():
@@ -229,7 +233,7 @@ def _line(kind: str, name: str, group: GroupTotals, others: float, is_plan: bool
 
 def _counted(number: float, is_exact: bool) -> str:
     whole = round(number)
-    rounded = whole - whole % 10 ** max(len(str(whole)) - 2, 0)  # down: above an exact number it would look wrong
+    rounded = whole - whole % 10 ** max(len(str(whole)) - 2, 0)  # down, so that it never exceeds an exact number
     return f"{whole:,}" if is_exact else f"about {rounded:,}"
 
 
@@ -239,8 +243,9 @@ def _counted(number: float, is_exact: bool) -> str:
 def _unequal(
     judged: Sequence[tuple[SampledDocument, str | None]], stages: Mapping[str, Stage], is_plan: bool
 ) -> Iterator[tuple[float, str, str, str]]:
-    """The warnings, each as the number of documents, "language", its name, and the line. A language has one, about the
-    rule that removes most of it, as against the languages of which this rule removes less."""
+    """Yield the warnings, each as the number of documents, "language", the language's name, and the line. A language
+    has at most one warning, about the rule that removes most of it. It is compared with the languages of which this
+    rule removes less."""
     groups = _groups([document for document, _ in judged], [name for _, name in judged])
     sampled = Counter((name, document.lost) for document, name in judged)
     total = sum(group.documents for group in groups.values())
@@ -266,7 +271,7 @@ def _unequal(
 
 
 def _remedy(language: str, reason: Reason, rule: Rule, texts: Sequence[str]) -> str:
-    """What to do about a rule that removes these texts in a language."""
+    """Return the advice about a rule that removes these texts in a language."""
     if any("line" in measure for measure in rule.measures) and 2 * sum(map(is_wrapped, texts)) > len(texts):
         return "Most of them have wrapped lines: join the lines before this stage, as docs/how_to/texts.md shows"
     if isinstance(rule, GroupedRule):
@@ -281,7 +286,7 @@ def _look(language: str, reason: Reason, stages: Mapping[str, Stage]) -> str:
 
 
 def _rules_on_texts(stages: Mapping[str, Stage]) -> dict[Reason, Rule]:
-    """The rules of filters that judge the text, in each language by bounds of its own or not."""
+    """Return the rules of filters that judge only the text, also if they have different bounds per language."""
     found = {}
     for name, stage in stages.items():
         for rule in stage.expanded if isinstance(stage, Filter) else ():
@@ -307,7 +312,7 @@ def bounded_columns(stages: Mapping[str, Stage]) -> dict[str, Reason]:
 
 
 def warn_of_strings(sample: Sequence[SampledDocument], columns: Mapping[str, Reason]) -> Iterator[str]:
-    """The warnings about those of the `bounded_columns` in which no sampled value is a number."""
+    """Yield a warning about each of the `bounded_columns` in which no sampled value is a number."""
     for column, (stage, reason) in columns.items():
         values = [value for document in sample if (value := document.values.get(column)) is not None]
         if values and np.isnan(written_numbers(pa.chunked_array([values], pa.large_string()))).all():
@@ -322,7 +327,8 @@ def warn_of_strings(sample: Sequence[SampledDocument], columns: Mapping[str, Rea
 
 
 def scripts_of(texts: Sequence[str]) -> list[str | None]:
-    """Return the script of most letters of each text by Unicode's property Script; None for fewer than MIN_LETTERS."""
+    """Return for each text the script of most of its letters, by Unicode's property Script; None for fewer than
+    MIN_LETTERS letters."""
     points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
     tables = load_tables()
     script = tables.script[tables.records_of(points)]
@@ -336,7 +342,8 @@ def scripts_of(texts: Sequence[str]) -> list[str | None]:
 
 
 def _languages(sample: Sequence[SampledDocument]) -> Iterator[str | None]:
-    """The language of each document by lid.176.ftz; None where it is unsure, and without the package of the model."""
+    """Return the language of each document by lid.176.ftz; None if the model is unsure, or if its package is
+    missing."""
     try:
         model = load_classifier("")
     except InputError:
@@ -350,7 +357,8 @@ def _languages(sample: Sequence[SampledDocument]) -> Iterator[str | None]:
 
 
 def values_of(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
-    """Return the values of the carried columns of each row as a list, with null for long ones."""
+    """Return the values of the carried columns of each row as a list, with null for values of more than MAX_VALUE
+    characters."""
     values = [
         [value if value is None or len(value) <= MAX_VALUE else None for value in rows.column(name).to_pylist()]
         for name in columns

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks of the rows of a segment in files, and sums over its rows, in batches: memory does not grow with documents."""
+"""Masks of the rows of a segment in files, and sums over its rows. Both work in batches, so memory does not grow with
+documents."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def row_batches(start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def write_mask(path: Path, rows: int, removed: Sequence[np.ndarray]) -> None:
-    """Write the `.npy` mask (bool) of so many rows without the removed ones, arrays of ascending rows."""
+    """Write the mask (bool) of `rows` rows as `.npy`. It is false for the rows in `removed`, which are arrays of
+    ascending rows."""
     with commit(path) as temporary, open(temporary, "wb") as file:
         header = np.lib.format.header_data_from_array_1_0(np.zeros(0, bool)) | {"shape": (rows,)}
         np.lib.format.write_array_header_1_0(file, header)
@@ -49,7 +51,7 @@ def kept_sizes(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the rows of a mask from `start` to `stop` and the bytes of their texts (int64), in batches.
 
-    With a number of copies per row in `mask`: the rows that have a copy of the number `copy`, from 0.
+    If `mask` has a number of copies per row, yield the rows that have the copy number `copy`, counted from 0.
     """
     present = load_mapped(mask)
     for low, high in row_batches(start, stop):

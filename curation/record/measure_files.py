@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`measures/`: the measures that the filters of a run computed, and what the rules of a recipe would remove by them."""
+"""`measures/`: files with the measures that the filters of a run computed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def write_measures(
     """Write a file of `measures/`; return path -> SHA-256.
 
     A row is a document that reached a filter, in the order of `doc`: `doc`, `id`, `source`, the `stage`, and an int64
-    column per measure, null for a measure that only other filters compute. Before the measures are the columns by which
-    rules distinguish groups, as strings.
+    column per measure, null for a measure that only other filters compute. The columns by which rules distinguish
+    groups precede the measures, as strings.
     """
     schema = pa.schema([*FIXED, *measured_fields(recipe.stages)])
     stage_names = pa.array(recipe.stage_names, pa.string())

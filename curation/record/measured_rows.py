@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measures of all documents that reached a filter, on disk until the end of a run: 13 bytes per document, and 4 per
-measure and per column of groups. The report draws its sample from them.
+"""The measures of all documents that reached a filter, on disk until the end of a run. They take 13 bytes per document,
+and 4 per measure and per column of groups. The report draws its sample from them.
 
-A sample by the hashes of texts would need a few rows per slice, but would have all copies of a text or none. Positions
-are right for any copies, and are known only when all slices are read.
+A sample by hashes of texts would need only a few rows per slice, but would have all copies of a text or none. A sample
+by positions is right with any copies, but positions are known only when all slices are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from curation.stages.outcome import Outcome
 
 VALUES = ".values.arrow"  # suffix of files
 STAGE, OTHERS, ORDER = "stage", "others", "order"
-MAX_VALUE = 2**31 - 1  # larger measures are stored as this one
+MAX_VALUE = 2**31 - 1  # larger measures are stored as this number
 SEED = 0
 
 
@@ -34,7 +34,7 @@ class ReachedRows(NamedTuple):
     """The rows of a filter.
 
     stage   its number
-    folder  of its segment
+    folder  the folder of its segment
     counts  int64: documents of each slice that reached it
     """
 
@@ -44,13 +44,14 @@ class ReachedRows(NamedTuple):
 
 
 def group_column(number: int) -> str:
-    """Return the name of the column with the groups of `groups_in` of a number; no measure has a space in its name."""
+    """Return the name of the column for the groups with this number in `groups_in`. No measure has a space in its
+    name."""
     return f"group {number}"
 
 
 def values_schema(stages: Sequence[Stage]) -> pa.Schema | None:
-    """Return the schema of the rows of all filters: stage, row, whether rules on other things remove the document,
-    groups, measures. None for a recipe without rules on measures."""
+    """Return the schema of the rows of all filters: stage, row, whether rules on other things than measures remove the
+    document, groups, measures. None for a recipe without rules on measures."""
     filters = [stage for stage in stages if isinstance(stage, RowStage) and measured_rules(stage)]
     names = names_of(rule for stage in filters for rule in measured_rules(stage))
     groups = max((len(groups_in(rules_of(stage))) for stage in filters), default=0)
@@ -60,7 +61,7 @@ def values_schema(stages: Sequence[Stage]) -> pa.Schema | None:
 
 
 def values_of(schema: pa.Schema, number: int, rows: pa.ChunkedArray, stage: RowStage, outcome: Outcome) -> pa.Table:
-    """Return the rows of a frame of the stage `number`. `rows` is the column `row`."""
+    """Return the rows to store for a frame that reached the stage `number`. `rows` is the column `row` of the frame."""
     found = outcome.verdict.others if outcome.verdict is not None else None
     columns = {
         STAGE: np.full(len(rows), number, np.int32),
@@ -75,7 +76,8 @@ def values_of(schema: pa.Schema, number: int, rows: pa.ChunkedArray, stage: RowS
 
 
 def drawn_positions(total: int, limit: int) -> np.ndarray:
-    """Return at most `limit` of `total` positions, ascending: one of each of as many equal ranges, by a hash."""
+    """Return at most `limit` of `total` positions, ascending. The positions are divided into equal ranges, and a hash
+    chooses one of each range."""
     count = min(total, limit)
     edges = np.array([number * total // count for number in range(count + 1)] if count else [0], np.int64)
     width = np.diff(edges)
@@ -86,8 +88,8 @@ class WantedRows(NamedTuple):
     """Rows of a filter to read.
 
     reached    the rows of the filter
-    places     documents as (slice, row), which may have reached it
-    positions  int64, ascending: among all documents that reached it
+    places     documents as (slice, row), which may have reached the filter
+    positions  int64, ascending: positions among all documents that reached the filter
     """
 
     reached: ReachedRows
@@ -96,8 +98,8 @@ class WantedRows(NamedTuple):
 
 
 def read_rows(wanted: Sequence[WantedRows]) -> list[tuple[np.ndarray, pa.Table]]:
-    """Return for each filter which of its `places` reached it (bool), and a table of their rows in this order, followed
-    by those at its `positions`. Each file is opened once for all filters."""
+    """Return for each filter which of its `places` reached it (bool), and a table with the rows of these places in this
+    order, followed by the rows at its `positions`. Each file is opened once for all filters."""
     ends = [np.cumsum(each.reached.counts) for each in wanted]
     found = [np.zeros(len(each.places), bool) for each in wanted]
     tables: list[list[pa.Table]] = [[] for _ in wanted]
@@ -113,7 +115,8 @@ def read_rows(wanted: Sequence[WantedRows]) -> list[tuple[np.ndarray, pa.Table]]
 
 
 def _by_file(wanted: Sequence[WantedRows], ends: Sequence[np.ndarray]) -> dict[tuple[Path, int], list[int]]:
-    """The files, as the folder of a segment and the number of a slice, and which of `wanted` have rows in them."""
+    """Return the files to read, as the folder of a segment and the number of a slice, each with the indices of `wanted`
+    that have rows in it."""
     files: dict[tuple[Path, int], list[int]] = {}
     for k, (reached, places, positions) in enumerate(wanted):
         drawn = np.searchsorted(ends[k], positions, side="right").tolist()
@@ -124,7 +127,7 @@ def _by_file(wanted: Sequence[WantedRows], ends: Sequence[np.ndarray]) -> dict[t
 
 
 def _batches_by_stage(folder: Path, number: int) -> dict[int, list[pa.RecordBatch]]:
-    """The batches of a slice, each of which has rows of one filter, in the order of `row`."""
+    """Return the batches of a slice by stage. Each batch has rows of one filter, in the order of `row`."""
     batches: dict[int, list[pa.RecordBatch]] = {}
     for batch in open_partition(numbered_path(folder, number, VALUES)).to_batches():
         batches.setdefault(batch.column(STAGE)[0].as_py(), []).append(batch)
@@ -132,8 +135,8 @@ def _batches_by_stage(folder: Path, number: int) -> dict[int, list[pa.RecordBatc
 
 
 def _taken(own: pa.Table, number: int, wanted: WantedRows, end: int, found: np.ndarray) -> pa.Table:
-    """The wanted rows of a slice, with their order. `found` gets the places that are there. `own` has all rows of the
-    slice, the last ones of the first `end` rows of the filter."""
+    """Return the wanted rows of a slice, with their order, and set `found` for the places that are in the slice. `own`
+    has all rows of the slice; they are the last of the first `end` rows of the filter."""
     _, places, positions = wanted
     stored = own.column(ROW).to_numpy()
     asked = np.array([k for k, (of, _) in enumerate(places) if of == number], np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about columns without values: carried ones, and texts."""
+"""Warnings about carried columns without values, and about blank texts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from curation.reading.source_files import SourceFile
 from curation.reading.streams import DamageError
 
 MIN_BLANK_SHARE = 0.01
-SHOWN_COLUMNS = 20  # of an input; each is compared with the names of all fields
+SHOWN_COLUMNS = 20  # columns of an input; each is compared with the names of all fields
 
 
 def null_columns(name: str, columns: Sequence[str], file: SourceFile, of: str) -> Iterator[str]:
-    """Yield a warning about each carried column of an input that every `of` ("document", "sampled document") lacks, at
-    most SHOWN_COLUMNS and one about the others.
+    """Yield a warning about each carried column of an input that is null in every `of` ("document", "sampled
+    document"). There are at most SHOWN_COLUMNS warnings, and one about the other columns.
 
     `file` is one of the input's; its first records show which field was meant.
     """
@@ -39,7 +39,8 @@ def _known(file: SourceFile) -> list[str]:
 
 
 def without_text(name: str, blank: int, documents: int, of: str) -> Iterator[str]:
-    """Yield the warning about an input with `blank` texts without a visible character, of MIN_BLANK_SHARE or more."""
+    """Yield a warning about an input if the share of `blank` texts, which have no visible character, is MIN_BLANK_SHARE
+    or more."""
     if blank and blank >= documents * MIN_BLANK_SHARE:
         yield (
             f"input {name!r}: {blank:,} of {documents:,} {of}s have no visible character ({blank / documents:.0%}) and "

@@ -3,7 +3,7 @@
 
 A partition is two uncompressed Arrow IPC files, one of documents and one of keys. Documents keep the batches of the
 reader and are fetched by position through a memory map. Keys are in batches of MIN_KEY_ROWS rows or more (the last is
-smaller). Each key column is read alone, by its offsets in the file: opening the file took most of the time.
+smaller). Each key column is read alone, at its offsets in the file, because opening the file took most of the time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ REMOVED_SCHEMA = pa.schema(
 
 
 def open_partition(path: Path) -> pa.Table:
-    """Return the batches of an Arrow IPC file as one table over a memory map. IntegrityError: a damaged file."""
+    """Return the batches of an Arrow IPC file as one table over a memory map. Raises IntegrityError for a damaged
+    file."""
     with reading(path), pa.memory_map(str(path)) as source:
         table = pa.ipc.open_file(source).read_all()
         table.validate()
@@ -51,9 +52,10 @@ def open_partition(path: Path) -> pa.Table:
 
 
 def rows_at(path: Path, rows: np.ndarray, schema: pa.Schema) -> pa.Table:
-    """Return the rows number `rows` (integers, in any order) of an Arrow IPC file, without reading the others.
+    """Return the rows of an Arrow IPC file at the positions `rows` (integers, in any order), without reading other
+    rows.
 
-    The table has the columns of `schema`; those that the file lacks are null.
+    The table has the columns of `schema`; columns that the file lacks are null.
     """
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
@@ -84,7 +86,7 @@ class IpcFile:
         self.writer = pa.ipc.new_file(self.sink, schema) if schema else None
 
     def write(self, table: pa.Table) -> None:
-        """Append the rows as one batch, and let the system write them to the disk meanwhile."""
+        """Append the rows as one batch, and let the system begin to write them to the disk."""
         if self.writer is None:
             self.writer = pa.ipc.new_file(self.sink, table.schema)
         self.writer.write_table(table.combine_chunks())
@@ -101,7 +103,8 @@ class IpcFile:
 
 
 class PartitionWriter:
-    """A writer of one partition: documents at once, keys of the same rows in batches of MIN_KEY_ROWS or more.
+    """A writer of one partition. It writes documents immediately, and keys of the same rows in batches of MIN_KEY_ROWS
+    or more.
 
     documents  path of the Arrow IPC file of the documents
     keys       path of the Arrow IPC file of the keys
@@ -123,7 +126,7 @@ class PartitionWriter:
             self.pending = [pa.concat_tables(self._nonempty()).combine_chunks()]
 
     def _write_keys(self) -> None:
-        """Write the pending keys, without tables of no rows: their keys may have another type."""
+        """Write the pending keys, except tables without rows, whose keys may have another type."""
         if any(map(len, self.pending)) or self.keys.writer is None:
             self.keys.write(pa.concat_tables(self._nonempty()))
         self.pending = []
@@ -141,7 +144,7 @@ class PartitionWriter:
 
 
 class PartitionSpan(NamedTuple):
-    """Rows `start` to `stop` (exclusive) of one partition, numbered as its slice."""
+    """Rows `start` to `stop` (exclusive) of the partition with the number `partition`."""
 
     partition: int
     start: int
@@ -151,7 +154,7 @@ class PartitionSpan(NamedTuple):
 class KeyLayout(NamedTuple):
     """The layout of a partition's file of keys.
 
-    ends     int64, shape (batches,): rows up to the end of each batch
+    ends     int64, shape (batches,): number of rows up to the end of each batch
     offsets  int64, shape (batches, columns): start of each column in the file, in bytes
     """
 
@@ -168,7 +171,7 @@ class KeyLayout(NamedTuple):
 
 
 class Numbering(NamedTuple):
-    """The numbering of documents: `doc` is the row in its partition plus the `doc` of the first row there.
+    """The numbering of documents: `doc` is the row in its partition plus the `doc` of the partition's first row.
 
     slices  the slices of the plan
     docs    int64, shape (len(slices),): `doc` of the first row of each slice
@@ -187,16 +190,16 @@ class Numbering(NamedTuple):
         return int(self.docs[self.slices.task_starts[number]])
 
     def slices_of(self, number: int, rows: np.ndarray) -> np.ndarray:
-        """Return the slice (int64) of each of `rows`, positions in a partition."""
+        """Return the slice (int64) of each of `rows`, which are positions in a partition."""
         first, last = self.slices.task_starts[number : number + 2].tolist()
         return first - 1 + np.searchsorted(self.docs[first:last] - self.docs[first], rows, side="right")
 
     def slice_of(self, number: int, row: int) -> Slice:
-        """Return the slice of a row, a position in a partition."""
+        """Return the slice of `row`, which is a position in a partition."""
         return self.slices[int(self.slices_of(number, np.array([row]))[0])]
 
     def with_ids(self, table: pa.Table, number: int) -> pa.Table:
-        """Return rows of a partition as `with_ids` does."""
+        """Return rows of a partition with `doc`, `id` and `source`, by the function `with_ids`."""
         first = int(self.slices.task_starts[number])
         source: str | pa.Array = self.slices[first].source
         if int(self.slices.task_starts[number + 1]) - first > 1:
@@ -212,7 +215,8 @@ class Partitions:
     counts  the rows of each partition
 
     `starts` is int64 of shape (len(counts) + 1,): the first row of each partition, then the number of rows. `len` is
-    the number of rows. `inputs` has (name, first row, row after the last) of each input, in the run's process alone.
+    the number of rows. `inputs` has (name, first row, row after the last) of each input, only in the process of the
+    run.
     """
 
     def __init__(self, folder: Path, counts: Sequence[int] | np.ndarray) -> None:
@@ -240,7 +244,7 @@ class Partitions:
         layout = self._layouts.get(partition)
         if layout is None:
             if len(self._layouts) >= KEPT_LAYOUTS:
-                self._layouts.clear()  # other threads may use them: they keep theirs
+                self._layouts.clear()  # threads that use a layout keep it
             layout = self._layouts[partition] = _read_layout(self.keys_path(partition))
         return layout
 
@@ -252,7 +256,7 @@ class Partitions:
         stage    number of the stage in the recipe
         rows     ascending positions of the rows that earlier stages kept, or the `.npy` file of their mask
         sources  (name, first row, row after the last) of each input
-        workers  tasks at once
+        workers  number of tasks that run at once
         """
         return Corpus(self, rows, stage, self.scratch(stage), sources, workers)
 
@@ -272,9 +276,10 @@ class Partitions:
         return self.key_layout(partition).column(name)[0]
 
     def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
-        """Read the keys of `rows` into `out`, of the same shape. `rows`: ascending rows of the segment, in `partition`.
+        """Read the keys of `rows` into `out`, which has the same shape. `rows` are ascending rows of the segment, all
+        in `partition`.
 
-        IntegrityError if the file is shorter than its layout.
+        Raises IntegrityError if the file is shorter than its layout.
         """
         dtype, batches = self.key_layout(partition).column(name)
         low = int(self.starts[partition])
@@ -285,10 +290,10 @@ class Partitions:
                     _read_keys(file, offset - (low + start) * dtype.itemsize, rows[first:last], out[first:last])
 
     def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
-        """Yield, per batch with any of `rows`, a function that returns their values of a column. `rows` as in
-        `read_keys`.
+        """Yield, for each batch with some of `rows`, a function that returns the values of a column at these rows.
+        `rows` is as in `read_keys`.
 
-        The file is mapped only while it is read: mapped pages count as memory of the run.
+        The file is memory-mapped only while it is read, because mapped pages count as memory of the run.
         """
         low = int(self.starts[partition])
         for batch in open_partition(self.path(partition)).to_batches():
@@ -314,7 +319,7 @@ class Partitions:
 
 
 def _bounds(rows: np.ndarray, low: int, high: int) -> list[int]:
-    """The indices in ascending `rows` where rows `low` to `high` begin and end."""
+    """Return the indices in the ascending `rows` at which the rows from `low` to `high` begin and end."""
     bounds: list[int] = np.searchsorted(rows, np.array([low, high], rows.dtype)).tolist()
     return bounds
 
@@ -343,8 +348,8 @@ def _read_keys(file: FileIO, offset: int, rows: np.ndarray, out: np.ndarray) -> 
 def with_ids(table: pa.Table, source: str | pa.Array, base: int, is_split: bool = False) -> pa.Table:
     """Return the table with `doc`, `id` and `source` in place of `row` and the record's own id.
 
-    `source` is the input of all rows, or an array with that of each. `base` is the `doc` of row 0. A record without an
-    id gets `<source>/<doc>`. If documents are split (`is_split`), the part number k of such a record gets
+    `source` is the input of all rows, or an array with the input of each row. `base` is the `doc` of row 0. A record
+    without an id gets `<source>/<doc>`. If documents are split (`is_split`), the part number k of such a record gets
     `<source>/<doc of the first part>#k`.
     """
     doc = pc.add(table.column(ROW), pa.scalar(base, pa.int64()))
@@ -371,7 +376,8 @@ def part_numbers(ids: pa.ChunkedArray) -> np.ndarray:
 
 
 def _without_part(ids: pa.ChunkedArray, doc: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.Array]:
-    """Ids of parts, null for records without one; the `doc` of the first part of each record; and `#k` of each part."""
+    """Return the ids of parts, null if the record has no id; the `doc` of the first part of each record; and `#k` of
+    each part."""
     number = part_numbers(ids)
     ends = pc.binary_join_element_wise(
         pa.scalar("", pa.large_string()), pa.array(number).cast(pa.large_string()), pa.scalar("#", pa.large_string())

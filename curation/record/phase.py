@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from curation.record.context import RunContext
 
 
-MAX_UNEVEN = 4  # size of the largest task, in mean sizes
+MAX_UNEVEN = 4  # largest size of a task, as a multiple of the mean size
 
 
 def run_tasks(
@@ -30,7 +30,8 @@ def run_tasks(
 ) -> Iterator[Record]:  # fmt: skip
     """Run `function(plan, job, number, *arguments(number))` for each task without a done-record.
 
-    Return the records of all tasks. They are read while they are iterated over: there may be a million.
+    Return an iterator over the records of all tasks. Each record is read when it is needed, since there may be a
+    million.
 
     sizes  size of each task (stored bytes, or another measure)
     """
@@ -53,5 +54,6 @@ def run_tasks(
 
 
 def _are_even(sizes: np.ndarray) -> bool:
-    """Whether a cluster may get several tasks at a time: two large ones must not be in one batch."""
+    """Return whether sizes are so even that a cluster may get several tasks at a time: two large tasks must not be in
+    one batch."""
     return len(sizes) > 0 and int(sizes.max()) * len(sizes) <= MAX_UNEVEN * int(sizes.sum())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The done-records of a phase, and the notes of its running tasks, from which progress is counted.
 
-A task returns its counts, and the runner adds them up: it reads no folder while tasks run. Records of an earlier run
-are read once. A task that takes longer than a second notes its counts in `NNNNNN.running`: one large compressed file is
-one task. The runner keeps 9 bytes per task, and reads records one at a time.
+A task returns its counts, and the runner adds them up, so it reads no folder while tasks run. Records of an earlier run
+are read once. A task that takes longer than a second notes its counts in `NNNNNN.running`, because one large compressed
+file is one task. The runner holds 9 bytes per task in memory, and reads records one at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from curation.base.system.steps import Count, Every, bytes_read, each, listen
 
 RECORD, RUNNING = ".json", ".running"
 NOTE_SECONDS = 1.0
-NOTED_TASKS = 256  # running tasks whose notes are read
+NOTED_TASKS = 256  # at most, running tasks whose notes are read
 Record = TypeVar("Record")
 
 
@@ -40,8 +40,8 @@ class TaskCounts(NamedTuple):
 
 
 class Decoder(NamedTuple, Generic[Record]):
-    """How the records of a phase are read: from JSON, and the counts in them. `removes`: whether the phase removes
-    documents, so that the number of kept ones is shown."""
+    """Functions that read the records of a phase: `decode` makes a record from JSON, `counts` returns its counts.
+    `removes`: the phase removes documents, so that progress shows the number of kept documents."""
 
     decode: Callable[[Any], Record]
     counts: Callable[[Record], TaskCounts]
@@ -77,11 +77,11 @@ class TaskRecords(Generic[Record]):
         return np.flatnonzero(~self.is_done)
 
     def begin(self, number: int) -> None:
-        """Count a task as running: its note is read."""
+        """Count a task as running, so that its note is read."""
         self.running[number] = None
 
     def end(self, number: int, counts: TaskCounts | None) -> None:
-        """Count a task as done. Without `counts` they are read from its record."""
+        """Count a task as done. If `counts` is None, the counts are read from the task's record."""
         counts = counts or self._read(number)[1]
         self.is_done[number] = True
         self.running.pop(number, None)
@@ -90,7 +90,7 @@ class TaskRecords(Generic[Record]):
         self.sums = [total + value for total, value in zip(self.sums, counts[:3], strict=True)]
 
     def count(self) -> Count:
-        """Return the counts of the finished tasks and, where they have noted some, of the running ones."""
+        """Return the counts of the finished tasks, and those that running tasks have noted."""
         numbers = list(islice([*self.running], NOTED_TASKS))
         notes = [(number, _read_note(numbered_path(self.folder, number, RUNNING))) for number in numbers]
         running = [(number, note) for number, note in notes if note and not self.is_done[number]]
@@ -105,7 +105,7 @@ class TaskRecords(Generic[Record]):
         return (self._read(number)[0] for number in range(len(self.sizes)))
 
     def _read(self, number: int) -> tuple[Record, TaskCounts]:
-        """Return the record of a task, and its counts. IntegrityError: a damaged file."""
+        """Return the record of a task, and its counts. Raises IntegrityError for a damaged file."""
         path = numbered_path(self.folder, number, RECORD)
         try:
             content = read_sealed(path)
@@ -116,7 +116,7 @@ class TaskRecords(Generic[Record]):
             return record, self.decoder.counts(record)
 
     def _listed(self, suffix: str) -> list[int]:
-        """The numbers of the folder's files with a suffix."""
+        """Return the numbers of the folder's files with a suffix."""
         numbers = []
         for folder in numbered_folders(self.folder):
             with os.scandir(folder) as entries:
@@ -126,7 +126,7 @@ class TaskRecords(Generic[Record]):
 
 
 def _read_note(path: Path) -> TaskCounts | None:
-    """The note of a running task; None if it has ended, or is writing."""
+    """Return the note of a running task; None if the task has ended, or is writing the note."""
     with suppress(OSError, ValueError, TypeError):
         return TaskCounts(*orjson.loads(path.read_bytes()))
     return None
@@ -146,11 +146,11 @@ class RunningNote:
         return self
 
     def begin(self, documents: int, size: int) -> None:
-        """Begin a batch of so many documents and bytes."""
+        """Begin a batch of `documents` documents with `size` bytes."""
         self.batch, self.share = (documents, size), 0.0
 
     def part(self, share: float) -> None:
-        """Count a part of the batch. A second slow stage counts no part again."""
+        """Count a share of the batch as done. If a second slow stage begins again at 0, the higher share counts."""
         self.share = max(self.share, share)
         documents, size = (int(self.share * number) for number in self.batch)
         self._store(self.counts[0] + documents, self.counts[1] + size, self.counts[2])

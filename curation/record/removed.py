@@ -30,7 +30,7 @@ from curation.stages.corpus.stored_drops import distinct_file
 from curation.stages.corpus.stored_notes import notes_folder
 from curation.stages.rows.language import UNLABELLED, Language, language_column
 
-MAX_REMOVED_ROWS = 250_000  # in one file of removed/ or measures/
+MAX_REMOVED_ROWS = 250_000  # rows in one file of removed/ or measures/
 
 
 class RemovedRows(NamedTuple):
@@ -55,8 +55,8 @@ class RemovedRows(NamedTuple):
 
 
 class RemovedFile(NamedTuple):
-    """A file of `removed/` or `measures/`: `rows` rows in the order of `doc`, after `skip` of those of the first
-    partition."""
+    """A file of `removed/` or `measures/`. It has `rows` rows in the order of `doc`, after the first `skip` rows of its
+    first partition."""
 
     number: int
     first_partition: int
@@ -65,12 +65,12 @@ class RemovedFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the folder, with five digits or more."""
+        """The name of the file, with five digits or more."""
         return f"part-{self.number:05d}.parquet"
 
 
 def plan_removed(counts: np.ndarray, sizes: Iterable[np.ndarray] | None = None) -> list[RemovedFile]:
-    """Return the files of `removed/` or `measures/`, at least one if there is a slice.
+    """Return the files of `removed/` or `measures/`; at least one file if there is a slice.
 
     counts  int64: rows of each slice
     sizes   the bytes of the text of each removed row (int64), in arrays in the order of `doc`; None: without texts
@@ -95,7 +95,7 @@ def _numbered(sizes: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndar
 
 
 class RemovedStore(NamedTuple):
-    """All that a task needs to write files of `removed/`.
+    """What a task needs to write files of `removed/`.
 
     names       the names of the stages of the recipe
     segments    the folders of all segments, with the rows that rules removed
@@ -132,7 +132,7 @@ class RemovedStore(NamedTuple):
         return np.asarray(rows.column(SIZE).to_numpy())
 
     def write(self, folder: Path, file: RemovedFile, kept_ids: Sequence[KeptIds]) -> str:
-        """Write a file and return its SHA-256. `kept_ids`: for each of `duplicates`, the ids of the kept documents.
+        """Write a file and return its SHA-256. `kept_ids` has, for each of `duplicates`, the ids of the kept documents.
 
         Texts are read for one row group at a time.
         """
@@ -157,8 +157,8 @@ class RemovedStore(NamedTuple):
 
 
 def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple[KeptIds, RemovedRows]]:
-    """Divide the kept documents among tasks that look up their ids. Return for each of `duplicates` its ids, and one of
-    those with the same ids."""
+    """Divide the kept documents among tasks that look up their ids. Return, for each of `duplicates`, the ids of its
+    kept documents, and the first of `duplicates` that shares these ids."""
     groups: dict[str, list[RemovedRows]] = {}  # by the folder of the segment or the index
     for removed_rows in duplicates:
         groups.setdefault(_holder(removed_rows), []).append(removed_rows)
@@ -172,8 +172,8 @@ def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple
 
 
 def look_up_ids(kept_ids: KeptIds, task: int, asked: RemovedRows, numbering: Numbering) -> None:
-    """Store the ids and `doc` of a task's rows, with one read of each of its slices. `asked` has the partitions or the
-    index, whose documents have no `doc` in this run."""
+    """Store the ids and `doc` of a task's rows, with one read of each of its slices. `asked` names the partitions or
+    the index of the rows. Documents of an index have no `doc` in this run."""
     rows, index = kept_ids.rows_of(task), asked.index_folder
     if index:
         kept_ids.store(task, ((ids, np.full(len(ids), -1)) for ids in SavedIndex(index).ids_by_batch(rows)))
@@ -192,8 +192,8 @@ def _removed_of_slice(
     duplicates: Sequence[RemovedRows],
     texts: RemovedTexts | None,
 ) -> pa.Table:
-    """`doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row`, which is -1 for rows that a rule removed; with
-    texts also the place of the text."""
+    """Return the columns `doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row` of the removed rows of a
+    slice; with `texts` also the place of each text. `kept_row` is -1 for rows that a rule removed."""
     tables = []
     for store, folder in enumerate(segments):
         rules = open_partition(numbered_path(folder, number, ".removed.arrow"))
@@ -214,8 +214,8 @@ def _removed_of_slice(
 def _as_removed(
     table: pa.Table, names: Sequence[str], duplicates: Sequence[RemovedRows], kept_ids: Sequence[KeptIds]
 ) -> pa.Table:
-    """The rows in the schema of `removed/`. `kept_ids` has the ids and `doc` of the kept documents for each of
-    `duplicates`."""
+    """Return the rows in the schema of `removed/`. `kept_ids` has, for each of `duplicates`, the ids and `doc` of the
+    kept documents."""
     stage, kept_row = (table.column(name).to_numpy() for name in ("stage", "kept_row"))
     encoded = table.column("reason").combine_chunks().dictionary_encode()
     reason, numbers = encoded.indices.to_numpy(), {name: k for k, name in enumerate(encoded.dictionary.to_pylist())}
@@ -239,7 +239,8 @@ def _as_removed(
 def _duplicates_of_slice(
     number: int, removed: RemovedRows, opened: dict[Path, pa.Table]
 ) -> tuple[pa.Table, np.ndarray]:
-    """The removed rows of a slice, and their positions in its partition. `opened` has the partitions that are open."""
+    """Return the removed rows of a slice, and their positions in its partition. `opened` has the partitions that are
+    open."""
     partitions = removed.partitions
     start, stop = partitions.starts[number], partitions.starts[number + 1]
     bounds = np.array([start, stop], removed.row.dtype)  # bounds of another dtype would copy all rows
@@ -265,8 +266,8 @@ def _duplicates_of_slice(
 
 
 def lost_by_language(path: Path, stages: Mapping[str, Stage]) -> list[tuple[str, str, str, int]]:
-    """Return the documents of a file of `removed/` by language, stage and reason, those without a label as UNLABELLED;
-    none if it lacks the column. `stages`: name -> stage of the recipe."""
+    """Return the number of documents in a file of `removed/` by language (UNLABELLED without a label), stage and
+    reason; an empty list if the file lacks the column of languages. `stages`: name -> stage of the recipe."""
     column = language_column([*stages.values()])
     names = [column, "stage", "reason"]
     if not column or not {*names} <= {*pq.read_schema(path).names}:
@@ -278,13 +279,13 @@ def lost_by_language(path: Path, stages: Mapping[str, Stage]) -> list[tuple[str,
     return [
         (language or UNLABELLED, stage, reason, documents)
         for language, stage, reason, documents in rows
-        if language or places[stage] >= labels  # stages before have removed documents that nothing has labelled
+        if language or places[stage] >= labels  # documents that earlier stages removed were never labelled
     ]
 
 
 def _output_line(entry: dict[str, Any], files: Sequence[SourceFile], base: int, lines_before: int) -> bytes:
-    """The line of `rejected.jsonl` for an entry of a task's own file. `files` has the file of each of its ranges;
-    earlier tasks have read `lines_before` lines of the first."""
+    """Return the line of `rejected.jsonl` for an entry of a task's file of rejected records. `files` has the input file
+    of each range of the task. Earlier tasks have read `lines_before` lines of the first file."""
     file, in_text = files[entry["file_index"]], entry["offset"] >= 0
     before = lines_before if in_text and not entry["file_index"] else 0
     record = {"source": file.source, "file": name_of(file), "line": entry["line"] + 1 + before}
@@ -302,7 +303,7 @@ def write_rejected(
 
     segment       the folder of the first segment
     lines_before  int64: `LocationTable.before`
-    has_rejected  whether a task has rejected records
+    has_rejected  bool, one per task: whether it has rejected records
     """
     with commit(path) as temporary, open(temporary, "wb") as out:
         for number in np.flatnonzero(has_rejected).tolist():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts and columns of documents in `removed/`, for `output.removed: text`.
 
-Rows are collected and sorted without their texts. A row notes where its text is: in the records of removed documents of
-a segment, or in a partition. Texts are read for one row group at a time, so memory does not depend on their size.
+Rows are collected and sorted without their texts. A row has the place of its text: in the records of removed documents
+of a segment, or in a partition. Texts are read for one row group at a time, so memory does not depend on their size.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from curation.stages import Stage
 from curation.stages.base import noted_columns
 from curation.stages.corpus.stored_notes import with_notes
 
-FILE_BYTES = 32_000_000  # of text in one file of removed/, as the default of `part_bytes`
+FILE_BYTES = 32_000_000  # of text in one file of removed/, equal to the default of `part_bytes`
 
 DICTIONARIES = ("source", "stage", "reason")
-STORE, POSITION, SIZE = "store", "position", "bytes"  # columns that note where a text is, and its bytes
+STORE, POSITION, SIZE = "store", "position", "bytes"  # columns with the place of a text, and its bytes
 REMOVED_OUTPUT = pa.schema(
     [
         ("doc", pa.int64()),
@@ -38,7 +38,7 @@ REMOVED_OUTPUT = pa.schema(
         ("reason", pa.large_string()),
         ("value", pa.float64()),
         ("duplicate_of", pa.large_string()),
-        ("duplicate_of_doc", pa.int64()),  # null for a document of a saved index, which is of another run
+        ("duplicate_of_doc", pa.int64()),  # null for a document of a saved index, which another run has made
         ("file", pa.string()),
         ("line", pa.int64()),
     ]
@@ -48,8 +48,8 @@ REMOVED_OUTPUT = pa.schema(
 class AddedColumns(NamedTuple):
     """The columns that `removed/` has only with `removed: text`, besides the text.
 
-    documents  carried columns and columns of stages, as in `documents/`, if `removed/` has no other of that name
-    told       columns of removed documents alone: the bound, and the notes of stages
+    documents  carried columns and columns of stages, as in `documents/`, unless `removed/` has another of that name
+    told       columns that only removed documents have: the bound, and the notes of stages
     """
 
     documents: pa.Schema
@@ -57,7 +57,7 @@ class AddedColumns(NamedTuple):
 
     @classmethod
     def of(cls, carried: Sequence[str], stages: Sequence[Stage]) -> AddedColumns:
-        """Return them for a run: carried columns with a name of `removed/` itself are left out."""
+        """Return the columns of a run, without carried columns that have the name of a column of `removed/`."""
         told = pa.schema(
             [("bound", pa.float64()), *((name, arrow_type(kind)) for name, kind in noted_columns(stages).items())]
         )
@@ -67,7 +67,7 @@ class AddedColumns(NamedTuple):
 
     @property
     def of_records(self) -> pa.Schema:
-        """All columns, with the text. The records of removed documents have them."""
+        """All columns, with the text, as in the records of removed documents."""
         return pa.schema([*self.documents, *self.told, pa.field(TEXT, pa.large_string())])
 
     @property
@@ -77,15 +77,16 @@ class AddedColumns(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Texts of removed documents: a function that returns, for the number of a slice, an Arrow IPC file with texts, the
-    columns to read, and the folder of the notes of a corpus stage (`stored_notes`); None: the file has the notes."""
+    """Texts of removed documents. `path_of` returns the Arrow IPC file with the texts of a slice, `schema` has the
+    columns to read. `notes` is the folder of the notes of a corpus stage (`stored_notes`); None: the file has the
+    notes."""
 
     path_of: Callable[[int], Path]
     schema: pa.Schema
     notes: Path | None = None
 
     def rows_at(self, number: int, positions: np.ndarray) -> pa.Table:
-        """Return rows of a slice, with their notes."""
+        """Return the rows of a slice at `positions`, with their notes."""
         rows = rows_at(self.path_of(number), positions, self.schema)
         return rows if self.notes is None else with_notes(rows, self.notes, number, positions)
 
@@ -93,7 +94,7 @@ class Store(NamedTuple):
 class RemovedTexts(NamedTuple):
     """The texts of removed documents.
 
-    stores   where they are
+    stores   the places of the texts
     offsets  int64: `doc` of the first row of each slice
     added    the columns that `removed/` has only with texts; they are null where a store lacks them
     """
@@ -103,7 +104,8 @@ class RemovedTexts(NamedTuple):
     added: pa.Schema
 
     def located(self, rows: pa.Table, store: int, number: int, positions: np.ndarray) -> pa.Table:
-        """Return the rows of a slice with the columns that note the place of their texts: row numbers in a store."""
+        """Return the rows of a slice with columns for the place of their texts: the number of the store, the position
+        in its file, and the bytes."""
         sizes = pa.array([], pa.int64())
         if len(rows):
             texts = open_partition(self.stores[store].path_of(number)).column(TEXT)
@@ -113,7 +115,8 @@ class RemovedTexts(NamedTuple):
         return rows.append_column(SIZE, sizes)
 
     def write(self, path: Path, rows: pa.Table, columns: pa.Table) -> None:
-        """Write a file of `removed/`: `columns`, and those of `added`. `rows` are located, in the order of `doc`."""
+        """Write a file of `removed/` with the columns of `columns` and `added`. `rows` come from `located`, in the
+        order of `doc`."""
         schema = pa.schema([*columns.schema, *self.added])
         with TableWriter(path, schema, file_options(schema, DICTIONARIES)) as writer:
             for start, stop in _row_groups(rows):

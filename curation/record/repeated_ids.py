@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many ids name several documents: exact for up to MOST documents, else estimated from a sample of ids.
+"""The number of ids that name several documents. It is exact for up to MOST documents, else estimated from a sample of
+ids.
 
-The sample has the ids whose hash is 0 modulo a power of two, at most MODULUS, in whatever order slices are added up. An
-id is in it twice if several documents have it: further copies would leave room for fewer ids, and double the error.
+The sample has the ids whose hash is 0 modulo a power of two, at most MODULUS. It does not depend on the order in which
+slices are added up. An id is twice in the sample if several documents have it. More copies would leave room for fewer
+ids, and double the error.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ import pyarrow as pa
 from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.reading.split_settings import ids_of_records
 
-MOST = 256  # different hashes of a sample, which exceeds them only at MODULUS. The error of 128 to 256 is 6 to 9 %
+MOST = 256  # distinct hashes of a sample; only one with MODULUS has more. The error with 128 to 256 is 6 to 9 %
 MODULUS = 1024
 
 
 class IdSample(msgspec.Struct, kw_only=True):
-    """A sample of the ids of documents: the hashes (uint64) that are 0 modulo `modulus`, sorted, and those of ids of
-    several documents twice."""
+    """A sample of the ids of documents: their sorted hashes (uint64) that are 0 modulo `modulus`. The hash of an id of
+    several documents is in it twice."""
 
     modulus: int = 1
     hashes: list[int] = []
@@ -37,13 +39,13 @@ class IdSample(msgspec.Struct, kw_only=True):
         self.hashes = np.repeat(found[is_in], np.minimum(counts[is_in], 2)).tolist()
 
     def add_frame(self, engine: Engine, frame: Frame) -> None:
-        """Add the ids that the documents of a frame have in the input."""
+        """Add the ids of a frame's documents that come from the input."""
         ids = ids_of_records(engine.to_arrow(frame[[ID]]).column(0)).drop_null()
         if len(ids):
             self.add(engine.hash_text(engine.from_arrow(pa.table({TEXT: ids.cast(pa.large_string())}))[TEXT])[:, 0])
 
     def warning(self) -> str:
-        """Return the warning of ids that several documents have; "" if there are none."""
+        """Return a warning about ids that several documents have; "" if there are no such ids."""
         _, counts = np.unique(np.array(self.hashes, np.uint64), return_counts=True)
         repeated, different = (self._shown(number) for number in (int(np.count_nonzero(counts > 1)), len(counts)))
         if not np.any(counts > 1):
@@ -55,5 +57,5 @@ class IdSample(msgspec.Struct, kw_only=True):
         )
 
     def _shown(self, number: int) -> str:
-        """A number of ids, estimated from the number in the sample: two digits of it are known."""
+        """Return a number of ids as text, estimated from `number` in the sample and rounded to two digits."""
         return f"{number:,}" if self.modulus == 1 else f"about {int(float(f'{number * self.modulus:.2g}')):,}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of `report.json`, checked before the program uses a report.
 
-The digest alone does not protect a report: a program that can write to the folder can forge both. Further keys are
-allowed, so reports of other versions pass.
+The digest alone does not protect a report, because a program that can write to the folder can forge both. Unknown keys
+are allowed, so that reports of other versions pass.
 """
 
 from __future__ import annotations
@@ -215,13 +215,13 @@ class _Report(msgspec.Struct):
 
 
 def _is_output(name: str) -> bool:
-    """Whether a name is the relative path of an output, inside the run's folder."""
+    """Return whether a name is the relative path of an output inside the run's folder."""
     parts = name.split("/")
     return parts[0] in OUTPUT_NAMES and not {"", ".", ".."} & {*parts} and "\0" not in name
 
 
 def wrong_in_report(content: object) -> str:
-    """Return the fault of the content of a `report.json`; "" if a run may have written it."""
+    """Return what is wrong with the content of a `report.json`; "" if a run may have written it."""
     try:
         report = msgspec.convert(content, _Report)
         if report.versions.get("gpu-pipeline") == __version__ and isinstance(content, dict):
@@ -232,8 +232,8 @@ def wrong_in_report(content: object) -> str:
 
 
 def _check_recipe(recipe: dict[str, Any]) -> None:
-    """Raise ValidationError for the recipe of a report of this version that is none. With stages of other packages,
-    only the other stages are checked: no module is imported."""
+    """Raise ValidationError if the recipe in a report of this version is not valid. Stages of other packages are not
+    checked, because no module is imported."""
     entries = recipe["stages"]
     stages = [msgspec.convert(entry, STAGES[entry["kind"]]) for entry in entries if entry["kind"] in STAGES]
     if len(stages) == len(entries):

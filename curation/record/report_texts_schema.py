@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of the parts of `report.json` that only the page shows: values, samples, pairs and groups."""
+"""The schema of the parts of `report.json` that only `report.html` shows: values, samples, pairs and groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Bin = Annotated[int, msgspec.Meta(ge=0, lt=SIZE)]
 
 
 class ValueTally(msgspec.Struct, frozen=True):
-    """A tally of documents by value."""
+    """Numbers of documents by ranges of a value."""
 
     share: bool
     below: Count
@@ -37,7 +37,7 @@ class RuleValues(ValueTally, frozen=True, kw_only=True):
 
 
 class GroupValues(msgspec.Struct, frozen=True):
-    """A group of documents that rules distinguish; those with the most documents have `rules`."""
+    """A group of documents that rules distinguish. Only the groups with the most documents have `rules`."""
 
     group: str
     documents: Count
@@ -92,7 +92,8 @@ class TextSample(msgspec.Struct, frozen=True):
 
 
 class ChainLink(msgspec.Struct, frozen=True):
-    """The document of a chain through which a removed one is joined with the kept one, and their similarity."""
+    """The document of a chain through which a removed document is linked to the kept one, and its similarity to the
+    removed document."""
 
     id: str
     jaccard: float
@@ -120,7 +121,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True):
-    """Examples of what a reason removed: each document with the one that was kept in its place."""
+    """Examples of documents that a reason removed, each with the document kept in its place."""
 
     stage: str
     reason: str
@@ -145,8 +146,8 @@ class DuplicateGroups(msgspec.Struct, frozen=True):
 
 
 class MeasuredRule(msgspec.Struct, frozen=True):
-    """A rule on measures: places in `measures`, its bounds, the highest value that there is, its path in settings, and
-    the places of its column and group in `groups`."""
+    """A rule on measures: positions of its measures in `Measured.measures`, its bounds, the highest possible value, its
+    path in settings, and the positions of its column and group in `Measured.groups`."""
 
     reason: str
     measures: list[Count]

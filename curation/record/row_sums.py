@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over the rows of a segment, by tasks: rows that corpus stages removed or cut, and sizes of rows to write.
+"""Sums over the rows of a segment, computed by tasks: rows that corpus stages removed or cut, and sizes of rows to
+write.
 
 A task reads the sizes of the rows of some consecutive partitions. Its file, which is its done-record, has
 
-    int64   per file of removed rows: their number and the bytes of their texts in each partition
-    int64   if the last stage cuts: the rows that it changes and the bytes that it cuts, in each partition
+    int64   per file of removed rows: the number of rows and the bytes of their texts in each partition
+    int64   if the last stage cuts: the number of rows that it changes and of bytes that it cuts, in each partition
     int64   per copy: the running sum of the bytes of the texts that have this copy
-    uint32  per copy: the rows of these texts, from the first row of the task on
+    uint32  per copy: the rows of these texts, counted from the first row of the task
 
-12 bytes per document that is written. The run's process finds the ends of output parts by binary searches.
+That is 12 bytes per written document. The process of the run finds the ends of output parts by binary searches.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from curation.stages.corpus.key_ranges import write_cells
 if TYPE_CHECKING:
     from curation.record.context import RunContext
 
-TASK_ROWS, TASK_PARTITIONS = 1 << 20, 64  # of a task, unless one partition has more rows
+TASK_ROWS, TASK_PARTITIONS = 1 << 20, 64  # largest numbers of a task, unless one partition has more rows
 
 
 class SumsJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of the phase share, stored once for them."""
+    """What all tasks of the phase share, stored in one file."""
 
     partitions: Partitions
     removed: list[Path]  # .npy files of ascending rows
@@ -65,7 +66,7 @@ class RowSums:
     """The sums of a segment: files of finished tasks, in the order of its rows.
 
     lost     int64, shape (files of removed rows, 2, partitions): removed rows of each partition, and their bytes; with
-             `cuts` one more: changed rows and the bytes that are cut
+             `cuts` one more entry: changed rows and bytes that are cut
     """
 
     def __init__(self, job: SumsJob) -> None:
@@ -82,8 +83,8 @@ class RowSums:
         return numbered_path(self.job.folder, number, ".bin")
 
     def pieces(self, low: int, high: int, copy: int = 0) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield the documents of an input that have a copy, a task at a time: the first row of the task, the rows from
-        there on (uint32), and the running sum of the bytes of their texts (int64).
+        """Yield the documents of an input that have the copy number `copy`, task by task: the first row of the task,
+        the rows counted from it (uint32), and the running sum of the bytes of their texts (int64).
 
         low, high  first row of the input, and the row after its last
         copy       number of the copy, from 0
@@ -94,17 +95,18 @@ class RowSums:
                 yield start, rows[first:last], ends[first:last] - before if before else ends[first:last]
 
     def ends_of(self, low: int, high: int, copy: int) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield the documents among the rows `low` to `high` (exclusive) that have a copy, a task at a time.
+        """Yield the documents among the rows `low` to `high` (exclusive) that have the copy number `copy`, task by
+        task.
 
-        A tuple has the running sum of the bytes of all texts of the task that have the copy (int64), the place of the
-        first document in it, and the place after the last.
+        A tuple has the running sum (int64) of the bytes of all texts of the task that have the copy, the position of
+        the first document in this array, and the position after the last.
         """
         for _, _, ends, first, last in self._documents(low, high, copy):
             yield ends, first, last
 
     def _documents(self, low: int, high: int, copy: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, int, int]]:
-        """Yield the first row of each task, its rows that have a copy, the running sum of their bytes, and the first
-        and last place (exclusive) of the rows from `low` to `high` among them."""
+        """Yield the first row of each task, its rows that have the copy, the running sum of their bytes, and the first
+        and last position (exclusive) of the rows from `low` to `high` among them."""
         first = int(np.searchsorted(self._firsts, low, side="right")) - 1
         for number in range(max(first, 0), len(self._firsts)):
             start = int(self._firsts[number])
@@ -132,7 +134,8 @@ def _cells_of(path: Path) -> list[np.ndarray]:
 
 
 def sum_rows(context: RunContext, segment: int, job: SumsJob) -> RowSums:
-    """Run the tasks that have no file, and return the sums. The segment tells apart the phases of a run."""
+    """Run the tasks that have no file, and return the sums. The number of the segment distinguishes the phases of a
+    run."""
     make_folder(job.folder)
     count = len(job.bounds) - 1
     missing = [number for number in range(count) if not numbered_path(job.folder, number, ".bin").exists()]
@@ -202,8 +205,8 @@ class RowSpan(NamedTuple):
 
 
 def cut_pieces(pieces: Iterable[tuple[int, np.ndarray, np.ndarray]], size: int, items: int) -> Iterator[RowSpan]:
-    """Yield spans of at most `items` documents and the total `size`, but at least one document. `pieces` is as in
-    `RowSums.pieces`; the result does not depend on how the documents are divided into pieces."""
+    """Yield spans of at most `items` documents and at most `size` bytes, but at least one document. `pieces` is as in
+    `RowSums.pieces`. The spans do not depend on how documents are divided into pieces."""
     cutter, current = Cutter(size, items), 0
     start = stop = documents = 0
     for base, rows, ends in pieces:

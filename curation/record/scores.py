@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files with scores and vectors of models that a run keeps, so that a later one can take them (`--reuse`).
+"""The files with scores and vectors of models that a run keeps, so that a later run can reuse them (`--reuse`).
 
 A row has the 128-bit hash of a text, and the values of `ScoringStage.score`. Each batch of an Arrow IPC file has rows
-in the order of their hashes. The metadata of the file has all facts that its values depend on:
+in the order of their hashes. The metadata of the file has all facts on which its values depend. The files are:
 
-    _work/segment-N/NNNNNN.scores-K.arrow  rows of a slice at stage K, in batches of limited size
+    _work/segment-N/NNNNNN.scores-K.arrow  rows of a slice for stage K, in batches of limited size
     scores/stage-K/NNNNN.arrow             2^bits files of one batch: the hashes whose first `bits` bits are NNNNN
 
 A text is found by a binary search in a memory map.
@@ -33,14 +33,14 @@ from curation.stages.own_code import as_json, files_of
 FOLDER = "scores"
 HASH, FACTS = "hash", b"facts"
 HASH_BYTES = 16
-UNNAMED = ("kind", "name", "column", "model")  # settings that the values do not depend on; `files` has the model
+UNNAMED = ("kind", "name", "column", "model")  # settings on which values do not depend; the fact `files` has the model
 
 
 class StoredScores(msgspec.Struct, frozen=True):
     """Files with the scores of one stage of an earlier run.
 
     files  paths, absolute
-    bits   first bits of a hash, which are the number of its file; -1: any file may have it
+    bits   number of first bits of a hash that are the number of its file; -1: any file may have the hash
     """
 
     files: list[Path]
@@ -49,7 +49,7 @@ class StoredScores(msgspec.Struct, frozen=True):
     def look_up(self, hashes: np.ndarray) -> tuple[np.ndarray, list[pa.RecordBatch]]:
         """Return the positions of the `hashes` that are stored (int64), and batches with their rows in that order.
 
-        `hashes` is uint64 of shape (n, 2). InputError for a file that is gone, IntegrityError for a damaged one."""
+        `hashes` is uint64 of shape (n, 2). Raises InputError for a missing file, IntegrityError for a damaged one."""
         keys = keys_of(hashes)
         order = np.argsort(keys)
         files = hashes[order, 0] >> np.uint64(64 - self.bits) if self.bits > 0 else np.zeros(len(order), np.uint64)
@@ -69,7 +69,7 @@ class StoredScores(msgspec.Struct, frozen=True):
 
 
 def keys_of(hashes: np.ndarray) -> np.ndarray:
-    """Return hashes (uint64 of shape (n, 2)) as bytes that sort as their numbers do: S16 of shape (n,)."""
+    """Return hashes (uint64 of shape (n, 2)) as bytes (S16 of shape (n,)), which sort like the numbers."""
     return np.ascontiguousarray(hashes.astype(">u8")).view("S16")[:, 0]
 
 
@@ -80,7 +80,7 @@ def stored_keys(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def kept_stages(recipe: Recipe, numbers: Iterable[int]) -> list[int]:
-    """Return those of the stages with these numbers whose scores a run of the recipe keeps."""
+    """Return the numbers of the stages, among `numbers`, whose scores a run of the recipe keeps."""
     chosen = numbers if recipe.output.scores else ()
     return [number for number in chosen if kept_values(recipe.stages[number])]
 
@@ -92,7 +92,7 @@ def bytes_per_document(recipe: Recipe) -> int:
 
 
 def suffix_of(stage: int | str) -> str:
-    """Return the suffix of the file with the scores of a slice at the stage of this number; `*` for any stage."""
+    """Return the suffix of the file with the scores of a slice by the stage number `stage`; "*" matches any stage."""
     return f".scores-{stage}.arrow"
 
 
@@ -116,8 +116,8 @@ def schema_of(stage: Stage) -> pa.Schema:
 
 
 def open_scores(path: Path) -> pa.Table:
-    """Return the rows of a file through a memory map. InputError for a file that is gone, IntegrityError for a damaged
-    one."""
+    """Return the rows of a file through a memory map. Raises InputError for a missing file, IntegrityError for a
+    damaged one."""
     try:
         return open_partition(path)
     except FileNotFoundError:
@@ -125,19 +125,20 @@ def open_scores(path: Path) -> pa.Table:
 
 
 def sorted_rows(rows: pa.Table) -> pa.Table:
-    """Return rows of scores in the order of their hashes, each hash once: equal texts have equal values."""
+    """Return rows of scores in the order of their hashes. Each hash is kept once, because equal texts have equal
+    values."""
     keys = np.concatenate([np.zeros(0, "S16"), *map(stored_keys, rows.to_batches())])
     return rows.take(pa.array(np.unique(keys, return_index=True)[1])).combine_chunks()
 
 
 def kept_values(stage: Stage) -> dict[str, str]:
-    """Return the values that a run keeps for later ones (`output.scores`): name -> Arrow type, those that depend on the
-    machine. Integers of fastText and of n-gram models are computed about as fast as they are found."""
+    """Return the values that a run keeps for later runs (`output.scores`): name -> Arrow type. Only values that depend
+    on the machine are kept, because integers of fastText and n-gram models are computed about as fast as looked up."""
     return stage.values() if isinstance(stage, ScoringStage) and stage.computed_with() else {}
 
 
 def row_bytes(schema: pa.Schema) -> int:
-    """Return the bytes that a row takes in memory, without compression."""
+    """Return the bytes of a row without compression."""
     return sum(_width(field.type) for field in schema)
 
 

@@ -20,13 +20,13 @@ class SegmentState(NamedTuple):
     """The result of a segment, after its corpus phase.
 
     partitions  all rows of the segment
-    mask        the `.npy` file of a bool per row: whether the corpus phase kept it
+    mask        the `.npy` file with a bool per row: whether the corpus phase kept the row
     documents   int64, one per partition: its kept rows
     bytes       int64, one per partition: the bytes of their texts, without the spans to cut
     cuts        the spans to cut from texts; None if no stage cuts
     removed     the rows that the corpus phase removed, one entry per stage and reason
     columns     the columns that the last corpus stage writes; None if it writes none
-    copies      the `.npy` file of how often each row is written (uint16); None: each row of the mask once
+    copies      the `.npy` file with how often each row is written (uint16); None: each kept row once
     """
 
     partitions: Partitions

@@ -22,8 +22,8 @@ class Segment(NamedTuple):
 def cut_segments(stages: Sequence[Stage]) -> list[Segment]:
     """Return the stages as segments, at least one. Each has row stages and the corpus stages right after them.
 
-    A corpus stage that cuts texts or writes columns ends its segment and is never in the last one: the next segment
-    reads what it has changed.
+    A corpus stage that cuts texts or writes columns ends its segment, and another segment always follows, which reads
+    the changed documents.
     """
     segments: list[tuple[list[int], list[int]]] = [([], [])]
     for number, stage in enumerate(stages):

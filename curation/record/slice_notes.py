@@ -34,8 +34,8 @@ SAMPLES, MEASURES, READ = ".samples.arrow", ".measures.arrow", ".read.bin"  # su
 
 
 def measured_fields(stages: list[Stage]) -> list[pa.Field]:
-    """Return the columns of `measures/` that depend on the recipe: those by which its rules distinguish groups, such as
-    `language`, as strings; and the measures that its rules bound, int64."""
+    """Return the columns of `measures/` that depend on the recipe: columns by which its rules distinguish groups, such
+    as `language`, as strings; and the measures on which its rules have bounds, int64."""
     groups = [groups.column for stage in stages if isinstance(stage, RowStage) for groups in groups_in(rules_of(stage))]
     names = names_of(rule for stage in stages for rule in measured_rules(stage))
     own = [column for column in dict.fromkeys(groups) if column not in (*FIXED.names, *names)] if names else []
@@ -49,7 +49,7 @@ def measures_schema(stages: list[Stage]) -> pa.Schema:
 
 
 def suffixes(recipe: Recipe, is_read: bool) -> list[str]:
-    """Return the suffixes of the files that the notes of a slice write. `is_read`: in the segment that reads inputs."""
+    """Return the suffixes of the files that the notes of a slice write. `is_read`: the segment reads inputs."""
     cuts_raw = is_read and bool(recipe.output.raw) and not is_one_file(recipe.output.raw)
     has_values = values_schema(recipe.stages) is not None
     return [SAMPLES] + [VALUES] * has_values + [MEASURES] * recipe.output.measures + [READ] * cuts_raw
@@ -81,8 +81,8 @@ class SliceNotes:
         self.read_bytes = 0
 
     def add_lengths(self, sizes: np.ndarray) -> None:
-        """Add the bytes of texts that were read. Their running sum (int64) is stored if files of `raw/` are cut by
-        it."""
+        """Add the bytes of texts that were read. Their running sum (int64) is stored if it decides where files of
+        `raw/` are cut."""
         self.lengths += np.bincount(bins_of(sizes), minlength=SIZE)
         if self.read is not None:
             write_array(self.read, np.cumsum(sizes, dtype=np.int64) + self.read_bytes)
@@ -108,7 +108,7 @@ class SliceNotes:
             self.measures.write(self._measured(number, stage, frame, measures))
 
     def _measured(self, number: int, stage: RowStage, frame: Frame, measures: Mapping[str, np.ndarray]) -> pa.Table:
-        """A table for `measures/`: a frame's rows, and nulls where another stage measures more."""
+        """Return the rows of a frame for `measures/`; measures that only other stages compute are null."""
         groups, schema = groups_in(rules_of(stage)), self.measures_schema
         rows = self.engine.to_arrow(frame[list(dict.fromkeys([ROW, ID, *(each.column for each in groups)]))])
         columns: dict[str, Any] = {each.column: each.strings(rows.column(each.column)) for each in groups}
@@ -117,7 +117,8 @@ class SliceNotes:
         return pa.table([columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema], schema=schema)
 
     def finish(self, numbers: tuple[int, ...], record: SliceRecord) -> None:
-        """Write the candidates, and put the counts in the record. `numbers`: those of the stages in the record."""
+        """Write the candidates, and put the counts into the record. `numbers` are the numbers of the stages in the
+        record."""
         self.samples.write(self.candidates.table())
         for number, count in zip(numbers, record.stages, strict=True):
             count.tallies = self.tallies[number].result() if number in self.tallies else []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warnings about rules for prose on inputs that are mostly source code, by a sample of their documents.
 
-A line is code by its form, such as a brace or a semicolon at its end, a call, an assignment or an import. So the
-languages of programs need no list. Comments count only where there is little else: many files begin with a licence.
+A line is code by its form, such as a brace or a semicolon at its end, a call, an assignment or an import. So no list of
+programming languages is needed. Comments count only if there is little else, because many files begin with a licence.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from curation.record.lost_groups import SampledDocument
 from curation.stages import Filter, Lines, Stage
 
-MIN_CODE_DOCUMENTS, MIN_SHARE = 5, 0.5  # of the sampled documents of an input
-MIN_LINES, MIN_CODE = 3, 0.5  # of a document: lines without comments, and the share of them that are code
+MIN_CODE_DOCUMENTS, MIN_SHARE = 5, 0.5  # least number of sampled documents of an input, and share of code among them
+MIN_LINES, MIN_CODE = 3, 0.5  # least lines of a document without comments, and share of code among them
 BLOCKS = {"/*": "*/", '"""': '"""', "'''": "'''", "<!--": "-->"}  # comments of several lines
 COMMENT = re.compile(r"#(?!\#|include|define|if|else|endif|pragma|undef)|//|--|;|%")
 CODE = re.compile(
@@ -34,9 +34,9 @@ PROSE = {  # measures of rules for prose
 
 
 def is_code(text: str) -> bool:
-    """Return whether the start of a document is source code. Tags of HTML are none."""
+    """Return whether the start of a document is source code. Tags of HTML do not count as code."""
     code = others = comments = 0
-    end = ""  # of the comment that a line is in
+    end = ""  # end mark of the comment that a line is in
     for line in filter(None, map(str.strip, text.split("\n"))):
         start = "" if end else next((mark for mark in BLOCKS if line.startswith(mark)), "")
         if end or start:
@@ -69,7 +69,8 @@ def _measures(stage: Stage) -> Iterator[str]:
 
 
 def warn_of_code(sample: Sequence[SampledDocument], stages: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each input that is mostly source code. `stages` has the names of those for prose."""
+    """Yield a warning for each input that is mostly source code. `stages` has the names of the stages with rules for
+    prose."""
     found: dict[str, list[tuple[bool, float, bool]]] = {}
     for document in sample if stages else ():
         is_lost = document.lost is not None and document.lost[0] in stages

@@ -24,7 +24,7 @@ from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe, as_builtins, recipe_from_job
 
 _LOADING = Lock()  # when a phase begins, one thread reads the files and the others wait
-_LOADED: dict[Stored, Any] = {}  # the two last used: a plan and a job
+_LOADED: dict[Stored, Any] = {}  # the two that were used last: a plan and a job
 Loaded = TypeVar("Loaded")
 
 
@@ -43,8 +43,8 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     stage_files  stage -> path -> SHA-256 of the files that the stage reads
     tokenizer    SHA-256 of the vocabulary, and the ids that begin and end documents; empty if the run uses none
 
-    `stage_revisions` has the revisions above 1 of stages, by name; `computed_with` the facts of the machine that began
-    the run, of stages with results that depend on it.
+    `stage_revisions` has the revisions above 1 of stages, by name. `computed_with` has, for stages whose results depend
+    on the machine, the facts of the machine that began the run.
     """
 
     version: str
@@ -83,7 +83,7 @@ class _Versioned(msgspec.Struct):
 
 
 def store_plan(path: Path, plan: Plan) -> None:
-    """Write a plan without passwords and signed queries of URLs, which tasks get from `urls_of`."""
+    """Write a plan without passwords and signed queries of URLs. Tasks get these from `urls_of`."""
     read = [file.without_secrets() for file in plan.slices.files]
     content = StoredPlan(**plan.facts(), recipe=as_builtins(plan.recipe), read=read, slices=plan.slices.columns())
     with commit(path) as temporary:
@@ -93,7 +93,7 @@ def store_plan(path: Path, plan: Plan) -> None:
 def read_stored_plan(path: Path) -> StoredPlan | None:
     """Return the content of a plan's file; None if the file does not exist.
 
-    OutputError for a plan of another version of this program, IntegrityError for a damaged file.
+    Raises OutputError for a plan of another version of this program, IntegrityError for a damaged file.
     """
 
     def decode(data: bytes) -> StoredPlan:
@@ -111,18 +111,20 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
 
 
 def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> Plan:
-    """Return the plan of a file's content. `recipe` is its recipe, and `read` the files that slices refer to."""
+    """Return the plan from the content of its file. `recipe` is the plan's recipe, `read` has the files to which slices
+    refer."""
     return Plan(**stored.facts(), recipe=recipe, slices=SliceTable(read, stored.slices))
 
 
 def urls_of(slices: Sequence[Slice]) -> tuple[str, ...]:
-    """Return the URLs of the slices' file ranges with their secrets, for their task; empty if there are none."""
+    """Return the URLs of the slices' file ranges with their secrets, for the task of the slices; empty if no URL has
+    secrets."""
     paths = [file_range.file.path for input_slice in slices for file_range in input_slice.ranges]
     return tuple(paths) if any(path != shown(path) for path in paths) else ()
 
 
 def with_urls(slices: Sequence[Slice], urls: Sequence[str]) -> list[Slice]:
-    """Put the URLs of `urls_of` in place of those of a stored plan, which has no secrets."""
+    """Return the slices of a stored plan, which has no secrets, with the URLs that `urls_of` returned."""
     if not urls:
         return list(slices)
     left, replace = iter(urls), msgspec.structs.replace
@@ -133,12 +135,12 @@ def with_urls(slices: Sequence[Slice], urls: Sequence[str]) -> list[Slice]:
 
 
 def digest_of(path: Path) -> Stored:
-    """Return a file for tasks, with the digest of its present content."""
+    """Return a file that tasks share, with the digest of its content now."""
     return Stored(path, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def load_plan(stored: Stored) -> Plan:
-    """Return the plan of a task, read once per process. Its URLs have no secrets."""
+    """Return the plan for a task, read once per process. Its URLs have no secrets."""
 
     def decode(data: bytes) -> Plan:
         content = msgspec.json.decode(data, type=StoredPlan)
@@ -154,7 +156,7 @@ def keep_plan(stored: Stored, plan: Plan) -> None:
 
 
 def load_shared(stored: Stored, decode: Callable[[bytes], Loaded]) -> Loaded:
-    """Return the decoded content of a shared file; IntegrityError if its content has changed.
+    """Return the decoded content of a shared file. Raises IntegrityError if the content has changed.
 
     A process keeps the two contents used last.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of a finished run as commands read them: `documents/`, `removed/` and `measures/`.
 
-Every read checks what readers rely on: the columns and their types, the number of rows, offsets and UTF-8. What differs
-is an IntegrityError that names the file. A changed value that fits all of this is found by `verify` alone.
+Every read checks the columns and their types, the number of rows, offsets and UTF-8. A fault raises an IntegrityError
+that names the file. Only `verify` finds a changed value that passes these checks.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ WITH_TEXT = {"bound": pa.float64(), TEXT: pa.string()}  # columns of `removed/` 
 
 
 def part_paths(folder: Path, outputs: Iterable[str], name: str) -> list[Path]:
-    """Return the files of a table that a report names among its `outputs`, in the order of their numbers, which may
-    exceed five digits."""
+    """Return the files of a table that a report names among its `outputs`, in the order of their numbers. Numbers may
+    have more than five digits."""
     names = [output for output in outputs if output.startswith(f"{name}/")]
     return [folder / output for output in sorted(names, key=lambda output: (len(output), output))]
 
@@ -41,9 +41,9 @@ class TablePart:
     """A Parquet file of a run. `schema` has its columns in the types of this version.
 
     path     its path, in a folder with the name of the table
-    columns  further columns that it must have
+    columns  further columns that the file must have
 
-    IntegrityError for a damaged file, also when it is read.
+    Raises IntegrityError for a damaged file, also when it is read later.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, pa.DataType] | None = None) -> None:
@@ -90,7 +90,7 @@ class TablePart:
 def read_tables(
     paths: Iterable[Path], columns: Sequence[str], types: Mapping[str, pa.DataType] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield columns of the row groups of files. `types` are of those that not every run has."""
+    """Yield columns of the row groups of files. `types` has the types of columns that not every run has."""
     for path in paths:
         part = TablePart(path, types)
         for group in part.groups:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The done-records of a segment, added up by tasks: a record takes a fifth of a millisecond, and a run may have a
-million. A task writes a file, which is its done-record, with the sums of some consecutive records. Another file has the
-candidates for samples in the report."""
+"""The done-records of a segment, added up by tasks, because reading a record takes a fifth of a millisecond, and a run
+may have a million. A task writes the sums of some consecutive records to a file, which is its done-record. Another file
+has the candidates for samples in the report."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from curation.record.context import RunContext
 
 MERGED = 16  # tables of candidates in memory
-TASK_SLICES = 256  # or tasks; a run with no more needs no task
+TASK_SLICES = 256  # slices, or records, per task; a run with no more needs no task
 
 
 class TotalsJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of the phase share, stored once for them."""
+    """What all tasks of the phase share, stored in one file."""
 
     segment: Path  # folder of the records
     folder: Path
-    records: int  # that a task adds up
+    records: int  # number of records that a task adds up
 
 
 def add_records(context: RunContext, number: int, segment: Path, stages: Sequence[StageCount]) -> SliceTotals:
-    """Return the totals of the segment of a number, whose records are in the folder `segment`. The counts of its stages
-    are added to `stages`."""
+    """Return the totals of the segment `number`, whose records are in the folder `segment`. Add the counts of its
+    stages to `stages`."""
     slices = context.plan.slices
     count = _count(context.plan)
     if count <= 1:
@@ -61,7 +61,7 @@ def add_records(context: RunContext, number: int, segment: Path, stages: Sequenc
 
 
 def run_totals(stored_plan: Stored, stored: Stored, segment: int, task: int) -> None:
-    """Write the file of a task, unless it exists. The segment tells apart the phases of a run."""
+    """Write the file of a task, unless it exists. The number of the segment distinguishes the phases of a run."""
     check_interrupts()
     job = load_job(TotalsJob, stored)
     path = numbered_path(job.folder, task, ".json")
