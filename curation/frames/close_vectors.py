@@ -36,8 +36,8 @@ def neighbours(frame: Frame, column: str = "embedding", *, k: int = 10) -> Frame
     k        number of neighbours, at most 1,000; fewer if the frame has fewer rows with a vector
 
     The result has a row per pair: `row` and `neighbour`, the positions in the frame; `rank` from 1; `cosine`, rounded
-    down to four digits. Of equal vectors the first row is nearer. A row without a vector is in no pair. All pairs are
-    compared, by integer products, so both engines return the same.
+    down to four digits. If vectors are equally near, the earlier row comes first. A row without a vector is in no pair.
+    All pairs are compared, by integer products, so both engines return the same.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], None]})
@@ -68,15 +68,16 @@ def neighbours(frame: Frame, column: str = "embedding", *, k: int = 10) -> Frame
 
 
 def align(left: Frame, right: Frame, *, column: str = "embedding", threshold: float = 0.8) -> Frame:
-    """Return pairs of rows of two frames, each row in at most one pair, closest pairs first: parallel sentences.
+    """Return pairs of close rows of two frames, such as parallel sentences. Each row is in at most one pair; the
+    closest pairs come first.
 
     left, right   frames as in `curation.neighbours`, with vectors of one model that knows both languages
     column        column of the vectors in both: lists of numbers, or JSON arrays of numbers in strings
     threshold     lowest cosine of a pair, in (0, 1]
 
-    Pairs are taken greedily: of all pairs left the closest one, of equally close ones the one with the first left row,
-    then the first right row. The result has `left` and `right`, the positions in the frames, and `cosine`, rounded down
-    to four digits.
+    Pairs are chosen greedily: the closest of the remaining pairs is next. Of equally close pairs, the one with the
+    first left row is next, then the one with the first right row. The result has `left` and `right`, the positions in
+    the frames, and `cosine`, rounded down to four digits.
 
         >>> import curation, pandas
         >>> english = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.0, 1.0]]})
@@ -127,8 +128,9 @@ def clusters(
     The result has a row per central row: `cluster`, the number of the centroid; `rows`, the size of the cluster; `rank`
     from 1; `row`, the position in the frame; `cosine` to the centroid, rounded down to four digits. Rows without a
     vector are in no cluster, and empty clusters are left out. Typical words are those that a cluster uses more than the
-    others, by log-odds with a Dirichlet prior (Monroe, Colaresi and Quinn, 2008), above 1.96 standard deviations; words
-    are separated by white space, in lower case, without marks around them. A single cluster has none.
+    other clusters, by more than 1.96 standard deviations of log-odds with a Dirichlet prior (Monroe, Colaresi and
+    Quinn, 2008). Words are separated by white space, in lower case, without marks around them. A single cluster has no
+    typical words.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [1.0, 0.2], [1.0, 0.5], None]})
@@ -182,7 +184,7 @@ def clusters(
 
 
 def _texts(engine: Engine, frame: Any, column: str) -> list[str | None]:
-    """Return the texts of a frame. InputError without them."""
+    """Return the texts of a frame. Raises InputError if it has no column of texts."""
     if not hasattr(frame, "columns") or column not in frame.columns:
         names = list(getattr(frame, "columns", []))
         raise InputError(f"column {column!r} not found in the frame; it has {names}. Set text_column, or words=0")
@@ -193,7 +195,7 @@ def _texts(engine: Engine, frame: Any, column: str) -> list[str | None]:
 
 
 def npz_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a `.npz` file that a function may write. OutputError for another name."""
+    """Return the path of a `.npz` file that a function may write. Raises OutputError for a name with another ending."""
     target = local_output(path)
     if target.suffix != ".npz":
         raise OutputError(f"save is {target}, expected a name that ends in .npz")
@@ -201,7 +203,8 @@ def npz_file(path: str | os.PathLike[str]) -> Path:
 
 
 def _clusters_of(engine: Engine, vectors: np.ndarray, count: int, seed: int, centroids: str) -> Clusters:
-    """Return given centroids, or fitted ones (0: a number by the vectors)."""
+    """Return the clusters of the file `centroids`, or fit `count` clusters (0: a number that depends on the
+    vectors)."""
     if centroids:
         found = Clusters.given(Path(centroids))
         if len(vectors) and found.centroids.shape[1] != vectors.shape[1]:
@@ -215,7 +218,7 @@ def _clusters_of(engine: Engine, vectors: np.ndarray, count: int, seed: int, cen
     if count > len(first) and len(first):
         raise InputError(f"clusters: {count:,} are more than the {len(first):,} different vectors. Set clusters: auto")
     count = count or max(-(-len(first) // PER_CLUSTER), 1)
-    first.sort()  # of equal hashes of the sample the first vector counts
+    first.sort()  # vectors with equal hashes in the sample keep their order
     chosen = np.argsort(seeded_hashes(hashes[first, 0], seed), kind="stable")[: sample_size(count)]
     if not len(first):
         return Clusters(vectors, vectors, np.zeros(0, np.int64))
@@ -252,7 +255,7 @@ def _nearest(engine: Engine, vectors: np.ndarray, weights: np.ndarray, block: sl
             score[:, index] = dots(mine, vectors[found[:, index]]).astype(np.float32) * weights[found[:, index]]
         score[found == own[:, None]] = -np.inf
         best, scores = np.concatenate([best, found], axis=1), np.concatenate([scores, score], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]  # earlier vectors are first of equal ones
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]  # earlier vectors come first among equal ones
         best, scores = np.take_along_axis(best, order, axis=1), np.take_along_axis(scores, order, axis=1)
     return best
 
@@ -274,7 +277,7 @@ def _close(engine: Engine, lefts: np.ndarray, rights: np.ndarray, block: slice, 
 
 
 def _greedy(pairs: np.ndarray, lefts: int, rights: int) -> np.ndarray:
-    """Return the positions of the pairs that are taken one after the other, each side at most once."""
+    """Return the positions of the chosen pairs. A pair is chosen if no earlier chosen pair has one of its rows."""
     free_left, free_right = bytearray(b"\1") * lefts, bytearray(b"\1") * rights
     chosen = []
     for index, (left, right) in enumerate(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True)):

@@ -29,11 +29,11 @@ class Duplicates(NamedTuple):
 
     kept     the frame without duplicates, as the function returns it without `details`
     pairs    one row per removed document: `row` and `kept_row`, the positions of the two in the frame; `similarity`, as
-             `value` in `removed/`; `text` and `kept_text`; `id` and `kept_id` if the frame has ids. Of
-             `fuzzy_dedup` also, where only a chain joins both, `link_row`, the document through which the removed one
-             is joined, and `link_similarity` of these two; else -1 and NaN
-    groups   one row per kept document with duplicates, largest group first: `kept_row`, `documents` of the group with
-             the kept one, and `similarity`, the lowest one to the kept document
+             `value` in `removed/`; `text` and `kept_text`; `id` and `kept_id` if the frame has ids.
+             `fuzzy_dedup` adds `link_row` and `link_similarity` if only a chain joins the two: the document that
+             links the removed one to the chain, and the similarity of both; else -1 and NaN
+    groups   one row per kept document with duplicates, largest group first: `kept_row`, `documents`, their number with
+             the kept one, and `similarity`, the lowest similarity to the kept one
 
     `kept_row` is -1, and the kept text and id are null, for documents of a saved index.
     """
@@ -83,7 +83,7 @@ def find_duplicates(frame: Any, stage: CorpusStage, text_column: str) -> Duplica
 
 
 def _pairs(drops: tuple[Drops, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The removed rows, ascending, the row kept in the place of each, and the values."""
+    """Return the removed rows, ascending, the row kept in the place of each, and the values."""
     parts = [
         (entry.row, np.full(len(entry.row), NO_ROW) if entry.index_folder else entry.partner, entry.value)
         for entry in drops
@@ -98,7 +98,8 @@ def _pairs(drops: tuple[Drops, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 def _links(
     engine: Engine, stage: CorpusStage, partner: np.ndarray, value: np.ndarray, columns: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
-    """The row through which a chain joins each pair, and the similarity of both; for a stage that makes chains."""
+    """Return for each pair the row that links the removed row to the chain, and the similarity of both; no columns for
+    a stage without chains."""
     settings = msgspec.to_builtins(stage)
     if not has_chains(settings):
         return {}
@@ -119,7 +120,7 @@ def _groups(partner: np.ndarray, value: np.ndarray) -> pa.Table:
     kept, group, sizes = np.unique(partner[inside], return_inverse=True, return_counts=True)
     lowest = np.full(len(kept), np.inf)
     np.fmin.at(lowest, group, value[inside])
-    lowest[np.isinf(lowest)] = np.nan  # verify: none measures nothing
+    lowest[np.isinf(lowest)] = np.nan  # with `verify: none` no similarity is measured
     order = np.argsort(-sizes, kind="stable")
     columns = {"kept_row": kept[order], "documents": sizes[order] + 1, "similarity": lowest[order]}
     return pa.table(columns)

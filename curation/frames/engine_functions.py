@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions of `curation` on frames as functions of an engine: `cpu_fallback.filter(frame, "gopher")`.
 
-From the floor of `stages` up, engines import this module alone (docs/decisions/0118). It loads no other module: the
-function of `curation` is loaded when an engine's is looked up, or called with a frame.
+Of the packages from `stages` up, engines import only this module (docs/decisions/0118). It loads no other module at
+first. A function of `curation` is loaded when the engine's function is looked up, or called with a frame.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FUNCTIONS = {"explain", *(name for home in HOMES for name in curation._HOMES[f"c
 
 @cache
 def function_of(engine: str, name: str) -> Callable[..., Any]:
-    """Return `curation.<name>` as a function of an engine's package, for its frames alone. AttributeError for a name
-    that is none of FUNCTIONS."""
+    """Return `curation.<name>` as a function of an engine's package, which takes only frames of the engine. Raises
+    AttributeError for a name that is not in FUNCTIONS."""
     if name not in FUNCTIONS:
         raise AttributeError(f"module {engine!r} has no attribute {name!r}")
     function = getattr(curation, name)
@@ -36,9 +36,10 @@ def function_of(engine: str, name: str) -> Callable[..., Any]:
 
 @cache
 def with_frames(function: Callable[..., Any], series: type) -> Callable[..., Any]:
-    """Return a function of the contract that takes frames too, by the function of `curation` with its name.
+    """Return a function of the contract that also takes frames, which it passes to the function of `curation` with its
+    name.
 
-    series  class of the engine's texts: with one, the arguments are those of the contract, and pass unchecked
+    series  class of the engine's texts. If the first argument is one, the arguments are those of the contract
     """
     engine, name = function.__module__.partition(".")[0], function.__name__
     count = len(inspect.signature(function).parameters)
@@ -58,7 +59,7 @@ def with_frames(function: Callable[..., Any], series: type) -> Callable[..., Any
 
 
 def _placed(function: Callable[..., Any], engine: str) -> Callable[..., Any]:
-    """The function, which pickle finds in the engine's package."""
+    """Return the function with the names by which pickle finds it in the engine's package."""
     function.__module__, function.__qualname__ = engine, function.__name__
     return function
 
@@ -78,8 +79,9 @@ def _check_contract(function: Callable[..., Any], engine: str, arguments: Any, s
 
 
 class _Frames(NamedTuple):
-    """The frames of an engine: its name in `curation.base.engine`, the package and the names of their libraries, how
-    frames of the other engine become frames of this one (in memory, of Dask), and the package of this other engine."""
+    """Facts about the frames of an engine: its name in `curation.base.engine`; the package and the names of its
+    libraries; how frames of the other engine (in memory, of Dask) are converted to its frames; and the package of the
+    other engine."""
 
     engine: str
     package: str
@@ -120,7 +122,7 @@ def _check_frame(engine: str, name: str, value: Any) -> None:
 
 
 def check_text(engine: str, text: Any, series: type) -> None:
-    """Raise ArgumentError for a value that is no Series of the engine, where a function has no meaning for frames."""
+    """Raise ArgumentError for a value that is no Series of the engine, in a function that takes no frames."""
     if not isinstance(text, series):
         from curation.base.errors import ArgumentError
 

@@ -54,8 +54,8 @@ from curation.stages.warm_up import warm_up_stage
 
 TEXTS_AT_ONCE = 10_000  # candidates per batch of a comparison
 SOURCE = "source"
-STRING_KINDS = "OUT"  # of dtypes that can hold strings; the values of an object column are checked when they are read
-NUMBER = 0  # of the only stage of a corpus of frames
+STRING_KINDS = "OUT"  # kinds of dtypes that can hold strings; values of an object column are checked when they are read
+NUMBER = 0  # number of the only stage of a corpus of frames
 
 Names = Mapping[Any, Any]  # column of the frame -> its name while a stage sees it
 
@@ -73,7 +73,7 @@ class HasType(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """Its mere presence tells a Series from a DataFrame."""
+        """The type of the values. Only a Series has this attribute, not a DataFrame."""
 
 
 class HasValues(Protocol):
@@ -93,18 +93,18 @@ def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFra
 
     frame         a pandas or cuDF DataFrame, which is not changed, or a Dask DataFrame, whose rows stay lazy; or a
                   table of polars, DuckDB or pyarrow (Arrow PyCapsule interface). The result is of the same library.
-                  A Series of texts, of pandas, cuDF, Dask or polars, or an array of pyarrow gives one too; of a stage
-                  that adds columns a frame, with the texts as `text_column`
+                  A Series of texts (pandas, cuDF, Dask, polars) or an array of pyarrow gives a Series or an array. If
+                  the stage adds columns, it gives a frame with the texts as `text_column`
     stage         a `RowStage` or a `CorpusStage`
     text_column   the string column that holds the text, default `text`; it keeps its name. Nulls count as empty texts
 
     Columns keep their order and rows their index. Columns that the stage adds come last, or replace columns of the same
-    name; InputWarning names replaced columns that are not of an earlier call. Integers and bools with nulls get pandas'
-    nullable types, such as Int64.
+    name; an InputWarning names replaced columns that no earlier call has written. Integers and bools with nulls get
+    pandas' nullable types, such as Int64.
 
-    On a Dask frame a corpus stage reads all text during the call, to compute its keys and 8 bytes more per document.
-    Partitions whose texts it compares are computed again, one by one. A stage that asks for inputs or sources gets the
-    values of the column `source`; a Dask frame takes another pass for them.
+    On a Dask frame a corpus stage reads all text during the call, to compute the stage's keys, and 8 bytes more per
+    document. Partitions whose texts it compares are computed again, one by one. A stage that needs the names of inputs
+    gets the values of the column `source`; this takes another pass over a Dask frame.
 
     Files that a stage prepares, such as tables, stay in a temporary folder until the process ends. For Dask workers on
     other machines, set TMPDIR to a folder that they share.
@@ -195,7 +195,8 @@ def _folder() -> TemporaryDirectory[str]:
 
 
 def check_frame(frame: Any, text_column: str, stage: Stage | None = None) -> None:
-    """Raise ArgumentError for a value that is no frame of an engine, InputError for one without a column of strings."""
+    """Raise ArgumentError for a value that is no frame of an engine, InputError if `text_column` is no column of
+    strings."""
     engine_of(frame)
     if not hasattr(getattr(frame, "_meta", frame), "columns"):
         raise ArgumentError(f"expected a DataFrame, got {type(frame).__name__}. Pass frame[[column]] or a whole frame")
@@ -216,7 +217,8 @@ def check_frame(frame: Any, text_column: str, stage: Stage | None = None) -> Non
 
 
 def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
-    """The names of columns as the stage sees them; RecipeError or InputError where stage and frame do not fit."""
+    """Return the names of columns as the stage sees them. Raises RecipeError or InputError if stage and frame do not
+    fit."""
     if isinstance(stage, type):
         raise RecipeError(f"expected a stage, not the class {stage.__name__}. Call it: {stage.__name__}(...)")
     if not isinstance(stage, RowStage | CorpusStage):
@@ -248,7 +250,8 @@ def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
 
 
 def _names(taken: Sequence[Any], text_column: str) -> Names:
-    """`text` for the text column, another name for a column that already has this one; empty if nothing changes."""
+    """Return the new names of columns: `text` for the text column, and another name for a column that has the name
+    `text`; empty if nothing changes."""
     if text_column == TEXT:
         return {}
     free_name = TEXT
@@ -258,12 +261,12 @@ def _names(taken: Sequence[Any], text_column: str) -> Names:
 
 
 def as_stages_see(frame: Frame, text_column: str) -> Frame:
-    """Return the same columns, the text as `text`, without a copy."""
+    """Return the frame with its text column named `text`, without a copy."""
     return _renamed(frame, _names(frame.columns, text_column))
 
 
 def _renamed(frame: Frame, names: Names) -> Frame:
-    """The same columns under other names, without a copy."""
+    """Return the same columns with other names, without a copy."""
     if not names:
         return frame
     out = frame.copy(deep=False)
@@ -273,7 +276,7 @@ def _renamed(frame: Frame, names: Names) -> Frame:
 
 @contextmanager
 def _named(names: Names) -> Iterator[None]:
-    """Add the frame's own name of the text column to messages about `text`."""
+    """Add the frame's name of the text column to the messages of InputErrors in this block, which name it `text`."""
     try:
         yield
     except InputError as error:
@@ -320,7 +323,8 @@ class _LazyList(Sequence[Any]):
 
 
 def _source_runs(frame: Any, stage: Stage) -> list[tuple[str, int, int]]:
-    """(source, first row, row after the last) of each run of consecutive rows with one value in the column `source`."""
+    """Return (source, first row, row after the last) of each run of consecutive rows with equal values in the column
+    `source`."""
     if SOURCE not in frame.columns:
         raise InputError(
             f"{stage_label(stage)} asks for inputs, but the frame has no column {SOURCE!r}; it has "
@@ -341,15 +345,17 @@ def _runs(frame: Frame) -> list[tuple[str, int]]:
 
 
 def row_batches(engine: Engine, seen: Frame, lengths: np.ndarray | None = None) -> Sequence[slice]:
-    """Return the rows of the batches of a frame, as stages see it, of the size that suits the engine; at least one."""
-    if not len(seen) or hasattr(seen[TEXT].dtype, "categories"):  # a batch of these carries the categories of all rows
+    """Return the rows of each batch of a frame, which is as stages see it. The size of batches suits the engine; there
+    is at least one batch."""
+    if not len(seen) or hasattr(seen[TEXT].dtype, "categories"):  # each batch of categories has those of all rows
         return [slice(0, len(seen))]
     lengths = engine.byte_lengths(seen[TEXT]) if lengths is None else lengths
     return list(batches_by_size(np.cumsum(lengths), engine.batch_bytes(1)))
 
 
 def _keys_of_frame(frame: Frame, stage: CorpusStage, names: Names) -> dict[str, np.ndarray]:
-    """The keys of a frame's rows and the bytes of their texts, computed batch by batch in reused memory."""
+    """Return the keys of the rows of a frame and the bytes of their texts, computed batch by batch, so that memory is
+    reused."""
     engine, seen = engine_of(frame), _renamed(frame, names)
     with _named(names):
         lengths = engine.byte_lengths(seen[TEXT])
@@ -362,7 +368,7 @@ def _keys_of_frame(frame: Frame, stage: CorpusStage, names: Names) -> dict[str, 
 
 
 class _Frames:
-    """Frames as `stages.outcome.Storage`.
+    """Frames as a `stages.outcome.Storage`.
 
     keys  of each frame, as `_keys_of_frame` returns them
     load  function from the number of a frame to the frame as stages see it
@@ -396,7 +402,7 @@ class _Frames:
             mask = np.zeros(self.starts[partition + 1] - self.starts[partition], bool)
             low, high = np.searchsorted(rows, self.starts[partition : partition + 2])
             mask[rows[low:high] - self.starts[partition]] = True
-            if mask.any() or not partition:  # the first one for the types of empty columns
+            if mask.any() or not partition:  # the first partition gives the types of columns, even without rows
                 tables.append(self._chosen(partition, mask, [TEXT, ID]))
         return pa.concat_tables(tables)
 
@@ -425,11 +431,12 @@ class _FrameDecision(NamedTuple):
     kept: np.ndarray  # bool, one per row
     cuts: Cuts | None  # rows are numbered from the first of the frame
     copies: np.ndarray | None = None  # uint16, one per row
-    columns: Mapping[str, pa.Array] = MappingProxyType({})  # that the stage writes
+    columns: Mapping[str, pa.Array] = MappingProxyType({})  # columns that the stage writes
 
 
 def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Decided:
-    """The rows that a prepared corpus stage keeps, without the spans that it cuts, and those that it removes."""
+    """Return the rows that a prepared corpus stage keeps, without the spans that it cuts, and the rows that it
+    removes."""
     engine = engine_of(frame)
     if not is_lazy(frame):
         seen = _renamed(frame, names)
@@ -456,7 +463,7 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
 def _decide(
     engine: Engine, stage: CorpusStage, storage: _Frames, sources: Sequence[tuple[str, int, int]]
 ) -> tuple[Decision, list[_FrameDecision]]:
-    """Decide about all frames together; return also what the decision says of each."""
+    """Return the decision about all frames together, and the part of the decision for each frame."""
     with unsynced_folder() as folder:
         rows = np.arange(storage.starts[-1])
         corpus = Corpus(storage, rows, NUMBER, folder / "stage", sources)
@@ -477,7 +484,8 @@ def _decide(
 
 
 def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: CorpusStage) -> Frame:
-    """The frame without the rows and spans that a decision removes."""
+    """Return the frame without the rows and spans that a decision removes, and with the columns that the stage
+    writes."""
     engine = engine_of(frame)
     if decision.cuts is not None:
         texts = as_one_array(engine.to_arrow(_renamed(frame, names)[[TEXT]]).column(TEXT))

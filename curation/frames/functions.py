@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 32 << 20
 ERRORS = ("warn", "raise")
-READ_SETTINGS = (*READING, "columns", "sample", "keep_blank")  # of an input; the others apply to runs only
+READ_SETTINGS = (*READING, "columns", "sample", "keep_blank")  # of an input; other settings apply only to runs
 
 
 @takes(FilesInput, InputError)
@@ -110,7 +110,7 @@ def read(
 
 
 def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[AnyInput]:
-    """Return the inputs for the arguments of `read`; InputError for those that it cannot read."""
+    """Return the inputs for the arguments of `read`. Raises InputError for inputs that `read` cannot read."""
     defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(FilesInput)}
     try:
         given = {name: arguments[name] for name in READ_SETTINGS if arguments[name] is not msgspec.UNSET}
@@ -134,7 +134,7 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _tally(input_slice: Slice, batch_bytes: int) -> tuple[int, rejections.RecordTally | None]:
-    """The number of positions in a slice, and the records that are no documents."""
+    """Return the number of positions in a slice, and the records that are no documents."""
     rows, tally = 0, None
     for documents in read_visible(input_slice, batch_bytes):
         rows += documents.rows
@@ -187,9 +187,9 @@ def explain(
 
     The frame gets a column per measure in the rules, one per `matches` with the number of matches, and `kept` (bool),
     `reason` (the first broken rule, null for a kept row), `value` (its measure, ratio or count) and `bound` (the bound
-    that the value breaks); the last two are NaN for a kept row. The column of a `matches` is the reason of its rule,
-    with `_matches` at the end: `text_matches` by default, then `text_matches_2` for a second rule. Existing columns of
-    these names are replaced. Measures that the frame has are used, as in `curation.filter`.
+    that the value breaks); the last two are NaN for a kept row. The column of a `matches` has the name of the rule's
+    reason, with `_matches` at the end: `text_matches` by default, then `text_matches_2` for a second rule. Existing
+    columns of these names are replaced. Measures that the frame has are used, as in `curation.filter`.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"text": ["one", "one two three"]})

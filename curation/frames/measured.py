@@ -2,8 +2,8 @@
 """Measures that a frame already has: `curation.filter` and `curation.explain` do not compute them again.
 
 `measure` and `explain` note the names of the measures that they add in `frame.attrs`, which pandas copies to selections
-of rows and columns, and stores in Parquet. A stage that changes the text removes the note. Where a user has changed the
-text, a sample of rows shows it, and the frame is measured again. So are frames without `attrs`.
+of rows and columns, and stores in Parquet. A stage that changes the text removes the note. If a user has changed the
+text, a check of some rows finds it, and the frame is measured again. Frames without `attrs` are always measured again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from curation.stages import Filter, MeasureStage, RowStage, Stage
 from curation.stages.outcome import Outcome
 from curation.stages.words import divides
 
-CHECKED_ROWS = 16  # at least, and one of 200
+CHECKED_ROWS = 16  # at least this many rows are checked, and one of 200
 NOTE = "curation.measured"  # in frame.attrs: column of the text -> names of measures
 VERDICT = {"kept": "bool", "reason": "large_string", "value": "double", "bound": "double"}
 
@@ -98,12 +98,12 @@ def _columns(engine: Engine, frame: Frame, names: tuple[str, ...]) -> dict[str, 
 
 def on_measures(stage: RowStage, frame: Frame, text_column: str) -> RowStage:
     """Return a stage that reads the measures of the frame instead of computing them, or the same stage if it needs no
-    measures, or some that the frame lacks."""
+    measures, or needs measures that the frame lacks."""
     if not isinstance(stage, Filter | Explain):
         return stage
     of_rules = stage if isinstance(stage, Filter) else stage.filter
     wanted = of_rules.measures
-    if TOKENS in wanted or _of_other_text(of_rules):  # the frame's may be of another tokenizer
+    if TOKENS in wanted or _of_other_text(of_rules):  # tokens in the frame may be those of another tokenizer
         return stage
     if not wanted or not {*wanted} <= {*_noted(frame, text_column)}:
         return stage
@@ -121,8 +121,8 @@ def on_measures(stage: RowStage, frame: Frame, text_column: str) -> RowStage:
 
 
 def _stale(stage: Filter, frame: Frame, text_column: str) -> str:
-    """The first difference between the measures of the frame and those of its texts, in some of the rows; "" if there
-    is none. It costs 1 to 2 % of measuring all."""
+    """Return the first difference between the measures in the frame and those of its texts, in some of the rows; "" if
+    there is none. The check takes 1 to 2 % of the time of measuring all rows."""
     count = min(len(frame), max(CHECKED_ROWS, len(frame) // 200))
     if not count:
         return ""
@@ -140,14 +140,15 @@ def _stale(stage: Filter, frame: Frame, text_column: str) -> str:
 
 
 def _of_other_text(stage: Filter) -> bool:
-    """Whether the stage measures divided or normalized texts."""
+    """Return whether the stage measures divided or normalized texts."""
     return divides(stage.words) or bool(stage.normalized_measures)
 
 
 def note_measures(frame: Frame, stage: Stage, text_column: str, changed: bool) -> None:
     """Update the note of a frame after a stage. `changed` tells whether the stage changed texts.
 
-    The frame is new if the note changes: a stage that adds columns or changes texts returns another frame."""
+    If the note changes, the frame is a new one, because a stage that adds columns or changes texts returns a new
+    frame."""
     names = _noted(frame, text_column)
     added = (*stage.writes(),) if isinstance(stage, MeasureStage) else ()
     added = stage.filter.measures if isinstance(stage, Explain) else added
@@ -159,7 +160,7 @@ def note_measures(frame: Frame, stage: Stage, text_column: str, changed: bool) -
 
 
 def _noted(frame: Frame, text_column: str) -> list[str]:
-    """The measures of a column of text that the frame has, as integers without nulls."""
+    """Return the measures of a text column that the frame has as integers without nulls."""
     note = getattr(frame, "attrs", {}).get(NOTE)
     names = note.get(text_column, []) if isinstance(note, dict) else []
     return [name for name in names if name in frame.columns and frame[name].dtype == np.int64]

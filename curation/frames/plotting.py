@@ -19,9 +19,9 @@ def plot(measures: Measures, rules: Rules) -> Any:
 
     measures, rules   as in `curation.rule_effects`; rules on columns are left out
 
-    Bars beyond the bound are orange. A subtitle has the documents that the bound removes, and those of them that no
-    other bound removes.
-    The chart holds the counts of the bins, not the documents, so its size does not depend on their number.
+    Bars beyond the bound are orange. A subtitle has the number of documents that the bound removes, and how many of
+    them no other bound removes. The chart holds the counts of the bins, not the documents, so its size does not depend
+    on their number.
 
         >>> import curation
         >>> chart = curation.plot({"words": [3, 45, 80, 400]}, [curation.Rule(measure="words", min=50)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.pca`: vectors on their principal components, as a column."""
+"""`curation.pca`: projections of vectors on their principal components, as a column."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def pca(
     frame: Frame, column: str = "embedding", *, components: int = 2, to: str = "pca",
     model: str | os.PathLike[str] = "", save: str | os.PathLike[str] = "",
 ) -> Frame:  # fmt: skip
-    """Return the frame with a column: each row's vector on the principal components of all vectors, a list of float32;
-    null without a vector.
+    """Return the frame with a new column: the projection of each row's vector on the principal components of all
+    vectors, a list of float32; null without a vector.
 
     frame       as in `curation.neighbours`
     column      column of the vectors: lists of numbers, or JSON arrays of numbers in strings
@@ -34,10 +34,10 @@ def pca(
     model       file that `save` wrote, in place of fitting; `components` is ignored
     save        write the components to this `.npz` file, for `model`; "": do not
 
-    Components are the directions of most variance of the vectors scaled to length 1, most first. The largest number of
-    each is positive, and a component without variance is 0. They are fitted to all vectors, or to 65,536 chosen by a
-    hash. The order of rows changes nothing. `attrs["curation.pca"]` of a DataFrame of pandas, and `shares` in the file,
-    have the share of the variance on each component.
+    Components are the directions of the most variance of the vectors scaled to length 1, in falling order. The number
+    of largest size in each component is positive; a component without variance has only zeros. Components are fitted to
+    all vectors, or to 65,536 vectors chosen by a hash. The order of rows does not change them. `attrs["curation.pca"]`
+    of a DataFrame of pandas, and `shares` in the file, have the share of the variance on each component.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.8, 0.6], [0.8, -0.6], None]})
@@ -73,7 +73,7 @@ def pca(
 
 
 def _components_of(vectors: np.ndarray, column: str, count: int, model: str) -> PrincipalComponents:
-    """Return given components, or fitted ones."""
+    """Return the components of the file `model`, or fit them."""
     number, dimensions = vectors.shape
     if model:
         found = PrincipalComponents.given(Path(model))

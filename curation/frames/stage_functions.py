@@ -341,10 +341,10 @@ def assign_clusters(
     names: str | Sequence[str] = (),
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return the frame with a column: the cluster of each row, the one of the nearest centroid; null without a
+    """Return the frame with a new column: the cluster of each row, which has the nearest centroid; null without a
     vector.
 
-    centroids            file of centroids: `centroids/stage-N.npz` of a run with `semantic_dedup`, or one of
+    centroids            file of centroids: `centroids/stage-N.npz` of a run with `semantic_dedup`, or one by
                          `curation.clusters`. Or a whole `curation.AssignClusters` in place of the keywords, which are
                          its fields
     frame, text_column   as in `curation.apply`
@@ -383,8 +383,8 @@ def decontaminate(
                          the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-    On a Dask frame the call itself reads all text, and twice more the partitions with candidates: documents with a
-    known n-gram. The rows stay lazy.
+    On a Dask frame the call itself reads all text. It reads partitions with candidates, which are documents with a
+    known n-gram, twice more. The rows stay lazy.
 
         >>> import curation, pandas, pathlib
         >>> _ = pathlib.Path("quiz.txt").write_text("two three")
@@ -740,14 +740,14 @@ def select(
     seed: int = 1234,
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return the rows without an exact share of them, those with the lowest or highest numbers in a column.
+    """Return the rows without an exact share of rows that have the lowest or highest numbers in a column.
 
     column               column with the numbers, compared as float64. Default: none, only with max_documents. Or a
                          whole `curation.Select` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-    Of n rows, floor(share * n) are removed; of equal numbers the later rows. On a Dask frame the call itself
-    computes 16 bytes per row; the rows stay lazy.
+    Of n rows, floor(share * n) are removed; if numbers are equal, later rows are removed first. On a Dask frame the
+    call itself computes 16 bytes per row; the rows stay lazy.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"text": ["low", "high", "middle"], "score": [0.1, 0.9, 0.5]})

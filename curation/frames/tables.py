@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of polars, DuckDB, pyarrow and other libraries, by the Arrow PyCapsule interface, and single columns.
 
-Stages see a frame of the CPU engine. Columns that they do not write are taken from the table by the index of the rows
-that are left, so none of them changes its type or its values.
+Stages see a frame of the CPU engine. Columns that stages do not write are taken from the table by the index of the
+remaining rows, so their types and values do not change.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ MAX_STRING_BYTES = 2**31 - 1  # of one array of `string`, whose offsets are int3
 
 
 def _library_of(value: Any) -> str:
-    """The package of a value's class, such as `polars`."""
+    """Return the package of a value's class, such as `polars`."""
     return type(value).__module__.partition(".")[0].lstrip("_")
 
 
 def _has_engine(value: Any) -> bool:
-    """Whether a value is of a library whose frames an engine takes, lazy or not."""
+    """Return whether a value is of a library whose frames an engine takes, lazy or not."""
     return _library_of(getattr(value, "_meta", value)) in FRAME_LIBRARIES
 
 
 def is_table(value: Any) -> bool:
-    """Whether a value is a table of another library than those that have an engine."""
+    """Return whether a value is a table of a library whose tables no engine takes."""
     return not _has_engine(value) and hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
 
 
 def is_column(value: Any) -> bool:
-    """Whether a value is a column: a Series of pandas, cuDF, Dask or polars, or an array of pyarrow."""
+    """Return whether a value is a column: a Series of pandas, cuDF, Dask or polars, or an array of pyarrow."""
     seen = getattr(value, "_meta", value)
     if _has_engine(value):
         return hasattr(seen, "to_frame") and hasattr(seen, "iloc") and not hasattr(seen, "columns")
@@ -48,7 +48,8 @@ def is_column(value: Any) -> bool:
 
 
 def framed(column: Any, name: str) -> Any:
-    """Return a column as a frame, or a table of pyarrow, that has only it. ArgumentError for a row of a frame."""
+    """Return a column as a frame, or a table of pyarrow, that has only this column. Raises ArgumentError for a row of a
+    frame."""
     if _library_of(column) == "pandas" and name in column.index:
         raise ArgumentError(f"expected texts, got a row of a frame, with the label {name!r}. Give frame.iloc[[NUMBER]]")
     if _has_engine(column):
@@ -57,8 +58,8 @@ def framed(column: Any, name: str) -> Any:
 
 
 def unframed(column: Any, frame: Any, name: str) -> Any:
-    """Return what was made of a framed column as a column of its kind; as a frame of its library, if it has more
-    columns than `name`."""
+    """Return `frame`, which was made of a framed column, as a column of the same kind. If it has more columns than
+    `name`, return it as a frame of the column's library."""
     if len(frame.columns) > 1 or name not in (frame.column_names if isinstance(frame, pa.Table) else frame.columns):
         return like(column, frame) if isinstance(frame, pa.Table) else frame
     if not isinstance(frame, pa.Table):
@@ -68,7 +69,8 @@ def unframed(column: Any, frame: Any, name: str) -> Any:
 
 
 def in_memory(value: Any, name: str) -> Frame:
-    """Return a frame, a table, or a column as `name`, as a frame of an engine. ArgumentError for a Dask frame."""
+    """Return a frame, a table, or a column with the name `name` as a frame of an engine. Raises ArgumentError for a
+    Dask frame."""
     value = framed(value, name) if is_column(value) else value
     if hasattr(value, "map_partitions"):
         raise ArgumentError("expected a frame in memory, got a Dask frame. Call compute() first")
@@ -76,7 +78,8 @@ def in_memory(value: Any, name: str) -> Frame:
 
 
 def result_like(value: Any, engine: Engine, table: pa.Table) -> Any:
-    """Return a table as a frame of the engine, or as one of the library of `value` where that has no engine."""
+    """Return a table as a frame of the engine. If no engine takes tables of the library of `value`, return a table of
+    that library."""
     return engine.from_arrow(table) if _has_engine(value) else like(value, table)
 
 
@@ -102,7 +105,7 @@ def as_frame(table: pa.Table) -> Frame:
 
 def as_table(frame: Frame, given: pa.Table, written: Collection[str]) -> pa.Table:
     """Return a frame that a stage made of `given` as a table. `written` are the columns that the stage may have
-    changed; text that was `string` is so again, if it has less than 2 GiB."""
+    changed. Text that was of type `string` gets this type again, if it has less than 2 GiB."""
     found, rows = load_engine("cpu").to_arrow(frame), pa.array(frame.index.to_numpy())
     columns = {}
     for name, column in zip(found.column_names, found.columns, strict=True):
@@ -117,13 +120,15 @@ def as_table(frame: Frame, given: pa.Table, written: Collection[str]) -> pa.Tabl
 
 
 def like(value: Any, table: pa.Table | pa.ChunkedArray) -> Any:
-    """Return a table as one of the library of `value`: a DataFrame of polars, a relation of DuckDB, else `table`."""
+    """Return a table as a table of the library of `value`: a DataFrame of polars, a relation of DuckDB, else
+    `table`."""
     library = _library_of(value)
     return sys.modules[library].from_arrow(table) if library in ("polars", "duckdb") else table
 
 
 def with_column(engine: Engine, given: Any, frame: Frame, name: str, values: pa.Array) -> Any:
-    """Return `given`, whose rows `frame` has, with a value per row in a column; as a frame, if it is a column."""
+    """Return `given` with the column `name`, which has a value per row; as a frame, if `given` is a column. `frame` has
+    the rows of `given`."""
     if _has_engine(given):
         return engine.with_columns(frame, {name: as_column(engine, frame, values)})
     table = engine.to_arrow(frame) if is_column(given) else table_of(given)

@@ -53,8 +53,9 @@ def decide(measures: Measures, rules: Rules) -> Verdict:
 
 
 def rule_effects(measures: Measures, rules: Rules) -> Effects:
-    """Return, for each bound of the rules, percentiles and a histogram of its measure or ratio, the documents that it
-    removes, that it removes if moved by 10 and 25 % either way, and that no other rule removes.
+    """Return for each bound of the rules percentiles and a histogram of its measure or ratio, and three numbers of
+    documents: those that it removes, that it removes if it is moved by 10 and 25 % in both directions, and that no
+    other rule removes.
 
     measures, rules   as in `decide`; rules on columns are skipped, and named in `skipped`
 
@@ -74,7 +75,7 @@ def rule_effects(measures: Measures, rules: Rules) -> Effects:
 
 
 def _readable(measures: Measures) -> Measures:
-    """The measures, of another library's table as a pyarrow table."""
+    """Return the measures; a table of another library becomes a pyarrow table."""
     return table_of(measures) if is_table(measures) else measures
 
 
@@ -84,7 +85,8 @@ def _expanded(rules: Rules) -> tuple[Rule, ...]:
 
 
 def _check_measured(measures: Measures, expanded: Sequence[Rule], rules: Rules) -> None:
-    """Raise RecipeError for several measures that are missing; `_column` names a single one, and those like it."""
+    """Raise RecipeError if several measures are missing. If only one is missing, `_column` raises an error that
+    suggests similar names."""
     wanted = dict.fromkeys(name for rule in expanded for name in rule.measures)
     missing = [name for name in wanted if name not in _names(measures)]
     if len(missing) > 1:

@@ -35,7 +35,7 @@ from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 
 RECORD = "tokenize.json"
 OWN = ("tokens", RECORD)  # what a call writes
-NAME = "documents"  # of the pairs; a run takes the name of an input
+NAME = "documents"  # name of the pairs; those of a run have the name of an input
 
 
 @takes()
@@ -66,14 +66,14 @@ def tokenize(
 
     Files: `output/tokens/documents_00000_text_document.bin` and `.idx`, and a further pair after each 10 GB. The `.bin`
     has the ids of all rows back to back, in their order: uint16 for a vocabulary below 65,500, else int32,
-    little-endian. The `.idx` has the length of each document in tokens and its first byte. Both are byte for byte those
-    of a run without stages over these texts, with this tokenizer. With splits, the pairs of each are
-    `documents_train_00000_text_document` and so on. A row without tokens is counted in `empty_documents`
-    and not written; a frame without any token gives no pair. Each pair has `prefix`, `documents`, `empty_documents`,
-    `tokens`, `bytes`, `dtype`, `sha256_bin` and `sha256_idx`.
+    little-endian. The `.idx` has the length of each document in tokens and its first byte. Both equal, byte for byte,
+    the files of a run without stages over these texts, with this tokenizer. With splits, the pairs of each split are
+    `documents_train_00000_text_document` and so on. A row without tokens is counted in `empty_documents` and not
+    written; a frame without any token gives no pair. Each pair has `prefix`, `documents`, `empty_documents`, `tokens`,
+    `bytes`, `dtype`, `sha256_bin` and `sha256_idx`.
 
-    `output/tokenize.json` has a hash of the texts and the settings. For an equal call, the texts are read and hashed
-    again; another division into partitions counts as another text.
+    `output/tokenize.json` has a hash of the texts and the settings. To find whether a call is equal, the texts are read
+    and hashed again. Another division into partitions counts as other texts.
 
     A Dask frame is computed once, partition by partition. Its workers write to `output`, so those on other machines
     need a shared folder.
@@ -119,7 +119,7 @@ def tokenize(
             "folder as output, or force=True, which replaces them"
         )
     if done:
-        _write_record(folder, _Record({}, done.pairs))  # equal to no call, also after a kill
+        _write_record(folder, _Record({}, done.pairs))  # a record that equals no call, also after a kill
         for pair in done.pairs:
             for suffix in (".bin", ".idx"):
                 remove(folder / f"{pair.prefix}{suffix}")
@@ -137,14 +137,15 @@ def tokenize(
 
 
 class _Record(msgspec.Struct):
-    """The facts by which a later call is equal, and the pairs, whose prefixes are relative to the folder."""
+    """The facts that an equal call has, too, and the pairs, whose prefixes are relative to the folder."""
 
     facts: dict[str, Any]
     pairs: list[PairInfo]
 
 
 def _own_folder(output: str | os.PathLike[str]) -> Path:
-    """The folder of the pairs. OutputError if it has files of which no call of `tokenize` is known."""
+    """Return the folder of the pairs. Raises OutputError if it has files that no known call of `tokenize` has
+    written."""
     folder = local_output(output)
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file, expected a folder. Give another output")
@@ -170,13 +171,14 @@ def _read_record(folder: Path) -> _Record | None:
 
 
 def _are_complete(folder: Path, pairs: Sequence[PairInfo]) -> bool:
-    """Whether the pairs have their sizes: `curate verify` compares digests of a run, and this call is to return."""
+    """Return whether the files of the pairs have the right sizes. Digests are not compared, so that the call returns
+    soon."""
     files = {folder / f"{pair.prefix}.bin": pair.bytes for pair in pairs}
     return all(path.is_file() and path.stat().st_size == size for path, size in files.items())
 
 
 def _hash_part(frame: Frame, text_column: str) -> str:
-    """The SHA-256 of the hashes of the texts of one partition, in their order."""
+    """Return the SHA-256 of the hashes of the texts of one partition, in their order."""
     engine, seen, digest = engine_of(frame), as_stages_see(frame, text_column), hashlib.sha256()
     for rows in row_batches(engine, seen):
         digest.update(engine.hash_text(seen.iloc[rows][TEXT]).tobytes())
@@ -184,7 +186,7 @@ def _hash_part(frame: Frame, text_column: str) -> str:
 
 
 def _write_part(frame: Frame, recipe: Recipe, text_column: str, work: Path) -> tuple[list[tuple[Path, Path]], str]:
-    """Write the token files of one partition. Return their paths, those of each split, and the hash of the texts."""
+    """Write the token files of one partition. Return the paths of these files by split, and the hash of the texts."""
     engine, seen, shares = engine_of(frame), as_stages_see(frame, text_column), recipe.output.splits
     own = Path(mkdtemp(dir=work))  # of this attempt: a cluster may run a task twice
     with token_files(recipe, engine, own, 0) as files:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of a frame that stages wrote. A stage that replaces another column of the frame warns.
+"""Columns of a frame that stages wrote. A warning names other columns of the frame that a stage replaces.
 
-The names are noted in `frame.attrs`, as those of measures in `curation.frames.measured`. Tables of polars, DuckDB and
-pyarrow, and frames of a run's documents, have no note: there a second call warns too.
+The names are noted in `frame.attrs`, like those of measures in `curation.frames.measured`. Tables of polars, DuckDB and
+pyarrow, and frames of a run's documents, have no note, so a second call warns about columns of the first.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ OWN = ("curation", "cpu_fallback", "gpu_pipeline")  # packages whose lines a war
 
 
 def note_written(frame: Frame, stage: Stage) -> None:
-    """Add the columns that a stage wrote to the note of a frame, if its library has notes."""
+    """Add the columns that a stage wrote to the note of a frame, if its library has `attrs`."""
     if stage.writes() and hasattr(frame, "attrs"):
         frame.attrs[NOTE] = sorted({*_noted(frame), *stage.writes()})
 
 
 def warn_of_replaced(frame: Any, stage: Stage) -> None:
-    """Warn of columns that a stage will replace, unless a stage wrote them or this one reads them."""
+    """Warn of columns that a stage will replace, unless another stage wrote them or this stage reads them."""
     known = {*_noted(frame), *stage.reads()}
     replaced = [name for name in stage.writes() if name in frame.columns and name not in known]
     if not replaced:
