@@ -327,7 +327,7 @@ def _source_runs(frame: Any, stage: Stage) -> list[tuple[str, int, int]]:
     `source`."""
     if SOURCE not in frame.columns:
         raise InputError(
-            f"{stage_label(stage)} asks for inputs, but the frame has no column {SOURCE!r}; it has "
+            f"{stage_label(stage)} needs names of inputs, but the frame has no column {SOURCE!r}; it has "
             f"{list(frame.columns)}. Add the name of each row's input"
         )
     check_once(list(frame.columns), SOURCE)

@@ -48,7 +48,7 @@ def decide(measures: Measures, rules: Rules) -> Verdict:
     arrays, rows = _arrays(measures, expanded)
     rows = max([rows, *map(len, columns.values())])
     if any(len(column) != rows for column in [*arrays.values(), *columns.values()]):
-        raise RecipeError("the measures have different numbers of rows; give those of one set of documents")
+        raise RecipeError("the measures have different numbers of rows; give measures of one set of documents")
     return decide_rows(expanded, arrays, rows, columns)
 
 
@@ -70,7 +70,7 @@ def rule_effects(measures: Measures, rules: Rules) -> Effects:
     _check_measured(measures, expanded, rules)
     arrays, rows = _arrays(measures, expanded)
     if any(len(values) != rows for values in arrays.values()):
-        raise RecipeError("the measures have different numbers of rows; give those of one set of documents")
+        raise RecipeError("the measures have different numbers of rows; give measures of one set of documents")
     return effects_of_rows(expanded, arrays, rows)
 
 

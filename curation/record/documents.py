@@ -44,7 +44,7 @@ def document_schema(
 
 
 def columns_beside_text(columns: Sequence[str], stages: Sequence[Stage]) -> pa.Schema:
-    """Return the carried columns and those of stages in `documents/`, without vectors."""
+    """Return the columns of `documents/` after the text: carried columns and columns of stages, without vectors."""
     fields = [*document_schema(columns, stages)][len(DOCUMENT_SCHEMA) :]
     return pa.schema([field for field in fields if not is_list(field.type)])
 

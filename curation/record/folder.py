@@ -233,8 +233,9 @@ def check_entries(folder: Path, names: Collection[str] = OWN_NAMES, levels: floa
         with suppress(FileNotFoundError):
             if entry.is_symlink():
                 raise OutputError(
-                    f"{entry.path} is a link, and below its output folder a run writes through none. Put the files in "
-                    "its place, or delete it. To use another disk, give an --output there (for s3://, a --work)"
+                    f"{entry.path} is a link, and a run does not write through links in its output folder. Put "
+                    "the files in its place, or delete it. To use another disk, give an --output there (for s3://, a "
+                    "--work)"
                 )
             if not stat.S_ISREG(mode := entry.stat().st_mode):
                 raise OutputError(

@@ -156,8 +156,8 @@ def check_computed_with(
             then, now = (", ".join(f"{key} {known.get(key, 'none')}" for key in changes) for known in (before, facts))
             what = name if name.startswith(INPUT) else f"stage {name}"
             raise OutputError(
-                f"{run} began to compute the {what} with {then}; here it would be {now}. Results of both do not "
-                "mix: resume where the run began, or give a new --output, or --force"
+                f"{run} began to compute the {what} with {then}; here it would be {now}. The results "
+                "would differ: resume where the run began, or give a new --output, or --force"
             )
 
 

@@ -24,7 +24,7 @@ class ValueTally(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if len(self.bins) != len(self.counts) or self.bins != sorted({*self.bins}):
-            raise ValueError(f"{len(self.counts)} counts need as many bins, ascending")
+            raise ValueError(f"{len(self.counts)} counts need {len(self.counts)} bins in ascending order")
 
 
 class RuleValues(ValueTally, frozen=True, kw_only=True):
@@ -180,7 +180,7 @@ class Measured(msgspec.Struct, frozen=True):
             if isinstance(rule.column, int) and isinstance(rule.group, int):
                 columns = self.groups[rule.column : rule.column + 1]
                 if not columns or rule.group >= len(columns[0]):
-                    raise ValueError(f"the rule {rule.reason} is of a group that is not in groups")
+                    raise ValueError(f"the rule {rule.reason} has a group that groups lacks")
 
 
 class ReportTexts(msgspec.Struct, frozen=True):

@@ -121,7 +121,7 @@ def open_scores(path: Path) -> pa.Table:
     try:
         return open_partition(path)
     except FileNotFoundError:
-        raise InputError(f"{path} is gone, and --reuse reads it. Put it back, or leave --reuse out") from None
+        raise InputError(f"{path} does not exist, but --reuse reads it. Put it back, or leave --reuse out") from None
 
 
 def sorted_rows(rows: pa.Table) -> pa.Table:

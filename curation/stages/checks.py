@@ -167,7 +167,7 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
     value = _one_each("value of the verdict", verdict.value, len(reason), "iufb")
     last = len(verdict.reasons) - 1
     if len(reason) and not -1 <= reason.min() <= reason.max() <= last:
-        raise StageError(f"the verdict has {last + 1} reasons: those of rows must be -1 (keep) to {last}")
+        raise StageError(f"the verdict has {last + 1} reasons: the reason of a row must be -1 (keep) to {last}")
     if verdict.bounds and np.shape(verdict.bounds) != (last + 1, 2):
         raise StageError(f"the verdict has {last + 1} reasons: bounds must be () or a (lowest, highest) for each")
     if {*verdict.notes} != {*stage.outputs().notes}:
@@ -274,7 +274,7 @@ def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> De
     if not isinstance(decision, Decision):
         raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
     if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):
-        raise StageError("drops must be a tuple of Drops, as Decision((Drops(...),))")
+        raise StageError("drops must be a tuple of Drops, such as Decision((Drops(...),))")
     state = corpus.present().view(np.uint8)  # true is PRESENT
     drops = tuple(_checked_drops(entry, state) for entry in decision.drops)
     if any(len(entry.row) for entry in drops) and not stage.removes:
@@ -284,7 +284,7 @@ def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> De
     if not stage.cuts_text and cuts_folder(corpus.scratch).exists():
         raise StageError("the stage cuts spans, but the class has cuts_text = False. Set it to True")
     if stage.writes() and not columns_folder(corpus.scratch).exists():
-        raise StageError("writes() names columns, and the stage has stored none. Write them in a stage of rows")
+        raise StageError("writes() names columns, but the stage has stored none. Write them in a RowStage")
     if decision.copies is not None:
         _check_copies(decision.copies, drops, len(corpus.rows))
     return Decision(drops, None, _as_json(decision.details), decision.copies)

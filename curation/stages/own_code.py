@@ -126,7 +126,7 @@ def own_class(kind: str) -> type[Stage]:
     stage_class = getattr(_import(kind, name), qualified, None)
     if not (isinstance(stage_class, type) and issubclass(stage_class, RowStage | CorpusStage)):
         hint = f"; write @curation.stage before def {qualified}" if isfunction(stage_class) else ""
-        hint = hint or (f". It is of a notebook that this process has not run. {CURE}" if name == MAIN else "")
+        hint = hint or (f". It belongs to a notebook that this process has not run. {CURE}" if name == MAIN else "")
         raise RecipeError(f"{kind}: {name} has no class {qualified} that is a RowStage or a CorpusStage{hint}")
     tag = stage_class.__struct_config__.tag
     if tag != kind:

@@ -56,7 +56,7 @@ def kernels_of(words: str) -> tuple[str, ...]:
 
 
 def with_words(stage: AnyStage, words: str) -> AnyStage:
-    """Return a stage of a recipe, with the recipe's `words` if the stage has that setting and does not set it."""
+    """Return a stage of a recipe, with the recipe's `words` if the stage has that setting and leaves it empty."""
     if words != SPACES and getattr(stage, "words", None) == "" and getattr(stage, "unit", "") != "character":
         return msgspec.structs.replace(stage, words=words)
     return stage

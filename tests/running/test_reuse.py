@@ -232,7 +232,7 @@ def test_a_run_that_another_process_writes_is_refused(place: Place, tmp_path: Pa
 
 
 def test_a_file_that_is_lost_during_the_run_has_one_message(place: Place, tmp_path: Path):
-    with pytest.raises(InputError, match="is gone, and --reuse reads it"):
+    with pytest.raises(InputError, match="does not exist, but --reuse reads it"):
         open_scores(tmp_path / "gone.arrow")
     (tmp_path / "short.arrow").write_bytes(b"ARROW1")
     with pytest.raises(IntegrityError, match=r"short\.arrow is damaged"):

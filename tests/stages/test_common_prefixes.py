@@ -104,7 +104,7 @@ def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatc
         (
             {"index": "old"},
             {},
-            "index has n-grams of whole documents, and `skip_prefix: common` compares others",
+            "index has n-grams of whole documents, but `skip_prefix: common` leaves out their beginnings",
         ),
         (
             {},

@@ -262,7 +262,7 @@ def test_columns_and_kernels_of_counts():
             "private: replace is about IP addresses; add ip_address to types",
         ),
         ("kind: measure, personal_data: [mail]", "no type 'mail' of personal data or secrets; did you mean email"),
-        ("kind: measure, private: replace", "patterns and private are about personal_data; list its types, or leave"),
+        ("kind: measure, private: replace", "patterns and private need personal_data; list types there, or leave"),
         ("kind: measure, personal_data: email", "Expected `array`"),
     ],
 )

@@ -184,7 +184,7 @@ def test_an_index_that_does_not_fit_is_refused(old: Path, tmp_path: Path):
         (shorter, f"{places} is {size - 8} bytes long, not {size}; make the index again"),
         (
             (description, json.dumps(content).encode()),
-            "spans is damaged: its files have other numbers of records; make",
+            "spans is damaged: numbers of records in its files differ; make",
         ),
         ((description, b"{"), "index.json is damaged ("),
     ):

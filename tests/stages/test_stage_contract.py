@@ -228,7 +228,7 @@ TOLD = {
     "a stage that raises": "ZeroDivisionError: of my own",
     "a float detail": r"details must be integers, which are summed, not \{'share': 0.5\}",
     "a mask as a verdict": "the verdict must be a Verdict",
-    "a reason without a name": r"the verdict has 1 reasons: those of rows must be -1 \(keep\) to 0",
+    "a reason without a name": r"the verdict has 1 reasons: the reason of a row must be -1 \(keep\) to 0",
     "a value too many": r"value of the verdict has the shape \(\d+,\), but there are [\d,]+ rows",
     "null texts": r"text has \d+ new nulls\. Use '' for no text",
     "numbers as texts": "text must be strings, not int64",

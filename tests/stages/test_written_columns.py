@@ -26,7 +26,7 @@ class Announces(curation.CorpusStage, frozen=True, kw_only=True, tag="tests.stag
 
 def test_a_stage_that_stores_none_of_its_columns():
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(StageError, match=r"writes\(\) names columns, and the stage has stored none\. Write them in a"):
+    with pytest.raises(StageError, match=r"writes\(\) names columns, but the stage has stored none\. Write them in a"):
         curation.apply(pandas.DataFrame({"text": ["one"]}), Announces())
 
 

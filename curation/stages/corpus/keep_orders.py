@@ -51,7 +51,7 @@ FORMS_SHOWN = "ISO 8601 (2024-05-06T07:08:09Z), 20240506, 20240506070809, or Mon
 def check_policy(keep: dict[str, str]) -> None:
     """Raise ValueError unless `keep` is one policy and the name of its column."""
     if len(keep) != 1 or not {*keep} <= {*POLICIES}:
-        raise ValueError(f"keep takes one of highest and newest, not {', '.join(keep) or 'none'}")
+        raise ValueError(f"keep takes either highest or newest, not {', '.join(keep) or 'none'}")
     [(policy, column)] = keep.items()
     if column in ("", TEXT, ID):
         raise ValueError(f"keep: {policy} must name a column of {POLICIES[policy]}s, not {column!r}")
@@ -97,7 +97,7 @@ def check_values(keep: Keep, details: Mapping[str, Any], documents: int) -> None
     """Raise InputError if documents have values, but none of the values can be read."""
     if isinstance(keep, dict) and details["unreadable"] and sum(details[name] for name in COUNTS) == documents:
         [(policy, column)] = keep.items()
-        known = f" in a form that is read: {FORMS_SHOWN}" if policy == "newest" else ""
+        known = f" in a known form: {FORMS_SHOWN}" if policy == "newest" else ""
         raise InputError(
             f"keep: column {column!r} has no {POLICIES[policy]} in any of {counted(documents, 'document')}{known}. "
             f"Name a column of {POLICIES[policy]}s, or give keep: first"

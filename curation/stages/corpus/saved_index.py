@@ -214,7 +214,7 @@ class SavedIndex:
         document has."""
         numbers = numbers.astype(np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.documents:
-            raise damaged(self.folder / name, f"it has numbers that none of {self.documents:,} documents has")
+            raise damaged(self.folder / name, "it has numbers of documents that the index lacks")
         return numbers
 
     def starts(self) -> np.ndarray:
@@ -301,8 +301,8 @@ def find_matches(
     """Return the documents of `corpus` with a near-duplicate in the index.
 
     `similarities` takes the positions of candidates and returns two comparison objects: that of the candidates and that
-    of the index. Pairs match if their similarity is at least `threshold`, or NaN. With `contained`, a document of the
-    index must also have at least this share of the document's n-grams, and the value is the share."""
+    of the index. Pairs match if their similarity is at least `threshold`, or NaN (not measured). With `contained`, a
+    document of the index must also have at least this share of the document's n-grams, and the value is the share."""
     hits = np.zeros(len(corpus.rows), np.int32)
     for band, column in enumerate(each(bands, "searching the index", "band")):
         sorted_keys = index.keys(band)

@@ -153,7 +153,9 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     def _check_columns(self) -> None:
         if self.key_columns in ([], [TEXT]) or "" in self.key_columns:
-            raise ValueError(f"column must name a column or a list of columns, not {self.column!r}; texts need none")
+            raise ValueError(
+                f"column must name a column or a list of columns, not {self.column!r}. Leave it out for texts"
+            )
         if len({*self.key_columns}) < len(self.key_columns):
             raise ValueError(f"column must name each column once, not {self.column!r}")
         if self.max_characters:

@@ -116,7 +116,7 @@ class SpanIndex:
                   for level in LEVELS]  # fmt: skip
         sizes = [len(self.offsets) == self.saved.documents + 1, self.offsets[-1:].sum() == len(self.texts)]
         if not all([*sizes, *(len(hashes) == len(places) for hashes, places in tables)]):
-            raise IntegrityError(f"{path} is damaged: its files have other numbers of records; make the index again")
+            raise IntegrityError(f"{path} is damaged: numbers of records in its files differ; make the index again")
         self.tables = tables
 
     def find(self, data: np.ndarray, hashes: np.ndarray, places: np.ndarray) -> SpanMatches:

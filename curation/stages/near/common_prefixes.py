@@ -8,9 +8,9 @@ dialogues with one prompt continue differently. The common beginning of a docume
 most MAX_STEPS steps.
 
 A key (uint64) stands for a beginning. A task per slice group writes the distinct pairs of a key and the key one step
-later. A reducer counts for each first key its second keys. These files have 16 bytes per step. A task per slice group
-then finds the common beginning of each document, and writes the band keys of the rest. The keys of common beginnings
-take at most 2 bytes per document of the corpus.
+later. For each first key, a reducer counts the different second keys. These files have 16 bytes per step. A task per
+slice group then finds the common beginning of each document, and writes the band keys of the rest. The keys of common
+beginnings take at most 2 bytes per document of the corpus.
 """
 
 from __future__ import annotations

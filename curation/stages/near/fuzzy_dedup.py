@@ -178,7 +178,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}{advice}")
         if not 0 <= self.contained <= 1:
             advice = as_share(self.contained) or ". It is the share of a removed document that the kept one has"
-            raise ValueError(f"contained must be from 0 (do not ask) to 1, not {self.contained:g}{advice}")
+            raise ValueError(f"contained must be from 0 (not used) to 1, not {self.contained:g}{advice}")
         if self.contained and self.verify != "exact":
             raise ValueError(
                 f"contained compares all n-grams, and `verify: {self.verify}` does not. Set verify to exact, or leave "
@@ -186,8 +186,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             )
         if self.index and self.skip_prefix != NONE:
             raise ValueError(
-                f"index has n-grams of whole documents, and `skip_prefix: {self.skip_prefix}` compares others. "
-                "Leave out one of the two"
+                f"index has n-grams of whole documents, but `skip_prefix: {self.skip_prefix}` leaves out their "
+                "beginnings. Leave out one of the two"
             )
         check_keep(self.keep, KEEP)
         bands, rows = self.banding

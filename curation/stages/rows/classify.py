@@ -50,11 +50,11 @@ class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
     windows         transformers only: parts of a text that the model reads, from its start; 0: the whole text
     pooling         transformers only: `mean` (by tokens) or `max` of the windows, or only the `first` window
 
-    Probabilities of fastText are computed in integers, with a resolution of 0.000001. They equal those of the package
-    fasttext within 0.00001. Scores of transformers are rounded to 0.0001 and stored. Their last digits depend on the
-    device and on libraries, so a run cannot be resumed on another device. Raises ValueError for a label that the model
-    does not have, InputError for a model that cannot be used, and EngineError if the packages of the extra `models`
-    (for ONNX: `embeddings`) are missing.
+    Probabilities of fastText are computed in integers, with a resolution of 0.000001. The probabilities equal those of
+    the package fasttext within 0.00001. Scores of transformers are rounded to 0.0001 and stored. Their last digits
+    depend on the device and on libraries, so a run cannot be resumed on another device. Raises ValueError for a label
+    that the model does not have, InputError for a model that cannot be used, and EngineError if the packages of the
+    extra `models` (for ONNX: `embeddings`) are missing.
     """
 
     removes: ClassVar[bool] = False

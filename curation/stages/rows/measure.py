@@ -83,7 +83,7 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         if self.personal_data:
             self._redact()  # refuses unknown types
         elif (self.patterns, self.private) != ("checked", "keep"):
-            raise ValueError("patterns and private are about personal_data; list its types, or leave them out")
+            raise ValueError("patterns and private need personal_data; list types there, or leave both out")
         check_scripts(self.script_shares)
         msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
         check_use(self.names, self.tokenizer)

@@ -91,7 +91,7 @@ def check_model(folder: str, entities: Sequence[str]) -> None:
     known = {*_load(folder).pipe_labels[FINDER]}
     for name in entities:
         if not known & {*LABELS[name]}:
-            raise InputError(f"the model in {folder} has no label for {name}: {', '.join(sorted(known))}")
+            raise InputError(f"the model in {folder} has no label for {name}; it has {', '.join(sorted(known))}")
 
 
 def find_entities(text: str, folder: str, entities: Sequence[str]) -> Iterator[tuple[int, int, str]]:

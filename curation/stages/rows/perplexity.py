@@ -198,6 +198,6 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
 
 
 def perplexities(totals: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return 10^(-total / units), rounded to DECIMALS. `totals`: sums of logarithms, int64, in 1 / UNITS; `units`:
-    above 0."""
+    """Return 10^(-total / units), rounded to DECIMALS. `totals`: sums of logarithms, int64, in steps of 1 / UNITS;
+    `units`: above 0."""
     return np.round(np.power(10.0, -totals / (UNITS * units.astype(np.float64))), DECIMALS)

@@ -2,10 +2,10 @@
 """Patterns of personal data for `redact`: each type has an exact pattern, and a wider one that selects documents.
 
 Patterns prefer precision to recall: a number counts only in a format that is rare for other numbers. Letters, digits
-and word edges are those of ASCII. So the Unicode version has no effect, and numbers have edges in scripts without
-spaces, too. RE2 has no lookaround, so it only selects documents, without Python's global lock. Python's `re`, which is
-ten times slower, then finds the matches. Results therefore do not depend on RE2's version. All repetitions are bounded,
-so time is linear in the text.
+and word edges are those of ASCII. So the Unicode version has no effect, and a number between letters of a script
+without spaces has edges, too. RE2 has no lookaround, so it only selects documents, without Python's global lock.
+Python's `re`, which is ten times slower, then finds the matches. Results therefore do not depend on RE2's version. All
+repetitions are bounded, so time is linear in the text.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         if len(self.replacement) > MAX_REPLACEMENT:
             raise ValueError(
                 f"replacement has {len(self.replacement):,} characters, expected at most {MAX_REPLACEMENT}: each match "
-                "becomes as long. Shorten it"
+                "becomes this long. Shorten it"
             )
         if re.search(r"[0-9@:]", self.replacement):
             raise ValueError(

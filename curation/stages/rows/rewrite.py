@@ -105,14 +105,14 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         if isinstance(self.unicode, str):
             msgspec.structs.force_setattr(self, "unicode", self.unicode.lower())
         if self.markup == "strip_line":
-            raise ValueError("markup: strip_line is now brackets_line. strip deletes tags of HTML alone")
+            raise ValueError("markup: strip_line is now brackets_line. strip deletes only tags of HTML")
         for option, allowed in CHOICES.items():
             if getattr(self, option) not in allowed:
                 raise ValueError(f"{option} must be one of {', '.join(allowed)}, not {getattr(self, option)!r}")
         if len(self.replace) > MAX_REPLACEMENTS:
             raise ValueError(
                 f"replace has {len(self.replace):,} patterns, expected at most {MAX_REPLACEMENTS:,}, as each reads all "
-                "texts. Join those with the same replacement by |"
+                "texts. Join patterns with the same replacement by |"
             )
         msgspec.structs.force_setattr(self, "replace", msgspec.convert(self.replace, tuple[Replacement, ...]))
         for number, each in enumerate(self.replace):

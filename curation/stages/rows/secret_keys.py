@@ -2,8 +2,8 @@
 """Patterns of secrets for `redact`: keys and tokens of common services, in the forms that the services document.
 
 A secret begins with a prefix that only its service uses, or follows a name such as `AccountKey`. Placeholders of few
-different characters, such as `ghp_xxxx`, stay. The comment of each pattern names its source. As in `personal_data`, RE2
-selects documents, and repetitions are bounded.
+different characters, such as `ghp_xxxx`, stay. The comment of each pattern names the page with its form. As in
+`personal_data`, RE2 selects documents, and repetitions are bounded.
 """
 
 from __future__ import annotations

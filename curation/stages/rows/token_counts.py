@@ -39,8 +39,8 @@ def _loaded(name: str) -> Tokenizer:
 
     if not name:
         raise RecipeError(
-            "the measure tokens needs a tokenizer, and none is set. In a recipe it is the recipe's; in a call give "
-            "tokenizer: a tiktoken encoding such as gpt2, a path, or hub:ORG/NAME"
+            "the measure tokens needs a tokenizer, and none is set. Set the tokenizer of the recipe, or in a call "
+            "give tokenizer: a tiktoken encoding such as gpt2, a path, or hub:ORG/NAME"
         )
     return load_tokenizer(TokenizerSpec(name=name, append_eod=False))
 

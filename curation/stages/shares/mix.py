@@ -250,7 +250,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
             if not found.get(number):
                 what = "input" if self.by == SOURCE else self.by
                 raise InputError(
-                    f"mix: no {self.unit} of {what} {name!r} reach the stage. Correct weights, or leave it out"
+                    f"mix: no {self.unit} of {what} {name!r} reach the stage. Correct weights, or leave the group out"
                 )
         if self.temperature and len(found) > MAX_GROUPS:
             raise InputError(
