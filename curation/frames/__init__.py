@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions on data frames: `read`, one per stage, and `apply` for any stage."""
+"""Functions on data frames: `read`, a function per stage, and `apply` for any stage."""

@@ -37,7 +37,7 @@ def neighbours(frame: Frame, column: str = "embedding", *, k: int = 10) -> Frame
 
     The result has a row per pair: `row` and `neighbour`, the positions in the frame; `rank` from 1; `cosine`, rounded
     down to four digits. If vectors are equally near, the earlier row comes first. A row without a vector is in no pair.
-    All pairs are compared, by integer products, so both engines return the same.
+    All pairs are compared by integer products, so both engines return the same result.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], None]})

@@ -212,10 +212,10 @@ def language(
     """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability`
     (float64).
 
-    keep                 languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model stands for
-                         itself, a language without a script for all its scripts. Default, and `any`: the stage only
-                         adds the columns, and keeps all documents. Or a whole `curation.Language` in place of the
-                         keywords, which are its fields
+    keep                 languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model is allowed,
+                         too; a language without a script means all its scripts. Default, and `any`: the stage only adds
+                         the columns, and keeps all documents. Or a whole `curation.Language` in place of the keywords,
+                         which are its fields
     frame, text_column   as in `curation.apply`
 
     Existing columns of these two names are replaced.

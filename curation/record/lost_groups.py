@@ -35,7 +35,7 @@ from curation.stages.shares.mix import Mix
 from curation.stages.shares.select import Select
 
 GROUP_SAMPLES, GROUP_CHARACTERS = 200, 500  # documents per reason, and characters of each, to count languages
-MAX_VALUE = 100  # characters of a value of a carried column; longer ones name no group
+MAX_VALUE = 100  # characters of a value of a carried column; longer values name no group
 
 KEPT_SAMPLES = 2_000
 MIN_DOCUMENTS = 10  # least documents of a group, also in the sample

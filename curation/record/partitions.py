@@ -29,7 +29,7 @@ from curation.record.documents import in_schema
 from curation.stages.outcome import Corpus
 
 MIN_KEY_ROWS = 1 << 16  # 11 MB with 21 bands
-MAX_PENDING = 16  # tables of keys. Many small ones keep the freed memory between them: 300 MB for 1,200 texts of 1 MB
+MAX_PENDING = 16  # tables of keys. Freed memory between many small tables stays unused: 300 MB for 1,200 texts of 1 MB
 KEPT_LAYOUTS = 4096
 REMOVED_SCHEMA = pa.schema(
     [

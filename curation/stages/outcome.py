@@ -145,7 +145,7 @@ class Corpus:
     """All rows that reached a corpus stage, in order. Key columns are loaded one at a time.
 
     storage   the stored rows
-    rows      rows that earlier stages kept, ascending; integers of `contract.position_type`. They are given as such, or
+    rows      rows that earlier stages kept, ascending; integers of `contract.position_type`. Given as numbers, or
               as the `.npy` file of a mask (bool, one per stored row), which is read when `rows` is first used
     stage     number of the stage, for `key_column`
     scratch   folder that only this stage uses; it may not exist yet

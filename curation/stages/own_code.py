@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages by kind: those of this package, and those of installed modules that the user allows.
+"""Stages by kind: stages of this package, and stages of installed modules that the user allows.
 
 A kind with a colon, `mypackage.stages:BlockUrls`, names a class of a module. The module is imported only if the user
 allows its name: people share recipes as data, and an import runs code.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spans of bytes that a stage cuts out of texts: a file per partition.
 
-A task of the stage writes the file, and one task reads it, with the texts of the partition. The files are in a folder
-of their own, since `corpus.scratch` is deleted after the decision. A file has an array of shape (3, spans): rows
-counted from the first row of the partition, starts and stops; int32, or int64 for larger values. A partition without
-spans has no file.
+A task of the stage writes the file, and one task reads it, with the texts of the partition. The files are in a separate
+folder, since `corpus.scratch` is deleted after the decision. A file has an array of shape (3, spans): rows counted from
+the first row of the partition, starts and stops; int32, or int64 for larger values. A partition without spans has no
+file.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def count_cuts(folder: Path, partition: int, kept: np.ndarray) -> tuple[int, int
 
 def cut_texts(texts: pa.LargeStringArray, cuts: Cuts, first: int) -> pa.LargeStringArray:
     """Return the texts without their spans in `cuts`. The first text has the row `first` of `cuts`. Raises StageError
-    for spans that split a code point; IntegrityError for spans that are not sorted or exceed their text."""
+    for spans that split a code point; IntegrityError for spans that are not sorted or end after their text."""
     low, high = np.searchsorted(cuts.row, np.array([first, first + len(texts)], cuts.row.dtype))
     if low == high:
         return texts

@@ -136,8 +136,8 @@ def order_weight(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
 
 
 def read_column(engine: Engine, frame: Frame, name: str) -> pa.ChunkedArray:
-    """Return a column in host memory, with null ids for parts of records without one. InputError for `id` of a frame
-    without ids."""
+    """Return a column in host memory. In the column `id`, parts of records without an id have null. Raises InputError
+    for `id` of a frame without ids."""
     if name == ID and ID not in frame.columns:
         raise InputError(f"the frame has no column {ID!r}; it has {list(frame.columns)}")
     column = engine.to_arrow(frame[[name]]).column(0)

@@ -149,20 +149,20 @@ def write_cells(path: Path, cells: Iterable[Iterable[np.ndarray]], count: int) -
 
 
 def read_cell(path: Path, cell: int) -> bytes:
-    """Return the bytes of a cell. IntegrityError if the file is too short."""
+    """Return the bytes of a cell. Raises IntegrityError if the file is too short."""
     with open(path, "rb", buffering=0) as file:
         low, high = np.frombuffer(_read(file, 8 * cell, 16), np.int64).tolist()
         return _read(file, low, high - low)
 
 
 def cell_size(path: Path, cell: int) -> int:
-    """Return the number of bytes of a cell. IntegrityError if the file is too short."""
+    """Return the number of bytes of a cell. Raises IntegrityError if the file is too short."""
     low, high = cell_bounds(path, cell)
     return high - low
 
 
 def cell_bounds(path: Path, cell: int) -> tuple[int, int]:
-    """Return the first byte of a cell and the one after it. IntegrityError if the file is too short."""
+    """Return the first byte of a cell and the byte after its last. Raises IntegrityError if the file is too short."""
     low, high = np.frombuffer(read_bytes(path, 8 * cell, 16), np.int64).tolist()
     return low, high
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Jaccard similarity of two texts, and the links of a group, for people who look at pairs of duplicates."""
+"""The Jaccard similarity of two texts, and the links of a group, to show pairs of duplicates."""
 
 from __future__ import annotations
 

@@ -154,8 +154,8 @@ class _File(msgspec.Struct):
 
 
 class SavedIndex:
-    """An index on disk. RecipeError if it is missing or has another format, IntegrityError if it is damaged or a file
-    has the wrong size."""
+    """An index on disk. Raises RecipeError if it is missing or has another format, IntegrityError if it is damaged or a
+    file has the wrong size."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -276,7 +276,7 @@ def sum_details(matches: Sequence[IndexMatches]) -> dict[str, int]:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of a document of the corpus and one of the index that share bands."""
+    """Pairs of a document of the corpus and a document of the index that share bands."""
 
     new: np.ndarray
     old: np.ndarray

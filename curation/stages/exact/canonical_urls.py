@@ -49,9 +49,9 @@ def canonical_url(url: str, dropped: Sequence[str] = TRACKING) -> str:
     - The host is in the form of `curation.rules.hosts`: lower case, international names in ASCII, no final dot.
     - Path and query: `%41` is `A`, other escapes are in upper case, and characters that no URL may have are escaped.
       Segments `.` and `..` are resolved. The case of letters is kept.
-    - Parameters are in the order of their names; those of one name keep their order. Empty ones are left out.
+    - Parameters are in the order of their names; those of one name keep their order. Empty parameters are left out.
 
-    White space around the URL does not count. A value without a host is no URL and is unchanged otherwise.
+    White space around the URL is removed. A value without a host is no URL; it is not changed further.
 
         >>> canonical_url("HTTPS://www.Example.org:443/a/../b/?utm_source=x&z=1&a=2#top")
         'example.org/b?a=2&z=1'

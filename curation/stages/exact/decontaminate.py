@@ -67,12 +67,13 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
 
     The different matching words that have a letter must have 1.5 bytes per word of an n-gram together, 20 for 13 words,
     unless the document has no other words. So numbers, alphabets and idioms of code are no leak. A question of fewer
-    words than an n-gram is found from 8 words on, from 4 words on if its answer is within 50 words of it; a shorter one
-    only as a whole document. n-grams are compared by 64-bit hashes. Each process holds the hashes of all evaluation
-    texts in memory: 44 to 68 bytes per n-gram, and 28 more while it counts documents. The report counts removed
-    documents by input. `removed/` describes the item with the most n-grams in the document. The value is the number of
-    different n-grams of this item. `matched_text` is the longest run of matched words; `evaluation_set`,
-    `evaluation_file` and `evaluation_item` are the item's input, file and record (from 1). A null matches nothing.
+    words than an n-gram is found if it has at least 8 words, or at least 4 words and its answer within 50 words of it.
+    A shorter question is found only as a whole document. n-grams are compared by 64-bit hashes. Each process holds the
+    hashes of all evaluation texts in memory: 44 to 68 bytes per n-gram, and 28 more while it counts documents. The
+    report counts removed documents by input. `removed/` describes the item with the most n-grams in the document. The
+    value is the number of different n-grams of this item. `matched_text` is the longest run of matched words;
+    `evaluation_set`, `evaluation_file` and `evaluation_item` are the item's input, file and record (from 1). A null
+    matches nothing.
     """
 
     function: ClassVar[Function] = Function(

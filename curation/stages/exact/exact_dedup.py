@@ -92,7 +92,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
                      text. A document in which one of them is null or empty has no key, and is kept
     keep             document kept of each text or key. `first`: the first one, by the order of inputs and documents;
                      `{highest: COLUMN}`: the one with the highest number; `{newest: COLUMN}`: the one with the latest
-                     date. Of equal ones, the first; documents without a number or date come last
+                     date. If equal, the first; documents without a number or date come last
     drop_parameters  with `compare: url`, names of parameters that do not count; `*` at the end stands for any
                      characters. `tracking`, alone or in a list, stands for a list of known ones, such as `utm_*`
     writes           name of a new column: the number of documents with the text or key of the kept one; "" for none.

@@ -131,7 +131,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
                 done += 1
 
     def _write_common(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write which n-grams are common, and the most frequent ones with their words."""
+        """Write which n-grams are common, and the words of the most frequent common n-grams."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
         items = evaluation.items
         paths = [_path(corpus, HITS, number) for number in range(slice_group_count(corpus))]
@@ -191,7 +191,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
     def _decided(
         self, engine: Engine, part: Corpus, stored: Mapping[int, Stored], is_common: np.ndarray
     ) -> Iterator[tuple[int, str, list[Leak]]]:
-        """Yield the documents with leaks: row, text, and the leaks that do not depend on common n-grams alone."""
+        """Yield the documents with leaks: row, text, and the leaks that depend on more than common n-grams."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
 
         def judge(texts: pa.LargeStringArray) -> list[list[Leak]]:

@@ -63,10 +63,10 @@ class LeakRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leak(NamedTuple):
-    """An item in a document.
+    """An evaluation item that a document contains.
 
     item      number of the item
-    ngrams    how many different n-grams of the item the document has
+    ngrams    number of different n-grams of the item that the document has
     text      the longest run of matched words
     spans     matched runs: the first character and the one after it, of the characters that are no white space
     counts    whether the item counts: false for a question whose answer is missing, if questions alone are kept

@@ -65,7 +65,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
     length     bytes of UTF-8 that must repeat, from 32 to 65,535; 200 are about 50 tokens of English
     bounds     `characters`: cut whole characters; `lines` or `sentences`: cut only lines or sentences of which all
                bytes repeat, each with the line end or white space up to the next one
-    join       also cut up to so many bytes between two cuts; 0: none
+    join       also cut up to this many bytes between two cuts; 0: none
     min_kept   remove a document that is cut and keeps fewer characters; 0: none
     verify     `hash`: two sequences are equal if hashes of 128 bits of them are; `bytes`: if their bytes are, for text
                that somebody may have made so that different sequences have one hash

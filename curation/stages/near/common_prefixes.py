@@ -7,7 +7,7 @@ least CONTINUATIONS different steps follow it in the corpus. Copies of one docum
 dialogues with one prompt continue differently. The common beginning of a document is the longest one that it has, of at
 most MAX_STEPS steps.
 
-A key (uint64) stands for a beginning. A task per slice group writes the distinct pairs of a key and the key one step
+A key (uint64) identifies a beginning. A task per slice group writes the distinct pairs of a key and the key one step
 later. For each first key, a reducer counts the different second keys. These files have 16 bytes per step. A task per
 slice group then finds the common beginning of each document, and writes the band keys of the rest. The keys of common
 beginnings take at most 2 bytes per document of the corpus.

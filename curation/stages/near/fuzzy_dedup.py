@@ -113,7 +113,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
                   where inputs that are not listed come last; or `{highest: COLUMN}` or `{newest: COLUMN}`, as in
                   `exact_dedup`
     contained     lowest share of a removed document's n-grams that the kept one has; 0: do not compute it. Documents
-                  with text of their own stay. Of each group, the first document by `keep` stays, then the first one
+                  with other text, too, stay. Of each group, the first document by `keep` stays, then the first one
                   that it does not contain, and so on; each is compared with at most 16 of them. Needs `verify: exact`
     skip_prefix   `common`: compare documents without the beginning that they share with others, such as the system
                   prompt of dialogues (docs/near_duplicates.md); `none`: compare whole documents

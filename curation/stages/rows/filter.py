@@ -79,7 +79,7 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
 
     @cached_property
     def expanded(self) -> tuple[Rule, ...]:
-        """The single rules, in the order in which they judge."""
+        """The single rules, in the order in which they are applied."""
         return expand_rules(self.rules)
 
     def reads(self) -> tuple[str, ...]:

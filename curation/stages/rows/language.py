@@ -38,8 +38,8 @@ COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     """Keep documents whose most probable language is in `keep`, with a probability of at least `min_probability`.
 
-    keep               languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model stands for
-                       itself, a language without a script for all its scripts. Default, and `any`: the stage only adds
+    keep               languages, in any form: `zh`, `zho`, `cmn_Hani`, `ZHO_Hans`. A label of the model is allowed,
+                       too; a language without a script means all its scripts. Default, and `any`: the stage only adds
                        the columns, and keeps all documents
     min_probability    lower bound of fastText's probability, in [0, 1]; resolution 0.000001; needs `keep`
     label_probability  lower bound of the probability of a label, in [0, 1]: documents below it have none

@@ -116,7 +116,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
 
     @cached_property
     def expanded(self) -> tuple[UnitRule, ...]:
-        """The single rules, in the order in which they judge."""
+        """The single rules, in the order in which they are applied."""
         return expand_unit_rules(self.rules)
 
     def kernels(self) -> tuple[str, ...]:
@@ -165,7 +165,8 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
 
     @property
     def _languages(self) -> dict[str, tuple[str, ...]]:
-        """The languages of each rule on languages, by the name of its measure; rules inside `any` are included."""
+        """The codes of languages that each rule on languages lists, by the name of its measure; rules inside `any` are
+        included."""
         parts = [part for rule in self.expanded for part in rule.parts]
         return {part.measures[0]: part.codes for part in parts if isinstance(part, UnitRule) and part.codes}
 

@@ -45,7 +45,7 @@ class Finder(NamedTuple):
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern that is written with spaces and comments and matches ASCII classes alone."""
+    """Compile a pattern that is written with spaces and comments. Its character classes match only ASCII."""
     return re.compile(pattern, re.ASCII | re.VERBOSE)
 
 

@@ -318,7 +318,7 @@ def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
 
 
 def order_of(numbers: np.ndarray, descending: bool) -> np.ndarray:
-    """Return uint64 in the order of the float64 numbers, from 1; 0 (`MISSING`) for NaN."""
+    """Return uint64 values in the order of float64 numbers: 1 or more, and 0 (`MISSING`) for NaN."""
     order = order_of_floats(-numbers if descending else numbers)
     order[np.isnan(numbers)] = MISSING
     return order

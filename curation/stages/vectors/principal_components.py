@@ -19,7 +19,7 @@ from curation.base.errors import InputError
 from curation.base.system.files import commit
 from curation.models.vectors import ROWS_AT_ONCE, squared_norms, vector_hashes
 
-MAX_SAMPLE = 1 << 16  # vectors from which covariances are computed; with so many, sums of products up to 2^30 fit int64
+MAX_SAMPLE = 1 << 16  # vectors from which covariances are computed; sums of this many products up to 2^30 fit int64
 UNIT, FINE = 1 << 15, 1 << 20  # steps per 1, in vectors and in components
 NO_VARIANCE = 1e-12  # a smaller share of the variance is a rounding error
 REMEDY = "Give a file that curation.pca saved"
