@@ -123,7 +123,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return ("unit_spans", "hashes", "leaders", *(() if self.compare == "exact" else ("rewrite",)))
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Raise Raise RecipeError for an index that is missing or has other settings."""
+        """Raise RecipeError for an index that is missing or has other settings."""
         if self.index:
             self.open_index()
 
