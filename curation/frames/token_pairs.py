@@ -66,14 +66,14 @@ def tokenize(
 
     Files: `output/tokens/documents_00000_text_document.bin` and `.idx`, and a further pair after each 10 GB. The `.bin`
     has the ids of all rows back to back, in their order: uint16 for a vocabulary below 65,500, else int32,
-    little-endian. The `.idx` has the length of each document in tokens and its first byte. Both equal, byte for byte,
-    the files of a run without stages over these texts, with this tokenizer. With splits, the pairs of each split are
-    `documents_train_00000_text_document` and so on. A row without tokens is counted in `empty_documents` and not
-    written; a frame without any token gives no pair. Each pair has `prefix`, `documents`, `empty_documents`, `tokens`,
-    `bytes`, `dtype`, `sha256_bin` and `sha256_idx`.
+    little-endian. The `.idx` has for each document its length in tokens and the position of its first byte. Both equal,
+    byte for byte, the files of a run without stages over these texts, with this tokenizer. With splits, the pairs of
+    each split are `documents_train_00000_text_document` and so on. A row without tokens is counted in `empty_documents`
+    and not written; a frame without any token gives no pair. Each pair has `prefix`, `documents`, `empty_documents`,
+    `tokens`, `bytes`, `dtype`, `sha256_bin` and `sha256_idx`.
 
-    `output/tokenize.json` has a hash of the texts and the settings. To find whether a call is equal, the texts are read
-    and hashed again. Another division into partitions counts as other texts.
+    `output/tokenize.json` has a hash of the texts and the settings. A repeated call reads and hashes the texts again to
+    find whether they are the same. If they are divided into other partitions, they count as different texts.
 
     A Dask frame is computed once, partition by partition. Its workers write to `output`, so those on other machines
     need a shared folder.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The done-records of a phase, and the notes of its running tasks, from which progress is counted.
 
-A task returns its counts, and the runner adds them up, so it reads no folder while tasks run. Records of an earlier run
-are read once. A task that takes longer than a second notes its counts in `NNNNNN.running`, because one large compressed
-file is one task. The runner holds 9 bytes per task in memory, and reads records one at a time.
+A task returns its counts, and the runner adds them up, so it reads no folder while tasks run. When a run resumes, the
+records of the tasks that are done are read once. A task that takes longer than a second notes its counts in
+`NNNNNN.running`, because one large compressed file is one task. The runner holds 9 bytes per task in memory, and reads
+records one at a time.
 """
 
 from __future__ import annotations

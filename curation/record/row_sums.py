@@ -65,8 +65,9 @@ def divide_partitions(starts: np.ndarray) -> np.ndarray:
 class RowSums:
     """The sums of a segment: files of finished tasks, in the order of its rows.
 
-    lost     int64, shape (files of removed rows, 2, partitions): removed rows of each partition, and their bytes; with
-             `cuts` one more entry: changed rows and bytes that are cut
+    lost     int64, shape (files of removed rows, 2, partitions): the number of removed rows of each partition, and
+             their bytes. With `cuts`, the first axis has one more entry: the number of changed rows, and the bytes that
+             are cut
     """
 
     def __init__(self, job: SumsJob) -> None:

@@ -61,7 +61,8 @@ def add_records(context: RunContext, number: int, segment: Path, stages: Sequenc
 
 
 def run_totals(stored_plan: Stored, stored: Stored, segment: int, task: int) -> None:
-    """Write the file of a task, unless it exists. The number of the segment distinguishes the phases of a run."""
+    """Write the file of a task, unless it exists. `segment` is not read: it only makes the arguments of each phase
+    different."""
     check_interrupts()
     job = load_job(TotalsJob, stored)
     path = numbered_path(job.folder, task, ".json")

@@ -72,7 +72,7 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
 
 
 def with_parts(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> Text:
-    """Return the texts in which those that are `wanted` (bool, one per text) are replaced by their `parts`."""
+    """Return the texts, but `parts` in place of those where `wanted` (bool, one per text) is true."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else text
     merged = _merged(engine, text, parts, wanted).combine_chunks()

@@ -131,7 +131,7 @@ def value_warnings(keep: Keep, details: Mapping[str, Any], documents: int) -> li
 
 
 def order_weight(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-    """Return a weight per row (int64), lowest for the highest order."""
+    """Return a weight per row (int64). The row with the highest order has the lowest weight."""
     return _as_rank(corpus.of(rows).column(ORDER))
 
 
@@ -274,7 +274,8 @@ def split_rank(keys: np.ndarray) -> np.ndarray:
 
 
 def _as_rank(orders: np.ndarray) -> np.ndarray:
-    """Return int64, lowest for the highest order. A missing value ranks like one that cannot be read."""
+    """Return ranks (int64). The highest order has the lowest rank. A missing value ranks like one that cannot be
+    read."""
     rank = np.maximum(orders, np.uint64(UNREADABLE))
     rank = np.invert(np.bitwise_xor(rank, SIGN, out=rank), out=rank)
     return rank.view(np.int64)

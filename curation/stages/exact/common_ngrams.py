@@ -32,8 +32,8 @@ class Hits(NamedTuple):
 
 
 def write_hits(path: Path, size: int, max_documents: int, hits: Iterable[Hits]) -> None:
-    """Write what a task finds to files with the name of `path`. They have pairs of an n-gram and a text with it, only
-    as many as decide; and for each n-gram its number, its number of documents and the first row.
+    """Write what a task finds to files with the name of `path`. They have pairs of an n-gram and a text with it, at
+    most `max_documents` + 1 per n-gram; and for each n-gram its number, its number of documents and the first row.
 
     size   number of n-grams and short questions
     """

@@ -192,7 +192,7 @@ def read_items(
 
 
 def column_of(engine: Engine, texts: Sequence[str]) -> pa.Array:
-    """Return strings as a text of the engine."""
+    """Return strings as a column of texts of the engine."""
     return engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))[TEXT]
 
 

@@ -68,7 +68,7 @@ class Leak(NamedTuple):
     item      number of the item
     ngrams    number of different n-grams of the item that the document has
     text      the longest run of matched words
-    spans     matched runs: the first character and the one after it, of the characters that are no white space
+    spans     matched runs: the first character and the one after the last, counted without white space
     counts    whether the item counts: false for a question whose answer is missing, if questions alone are kept
     is_all    whether nothing else is in the document
     """

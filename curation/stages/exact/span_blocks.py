@@ -15,8 +15,8 @@ most about BLOCK_RECORDS. A file has each record once, and the cells
     n + 1        spans of windows that are repeated within the slice group, and have no record: uint32 (start, stop)
 
 A reducer holds at most PASS_RECORDS records. It reads a range with more in several passes, each over a part of the
-values of the first hash. If one value is too frequent, passes are over parts of the second hash. In such a part each
-first record is compared at the next level, too, which takes time and does not change results.
+values of the first hash. If too many records share one value, each pass reads a part of the values of the second hash.
+Then each first record in a part is also compared at the next level, which takes time but does not change results.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class RecordFiles(Protocol):
 def verified(
     engine: Engine, files: RecordFiles, number: int, ends: np.ndarray, rows: np.ndarray, records: np.ndarray
 ) -> np.ndarray:  # fmt: skip
-    """Return the records of a range. Records that are equal but have different bytes get different last hashes.
+    """Return the records of a range. If spans with different bytes have equal records, their last hashes are made
+    different.
 
     ends  position of the first record of each file among the records of the range, then the number of records
     rows  positions of `records` among the records of the range, ascending

@@ -284,8 +284,8 @@ def _before_and_after(count: StageCount) -> list[str]:
 
 
 def _has_report(corpus: Corpus) -> bool:
-    """Return whether a report shows the counts. For a frame there is no report, and reading texts may take another
-    pass."""
+    """Return whether a report shows the counts. A frame has no report, so its texts, which might have to be computed
+    again, are not read for one."""
     return isinstance(corpus.sources, list)
 
 

@@ -16,8 +16,8 @@ from curation.stages.outcome import Cuts
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
-# Verdicts about a key in a block: cut none of its units, all but the first, all if there are several, all; or all since
-# the index of an earlier run has the key
+# Verdicts about a key in a block. Of its units, cut: none; all but the first; all if there are several; all; all,
+# because the index of an earlier run has the key.
 KEPT, FIRST_KEPT, ONE_KEPT, CUT, CUT_BY_INDEX = range(5)
 
 

@@ -7,8 +7,8 @@ Here `<` begins a tag only if the name of an HTML element follows, with attribut
 HTML standard, sections 13.1.2 (tags) and 13.1.6 (comments), the elements of HTML 4 and 3.2 that the standard dropped,
 SVG and MathML.
 
-No pattern backtracks. A `<` outside quotes ends the reading of a tag. So each character is read in at most one tag
-outside quotes, and in one tag per kind of quotes. In all, a text is read at most four times.
+No pattern backtracks. A `<` outside quotes ends the reading of a tag. So each character is read at most once outside
+quotes, and once per kind of quotes. In all, a text is read at most four times.
 """
 
 from __future__ import annotations

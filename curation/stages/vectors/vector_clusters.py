@@ -348,8 +348,8 @@ def compare(engine: Engine, corpus: Corpus, task: int, units: int) -> None:
 
 
 def _found_before(store: VectorStore, member: np.ndarray, visitor: np.ndarray, cluster: int) -> int:
-    """Return how many of these pairs an earlier cluster has, too. That is the visitor's nearest cluster, if the member
-    visits it."""
+    """Return how many of these pairs are also pairs of an earlier cluster. This is the nearest cluster of the visitor,
+    if the member visits it."""
     home = store.at(visitor, "nearest")[:, :1] if len(visitor) else np.zeros((0, 1), np.int32)
     visits = (store.at(member, "nearest")[:, 1:] == home).any(axis=1) if len(member) else np.zeros(0, bool)
     return int(np.count_nonzero(visits & (home[:, 0] < cluster)))
