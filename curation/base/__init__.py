@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every room may import: errors, the contract of the engines, arrays, Parquet files, and the operating system."""
+"""Code that all other packages import: errors, the engine contract, arrays, Parquet files, and system access."""

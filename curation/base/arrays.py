@@ -37,8 +37,8 @@ def batches_of(count: int) -> Iterator[slice]:
 
 
 def positions_of(mask: np.ndarray) -> np.ndarray:
-    """Return the positions where `mask` (bool) is true, of `position_type(len(mask))`: half the bytes of
-    `np.flatnonzero`."""
+    """Return the positions where `mask` (bool) is true. They have the type `position_type(len(mask))`, which mostly
+    needs half the bytes of `np.flatnonzero`."""
     out = np.empty(int(np.count_nonzero(mask)), position_type(len(mask)))
     done = 0
     for batch in batches_of(len(mask)):
@@ -66,7 +66,7 @@ def map_file(path: Path, dtype: type | str | np.dtype) -> np.ndarray:
 
 
 def write_array(file: BinaryIO, values: np.ndarray) -> None:
-    """Append the bytes of an array. Unlike NumPy's `tofile`, an OSError has the cause, such as a full disk."""
+    """Append the bytes of an array. Unlike in NumPy's `tofile`, an OSError names its cause, such as a full disk."""
     file.write(np.ascontiguousarray(values).view(np.uint8).data)
 
 
@@ -91,7 +91,7 @@ def _retried(load: Callable[[Path], Loaded]) -> Callable[[Path], Loaded]:
 
 @_retried
 def load_mapped(path: Path) -> np.ndarray:
-    """Return the array of a `.npy` file through a memory map, read-only. IntegrityError for another file."""
+    """Memory-map a `.npy` file as a read-only array. Raises IntegrityError if it is not a `.npy` file."""
     with reading(path):
         with open(path, "rb") as file:
             np.lib.format.read_magic(file)
@@ -101,15 +101,17 @@ def load_mapped(path: Path) -> np.ndarray:
 
 @_retried
 def load_writable(path: Path) -> np.ndarray:
-    """Return the array of a `.npy` file that this program has just written, through a memory map that changes it."""
+    """Memory-map a `.npy` file, which this program has just written, as an array whose changes are written to the
+    file."""
     return np.asarray(np.load(path, mmap_mode="r+"))
 
 
 @_retried
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a `.npz` file. IntegrityError for another file, for an array that is larger than the bytes
-    that the file has for it, and for arrays that together have more than MAX_GROWTH times the bytes of the file: NumPy
-    would allocate what the headers announce. An array without values counts as if its empty dimensions had one."""
+    """Return the arrays of a `.npz` file. Raises IntegrityError if it is not a `.npz` file or announces too much data,
+    which NumPy would allocate. An array may not exceed the bytes that the file holds for it. All arrays together may
+    have at most MAX_GROWTH times the bytes of the file. In an array without values, each empty dimension counts as
+    1."""
     with reading(path):
         left = MAX_GROWTH * path.stat().st_size
         with zipfile.ZipFile(path) as members:
@@ -130,7 +132,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def given_arrays(path: Path, names: Sequence[str], setting: str, remedy: str) -> list[np.ndarray]:
-    """Return the arrays with these names of the `.npz` file of a setting. InputError where they cannot be read."""
+    """Return the arrays `names` of the `.npz` file that a setting names. Raises InputError if they cannot be read."""
     try:
         stored = load_arrays(path)
         return [stored[name] for name in names]
@@ -143,7 +145,7 @@ def given_arrays(path: Path, names: Sequence[str], setting: str, remedy: str) ->
 
 
 def save_array(path: Path, values: np.ndarray) -> None:
-    """Save an array as `np.save` does, with the errors of `write_array`."""
+    """Save an array as `np.save` does. An OSError names its cause, as in `write_array`."""
     values = np.ascontiguousarray(values)
     with open(path, "wb") as file:
         header = np.lib.format.header_data_from_array_1_0(values)
@@ -152,7 +154,7 @@ def save_array(path: Path, values: np.ndarray) -> None:
 
 
 def as_one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array. A single chunk is copied only if it is empty: Arrow lets it lack offsets."""
+    """Return a column as one array. A single chunk is copied only if it is empty: it may have no buffer of offsets."""
     import pyarrow as pa
 
     if not isinstance(column, pa.ChunkedArray):
@@ -161,7 +163,7 @@ def as_one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
-    """Return the texts as one array of large strings. InputError: nulls, or another type."""
+    """Return the texts as one array of large strings. Raises InputError for nulls and for other types than strings."""
     import pyarrow as pa
 
     texts = as_one_array(texts)
@@ -172,8 +174,8 @@ def as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
 
 
 def text_buffers(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the UTF-8 of texts (uint8), and where each begins and the last one ends in it (int64), without a copy. The
-    first may begin above 0; a null is empty."""
+    """Return the UTF-8 bytes of texts (uint8) and their offsets (int64), without a copy. Text k has the bytes from
+    offset k to offset k + 1. The first offset may be above 0; a null is empty."""
     _, offsets, data = texts.buffers()
     if offsets is None or not len(texts):
         return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
@@ -208,9 +210,10 @@ def batches_by_size(ends: np.ndarray, max_size: int) -> Iterator[slice]:
 def cut_spans(
     batches: Iterable[tuple[np.ndarray, np.ndarray]], size: int, items: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield (first number, number after the last, items) of batches of at most `items` items and the total `size`, but
-    at least one item. `batches` has ascending numbers of items and their sizes; the result does not depend on them."""
-    numbers, sizes = np.zeros((2, 0), np.int64)  # that are in no batch yet
+    """Yield (first number, last number + 1, number of items) for each batch. A batch has at most `items` items of the
+    total `size`, but at least one item. `batches` yields ascending numbers of items and their sizes. The result does
+    not depend on how it divides them."""
+    numbers, sizes = np.zeros((2, 0), np.int64)  # of items that are in no batch yet
     for batch in chain(batches, [None]):
         if batch is not None:
             numbers, sizes = np.concatenate([numbers, batch[0]]), np.concatenate([sizes, batch[1]])
@@ -225,9 +228,9 @@ def cut_spans(
 
 
 class Cutter:
-    """Batches of at most the total `size` and `items` items, but at least one item.
+    """Divides items into batches of at most `items` items and the total `size`, but at least one item.
 
-    The items come in pieces. Batches do not depend on how they are divided.
+    The caller adds the items in pieces. The batches do not depend on how the items are divided into pieces.
     """
 
     def __init__(self, size: int, items: int) -> None:
@@ -235,8 +238,8 @@ class Cutter:
         self.number = self.count = self.taken = 0  # of the batch that is open
 
     def add(self, ends: np.ndarray, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int, int]]:
-        """Yield (number of the batch, first item, item after the last) of a piece: the items `first` to `last` of those
-        whose sizes have the running sum `ends`."""
+        """Add items `first` to `last` of a piece; `ends` is the running sum of the sizes of its items. Yield (number of
+        the batch, first item, last item + 1) for each batch that gets some of them."""
         stop = len(ends) if last is None else last
         while first < stop:
             left = self.size - self.taken, self.items - self.count
@@ -261,10 +264,10 @@ Ends = Iterable[tuple[np.ndarray, int, int]]  # arguments of `Cutter.add`
 
 
 def cut_counts(groups: Iterable[tuple[int, int, Callable[[], Ends]]], size: int, items: int) -> Iterator[int]:
-    """Yield the number of items of each batch of at most `items` items and the total `size`, but at least one item.
+    """Yield the number of items in each batch; a batch has up to `items` items of the total `size`, but at least one.
 
-    A group of items is their number, their total size, and a function that returns the running sums of their sizes in
-    pieces. It is called only for a group in which a batch ends.
+    Each group of items has three values: their number, their total size, and a function that returns the running sums
+    of their sizes in pieces. The function is called only for a group in which a batch ends.
     """
     cutter, current, length = Cutter(size, items), 0, 0
     for count, total, load in groups:
@@ -282,7 +285,7 @@ def cut_counts(groups: Iterable[tuple[int, int, Callable[[], Ends]]], size: int,
 
 
 def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of `tables` in batches: the number of the batch and some of its rows.
+    """Yield the rows of `tables` as pairs: the number of a batch and some of the rows in it.
 
     A batch has at most `documents` documents and `size` bytes of text, but at least one document. Batches do not depend
     on how the rows are divided into tables.
@@ -297,7 +300,7 @@ def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterato
 
 
 def text_bytes_of(table: pa.Table) -> int:
-    """Return the size of a table's texts in bytes of UTF-8; nulls have none."""
+    """Return the total size of a table's texts in bytes of UTF-8; a null counts as 0."""
     import pyarrow.compute as pc
 
     return int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)

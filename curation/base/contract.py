@@ -5,7 +5,7 @@ and signatures, no base class and no wrapper around frames.
 A *frame* is a pandas or cuDF DataFrame. A *text* is one of its string columns, one document per row. Row-local
 operations may run on frames in any order. Whole-corpus operations take and return NumPy arrays on the host. Engines
 compute integers and rewritten text; stages decide. Both engines return the same values: plain Python in `tests/oracle`
-(of tokens: the reference tokenizer) defines them, each engine has its implementation, and tests hold it equal.
+defines the values; for tokens, the reference tokenizer does. Tests compare the implementation of each engine with it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Batch(NamedTuple):
 
     frame     the documents: `row` (int64), `id`, `text` and the columns that the input carries
     rejected  the records that are not documents
-    rows      number of documents, rejected records, and answers in web archives that are no pages
-    lines     number of physical lines, with blank ones
+    rows      number of documents, rejected records, and responses in web archives that are no pages
+    lines     number of physical lines, including blank ones
     repaired  number of documents in which U+FFFD replaced malformed UTF-8
-    locations of records that do not follow the one before them (`curation.reading.locations`)
-    others    further records of web archives, which are skipped
+    locations positions of records that do not directly follow the record before them (`curation.reading.locations`)
+    others    skipped records of web archives (`OtherRecord`)
     """
 
     frame: Frame
@@ -63,7 +63,7 @@ class UnitFrame(NamedTuple):
 
     frame   one column, `text`: the content of each unit
     counts  int64, one per text: the number of its units
-    spans   where the units are in the texts, as `Engine.join_units` needs it; its form is the engine's
+    spans   where the units are in the texts, for `Engine.join_units`; each engine has its own form
     """
 
     frame: Frame
@@ -80,8 +80,8 @@ class Session(Protocol):
     dashboard: str
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return `function(item)` for each item, in the order of `items`. The first error cancels the tasks that have
-        not started and is raised."""
+        """Return `function(item)` for each item, in the order of `items`. Raises the first error, after cancelling the
+        tasks that have not started."""
         ...
 
     def run(
@@ -89,8 +89,8 @@ class Session(Protocol):
         done: Callable[[int, Item, Result], object] = ...,
     ) -> None:  # fmt: skip
         """Call `function(item)` for each item, and `done(number, item, result)` when a task has ended, in any order.
-        Items are taken when their tasks begin, so they may be made by a generator. The first error cancels the tasks
-        that have not started and is raised."""
+        Each item is taken from `items` when its task begins, so `items` may be a generator. Raises the first error,
+        after cancelling the tasks that have not started."""
         ...
 
 
@@ -113,8 +113,8 @@ class Engine(Protocol):
         ...
 
     def open_session(self, workers: int, scheduler: str) -> AbstractContextManager[Session]:
-        """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes", "auto" (an
-        engine's choice of the two) or the address of a Dask scheduler."""
+        """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes", "auto" (the
+        engine chooses threads or processes) or the address of a Dask scheduler."""
         ...
 
     def batch_bytes(self, workers: int) -> int:
@@ -125,12 +125,13 @@ class Engine(Protocol):
     # io.py
 
     def read_slice(self, input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
-        """Yield the batches of a slice, in order, each of about `batch_bytes` of input. InputError for a file that
+        """Yield the batches of a slice, in order, each of about `batch_bytes` of input. Raises InputError if a file
         cannot be read."""
         ...
 
     def from_arrow(self, table: pa.Table) -> Frame:
-        """Return a frame with the table's columns. Integers and bool with nulls keep their type and their nulls."""
+        """Return a frame with the table's columns. Columns of integers and bool with nulls keep their type and their
+        nulls."""
         ...
 
     def to_arrow(self, frame: Frame) -> pa.Table:
@@ -152,10 +153,10 @@ class Engine(Protocol):
     ) -> AbstractContextManager[TableFile]:
         """Open a Parquet file for writing; it is complete when the block ends without an error.
 
-        The engines write the same rows and types, and other bytes. `schema` is that of the tables; the file has
-        `curation.base.parquet.file_schema` of it, and nulls in place of NaN. `options` are those of pyarrow's
-        ParquetWriter; the GPU engine follows `compression` and `data_page_size`. It writes strings, numbers and bool.
-        EngineError: cuDF cannot write the columns. InputError: a string of 2 GiB or more."""
+        Both engines write the same rows and types, but not the same bytes. `schema` is the schema of the tables. The
+        file has the schema `curation.base.parquet.file_schema(schema)`, and nulls in place of NaN. `options` are those
+        of pyarrow's ParquetWriter; the GPU engine uses only `compression` and `data_page_size`. The GPU engine writes
+        strings, numbers and bool. EngineError: cuDF cannot write the columns. InputError: a string of 2 GiB or more."""
         ...
 
     # text.py
@@ -165,14 +166,14 @@ class Engine(Protocol):
         ...
 
     def split_words(self, text: Text, words: str) -> tuple[Text, np.ndarray]:
-        """Return texts with a space between adjacent words, and a bool per document: true if its text is among them.
-
-        They are all texts that may change, in order. `words` is one of `curation.kernels.word_breaks.WORDS`, or PIECES.
-        A null and a text without characters of scripts without spaces (`scripts`) never change."""
+        """Return texts with a space between adjacent words, and a bool per document: true if its text is among these
+        texts. Only texts that may change are returned, in order. `words` is one of
+        `curation.kernels.word_breaks.WORDS`, or PIECES. A null never changes, and neither does a text whose scripts all
+        put spaces between words (`scripts`)."""
         ...
 
     def measure(self, text: Text, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return one int64 array per name; `names` are those of `curation.base.measures.Measure`."""
+        """Return one int64 array per measure; `names` are members of `curation.base.measures.Measure`."""
         ...
 
     def byte_lengths(self, text: Text) -> np.ndarray:
@@ -180,8 +181,8 @@ class Engine(Protocol):
         ...
 
     def spread_bytes(self, text: Text, count: int) -> np.ndarray:
-        """Return `count` bytes of UTF-8 spread evenly over each document, the first byte among them: uint8 of shape
-        (documents, count). Those of an empty document are 0."""
+        """Return `count` bytes of each document's UTF-8, at even distances from its first byte: uint8 of shape
+        (documents, count). For an empty document all are 0."""
         ...
 
     def hash_text(self, text: Text, max_characters: int = 0) -> np.ndarray:
@@ -190,19 +191,17 @@ class Engine(Protocol):
         ...
 
     def spread_windows(self, text: Text, windows: int, max_characters: int) -> Text:
-        """Return of each text `windows` windows of `max_characters` // `windows` code points, with a space after each.
-
-        Leading ASCII white space and NUL do not count. The rest is cut into `windows` parts of equal size in bytes; a
-        window starts in the middle of its part, after the token that began before, if that ends in the window. A text
-        of up to `max_characters` is returned whole. Nulls stay nulls."""
+        """Return samples of each text: `windows` windows of `max_characters` // `windows` code points, with a space
+        after each. Leading ASCII white space and NUL are skipped. The rest is cut into `windows` parts of equal size in
+        bytes; each window starts in the middle of a part. If a token begins before the window and ends in it, the
+        window starts after this token. A text of up to `max_characters` is returned whole. Nulls stay nulls."""
         ...
 
     def classify(self, text: Text, model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the most probable label of the first `max_characters` code points (0: all) from the first token.
-
-        The first array indexes `model.labels` (int32), with -1 if the model knows nothing in the text. The second is
-        the probability in millionths (int64). Line ends count as spaces. Results are those of fastText except for the
-        rounding of its float32 sums."""
+        """Return the most probable label of each document. The model reads `max_characters` code points from the first
+        token on (0: all). The first array indexes `model.labels` (int32); it is -1 if the model knows no token of the
+        text. The second is the probability in millionths (int64). Line ends count as spaces. Results are those of
+        fastText except for the rounding of its float32 sums."""
         ...
 
     def score_text(self, text: Text, model: LanguageModel) -> np.ndarray:
@@ -232,15 +231,15 @@ class Engine(Protocol):
         """Return the distinct n-gram hashes of all documents, concatenated, and their offsets.
 
         Hashes are uint64, sorted within a document. Offsets are int64 of length documents + 1: those of document i are
-        at offsets[i] to offsets[i + 1]. A document with fewer items than `ngram` has one n-gram, all its items. One
-        without words has none."""
+        at offsets[i] to offsets[i + 1]. A document with fewer than `ngram` words or characters has one n-gram of all of
+        them. A document without words has none."""
         ...
 
     def ngram_hits(self, text: Text, table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many n-grams (of `ngram` words) of each document are in `table`, and the owner of the first.
-
-        Counts are int64; a repeated n-gram counts each time. Owners are int32 indexes of `table.names`, -1 without a
-        hit. A document with fewer than `ngram` words has one n-gram, all its words; one without words has none."""
+        """Return how many n-grams (of `ngram` words) of each document are in `table`, and which name the first of these
+        has there. Counts are int64; a repeated n-gram counts each time. Names are int32 indexes of `table.names`, -1 if
+        no n-gram is in the table. A document with fewer than `ngram` words has one n-gram of all its words. A document
+        without words has none."""
         ...
 
     # units.py
@@ -252,27 +251,26 @@ class Engine(Protocol):
 
     def join_units(self, text: Text, units: UnitFrame, kept: np.ndarray) -> tuple[Text, np.ndarray]:
         """Return the texts without the units that are not `kept` (bool, one per unit), and a bool per document: true if
-        its text changed. `units` are those of `split_units` for these texts; with `strip` there, the white space at the
-        ends of kept contents is left out too."""
+        its text changed. `units` is the result of `split_units` for these texts. If its `strip` was true, the white
+        space at the ends of kept contents is left out too."""
         ...
 
     # tokens.py
 
     def tokenize(self, text: Text, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all documents back to back, and how many each has.
+        """Return the token ids of all documents, concatenated, and the number of ids of each document.
 
         Ids have the type `tokenizer.dtype`, and include the begin-of-sequence and end-of-document tokens of the
-        tokenizer's spec. Lengths are int32. A document without tokens has length 0, and so has one of
-        `Tokenizer.special_piece`. IntegrityError: ids of a sample of the documents differ from those of the
-        tokenizer's library."""
+        tokenizer's spec. Lengths are int32. The length is 0 for a document without tokens, and for a document that is
+        `Tokenizer.special_piece`. IntegrityError: ids of a sample of the documents differ from those of the tokenizer's
+        library."""
         ...
 
     # dedup.py
 
     def group_leaders(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
-        """Return, for each row, the position of the leader of the rows with its key.
-
-        The leader has the smallest `rank` (int64), of equal ones the first row; without `rank` it is the first row.
+        """Return, for each row, the position of its leader: one of the rows with the same key. The leader is the row
+        with the smallest `rank` (int64), and the first such row if ranks are equal. Without `rank` it is the first row.
         `keys` is uint64 of shape (rows, width). Positions have the type `position_type(rows)`. `workers` is the number
         of threads that the host may use."""
         ...
@@ -289,16 +287,17 @@ class Engine(Protocol):
         (left[k], right[k])."""
         ...
 
-    # windows.py; `curation.kernels.spans` says what places and records are
+    # windows.py; `curation.kernels.spans` explains the words "anchor", "place" and "record"
 
     def anchor_records(
         self, data: np.ndarray, offsets: np.ndarray, length: int, memory: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the records of the anchors of the texts data[offsets[k]:offsets[k + 1]], their places in ascending
-        order, and spans of windows that are repeated within these texts or earlier ones with the same `memory`: int64
-        (start, stop). The anchors of such windows have no record.
+        """Return the records of the anchors of texts, their places in ascending order, and repeated spans. Text k is
+        data[offsets[k]:offsets[k + 1]]. A span, int64 (start, stop), covers windows that are repeated within these
+        texts or within earlier texts with the same `memory`. The anchors of such windows have no record.
 
-        `data` is uint8, offsets are int64, `length` is 32 or more; `memory` begins as `new_memory()`, and changes."""
+        `data` is uint8, `offsets` is int64, `length` is 32 or more. `memory` is first `new_memory()`, and each call
+        changes it."""
         ...
 
     def node_records(self, data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -306,12 +305,13 @@ class Engine(Protocol):
         ...
 
     def window_records(self, data: np.ndarray, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hashes of the windows of nodes, uint64 of shape (n, 2), and their places, in their order."""
+        """Return the hashes of the windows of nodes, uint64 of shape (n, 2), and their places, in the order of the
+        nodes."""
         ...
 
     def judge_records(self, records: np.ndarray, is_whole: bool) -> np.ndarray:
-        """Return the verdict (uint8) about each record, in the order of their places. `is_whole`: there is no other
-        record with one of their first hashes."""
+        """Return the verdict (uint8) about each record, in the order of their places. `is_whole` means that no other
+        record has the first hash of one of these records."""
         ...
 
     # vectors.py
@@ -319,23 +319,24 @@ class Engine(Protocol):
     def nearest_vectors(self, vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
         """Return for each vector the positions of its `count` nearest `others`, nearest first: int32, shape (n, count).
 
-        Vectors and others are int8. The nearest has the highest float32 product of the exact dot product and its weight
-        (float32, one per other); of equal ones the first counts. `count` is at most len(others)."""
+        Vectors and others are int8. The nearest is the one with the highest float32 product: the exact dot product
+        times its weight (float32, one per vector of `others`). If products are equal, the first one is nearer. `count`
+        is at most len(others)."""
         ...
 
     def close_vectors(
         self, left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the pairs (i, j) whose dot product reaches the float32 product left_bounds[i] * right_bounds[j], by i,
-        then j; and their dot products. All three are int64; vectors are int8, bounds float32."""
+        """Return the pairs (i, j) whose dot product is at least the float32 product left_bounds[i] * right_bounds[j],
+        and these dot products. Pairs are sorted by i, then j. All three are int64; vectors are int8, bounds float32."""
         ...
 
     def fit_centroids(self, vectors: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
-        """Return the centres of k-means, float32 of shape (clusters, dimensions), after at most so many rounds.
-
-        `vectors` (float32) are a sample; the first ones are the first centres. Engines may return different centres.
-        The CPU engine returns the same on one machine; cuML adds in no fixed order, so its last bits may differ from
-        call to call. InputError: the library of k-means is not installed."""
+        """Return the centres of k-means, float32 of shape (clusters, dimensions), after at most `rounds` rounds.
+        `vectors` (float32) are a sample; its first `clusters` vectors are the initial centres. Engines may return
+        different centres. On one machine, the CPU engine always returns the same centres. cuML adds in no fixed order,
+        so the last bits of its centres may differ from call to call. Raises InputError if the k-means library is not
+        installed."""
         ...
 
 

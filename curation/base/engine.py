@@ -45,7 +45,8 @@ class EngineChoice(NamedTuple):
 def choose_engine(requested: str) -> EngineChoice:
     """Return the engine for a request of "auto", "cpu" or "gpu", and the reason.
 
-    "auto" chooses the GPU if it is usable; `suit_engine` then considers the work. "gpu" never falls back to "cpu".
+    "auto" chooses the GPU if it is usable. `suit_engine` may still choose the CPU for a small run. "gpu" never
+    falls back to "cpu".
 
     Raises EngineError for any other request, and for "gpu" without a usable GPU: the message says what is missing.
     """
@@ -66,8 +67,8 @@ def choose_engine(requested: str) -> EngineChoice:
 
 
 def suit_engine(work: RunWork) -> EngineChoice:
-    """Return the choice of "auto" for this work, of a machine with a usable GPU: the GPU only where it is expected to
-    be faster."""
+    """Return the engine that "auto" chooses on a machine with a usable GPU: the GPU only if it is expected to be faster
+    for this work."""
     choice = faster_engine(work, device_name())
     return EngineChoice(choice.engine, f"auto: {choice.reason}")
 
@@ -110,8 +111,8 @@ def gpu_obstacle() -> str:
 
 
 def _give_threads_streams() -> None:
-    """Let cuDF and CuPy work on a stream per thread. They read the variables when they are imported: warn if that was
-    before."""
+    """Set environment variables that give each thread its own stream in cuDF and CuPy. Both read them at import: warn
+    if one was imported earlier."""
     late = [
         f"{name}=1" for module, name in STREAM_PER_THREAD.items() if module in sys.modules and name not in os.environ
     ]
@@ -138,7 +139,7 @@ def _give_cupy_a_cache() -> None:
 
 
 def _device_obstacle(runtime: Any) -> str:
-    """As `gpu_obstacle`, from CuPy's runtime on: devices, compute capability, free memory."""
+    """Do the checks of `gpu_obstacle` that need CuPy's runtime: devices, compute capability, free memory."""
     try:
         if runtime.getDeviceCount() == 0:
             return f"the driver shows no GPU. {CHECK_DEVICES}"
@@ -157,8 +158,8 @@ def _device_obstacle(runtime: Any) -> str:
 
 
 def device_memory(runtime: Any) -> tuple[int, int]:
-    """Return (free, total) bytes of the current device. Memory that RMM's pool in this process keeps, but does not
-    use, is free: the driver alone would count it as used. `runtime` is CuPy's."""
+    """Return (free, total) bytes of the current device. Unused memory in RMM's pool of this process counts as free,
+    although the driver reports it as used. `runtime` is CuPy's."""
     free, total = runtime.memGetInfo()
     return free + _kept_bytes(runtime), total
 
@@ -166,7 +167,7 @@ def device_memory(runtime: Any) -> tuple[int, int]:
 def _kept_bytes(runtime: Any) -> int:
     rmm = sys.modules.get("rmm")
     pool = getattr(rmm.mr.get_current_device_resource(), "pool_handle", None) if rmm else None
-    if pool is None:  # no pool of the driver, or one that does not tell
+    if pool is None:  # RMM has no pool, or one without these attributes
         return 0
     attributes = runtime.cudaMemPoolAttrReservedMemCurrent, runtime.cudaMemPoolAttrUsedMemCurrent
     reserved, used = (int(runtime.memPoolGetAttribute(pool(), each)) for each in attributes)
@@ -174,7 +175,8 @@ def _kept_bytes(runtime: Any) -> int:
 
 
 class DriverVersion(NamedTuple):
-    """The CUDA version that the NVIDIA driver supports, as CUDA's number (12040 for 12.4), or why there is none."""
+    """The CUDA version that the NVIDIA driver supports, as CUDA's number (12040 for 12.4), or the error of finding
+    it."""
 
     version: int
     error: str

@@ -13,7 +13,7 @@ CurationError
 └── OutOfMemoryError (MemoryError)  the memory limit of this process is too small                   1
 
 A structure built in Python with an invalid setting (`Rewrite(unicode="nfd")`) raises plain ValueError. RecipeError,
-InputError and TokenizerError are ValueErrors too. InputWarning (UserWarning) tells of records that are left out.
+InputError and TokenizerError are ValueErrors too. InputWarning (UserWarning) reports records that are left out.
 """
 
 import difflib
@@ -48,8 +48,8 @@ class InputError(CurationError, ValueError):
 
 
 class InputWarning(UserWarning):
-    """Records of inputs are no documents, a file is damaged, or an id names several documents; they are left out. Or a
-    stage replaces columns of a frame."""
+    """Records were left out: they are no documents, their file is damaged, or several have one id. Or a stage replaces
+    columns of a frame."""
 
 
 class ArgumentError(CurationError, TypeError):
@@ -61,7 +61,8 @@ class TokenizerError(CurationError, ValueError):
 
 
 class OutputError(CurationError, OSError):
-    """The output folder is locked, belongs to another recipe, would be overwritten, or does not fit the disk."""
+    """The output folder is locked, belongs to another recipe, would be overwritten, or needs more space than the disk
+    has."""
 
 
 class EngineError(CurationError, RuntimeError):
@@ -73,7 +74,7 @@ class DeviceLostError(EngineError):
 
 
 class IntegrityError(CurationError, RuntimeError):
-    """Two results that must agree differ: a count, a digest, an index. Or a file of a run is damaged."""
+    """Two results that must be equal differ, such as counts or digests. Or a file of a run is damaged."""
 
     exit_code = 1
 
@@ -90,7 +91,8 @@ class OutOfMemoryError(CurationError, MemoryError):
     exit_code = 1
 
 
-# Words of other tools and of people for names of this package: the names of which the known ones are shown.
+# Names that other tools or people use -> names in this package. A message suggests those that are valid where it is
+# raised.
 SYNONYMS = {
     "at_least": ("min",), "at_most": ("max",), "lower": ("min", "lowercase"), "lower_bound": ("min",),
     "upper": ("max",), "upper_bound": ("max",), "contains": ("matches", "listed"), "pattern": ("matches",),
@@ -107,10 +109,10 @@ SYNONYMS = {
 
 
 def nearest(name: object, names: Iterable[object]) -> str:
-    """Return the end of a message about an unknown name.
+    """Return the end of a message about the unknown name `name`.
 
-    "; did you mean ..." with the names of SYNONYMS or up to three close ones, otherwise "; expected one of ..." with
-    the first ten names.
+    It is "; did you mean ..." with the names in SYNONYMS or up to three similar names. Without any, it is "; expected
+    one of ..." with the first ten names.
     """
     known = list(dict.fromkeys(map(str, names)))
     if meant := [synonym for synonym in SYNONYMS.get(str(name).lower(), ()) if synonym in known]:
@@ -133,7 +135,7 @@ def near_or_nothing(name: object, names: Iterable[object]) -> str:
 
 
 def as_share(value: float) -> str:
-    """Return the end of a message about a share from 2 on that is a percentage: ". Write 0.8 for 80 %"; else ""."""
+    """Return the hint ". Write 0.8 for 80 %" for a share from 2 to 100, which is probably a percentage; else ""."""
     return f". Write {value / 100:g} for {value:g} %" if 2 <= value <= 100 else ""
 
 
@@ -148,7 +150,7 @@ def sentence(text: str) -> str:
 
 
 def shown_number(value: float, digits: int = 3) -> str:
-    """Return a number for people: "3,480", "100,000" or "0.123", with all digits before the point."""
+    """Return a number as readable text, with all digits before the point: "3,480", "100,000" or "0.123"."""
     if not math.isfinite(value):
         return f"{value:g}"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 10**digits else f"{value:,.{digits}g}"
@@ -163,15 +165,15 @@ def shown_size(size: int) -> str:
 
 
 def installation(extra: str) -> str:
-    """Return how to install an extra: with the package that is installed, or in a clone."""
+    """Return how to install an extra of this package: from the package index, or in a clone."""
     return f"pip install 'gpu-pipeline[{extra}]', or '.[{extra}]' in a clone"
 
 
 def is_shortage(error: Exception) -> bool:
     """Return whether an error means that memory ran out.
 
-    These do: MemoryError, also Arrow's; a worker process that was killed or crashed; ENOMEM of a mapping; a thread that
-    cannot start, which Python and Arrow report only in the text of the error.
+    Such errors are MemoryError (also Arrow's), the end of a worker process that was killed or crashed, and ENOMEM.
+    Another is a thread that cannot start; Python and Arrow report it only in the text of the error.
     """
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM

@@ -56,9 +56,9 @@ class Measure(IntEnum):
         return f"<Measure.{self.name}: {self.definition} (unit: {self.unit})>"
 
     def __new__(cls, definition: str, *parts_of: str) -> "Measure":
-        """`parts_of`: measures that this one never exceeds, such as the characters for words: each has a first one.
-
-        Excluded: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is no letter).
+        """`parts_of`: measures that this one never exceeds. Words never exceed word characters, for example.
+        `top_*gram_characters` has none, since equal n-grams may overlap. `uppercase_characters` does not name letters,
+        since Ⓐ is upper case and no letter.
         """
         measure = int.__new__(cls, len(cls.__members__))
         measure._value_ = len(cls.__members__)
@@ -201,8 +201,8 @@ class Measure(IntEnum):
 
 
 NUM_MEASURES = len(Measure)
-# Tokens of the text by a tokenizer, without special tokens. A measure of rules and of the stage `measure`, which have
-# the tokenizer; no kernel counts it, so it is no member of `Measure`.
+# The number of tokens of the text, without special tokens. Rules and the stage `measure` can use it, since they have
+# the tokenizer. No kernel counts tokens, so it is no member of `Measure`.
 TOKENS = "tokens"
 
 # Names in other tools: `num_words`, `word_count`, `char_count`, `mean_word_length`.
@@ -215,7 +215,7 @@ OTHER_NAMES = {
 WORD_LENGTHS = re.compile(r"(?:mean|avg|average)_word_len(?:gth)?|word_len(?:gth)?")
 
 GOPHER, FINEWEB = "Rae et al. 2021 (Gopher)", "Penedo et al. 2024 (FineWeb)"
-SOURCES: dict[str, str] = {  # of measures that are no basic counts
+SOURCES: dict[str, str] = {  # of the measures that are not basic counts
     **dict.fromkeys(
         ("words_with_letter", "hash_signs", "ellipses", "symbols", "bullet_lines", "ellipsis_lines", "stop_words"),
         f"{GOPHER}, appendix A1.1",
@@ -250,7 +250,8 @@ OTHER_UNITS = {
 
 
 def unit_of(name: str) -> str:
-    """Return the last word of the name, or "occurrences", where `OTHER_UNITS` has no other unit."""
+    """Return the unit of a measure: "occurrences" for counts, the entry of `OTHER_UNITS`, or the last word of the
+    name."""
     if name.endswith("_count") or name.startswith("num_"):
         return "occurrences"
     return OTHER_UNITS.get(name) or name.rpartition("_")[2]
@@ -270,20 +271,20 @@ _document_members()
 
 
 def is_measure(name: str) -> bool:
-    """Return whether a rule may bound it: a member of `Measure`, or `tokens`, which the tokenizer counts."""
+    """Return whether `name` is a measure that a rule can bound: a member of `Measure`, or `tokens`."""
     return name == TOKENS or name in Measure.__members__
 
 
 def is_part(part: str, whole: str) -> bool:
-    """Return whether `part` is `whole` or counts a part of it, and hence is never larger."""
+    """Return whether the measure `part` is never larger than `whole`: it is the same, or counts a part of it."""
     return part == whole or (part != TOKENS and any(is_part(between, whole) for between in Measure[part].parts_of))
 
 
 def highest_ratio(above: str, below: str) -> float:
-    """Return a bound that the ratio of two measures cannot exceed; infinity where none is known.
+    """Return an upper bound of the ratio of two measures; infinity if none is known.
 
-    A word is in at most n occurrences of an n-gram, and each occurrence has n - 1 spaces and begins at another word. So
-    the characters of a most frequent n-gram are at most (2n - 1) times those of the text.
+    A word is in at most n occurrences of an n-gram. Each occurrence has n - 1 spaces, and no two begin at the same
+    word. So the characters of the most frequent n-gram are at most (2n - 1) times those of the text.
     """
     if is_part(above, below):
         return 1.0
@@ -294,14 +295,15 @@ def highest_ratio(above: str, below: str) -> float:
 
 
 def similar_measures(name: str) -> list[str]:
-    """Return the measures that a name of another tool stands for, such as `word_count` or `num_chars`; [] for none."""
+    """Return the measures that correspond to a name of another tool, such as `word_count` or `num_chars`; [] for
+    none."""
     stem = COUNTING.sub("", name.lower())
     names = (stem, f"{stem}s", OTHER_NAMES.get(stem, ""), OTHER_NAMES.get(name.lower(), ""))
     return list(dict.fromkeys(known for known in names if known in Measure.__members__))
 
 
 def near_measure(name: str) -> str:
-    """Return the end of a message about an unknown measure: the measures of a similar meaning or name."""
+    """Return the end of a message about an unknown measure; it suggests measures with a similar meaning or name."""
     if WORD_LENGTHS.fullmatch(name.lower()):
         return "; write the ratio word_characters/words"
     similar = similar_measures(name)
@@ -309,7 +311,7 @@ def near_measure(name: str) -> str:
 
 
 def close_measure(name: str) -> str:
-    """Return "; did you mean ...?" with the measures that a name may mean; "" if none is close."""
+    """Return "; did you mean ...?" with measures that are similar to a name; "" if none is."""
     hint = near_measure(name)
     return hint if hint.endswith("?") else ""
 
@@ -329,7 +331,7 @@ class MeasureParts(NamedTuple):
     distinct          distinct words
     max_ngram         largest n-gram size; 0: none
     coverage          coverage by n-grams
-    first_duplicates  smallest size of n-grams whose duplicates are wanted: 2 or 5
+    first_duplicates  smallest n-gram size whose duplicates are counted: 2 or 5
     """
 
     lines: bool
@@ -363,7 +365,7 @@ OF_SINGLE_WORDS = (
     "max_word_characters", "stop_words", "stop_word_count", "function_words", "urls", "url_characters",
     "distinct_words", *OF_WORD_LENGTHS, *OF_NON_SYMBOLS,
 )  # fmt: skip
-PROSE_LETTERS = 3  # of a line, at least
+PROSE_LETTERS = 3  # minimum letters of a line of prose
 SHORT_WORD_CHARACTERS, LONG_WORD_CHARACTERS = 3, 7
 REPEATED_SIZES = {f"repeated_{size}character_characters": size for size in (5, 10)}
 

@@ -13,8 +13,8 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def as_json(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return lists of numbers as JSON arrays in text, as an input carries them; nulls stay nulls. Numbers of 32 bits
-    have the digits of 32 bits."""
+    """Return each list of numbers as the text of a JSON array; nulls stay nulls. Numbers of 32 bits are written with
+    only the digits that 32 bits need."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type.value_type

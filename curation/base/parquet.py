@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Parquet files of a run: their compression, and tables as every reader takes them.
+"""The Parquet files of a run: their compression, and the types that all readers accept.
 
-Inside a run strings have offsets of 64 bits and missing numbers are NaN. Files have `string`, which `datasets` can
-concatenate with other data sets, and null, which SQL leaves out of a mean. The change of offsets copies no text.
+Inside a run, strings have offsets of 64 bits and missing numbers are NaN. Files use the type `string`, which `datasets`
+can concatenate with other data sets. They use null for missing numbers, which SQL leaves out of a mean. The conversion
+copies no text.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from curation.base.records import ID, LARGEST_STRING
 
 # zstd level 1 writes twice as fast as level 3. Pages of 256 KiB are 5 % faster to write than of 1 MB, at the same size.
 COMPRESSION: Mapping[str, Any] = {"compression": "zstd", "compression_level": 1, "data_page_size": 256 << 10}
-GROUP_BYTES = 1_000_000_000  # of a column of strings in a row group, unless it is one value
+GROUP_BYTES = 1_000_000_000  # maximum bytes of a column of strings in a row group; one value may be larger
 SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
@@ -29,8 +30,8 @@ def file_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def file_options(schema: pa.Schema, dictionaries: Sequence[str] | bool = ("source",)) -> dict[str, Any]:
-    """Return the options of a file for pyarrow's writer. Numbers and `source` have statistics, by which readers skip
-    row groups; those of texts would be whole documents."""
+    """Return the options of a file for pyarrow's writer. Numbers and `source` get statistics, which let readers skip
+    row groups. Other texts get none, since their statistics would hold whole documents."""
     counted = [
         field.name
         for field in schema
@@ -50,14 +51,14 @@ def without_nan(table: pa.Table) -> pa.Table:
 
 
 def file_tables(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows as a file has them, one table per row group: a column of strings has at most GROUP_BYTES in it, or
-    one value. InputError for a value above LARGEST_STRING."""
+    """Yield the rows with the types of files, one table per row group. In a group, a column of strings has at most
+    GROUP_BYTES, or one value. Raises InputError for a value above LARGEST_STRING."""
     return map(in_file_types, _groups(table))
 
 
 def in_file_types(table: pa.Table) -> pa.Table:
-    """Return the rows with the types of files, and with nulls in place of NaN: of a table in memory, or of a file that
-    a version up to 0.3 wrote. InputError for a string above LARGEST_STRING."""
+    """Return the rows with the types of files, and with nulls in place of NaN. The table is in memory, or from a file
+    that a version up to 0.3 wrote. Raises InputError for a string above LARGEST_STRING."""
     check_strings(table)
     columns = [_small(column, SMALL[column.type]) if column.type in SMALL else column for column in table.columns]
     return without_nan(pa.table(columns, schema=file_schema(table.schema)))
@@ -89,7 +90,8 @@ def _groups(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _small(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column with offsets of 32 bits; the text is copied only if it begins too far in a larger array."""
+    """Return the column with offsets of 32 bits. The text is copied only if its offsets in a larger array exceed 32
+    bits."""
     chunks = []
     for chunk in column.chunks:
         try:
@@ -103,8 +105,8 @@ class TableWriter:
     """An open Parquet file: a row group per table, if its strings are below GROUP_BYTES.
 
     sink      a path or an open file
-    schema    of the tables; the file has `file_schema(schema)`
-    options   of pyarrow's writer, as `file_options` has them
+    schema    schema    schema of the tables; the file has `file_schema(schema)`
+    options   options of pyarrow's writer, as `file_options` returns them
     """
 
     def __init__(self, sink: Any, schema: pa.Schema, options: Mapping[str, Any]) -> None:
@@ -127,6 +129,6 @@ class TableWriter:
 
 
 def write_table(sink: Any, table: pa.Table, options: Mapping[str, Any]) -> None:
-    """Write a whole file, with the schema of its only table."""
+    """Write a whole Parquet file from one table."""
     with TableWriter(sink, table.schema, options) as writer:
         writer.write(table)

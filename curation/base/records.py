@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# Columns of every frame from a reader. `row` is the position in the slice, which counts rejected records too.
+# Columns of every frame from a reader. `row` is the position among all records of the slice, including rejected ones.
 ROW, ID, TEXT = "row", "id", "text"
-LARGEST_STRING = 2**31 - 1  # bytes of a value in a Parquet file: readers have offsets of 32 bits
+LARGEST_STRING = 2**31 - 1  # maximum bytes of a value in a Parquet file, since readers have offsets of 32 bits
 
 
 def position_type(rows: int) -> str:
@@ -21,7 +21,7 @@ class Rejected(NamedTuple):
     row         position in the slice, as in the column `row`
     line        physical line in the slice, from 0; for Parquet the row in the file
     offset      byte offset of the line in the uncompressed file; -1 if the format has none
-    error       the reason, for people
+    error       the reason, as readable text
     file_index  position of the file among those of the slice
     """
 
@@ -32,15 +32,16 @@ class Rejected(NamedTuple):
     file_index: int = 0
 
 
-# Why a record of a web archive is no document: its type is unknown; its type is another one of the standard; it is an
-# answer with other content than a page. OF_FILE marks the end of a file without a document or a rejected record.
+# Why a record of a web archive is no document: the standard does not know its type; its type is another one of the
+# standard; or it is a response whose content is no page. OF_FILE marks the end of a file that has no document and no
+# rejected record.
 UNKNOWN_TYPE, OTHER_TYPE, NOT_PAGE, OF_FILE = "unknown type", "other type", "no page", "of file"
 
 
 class OtherRecord(NamedTuple):
     """A record of a web archive that is skipped and counted.
 
-    row   of the next document; NOT_PAGE has a row of its own
+    row   the row of the next document; for NOT_PAGE, the row of the record itself
     name  what is counted: the type of the record, the media type of its content, or the path of its file
     why   UNKNOWN_TYPE, OTHER_TYPE, NOT_PAGE or OF_FILE
     """

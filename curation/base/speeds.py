@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each engine takes for an input, roughly: for the choice "auto" between them.
+"""Rough estimates of how long each engine takes for an input. "auto" chooses the engine by them.
 
 Both engines write on the host. The time of decisions, which is the same for both, is left out.
 """
@@ -31,11 +31,11 @@ HOST_RATES = {
 }
 OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
 COPY_RATE = 11_500  # MB per second of one processor, from memory into other memory, measured under load (2026-11-23)
-# MB of text per second of one processor beside a device: file into memory, NFC of text in 22 languages, results into
-# memory; measured with one H100 (docs/gpu.md)
+# MB of text per second of one processor while a GPU computes: reading a file into memory, NFC of text in 22 languages,
+# copying results into memory; measured with one H100 (docs/gpu.md)
 FEED_RATES = {"parse": 600, "rewrite": 700, "tokens": 1_900, "substring_dedup": 460}
-# MB of text per second of the kernels of one H200, modelled, lower end; tests/ptx/test_profile.py holds them equal to
-# tests/ptx/model.py
+# MB of text per second of the kernels of one H200: the lower end of a model. tests/ptx/test_profile.py checks that
+# these are the numbers of tests/ptx/model.py
 DEVICE_RATES = {
     "parse": 36_000,
     "rewrite": 70_200,
@@ -51,8 +51,8 @@ DEVICE_RATES = {
     "encode": 5_000,  # assumed
 }
 # Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. Threads of
-# a process share one interpreter, so these times add up. With one H100 the steps that have no rate of their own in
-# FEED_RATES took 8 to 17 times as long.
+# a process share one interpreter, so these times add up. With one H100, the steps without a rate in FEED_RATES took 8
+# to 17 times as long.
 BATCH_MILLISECONDS = {
     "parse": 0.722,
     "rewrite": 3.18,
@@ -68,17 +68,19 @@ BATCH_MILLISECONDS = {
 }
 PYTHON_FACTOR = 10
 DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz
-# Most bytes and documents of a batch: `gpu_pipeline.session` and `curation.reading.lines`; for tokens: a row group
-# of `documents/`
+# Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `curation.reading.lines`; for tokens, of a
+# row group of `documents/`
 BATCH_LIMITS = 256 << 20, 1 << 16
 TOKEN_BATCH_LIMITS = 16 << 20, 20_000
 SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_blocks`
 OTHER_LIMITS = {"tokens": TOKEN_BATCH_LIMITS, "substring_dedup": SPAN_BATCH_LIMITS}
-# Device memory that a batch reserves: per byte of its text, and of what text at least (`gpu_pipeline.device`)
+# Device memory that a batch reserves: bytes per byte of its text, and the smallest text size that counts
+# (`gpu_pipeline.device`)
 BATCH_SHARE, MIN_BATCH_BYTES = 16, 4 << 20
 BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
-# More with a step: a file has half of the text's bytes; records are copied down, and up again for their verdicts
+# Further transfers of a step: an encoded file has half of the text's bytes; records go to the host, and back for their
+# verdicts
 MORE_TRANSFERS = {"encode": 0.5, "substring_dedup": 2.5}
 START_SECONDS = {"cpu": 1.2, "gpu": 15.0}  # imports and first use of kernels; of the GPU assumed
 # Rows of benchmarks.gpu_bench, which measures a device
@@ -98,10 +100,10 @@ class RunWork(NamedTuple):
     """The work of a run.
 
     bytes        of text, about; inputs of unknown size count as 0
-    steps        kinds of its stages; "parse" if a device finds the documents of JSON Lines, "tokens" if it makes the
-                 tokens, "write" for `documents/`, "encode" for `documents/` with `output.parquet: gpu`
+    steps        kinds of its stages; "parse" if a GPU parses the JSON Lines, "tokens" if it tokenizes, "write" for
+                 `documents/`, "encode" for `documents/` with `output.parquet: gpu`
     processors   of the host
-    on_host      steps that the host takes with either engine: "tokens" of other tokenizers
+    on_host      steps that run on the host with either engine: "tokens" of tokenizers that the GPU engine lacks
     document     mean bytes of a document
     """
 
@@ -120,20 +122,21 @@ class FasterEngine(NamedTuple):
 
 
 def benchmark_file() -> Path:
-    """Where `benchmarks.gpu_bench` keeps what it measured on this machine."""
+    """Return the path where `benchmarks.gpu_bench` saves its measurements on this machine."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache) / "gpu-pipeline" / "gpu_bench.json"
 
 
 def text_bytes(stored: int, expansion: float, compressed: bool) -> int:
-    """Return about how much text a file holds. `expansion`: bytes of text per byte that is not compressed."""
+    """Return the estimated text bytes of a file of `stored` bytes. `expansion`: bytes of text per uncompressed byte."""
     if stored < 0:  # unknown
         return 0
     return int(stored * (COMPRESSED_EXPANSION if compressed else expansion))
 
 
 def measured_rates(device: str) -> dict[str, float]:
-    """Return the rates of this device from `benchmark_file`; none if it is missing, damaged or of another device."""
+    """Return the rates of this device from `benchmark_file`; {} if the file is missing, damaged or from another
+    device."""
     try:
         benchmark = json.loads(benchmark_file().read_bytes())
         if benchmark["dry"] or benchmark["on"]["device"] != device:
@@ -146,8 +149,8 @@ def measured_rates(device: str) -> dict[str, float]:
 
 
 class PartSeconds(NamedTuple):
-    """Seconds of a run after its start, if each part ran alone: all processors of the host, and of one device the bus,
-    the kernels, and the Python that launches them."""
+    """Seconds of each part of a run after its start, if the part ran alone. The parts are the host with all its
+    processors, and for one device its bus, its kernels, and the Python that launches them."""
 
     host: float
     bus: float = 0.0
@@ -201,12 +204,12 @@ def engine_times(engine: str, work: RunWork, measured: dict[str, float] | None =
 
 
 def engine_seconds(engine: str, work: RunWork, measured: dict[str, float] | None = None) -> float:
-    """Return the seconds of a run on an engine, at most: with its start, and if nothing overlaps."""
+    """Return the maximum seconds of a run on an engine: with its start, and without any overlap."""
     return START_SECONDS[engine] + engine_times(engine, work, measured).at_most()
 
 
 def faster_engine(work: RunWork, device: str) -> FasterEngine:
-    """Compare a device that the GPU engine can use with the CPU engine."""
+    """Return which engine is faster for this work: the CPU engine, or the GPU engine on this device."""
     measured = measured_rates(device)
     seconds = {name: engine_seconds(name, work, measured) for name in ("cpu", "gpu")}
     name = min(seconds, key=seconds.__getitem__)

@@ -37,15 +37,15 @@ from curation.base.system.terminal import protect_streams
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
-BATCHES_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
-MESSAGES, MAX_MESSAGE = 4, 256  # messages that fill a window: a thread still has three batches when one is sent
-BATCHES_LEFT, MAX_BATCH = 2, 64  # a batch has half of the tasks left per thread: the last ones have one task
-BATCH_SECONDS = 0.0021  # from one batch to the next: the scheduler's CPU (docs/measurements/large_runs.md)
+BATCHES_PER_THREAD, MIN_WINDOW = 4, 16  # batches that may wait at the scheduler
+MESSAGES, MAX_MESSAGE = 4, 256  # a window has 4 messages, so a thread still has three batches when one is sent
+BATCHES_LEFT, MAX_BATCH = 2, 64  # a batch has half of the remaining tasks per thread, so the last batches have one task
+BATCH_SECONDS = 0.0021  # the scheduler's CPU time per batch (docs/measurements/large_runs.md)
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
-START_SECONDS = 0.3  # below the time of a function that `at_end` registers
-NAMED_HOSTS = ("", "tcp", "tls", "ws", "wss")  # schemes of addresses whose host is a name or a number
-CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
-# Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
+START_SECONDS = 0.3  # shorter than the time that a function of `at_end` may take
+NAMED_HOSTS = ("", "tcp", "tls", "ws", "wss")  # address schemes whose host is a name or an IP address
+CLEAN_UP_SECONDS = 1.0  # time for the tasks of worker processes to end after a signal
+# Loggers of the client. Workers and schedulers may run in this process too; their loggers are not silenced.
 CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,8 @@ _first: ContextVar[Callable[[], Callable[[], None] | None]] = ContextVar("first"
 
 @contextmanager
 def begun_by(make: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
-    """Let each worker process that starts inside the block first call what `make` returns; None: nothing more."""
+    """Let each worker process that starts inside the block first call the function that `make` returns, unless it is
+    None."""
     token = _first.set(make)
     try:
         yield
@@ -64,8 +65,9 @@ def begun_by(make: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
 
 
 class _Process(multiprocessing.context.SpawnProcess):
-    """A worker. It starts with the signals of the terminal blocked: one that came before `_begin_worker` ignores them
-    would end in a traceback. So would a process whose parent ends before it has sent the arguments."""
+    """A worker process. It starts with the terminal's signals blocked, until `_begin_worker` ignores them. A signal
+    before that would print a traceback. `start` also calls `check` first: a worker whose parent ends before it has sent
+    the arguments prints one too."""
 
     def start(self) -> None:
         with _starting:
@@ -78,8 +80,9 @@ class _Process(multiprocessing.context.SpawnProcess):
 
 
 def _end_processes() -> None:
-    """Ask the workers to end before this process does: at once before `_begin_worker`, with `_end_worker` after it."""
-    _starting.acquire(timeout=START_SECONDS)  # kept: no other process starts
+    """End the workers before this process ends. SIGTERM ends a worker at once, or through `_end_worker` once
+    `_begin_worker` has run."""
+    _starting.acquire(timeout=START_SECONDS)  # never released, so that no other process starts
     for process in multiprocessing.active_children():
         process.terminate()
         _continue(process.pid)  # to take the signal
@@ -89,14 +92,15 @@ interrupts.at_end(_end_processes)
 
 
 def _continue(pid: int | None) -> None:
-    """Let a process go on that is stopped (SIGSTOP): it would hold its streams, and its parent would wait for it."""
+    """Resume a process that is stopped (SIGSTOP). Otherwise it would keep its streams open, and its parent would wait
+    for it."""
     with suppress(ProcessLookupError):
         os.kill(pid or 0, signal.SIGCONT)
 
 
 @contextmanager
 def _ended_by_interrupts(alive: multiprocessing.connection.Connection) -> Iterator[None]:
-    """After an interrupt, let the workers read the end of the pipe, and those that are stopped, too."""
+    """After an interrupt, close the pipe that the workers watch, and resume stopped workers so that they notice it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -133,7 +137,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def pool_of_processes(threads: Sequence[int]) -> Iterator[ThreadedProcesses]:
-    """The same for processes with these numbers of threads."""
+    """Do the same as `process_pool`, for processes with these numbers of threads."""
     context = _SpawnContext()
     multiprocessing.resource_tracker.ensure_running()
     watched, alive = context.Pipe(duplex=False)
@@ -161,7 +165,7 @@ def _begin_worker(watched: multiprocessing.connection.Connection, first: Callabl
 
 
 def _end_worker(number: int, _: Any) -> None:
-    """Let the task end at its next safe point, or with the process."""
+    """Let the task end at its next safe point; end the process after CLEAN_UP_SECONDS in any case."""
     request_stop(number)
     threading.Timer(CLEAN_UP_SECONDS, end, (128 + number,)).start()
 
@@ -170,7 +174,7 @@ def _end_with_parent(watched: multiprocessing.connection.Connection) -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    multiprocessing.connection.wait([watched, parent.sentinel])  # pipes that the system closes
+    multiprocessing.connection.wait([watched, parent.sentinel])  # the system closes these pipes when the parent ends
     request_stop(signal.SIGTERM)
     multiprocessing.connection.wait([parent.sentinel], CLEAN_UP_SECONDS)
     end(1)
@@ -197,7 +201,8 @@ def connect(cluster: Any) -> Iterator[TaskSession]:
 
 @contextmanager
 def open_client(cluster: Any) -> Iterator[Any]:
-    """A client of a cluster, without messages of its own. EngineError if no scheduler answers."""
+    """Yield a client of a cluster; the log messages of Dask's client are silenced. Raises EngineError if no scheduler
+    answers."""
     from distributed import Client
 
     with _silent(CLIENT_LOGS):
@@ -212,7 +217,8 @@ def open_client(cluster: Any) -> Iterator[Any]:
 
 
 def _check_host(address: str) -> None:
-    """Raise EngineError if the host of a scheduler has no address: Dask would repeat the search until its timeout."""
+    """Raise EngineError if the name of a scheduler's host is unknown. Dask would repeat the look-up until its
+    timeout."""
     scheme, _, netloc = address.rpartition("://")
     host = netloc.rpartition(":")[0].strip("[]")
     if scheme not in NAMED_HOSTS or not host:
@@ -224,15 +230,16 @@ def _check_host(address: str) -> None:
 
 
 def _dashboard(client: Any) -> str:
-    """The address of the dashboard; "" without one. `services` has the scheduler's HTTP server, also if this serves no
-    dashboard because of `--no-dashboard` or because bokeh is not installed."""
+    """Return the address of the dashboard; "" without one. The scheduler's `services` cannot tell: it lists the HTTP
+    server even with `--no-dashboard` or without bokeh."""
     has_one = client.run_on_scheduler(lambda dask_scheduler: bool(dask_scheduler.http_application.applications))
     return str(client.dashboard_link) if has_one else ""
 
 
 @contextmanager
 def _silent(names: Sequence[str]) -> Iterator[None]:
-    """Silence loggers: they print tracebacks of a lost connection, for which `_explained` gives advice."""
+    """Silence loggers, which print tracebacks when a connection is lost. `_explained` raises an error with advice
+    instead."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -245,7 +252,7 @@ def _silent(names: Sequence[str]) -> Iterator[None]:
 
 
 class ClusterExecutor:
-    """Submits tasks through a Dask client, and fails where no worker is left to run them."""
+    """Submits tasks through a Dask client. Raises EngineError if no worker is left to run them."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -257,18 +264,19 @@ class ClusterExecutor:
 
     @property
     def window(self) -> int:
-        """Tasks that may wait on the cluster at once. It follows the threads of the workers, counted now and then."""
+        """Number of batches that may wait on the cluster. It depends on the workers' threads, counted every
+        POLL_SECONDS."""
         if self.clock.is_due():
             self.threads = self._count_threads()
         return max(BATCHES_PER_THREAD * self.threads, MIN_WINDOW)
 
     @property
     def message(self) -> int:
-        """Tasks that one message to the scheduler has at most."""
+        """Maximum number of batches in one message to the scheduler."""
         return min(max(BATCHES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES, MAX_MESSAGE)
 
     def batch(self, waiting: int, seconds: float) -> int:
-        """Tasks that one future has, so that the scheduler has few of them when tasks are short."""
+        """Return the number of tasks per future: more if tasks are short, so that the scheduler has fewer futures."""
         return batch_of(waiting, self.threads, seconds)
 
     def _count_threads(self) -> int:
@@ -295,8 +303,8 @@ class ClusterExecutor:
         return results
 
     async def _gather(self, futures: Sequence[Any]) -> list[Any]:
-        """All results, or the first error. If the worker that has a result dies, its task runs again, perhaps never:
-        another task may have ended every worker."""
+        """Return all results, or raise the first error. If a worker dies with a result, Dask runs the task again. It
+        never runs if another task has ended every worker; the check below raises an error then."""
         results = asyncio.ensure_future(self.client.gather(list(futures)))
         results.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs unread exceptions
         while not (await asyncio.wait([results], timeout=POLL_SECONDS))[0]:
@@ -334,14 +342,15 @@ class _NotWantedError(Exception):
 
 
 def _key(run: str, number: int) -> tuple[str, int]:
-    """The key of a batch. All batches of a run are one group of tasks."""
+    """Return the key of a batch. Dask shows all batches of a run as one group, since their keys have the same
+    prefix."""
     return f"curate-{run}", number
 
 
 def _run_if_wanted(function: Callable[[Any], Any], run: str, item: Any, number: int) -> Any:
-    """Return `function(item)` of a batch. Once the scheduler has cancelled the batch, since another one has failed or
-    the client is gone, no task of it begins, and the running one ends at its next safe point. It would write into
-    a folder that another run may have locked."""
+    """Return `function(item)` of a batch, unless the scheduler cancels the batch. It does so when another batch fails
+    or the client is gone. Then no task of the batch begins, and the running one ends at its next safe point. Otherwise
+    it would write into a folder that another run may have locked."""
     from distributed import get_worker
 
     tasks, key = get_worker().state.tasks, _key(run, number)
@@ -358,12 +367,12 @@ def _run_if_wanted(function: Callable[[Any], Any], run: str, item: Any, number: 
 
 
 def batch_of(waiting: int, threads: int, seconds: float = 0.0) -> int:
-    """Return the number of tasks to hand over at once, if so many wait for so many threads: at most MAX_BATCH.
+    """Return the number of tasks in the next batch, if `waiting` tasks wait for `threads` threads: at most MAX_BATCH.
 
-    A batch has half of the tasks left per thread. But many threads with short tasks would wait for the scheduler,
-    which needs BATCH_SECONDS for a batch. It has begun all batches of k tasks after waiting / k times BATCH_SECONDS,
-    and the last one ends k times `seconds` later. The sum is least if both times are equal. A batch need not be larger
-    than keeps its thread at work while the scheduler begins one batch for each other thread.
+    A batch has half of the remaining tasks per thread. But many threads with short tasks would wait for the scheduler,
+    which needs BATCH_SECONDS for a batch. With k tasks per batch, it has begun all batches after waiting / k times
+    BATCH_SECONDS. The last batch ends k times `seconds` later. The sum is least if both times are equal. There is also
+    an upper bound: a batch must only keep its thread busy while the scheduler begins one batch for each other thread.
 
     seconds  mean time of a task; 0.0 if it is not known
     """
@@ -375,7 +384,7 @@ def batch_of(waiting: int, threads: int, seconds: float = 0.0) -> int:
 
 
 def no_worker(address: str, seconds: float) -> EngineError:
-    """The error for a cluster whose workers have all ended: it says where to look and how to resume."""
+    """Return the error for a cluster without workers: it says where to look and how to resume."""
     return EngineError(
         f"{address} has had no worker for {seconds:.0f} s. Start workers; the logs of the earlier workers "
         f"show why they ended. {RESUME_ADVICE}"
@@ -391,7 +400,7 @@ def _explained(client: Any) -> Iterator[None]:
     address = client.scheduler.address
     try:
         yield
-    except NoWorkerError as error:  # a scheduler raises it too, if it is configured to
+    except NoWorkerError as error:  # a scheduler raises it if it has a timeout of its own
         raise no_worker(address, error.timeout) from error
     except KilledWorker as error:
         raise OutOfMemoryError(

@@ -19,7 +19,7 @@ from curation.base.system.interrupts import check as check_interrupts
 from curation.base.system.interrupts import wait_for
 from curation.base.system.os_errors import fault_of
 
-# Packages whose versions must be equal on all machines, as that of Python.
+# Packages whose versions must be equal on all machines. So must the first two numbers of Python's version.
 COMPARED = ("gpu-pipeline", "numba", "numpy", "pyarrow", "dask", "distributed")
 MAX_SHOWN = 3
 ANSWER_SECONDS = 60.0
@@ -56,12 +56,13 @@ class ClusterConnection:
         ]
 
     def _on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
-        """The result of a function in each worker, by address; an exception instead of one that failed."""
+        """Return the result of a function in each worker, by address. If it raises in a worker, the exception is its
+        result."""
         results: dict[str, Result] = self._answer(lambda: self._client.run(function, *arguments, on_error="return"))
         return results
 
     def _answer(self, ask: Callable[[], Result]) -> Result:
-        """The answer of the workers. EngineError if they do not answer for `ANSWER_SECONDS`."""
+        """Return the answer of the workers. Raises EngineError if they do not answer within `ANSWER_SECONDS`."""
         try:
             return wait_for(ask, ANSWER_SECONDS)
         except TimeoutError:
@@ -98,7 +99,7 @@ class ClusterConnection:
             raise EngineError(f"versions differ: {_listed(faults)}. Install the same versions on all machines")
 
     def check_folder(self, folder: Path, below: Path) -> None:
-        """Raise OutputError if a worker does not see a folder, or cannot write to the folder `below` it."""
+        """Raise OutputError if a worker does not see a folder, or cannot write to its subfolder `below`."""
         mark = below / f"seen-{uuid.uuid4().hex}.tmp"
         mark.write_bytes(mark.name.encode())
         try:
@@ -121,7 +122,7 @@ class ClusterConnection:
         return results
 
     def on_each_host(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function as a task of one worker of each host."""
+        """Call a function once on each host, as a task of one of its workers."""
         first: Mapping[str, Worker] = {worker.host: worker for worker in reversed(self.workers)}
         futures = [
             self._client.submit(function, *arguments, workers=[worker.address], pure=False) for worker in first.values()
@@ -137,7 +138,7 @@ def open_cluster(scheduler: str) -> Iterator[ClusterConnection]:
 
 
 def _compared(content: Mapping[str, Any]) -> dict[str, str]:
-    """The versions that must be equal; of Python the first two numbers."""
+    """Return the versions that must be equal; for Python only the first two numbers."""
     packages = content.get("packages", {})
     python = str(packages.get("python") or "")
     return {"python": ".".join(python.split(".")[:2]), **{name: str(packages.get(name) or "") for name in COMPARED}}
@@ -149,7 +150,7 @@ def _listed(faults: Sequence[str]) -> str:
 
 
 def _fault_of_folder(mark: str, folder: str) -> str:
-    """The reason why this process cannot use the folder with the file `mark`; "" if it can. Runs in a worker."""
+    """Return why this process cannot use the folder with the file `mark`; "" if it can. Runs in a worker."""
     path = Path(mark)
     try:
         path.read_bytes()

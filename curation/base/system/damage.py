@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged files of runs: whatever a library raises while it reads one becomes one error that names the file.
+"""Damaged files of runs: any error of a library that reads such a file becomes an IntegrityError that names the file.
 
-`reading` belongs around calls of libraries on the bytes of a file, and checks of what they return. Errors elsewhere are
-bugs of this program, which must stay tracebacks.
+Use `reading` only around library calls that parse a file, and around checks of their results. Errors elsewhere are bugs
+of this program, and must keep their tracebacks.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 
 from curation.base.errors import CurationError, IntegrityError
 
-SHOWN = 200  # characters of an error of a library, which may have paragraphs
+SHOWN = 200  # characters shown of a library's error, which may be long
 REPORT, WORK, PLAN = "report.json", "_work", "plan.json"
-ARRAY = "array"  # in WORK: what the processes of an array tell each other; the next ones write it again
+ARRAY = "array"  # folder in WORK for messages between the processes of a job array; a rerun writes them again
 RESUME_ADVICE = "Completed work is kept. Rerun the same command without --force to resume"
-# Errors of NumPy, `zipfile`, `json`, PyTorch and Arrow for damaged files; RuntimeError is of PyTorch, and of encrypted
-# and deeply nested files.
+# Errors that NumPy, `zipfile`, `json`, PyTorch and Arrow raise for damaged files. PyTorch raises RuntimeError, and so
+# do encrypted and deeply nested files.
 FAULTS = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError,
     ValueError, pickle.UnpicklingError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-LIBRARIES = ("msgspec", "pyarrow")  # some of their errors have no other base; not everyone who reads a file loads them
+LIBRARIES = ("msgspec", "pyarrow")  # their errors are recognised by module name: a reader may not import them
 PLACES = {
     errno.EISDIR: "it is a folder, expected a file",
     errno.ENOTDIR: "a part of its path is a file, expected a folder",
@@ -39,15 +39,15 @@ PLACES = {
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raise IntegrityError for an error of a library that reads a file of a run, and for a folder in its place. Other
-    errors of the system pass, such as those of missing files, permissions and disks."""
+    """Raise IntegrityError if a library cannot parse a file of a run, or if a folder is in its place. Errors of the
+    operating system pass unchanged, such as missing files, permissions and disk errors."""
     try:
         yield
     except CurationError:
         raise
     except OSError as error:
         if error.errno is not None and error.errno not in PLACES:
-            error.filename = error.filename or str(path)  # Arrow names it in the text alone
+            error.filename = error.filename or str(path)  # Arrow names the file only in the text of the error
             raise
         raise damaged(path, PLACES.get(error.errno or 0, str(error))) from None
     except MemoryError as error:
@@ -61,13 +61,14 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def damaged(path: str | os.PathLike[str], fault: object) -> IntegrityError:
-    """Return the error of a file whose content is not what a run writes. It names the fault and the remedy."""
+    """Return the error for a file whose content is not what a run writes. It names the fault and the remedy."""
     text = " ".join(str(fault).split())[:SHOWN].rstrip(".") or type(fault).__name__
     return IntegrityError(f"{path} is damaged: {text}. {remedy(path)}")
 
 
 def remedy(path: str | os.PathLike[str]) -> str:
-    """Return what to do about a damaged file: of an array, of a finished run, of an unfinished one, or of no run."""
+    """Return what to do about a damaged file. It depends on whether the file is of a job array, a finished run, an
+    unfinished run, or no run."""
     for folder in Path(path).parents:
         if folder.name == ARRAY and folder.parent.name == WORK:
             return RESUME_ADVICE

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a run: atomic writes (temporary name, sync, rename), hashes, deletion.
 
-A task writes its files with `commit` and its record last. So every record has its files; files without a record are
-written again.
+A task writes its files with `commit`, and its done-record last. So the files of every done-record are complete. A rerun
+writes files without a done-record again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from curation.base.system.system_folders import system_folder
 
 TEMPORARY = ".tmp"
 _TEMPORARY_NAME = re.compile(rf".+-\d+-\d+{re.escape(TEMPORARY)}", re.DOTALL)
-FOLDER_FILES = 10_000  # numbers of files in a folder
-REMOVALS = 100  # of a folder into which other processes write, 10 ms apart
+FOLDER_FILES = 10_000  # maximum number of files in a folder
+REMOVALS = 100  # attempts to delete a folder into which other processes write, 10 ms apart
 LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 SYNC_FILE_RANGE_WRITE = 2
@@ -83,7 +83,8 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
 
 @contextmanager
 def training_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder next to a model that is trained, after deleting those of killed trainings."""
+    """Yield a temporary folder next to the path of a model, for its training. Temporary folders of killed trainings are
+    deleted first."""
     work = path.with_name(f"{path.name}.training")
     sweep_dead(work)
     with temporary_folder(work) as folder:
@@ -92,7 +93,7 @@ def training_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder next to `path`, of this thread alone, and remove it at the end."""
+    """Yield an empty folder next to `path` that only this thread uses, and remove it at the end."""
     make_folder(path.parent)
     temporary = path.with_name(f"{path.name}.{_writer()}{TEMPORARY}")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -105,8 +106,8 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def unsynced_folder() -> Iterator[Path]:
-    """Do the same as `system_folder`. This process syncs nothing below it: a file that no later process reads need not
-    survive a crash."""
+    """Do the same as `system_folder`, but without syncs of files below it: no later process reads them, so they need
+    not survive a crash."""
     with system_folder() as folder:
         _unsynced.add(folder)
         try:
@@ -123,7 +124,7 @@ def _is_unsynced(path: Path) -> bool:
 def commit_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder; sync and rename it if the block succeeds, else remove it.
 
-    A folder that exists already is kept: another process has committed the same one.
+    If the folder exists already, it is kept: another process has committed the same content.
     """
     with temporary_folder(folder) as temporary:
         yield temporary
@@ -137,12 +138,12 @@ def commit_folder(folder: Path) -> Iterator[Path]:
 
 
 def _writer() -> str:
-    """The host, process and thread that write a temporary file."""
+    """Return the host, process and thread that write a temporary file, for its name."""
     return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether `commit` or `temporary_folder`, on any host, gives such a name to what is not complete."""
+    """Return whether a name is a temporary name of `commit` or `temporary_folder` on any host."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
@@ -156,7 +157,7 @@ interrupts.at_end(_remove_temporaries)
 
 
 def sweep_dead(*paths: Path) -> None:
-    """Delete the temporary files and folders for these paths whose processes, on this host, no longer exist."""
+    """Delete temporary files and folders for these paths that dead processes of this host left."""
     import psutil  # takes 0.03 s to import
 
     for path in paths:
@@ -198,23 +199,23 @@ def local_output(path: str | os.PathLike[str]) -> Path:
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Raise OutputError if a path is taken where a command writes a file: by anything, or with `force` by anything but
-    a file."""
+    """Raise OutputError if something exists at the path where a command writes a file. With `force`, a file may exist
+    there."""
     if not force and os.path.lexists(path):
         raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
     _check_replaceable(path)
 
 
 def check_new_or_same(path: Path, content: bytes, force: bool) -> None:
-    """Do the same as `check_new`, but let a file with this content pass: a killed command has written it."""
+    """Do the same as `check_new`, but allow a file with this content: a killed command has written it."""
     if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
         check_new(path, force)
 
 
 def prepare_output(path: Path, force: bool) -> Path:
-    """Return the path of a command's output, without what killed commands left under its temporary names.
+    """Return the path of a command's output, after checking it and deleting temporary files that killed commands left.
 
-    OutputError and OSError as of `check_new` and `check_writable`.
+    Raises the errors of `check_new` and `check_writable`.
     """
     check_new(path, force)
     check_writable(path)
@@ -229,10 +230,11 @@ def _check_replaceable(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Write and remove a short file under the temporary name of `path`, or in the folder that will have its folder.
+    """Check that `path` can be written: write and remove a short temporary file in its nearest existing parent folder.
     Files that killed commands left under such names are deleted first.
 
-    OutputError if the system refuses that. OSError: a full disk, and errors that pass as it does (`PASSING`).
+    Raises OutputError if the system refuses the write. A full disk and other temporary faults (`PASSING`) raise
+    OSError.
     """
     folder = next((parent for parent in path.parents if os.path.lexists(parent)), path.parent)
     temporary = folder / f"{path.name}.{_writer()}{TEMPORARY}"
@@ -250,18 +252,19 @@ def check_writable(path: Path) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """Return what the mode of `os.lstat` is, for messages: "a link", "a folder" or "a pipe or a device"."""
+    """Return the kind of a path for messages, from its mode of `os.lstat`: "a link", "a folder" or "a pipe or a
+    device"."""
     return "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
 
 
 def check_name(folder: Path, name: str, what: str) -> None:
-    """Raise OutputError if the file system cannot hold the temporary name of a file `name` in a folder.
+    """Raise OutputError if the temporary name of a file `name` in a folder would be too long for the file system.
 
     `what` names what to shorten, for the message. The folder need not exist.
     """
     existing = folder.parents[-1]
     try:
-        for parent in reversed(folder.parents):  # from the root down: the system refuses to look up longer names
+        for parent in reversed(folder.parents):  # from the root down, since looking up a path that is too long fails
             if not parent.is_dir():
                 break
             existing = parent
@@ -306,7 +309,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_folders(folders: Sequence[Path]) -> None:
-    """Create folders with one parent, as `make_folder` does, and sync it once."""
+    """Create folders that have the same parent, and sync the parent once."""
     if missing := [folder for folder in folders if not folder.is_dir()]:
         make_folder(missing[0].parent)
         for folder in missing:
@@ -405,14 +408,14 @@ class GrowingDigest:
 
 
 def write_json(path: Path, value: Any, indent: bool = False) -> None:
-    """Write JSON by `commit`: a reader finds the old file or the whole new one."""
+    """Write JSON with `commit`, so that a reader finds either the old file or the complete new one."""
     with commit(path) as temporary:
         temporary.write_bytes(as_json(value, indent))
 
 
 def read_json(path: Path, kind: Any = None) -> Any:
-    """Return the content of a JSON file; None if there is no file. Raises IntegrityError for a damaged file: invalid
-    JSON, a folder, a pipe, or content that `kind` (a type of msgspec; None: any) excludes. Further keys are allowed."""
+    """Return the content of a JSON file; None if there is no file. Raises IntegrityError for invalid JSON, a folder, a
+    pipe, or content that does not fit `kind` (a type for msgspec; None: any). Unknown keys are allowed."""
     import msgspec
 
     def decode(data: bytes) -> Any:
@@ -440,9 +443,9 @@ def remove(path: Path) -> None:
 
 
 def delete(path: Path) -> None:
-    """Do the same as `remove`, whoever has the lease of the run.
+    """Do the same as `remove`, without a check of the lease.
 
-    The files of a folder are deleted in parallel: the system takes half a second to free the memory of a gigabyte.
+    The files of a folder are deleted in parallel, since the system needs half a second to free a gigabyte.
     """
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)

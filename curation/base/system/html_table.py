@@ -15,7 +15,7 @@ MAX_ROWS = 100
 MAX_CHARACTERS = 200  # of a value
 SHARE = re.compile(r"-?[\d,]+(\.\d+)? ?%?")  # a number in a string, such as "12.50%"
 MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 1000
-CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
+CLASSES = "tex2jax_ignore mathjax_ignore"  # otherwise notebooks show text between dollar signs as formulas
 
 
 def html_table(
@@ -30,7 +30,7 @@ def html_table(
 
     title     line above the table
     header    names of the columns
-    rows      one value per column each
+    rows      each has one value per column
     note      line below the table; "" for none
     charts    HTML between title and table, which is not escaped; "" for none
     warnings  lines between title and table; the first 10 are shown, and the number of the others
@@ -57,14 +57,14 @@ def html_table(
 def warning_lines(
     warnings: Sequence[str], most: int = MAX_WARNINGS, characters: int = MAX_WARNING_CHARACTERS
 ) -> list[str]:
-    """Return "warning: ..." for the first warnings, each cut to so many characters, then the number of the others."""
+    """Return "warning: ..." for the first `most` warnings, each cut to `characters`, then the number of the others."""
     lines = [f"warning: {_cut(warning, characters)}" for warning in warnings[:most]]
     left_out = len(warnings) - len(lines)
     return [*lines, f"and {counted(left_out, 'more warning')}"] if left_out else lines
 
 
 class Shown:
-    """Base of classes with facts: a repr of one line, and a table in notebooks."""
+    """Base of classes that show named values: as a repr of one line, and as a table in notebooks."""
 
     def _facts(self) -> Mapping[str, object]:
         """Return name -> value, in the order to show."""
@@ -92,7 +92,7 @@ def _cell(value: object) -> str:
 
 
 def _side(value: object) -> str:
-    """The side to which a cell and its header are aligned: numbers and shares to the right."""
+    """Return the alignment of a cell and its header: "right" for numbers and shares, else "left"."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return "right" if is_number or (isinstance(value, str) and SHARE.fullmatch(value)) else "left"
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals: SIGINT, SIGTERM and SIGHUP end `curate` with one message and no temporary files. A rerun resumes.
 
-A thread receives the signals and answers at once. No exception is raised in the middle of other code: inside an import
-it would leave a lock of Python held, and libraries drop it while they load. `check` raises `Interrupted` at safe
-points instead. A process that reaches no safe point within GRACE_SECONDS is ended, as by a second signal. So is a
-process that has not written anything yet.
+A thread receives the signals and answers at once. It raises no exception in the middle of other code. Inside an import,
+an exception could leave a lock of Python held, or a library could swallow it. `check` raises `Interrupted` at safe
+points instead. A process that reaches no safe point within GRACE_SECONDS is ended, as by a second signal. A process
+that has not written anything yet is ended at once.
 
-The library does not own the process: without `install` no signal is handled here.
+A program that imports the library keeps its own signal handling: this module handles signals only after `install`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GRACE_SECONDS = 3.5  # from the first signal to the end of the process
 POLL_SECONDS = 0.05
 ANSWER_SECONDS = 0.2  # for other threads to prepare an answer
 CLEAN_UP_SECONDS = 0.5
-STOPPING = {signal.SIGINT: "stopping; press again to stop at once"}  # other signals have nobody who presses
+STOPPING = {signal.SIGINT: "stopping; press again to stop at once"}  # only SIGINT comes from a key
 Value = TypeVar("Value")
 
 _received = 0
@@ -62,14 +62,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop(threading.Event):
-    """Set when a session is stopped. Other processes get their own, which nobody sets."""
+    """An event that is set when a session is stopped. A copy in another process is a new event, which is never set."""
 
     def __reduce__(self) -> tuple[type[Stop], tuple[()]]:
         return Stop, ()
 
 
 def install() -> None:
-    """Let `SIGNALS` end the process, except signals that the parent made this process ignore, as `nohup` does."""
+    """Let `SIGNALS` end the process. A signal that the parent set to be ignored stays ignored, as with `nohup`."""
     global _is_installed
     _is_installed = True
     for number in SIGNALS:
@@ -78,9 +78,10 @@ def install() -> None:
 
 
 def listen() -> None:
-    """Receive signals in a thread from now on, if they are installed.
+    """From now on, receive signals in a thread, if `install` was called.
 
-    Call it after the allocators are configured: glibc gives an earlier thread a second arena, about 15 MB of a run.
+    Call this after the allocators are configured. Otherwise glibc gives the thread a second arena, about 15 MB of a
+    run.
     """
     global _is_listening
     if _is_listening or not _is_installed:
@@ -93,8 +94,8 @@ def listen() -> None:
 
 
 def _leave_to_parent() -> None:
-    """Give signals their default actions in a forked child, such as one of a `multiprocessing.Pool` in a stage. It has
-    no thread that listens, and its parent would read its signals from the pipe that both have."""
+    """Give signals their default actions in a forked child, such as a process of `multiprocessing.Pool` in a stage. The
+    child has no listening thread. Its signals would go to its parent through the pipe that both share."""
     global _is_installed, _is_listening
     if _is_listening:
         signal.set_wakeup_fd(-1)
@@ -108,25 +109,26 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def announce(stopping: Callable[[str], str], ended: Callable[[int], str]) -> None:
-    """Set the lines that are printed on standard error: `stopping` of the answer to a signal, and `ended` of the exit
-    code if the process is ended before the command returns; "" prints nothing."""
+    """Set the lines that are printed on standard error. `stopping` formats the answer to a signal. `ended` returns the
+    last line for an exit code if the process is ended before the command returns; "" prints nothing."""
     global _stopping, _ended, _last_line
     _stopping, _ended, _last_line = stopping, ended, threading.Lock()
 
 
 def take_last_line() -> bool:
-    """Return whether the caller may print the line of the end: once after `announce`. The command and a second signal
-    may end the process at the same time."""
+    """Return whether the caller may print the last line: true only once after `announce`. The command and a second
+    signal may end the process at the same time."""
     return _last_line.acquire(blocking=False)
 
 
 def at_end(function: Callable[[], Any]) -> None:
-    """Call `function` before this module ends the process. It gets half a second."""
+    """Register a function to call before this module ends the process. It may take half a second."""
     _at_end.append(function)
 
 
 def before_answer(function: Callable[[], Any]) -> Callable[[], None]:
-    """Call `function` before a signal is answered, to clear the terminal; return a function that revokes this."""
+    """Register a function to call before a signal is answered, such as one that clears the terminal. Return a function
+    that removes it again."""
     _before_answer.append(function)
 
     def revoke() -> None:
@@ -137,7 +139,8 @@ def before_answer(function: Callable[[], Any]) -> Callable[[], None]:
 
 
 def begin_writing() -> None:
-    """Mark the first write: from now on a signal lets the program remove incomplete files. Raises Interrupted."""
+    """Mark the first write: from now on, a signal leaves time to remove incomplete files. Raises Interrupted after a
+    signal."""
     global _writing
     listen()
     _writing = True
@@ -182,7 +185,7 @@ def cancelled_by(is_cancelled: Callable[[], bool]) -> Iterator[None]:
 
 def wait_for(function: Callable[[], Value], seconds: float = math.inf) -> Value:
     """Return the result of `function`, called in another thread. Raises Interrupted as soon as a signal comes, and
-    TimeoutError after so many seconds."""
+    TimeoutError after `seconds`."""
     result: Future[Value] = Future()
     threading.Thread(target=_fill, args=(result, function), daemon=True).start()
     deadline = time.monotonic() + seconds
@@ -203,7 +206,7 @@ def _fill(result: Future[Value], function: Callable[[], Value]) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    """End the process, unless the thread listens, which has the signal from Python's wake-up descriptor."""
+    """End the process, unless the listening thread runs: it gets the signal from Python's wake-up descriptor."""
     if not _is_listening:
         end(128 + number)
 

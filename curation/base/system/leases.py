@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases: names in a shared folder that one process holds at a time, without a server.
 
-A lease is a file `NAME.G`. Its holder creates it, which only one process can do, and touches it six times before it
-expires. After it has expired, another process becomes the holder by creating `NAME.G+1`. A holder that was paused finds
-that file, and knows that it has lost the lease.
+A lease is a file `NAME.G`, where G is its generation. Only one process can create it, and this process is the holder.
+The holder renews the lease by touching the file, six times before the lease would expire. After the expiry, another
+process becomes the holder by creating `NAME.G+1`. A holder that was paused finds this new file, and knows that it has
+lost the lease.
 
-Times are modification times of files in the same file system, which has one clock if its server sets them. Clients of
-GlusterFS and sshfs set them by their own clocks: a lease then ends early or late by their difference.
+All times are modification times of files in one file system. Usually its server sets them, so they are of one clock.
+Clients of GlusterFS and sshfs set them by their own clocks. There, a lease ends early or late by the difference of the
+clocks.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from curation.base.system.shared_files import exists, fresh
 ARRAY = "array"  # folder of leases in the work folder of a run
 EXPIRE_SECONDS = 60.0
 RENEWALS = 6  # before a lease expires
-GIVEN_BACK = 1  # the time of a lease that was given back: sshfs takes 0 for the present
+GIVEN_BACK = 1  # modification time of a lease that was given back; not 0, which sshfs takes for the present
 _guard: ContextVar[Callable[[], Any] | None] = ContextVar("guard", default=None)
 
 
@@ -61,15 +63,15 @@ class Lease:
 
 
 def lease_path(folder: Path, name: str, generation: int) -> Path:
-    """Return where a lease is: each take-over is a new generation with a file of its own."""
+    """Return the path of a lease's file. Each take-over is a new generation with a new file."""
     return folder / f"{name}.{generation}"
 
 
 class Held(NamedTuple):
-    """A lease that some process holds, or has held when it died.
+    """A lease that a process holds, or held when it died.
 
     holder   the process, for messages
-    silent   seconds since it has renewed the lease
+    silent   seconds since the last renewal
     expires  seconds without a renewal after which others may take over
     """
 
@@ -88,7 +90,7 @@ class Held(NamedTuple):
         return 2 * self.expires / RENEWALS < self.silent <= self.expires
 
     def explain(self, what: str) -> str:
-        """Return the line of a process that waits for `what`, such as "2 tasks"."""
+        """Return the message of a process that waits for `what`, such as "2 tasks"."""
         return (
             f"waiting for {what} of {self.holder}: no sign of it for {self.silent:.0f} s. After {self.expires:g} s "
             "another process takes over"
@@ -108,7 +110,7 @@ class Leases:
         self._terms = orjson.dumps({"holder": holder, "seconds": expire_seconds})
         self._clock = folder / f"clock-{uuid.uuid4().hex}"
         self._held: set[Lease] = set()
-        self._refused: dict[Path, float] = {}  # when a file was first refused
+        self._refused: dict[Path, float] = {}  # when creating a file was first refused
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True)
 
@@ -152,16 +154,16 @@ class Leases:
             descriptor = fresh(path, lambda: os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
             return None
-        except PermissionError:  # of sshfs too if the file exists: its server does not say why it refuses
+        except PermissionError:  # sshfs raises it if the file exists, too: its server does not say why it refuses
             since = self._refused.setdefault(path, time.monotonic())
             if os.access(folder, os.W_OK) and (exists(path) or time.monotonic() - since <= self.expire_seconds):
                 return None
-            raise  # a file that nobody sees is no lease: the server's disk is full, for one
+            raise  # refused, but no lease exists: the server's disk may be full
         try:
             with open(descriptor, "wb") as file:
                 file.write(self._terms)
         except OSError as error:
-            if error.errno != errno.ESTALE:  # without its terms, a lease has those of the process that reads it
+            if error.errno != errno.ESTALE:  # readers of a lease without terms use their own
                 raise
         lease = Lease(path, name, generation)
         with self._lock:
@@ -169,7 +171,7 @@ class Leases:
         return lease
 
     def held(self, path: Path, now: float) -> Held | None:
-        """Return who holds a lease's file, at the time `now`; None if its task is done.
+        """Return who holds the lease of a file, at the time `now`; None if the file is gone, since its task is done.
 
         The file is opened first: network file systems then ask the server for its time.
         """
@@ -183,7 +185,7 @@ class Leases:
         except FileNotFoundError:
             return None
         holder, seconds = "another process", self.expire_seconds
-        with suppress(ValueError, KeyError, TypeError):  # the holder writes it right now
+        with suppress(ValueError, KeyError, TypeError):  # the holder is still writing it
             terms = orjson.loads(data)
             holder, seconds = str(terms["holder"]), float(terms["seconds"])
         return Held(holder, now - modified, seconds)
@@ -196,13 +198,13 @@ class Leases:
         return generation
 
     def finish(self, lease: Lease, done: Path) -> None:
-        """End a lease whose task is done: rename its file to `done`, for ever."""
+        """End a lease whose task is done: rename its file to `done`, which stays."""
         self._forget(lease)
         with suppress(FileNotFoundError):  # the folder was deleted after another process had done the task
             fresh(lease.path, lambda: os.replace(lease.path, done))
 
     def give_back(self, lease: Lease) -> None:
-        """End a lease: others may take over at once."""
+        """End a lease, so that others may take over at once."""
         self._forget(lease)
         with suppress(OSError):
             os.utime(lease.path, (GIVEN_BACK, GIVEN_BACK))
@@ -214,7 +216,7 @@ class Leases:
 
 @contextmanager
 def guarded_by(lease: Lease) -> Iterator[None]:
-    """Let `fence` check a lease in the block, and in threads that run in a copy of its context."""
+    """Let `fence` check a lease inside the block, and in threads that run in a copy of the block's context."""
     token = _guard.set(lease.check)
     try:
         yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks of files and folders between processes. The kernel releases those of a dead process.
 
-A forked child has a copy of each lock of its parent (`flock(2)`), which would outlive the parent's. So a child closes
-its copies at once, and a parent unlocks: to close its own descriptor would leave the lock to copies made elsewhere.
+A forked child has a copy of each lock of its parent (`flock(2)`), which could outlive the parent. So a child closes its
+copies at once. A parent unlocks explicitly, since closing its descriptor would leave the lock to other copies.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _descriptors: set[int] = set()  # of locks of this process
-_opening = threading.Lock()  # no fork between opening a descriptor and noting it
+_opening = threading.Lock()  # prevents a fork between opening a descriptor and adding it to `_descriptors`
 
 
 @contextlib.contextmanager
 def locked(path: Path, operation: int, flags: int = os.O_RDONLY) -> Iterator[OSError | None]:
     """Hold the lock `operation` (`fcntl.LOCK_*`) of a file or folder, opened with `flags`, while the context is open.
 
-    Yield None, or the error of a file system without locks: Lustre without -o flock, some NFS. BlockingIOError:
-    another process has the lock. OSError: the path cannot be opened.
+    Yield None, or the error of a file system without locks, such as Lustre without -o flock and some NFS. Raises
+    BlockingIOError if another process has the lock, and OSError if the path cannot be opened.
     """
     owner, missing = os.getpid(), None
     with _opening:

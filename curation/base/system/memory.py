@@ -2,8 +2,8 @@
 """Choose workers, batches and slices that fit the memory and the processors of this process.
 
 The rule comes from measurements (MiB, the default recipe on 1 GB, GPT-2, batches of 4 MiB; resident 2026-11-23, the
-others 2026-11-21, benchmarks/LOG.md). "loaded" is the memory before the run starts; the other columns come on top of
-it. Resident memory includes mapped files, of which 60 MiB are libraries and kernels that a run loads later:
+others 2026-11-21, benchmarks/LOG.md). "loaded" is the memory before the run starts; the other columns are in addition
+to it. Resident memory includes mapped files, of which 60 MiB are libraries and kernels that a run loads later:
 
                         loaded   run with 1, 2, 4, 8 workers                 rule
     resident (VmRSS)    180      391, 625, 876, 1277                         330 + 155 per worker
@@ -15,14 +15,15 @@ batches, which exceeds writing only for batches above 8 MiB. Processes that comp
 An input file needs 1.6 KB in each process (200,000 files: 281 MB more than 20,000, much of it for the report).
 
 Tasks of corpus stages need less than writing: at most 130 MB, for the keys of 2^21 documents (2026-11-22, 2^22
-documents with 12 % duplicates: runs 130 MB, duplicates 48, pairs 27). The rule leaves out four needs. One task of
+documents with 12 % duplicates: runs 130 MB, duplicates 48, pairs 27). The rule does not include four needs. One task of
 `fuzzy_dedup` takes 12 bytes per joined document, up to 8,388,608 pairs. A task has all documents with one key: 40 bytes
 each, or 110 in `fuzzy_dedup`. A document far longer than a batch takes 20 times its length, 43 times in virtual memory.
 `verify: signature` maps the file of signatures.
 
-A task of the GPU engine has a batch of 256 MB, which the device needs: workers are lowered, batches never. Reading
-JSON Lines took 5.9 times a batch of 64 MiB and 3.9 times one of 128 MiB (2026-11-22); the kept text takes 2 more. The
-need of CUDA's and cuDF's own host memory is unknown here, and free memory is read after both are loaded.
+A task of the GPU engine has a batch of 256 MB, which a GPU needs to be fast. So the number of workers is lowered, never
+the batch. Reading JSON Lines took 5.9 times a batch of 64 MiB and 3.9 times one of 128 MiB (2026-11-22); the kept text
+takes 2 more. The host memory of CUDA and cuDF themselves is unknown. Free memory is therefore read after both are
+loaded.
 
 All other numbers are of the CPU engine with the allocators of `configure_allocators`, measured before the allocators
 kept free memory for the next batch. That change moved peaks by a tenth, up or down.
@@ -53,7 +54,7 @@ DOCUMENT_FACTOR = 20  # bytes per byte of a document far longer than a batch
 FILE_BYTES = 1600  # per input file, in the plan and the report
 COMPILER = 330 * MIB  # a process that compiles one group of kernels at a time, with its libraries
 LOADED = {"resident": 180 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
-MIN_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
+MIN_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # smallest, without a tokenizer
 MIN_RUN = {  # 5 MB of input with one rule; the default recipe needs 150 MiB
     "resident": 60 * MIB,
     "private": 80 * MIB,
@@ -73,7 +74,8 @@ GROUP_FILES = (  # limit, use, and the fields of memory.stat for cached file pag
 )
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 PROCESSORS_PER_ARENA = 8
-KEPT_BYTES, MAPPED_FROM = 128 * MIB, 32 * MIB  # free memory to keep; the size from which blocks are returned at once
+# Free memory that the allocator keeps, and the size from which it returns blocks to the system at once
+KEPT_BYTES, MAPPED_FROM = 128 * MIB, 32 * MIB
 
 
 class Limit(NamedTuple):
@@ -83,7 +85,8 @@ class Limit(NamedTuple):
     name   "ulimit -v", "ulimit -d", the path of a cgroup file, or "the machine"
     bound  bytes
     free   bytes of `bound` that are not in use
-    hard   whether exceeding it fails: a machine has swap, and `memory.high` only slows the process down
+    hard   whether exceeding the bound fails. It does not for the machine, which has swap, and for `memory.high`, which
+           only slows the process down
     """
 
     kind: str
@@ -93,7 +96,7 @@ class Limit(NamedTuple):
     hard: bool = True
 
     def raised(self, needed_bytes: int) -> str:
-        """The remedy that makes `needed_bytes` free, as a phrase of a message."""
+        """Return how to make `needed_bytes` free, as a phrase of a message."""
         bound = self.bound - self.free + needed_bytes
         if self.name == MACHINE:
             return f"end other programs until {shown_bytes(needed_bytes)} are free"
@@ -171,10 +174,11 @@ def needs(kind: str, workers: int, batch_bytes: int, slice_bytes: int) -> int:
 
 
 def needs_in_processes(kind: str, threads: Sequence[int], batch_bytes: int, slice_bytes: int) -> int:
-    """Return the same for a run with processes of so many threads, each of which loads the libraries.
+    """Return the same as `needs` for a run with processes that have these numbers of threads. Each process loads the
+    libraries.
 
-    Resident memory is the sum over all processes. Private and virtual memory are of the largest process: ulimit counts
-    each process alone.
+    Resident memory is the sum over all processes. Private and virtual memory are those of the largest process, since
+    ulimit limits each process alone.
     """
     needed = [needs(kind, count, batch_bytes, slice_bytes) for count in threads]
     return sum(LOADED[kind] + size for size in needed) if kind == "resident" else max(needed)
@@ -186,8 +190,8 @@ def choose(
 ) -> Resources:  # fmt: skip
     """Return the largest number of workers, and the largest batches and slices, that fit all limits.
 
-    Batches and slices are lowered before workers, but only if the tightest limit gains by it: slices count in virtual
-    memory, batches above 8 MiB.
+    Batches and slices are lowered before workers, but only if that helps the tightest limit. Slices count only in
+    virtual memory; batches count only above 8 MiB.
 
     limits         the limits that `read_limits` returns after all libraries are loaded
     workers        maximum number of workers
@@ -197,8 +201,7 @@ def choose(
     fixed_workers  whether to keep `workers` even if memory is short
     scheduler      as in `threads_of_processes`
 
-    OutOfMemoryError if a hard limit leaves less than the smallest measured run needs.
-    """
+    OutOfMemoryError if a hard limit leaves less than the smallest measured run needs."""
     check_resources(limits, loaded=True)
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""
@@ -228,7 +231,7 @@ def choose(
 def choose_for_device(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *, fixed_workers: bool = False
 ) -> Resources:
-    """Return the largest number of workers whose batches fit the memory of the host, for batches that a GPU computes.
+    """Return the resources of a run on a GPU: the largest number of workers whose batches fit the memory of the host.
 
     The arguments are those of `choose`. Batches keep their size, and slices are not smaller than a batch. Only limits
     of resident memory count: CUDA reserves more addresses than any limit.
@@ -253,7 +256,7 @@ def choose_for_device(
 
 
 def _remedy(resources: Resources, needed_bytes: int) -> str:
-    """The settings that make `needed_bytes` free, or that lower the need."""
+    """Return how to lower the need, or how to make `needed_bytes` free."""
     fewer = ["give --workers 1"] if resources.workers > 1 else []
     return ", or ".join([*fewer, *([resources.limit.raised(needed_bytes)] if resources.limit else [])])
 
@@ -314,7 +317,7 @@ def group_folders(proc: Path, controller: str) -> Iterator[Path]:
         kind, options = after.split(" ", 1)[0], after.rsplit(" ", 1)[-1]  # the field between them may be empty
         if kind != "cgroup2" and not (kind == "cgroup" and controller in options.split(",")):
             continue
-        wanted = "" if kind == "cgroup2" else controller  # version 2 names no controllers: it has one hierarchy
+        wanted = "" if kind == "cgroup2" else controller  # version 2 has one hierarchy, and names no controllers
         for path in [path for controllers, path in groups if wanted in controllers.split(",")]:
             inside = Path(path.removeprefix(root.rstrip("/")).lstrip("/"))
             yield from (Path(mount, folder) for folder in (inside, *inside.parents))
@@ -331,7 +334,7 @@ def _group_limits(folder: Path) -> Iterator[Limit]:
 
 
 def _quota(folder: Path) -> float:
-    """The processors that a cgroup may use at once; 0 for no quota."""
+    """Return how many processors a cgroup may use at once; 0 without a quota."""
     quota, *period = next(iter(_lines(folder / "cpu.max")), "max").split()
     if quota == "max":
         quota_us, period_us = _number(folder / "cpu.cfs_quota_us") or -1, _number(folder / "cpu.cfs_period_us") or 0
@@ -371,14 +374,14 @@ def configure_allocators() -> None:
 
     Call it before other libraries are loaded. Variables that the environment already has are kept.
 
-    - glibc malloc serves Arrow too. Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more freed
+    - Arrow also uses glibc's malloc. Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more freed
       memory.
     - One arena up to 8 processors; above that, unmeasured, one per 8 processors and at least two, so threads wait less.
       glibc's default is an arena per thread. With both settings a run of two workers peaks at 540 MB, before 614 MB,
       and is no slower (benchmarks/LOG.md).
     - A batch reuses the memory of the batch before. Returning it to the system each time cost 4 % of the CPU time,
       since the system clears it again. Peaks moved by a tenth, up or down.
-    - OpenBLAS has one thread. It is hardly called, and would reserve 41 MB per processor.
+    - OpenBLAS gets one thread. It is hardly used, and would reserve 41 MB per processor.
     """
     libc, arenas = ctypes.CDLL(None), arenas_for(read_processors())
     settings = {
@@ -399,7 +402,7 @@ def configure_allocators() -> None:
 
 @contextmanager
 def explain_memory_errors(resources: Resources) -> Iterator[None]:
-    """Turn every library's memory error into an OutOfMemoryError that names the remedy.
+    """Turn memory errors of all libraries into an OutOfMemoryError that names the remedy.
 
     Other errors pass unchanged, and so do errors of `curation.base.errors`.
     """

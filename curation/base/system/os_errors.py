@@ -10,11 +10,11 @@ from pathlib import Path
 
 # The end of the temporary name under which `curation.base.system.files.commit` writes a file.
 _TEMPORARY = re.compile(rf"\.{re.escape(os.uname().nodename)}-\d+-\d+\.tmp$")
-FILLING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of writes, which name no file
+FILLING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of writes; they name no file
 # Folders that commands make next to an output and delete.
 _OWN_FOLDER = re.compile(rf"(^|/)(_repack\.[^/]+(/|$)|[^/]+\.training\.{re.escape(os.uname().nodename)}-)")
 NO_INODES = "the file system has no inodes left for new files", "Delete files, or choose a folder on another disk"
-FEW_INODES = 64  # a refused write may have deleted its files since
+FEW_INODES = 64  # not 0: after a refused write, its files may have been deleted
 
 # Number -> (fault, remedy).
 SENTENCES = {
@@ -57,7 +57,7 @@ SENTENCES = {
     errno.EOPNOTSUPP: ("the file system does not support this operation", "Choose a folder on another file system"),
     errno.ENOSYS: ("the system does not support this operation", "Choose a folder on another file system"),
 }
-# Errors that go away while the files of a run remain usable.
+# Temporary errors: the files of a run remain usable after them.
 PASSING = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EMFILE,
     errno.ENFILE, errno.EAGAIN,
@@ -77,9 +77,10 @@ def explain(error: OSError, remedy: str = "", where: str = "") -> str:
     """Return "PATH: FAULT (NAME). REMEDY" for an error of the system.
 
     remedy   replaces the usual remedy
-    where    path for a refused write that names none, and in place of temporary folders of this program
+    where    path to show if the error names none, or names a temporary folder of this program
 
-    A number without a sentence gives its name and the text of the system; an error without a number gives its text.
+    For a number without an entry in SENTENCES, the fault is the text of the system. An error without a number gives
+    only its text.
     """
     paths = (os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, str | bytes))
     named = [where if where and _OWN_FOLDER.search(path) else _TEMPORARY.sub("", path) for path in paths]
@@ -90,7 +91,7 @@ def explain(error: OSError, remedy: str = "", where: str = "") -> str:
 
 
 def fault_of(error: OSError, remedy: str = "", path: str = "") -> str:
-    """Return the same as `explain`, without the path. `path`: where a full disk is looked at."""
+    """Return the same as `explain`, without the path. `path` shows which file system is full."""
     if error.errno is None or error.errno not in errno.errorcode:
         return str(error) or type(error).__name__
     fault, usual = SENTENCES.get(error.errno, (error.strerror or os.strerror(error.errno), ""))

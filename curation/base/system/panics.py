@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Panics of libraries in Rust: each is an error without a message of its own on the terminal.
+"""Panics of libraries in Rust become Python errors, and print nothing on the terminal.
 
-Before a panic reaches Python, the library prints it to descriptor 2, with a backtrace. It may quote a hostile file.
+Before a panic reaches Python, the library prints it to descriptor 2, with a backtrace. The text may quote a hostile
+file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from curation.base.system.terminal import printable
 
 PANIC = re.compile(r"\n?thread '[^\n]* panicked at ")
-HELD_BYTES = 1 << 20  # of what native code writes meanwhile
+HELD_BYTES = 1 << 20  # maximum text of native code that is held back
 
 _lock = threading.Lock()
 _callers = 0
@@ -28,10 +29,10 @@ class PanicError(RuntimeError):
 
 @contextmanager
 def without_panics() -> Iterator[None]:
-    """Turn panics into PanicError, and print nothing of them. Threads may do so at once.
+    """Turn panics into PanicError, and print nothing of them. Several threads may be in the block at once.
 
-    What native code of any thread writes to descriptor 2 up to a panic is printed at the end. In commands, Python
-    writes to a descriptor of its own (`protect_streams`) and is not delayed.
+    Text that native code of any thread writes to descriptor 2 before a panic is printed at the end. In commands, Python
+    writes to another descriptor (`protect_streams`), so its text is not delayed.
     """
     _enter()
     try:

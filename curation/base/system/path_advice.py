@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice for a path that does not exist: a variable, a home folder or a separator that nothing has replaced."""
+"""Advice for a path that does not exist, such as one with an unreplaced variable, home folder or separator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unreplaced(path: str) -> str:
 
 
 def advice(path: str) -> str:
-    """Return the end of a message about a path that does not exist: the reason by `unreplaced`, a similar name in its
+    """Return the end of a message about a path that does not exist: the reason of `unreplaced`, similar names in its
     folder, or ""."""
     if reason := unreplaced(path):
         return f"; {reason}"
@@ -47,7 +47,7 @@ def advice(path: str) -> str:
             names = [entry.name for entry, _ in zip(entries, range(MAX_LISTED), strict=False)]
     except (OSError, ValueError):
         return _missing_folder(folder)
-    stems: dict[str, list[str]] = {}  # equal suffixes would look similar
+    stems: dict[str, list[str]] = {}  # compared without suffixes, since equal suffixes make names look similar
     for other in sorted(names):
         stems.setdefault(other.partition(".")[0], []).extend([other] * (other != name))
     near = difflib.get_close_matches(name.partition(".")[0], stems, 3)
@@ -58,7 +58,7 @@ def advice(path: str) -> str:
 
 
 def _missing_folder(folder: str) -> str:
-    """The first folder on the way that does not exist."""
+    """Return a message with the first folder of a path that does not exist; "" if all exist."""
     try:
         while folder and not os.path.exists(folder) and os.path.dirname(folder) not in ("", folder):
             if os.path.exists(os.path.dirname(folder)):

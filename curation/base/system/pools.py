@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes with several threads each, for machines with many processors.
 
-Python's lock is held for 4 to 11 % of the time of a thread, so a process gains nothing from more than about 9 to 25
-threads. A process per thread would load the libraries, 150 MB, for each of them.
+A thread holds Python's lock for 4 to 11 % of its time, so more than about 9 to 25 threads in a process gain nothing.
+With one process per thread, each would load the libraries (150 MB).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ENDED = "a worker process ended abruptly"
 def threads_of_processes(scheduler: str, workers: int) -> list[int]:
     """Return the number of threads of each worker process; empty for threads of this process.
 
-    scheduler  "threads", "processes" (of one thread), or "auto": from MANY_WORKERS on, processes of up to
-               THREADS_PER_PROCESS threads
+    scheduler  "threads", "processes" (of one thread each), or "auto": from MANY_WORKERS on, processes of up to
+               THREADS_PER_PROCESS threads, else threads
     """
     if scheduler == "processes":
         return [1] * workers
@@ -77,7 +77,7 @@ class _Worker:
                 continue
             try:
                 value = pickle.loads(content)
-            except Exception as error:  # of an exception whose class cannot be rebuilt
+            except Exception as error:  # the exception of the task cannot be unpickled
                 is_error, value = True, error
             if is_error:
                 future.set_exception(value)
@@ -109,7 +109,7 @@ class ThreadedProcesses:
 def threaded_processes(
     context: Any, threads: Sequence[int], begin: Callable[[Any], None], watched: Any
 ) -> Iterator[ThreadedProcesses]:
-    """A pool of spawned processes with these numbers of threads. Each calls `begin(watched)` first.
+    """Yield a pool of spawned processes with these numbers of threads. Each process calls `begin(watched)` first.
 
     After an error, running tasks are completed and no other task starts.
     """
@@ -134,7 +134,7 @@ def threaded_processes(
 
 
 def _serve(connection: Connection, threads: int, begin: Callable[[Any], None], watched: Any) -> None:
-    """Run the tasks that come, until the connection ends or an empty message comes."""
+    """Run the tasks that arrive, until the connection ends or an empty message arrives."""
     begin(watched)
     lock = threading.Lock()
     with ThreadPoolExecutor(threads) as pool:

@@ -29,12 +29,12 @@ REPORT_SECONDS = 30.0  # between lines and events
 NOTEBOOK_SECONDS = 1.0
 DRAW_SECONDS = 0.2
 NOTEBOOK_MARK = {"curation": {"progress": True}}  # metadata of the line in a notebook
-SHORT_LOOP_SECONDS = 0.5  # a loop that ends earlier gets no bar
+SHORT_LOOP_SECONDS = 0.5  # a loop that takes less time gets no bar
 LISTING_SHARE = 20  # counting may list large folders: it takes at most 1/20 of the time
 WIDE_COLUMNS = 150  # terminals with fewer columns show short numbers and no bar
 MIN_LABEL = 12
 MIN_ETA_SECONDS = 2.0
-SLOW_BYTES = 50_000  # per second; documents per second are shown below it
+SLOW_BYTES = 50_000  # per second; below this, documents per second are shown
 
 
 class ShownPhase:
@@ -52,7 +52,7 @@ class ShownPhase:
         self.count_seconds = 0.0
 
     def poll(self) -> None:
-        """Count again. A count that fails is that of before: an interrupted phase may have lost its folder."""
+        """Update the counts. If that fails, they stay as they were: an interrupted phase may have lost its folder."""
         before = time.perf_counter()
         with suppress(OSError, IntegrityError):
             self.last = self._count()
@@ -78,14 +78,14 @@ class ShownPhase:
 
     @property
     def documents_per_second(self) -> float | None:
-        """As `bytes_per_second`; None where the phase counts no documents."""
+        """Documents per second since the phase began; None if the phase counts no documents."""
         if self.last.documents is None or self._first is None or self.seconds <= 0:
             return None
         return (self.last.documents - (self._first.documents or 0)) / self.seconds
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds to the end; None as long as too little is known, and for tasks of unlike lengths."""
+        """Estimated seconds to the end; None while too little is known, and if the tasks take very different times."""
         if self._first is None or self.seconds < MIN_ETA_SECONDS or not self.is_even:
             return None
         gained = self.share - self._share_of(self._first)
@@ -111,12 +111,12 @@ class ShownPhase:
         }
 
     def numbers(self, is_done: bool = False, is_short: bool = False) -> list[str]:
-        """Return the counts for people. `is_short`: for a terminal of 80 columns."""
+        """Return the counts as readable text. `is_short`: for a terminal of 80 columns."""
         last, rate, parts = self.last, self.bytes_per_second, []
         if self.unit and not is_done:
             of = f" of {counted(self.total, self.unit)}" if self.total else f" {self.unit}s"
             parts.append(f"{last.done:,}/{self.total:,}" if is_short and self.total else f"{last.done:,}{of}")
-        # A phase of only files has counted no document at its end.
+        # A phase that only handles files has counted no document at its end.
         counts_documents = not is_done or last.documents or last.bytes or last.kept is not None
         if last.documents is not None and counts_documents:
             parts.append(f"{short_number(last.documents)} docs" if is_short else counted(last.documents, "document"))
@@ -141,7 +141,7 @@ class Progress:
     every = 0.0  # seconds between calls of `progressed`; 0: never
     loop_delay = 0.0  # seconds before a loop is shown
     label = ""  # of the phase that began last
-    note = ""  # what the end of the call adds: how a stopped run goes on, or that it was finished
+    note = ""  # added to the last line: how to resume a stopped run, or that it was finished
 
     def log(self, line: str) -> None:
         """Show a line of text."""
@@ -162,7 +162,7 @@ class Progress:
         label    what the phase does
         total    number of its tasks; 0 if it is unknown
         count    function that returns what is done so far. Another thread calls it
-        unit     singular of what `total` counts; "" for a phase that cannot count
+        unit     noun in the singular for what `total` counts; "" for a phase that cannot count
         is_loop  whether it is a step of another phase, shown only if it takes long
         is_even  whether the tasks take about the same time, so that the time left can be estimated
         """
@@ -339,9 +339,10 @@ class Bars(Progress):
 
 
 class NotebookLine(Progress):
-    """Progress as one line below a cell of a notebook, which replaces itself. Its last form unfolds to all messages.
+    """Progress as one line below a cell of a notebook, which replaces itself. At the end, a click on it shows all
+    messages.
 
-    display   `IPython.display.display`, which updates what it has shown under an id
+    display   `IPython.display.display`, which can update an earlier output by its id
     """
 
     def __init__(self, display: Callable[..., Any]) -> None:
@@ -371,7 +372,7 @@ class NotebookLine(Progress):
         self._draw(text, data if messages else {}, is_last=True)
 
     def _draw(self, line: str, more: Mapping[str, str] = MappingProxyType({}), is_last: bool = False) -> None:
-        """Replace the line; not so often that nobody could read it."""
+        """Replace the line, but not more often than people can read."""
         with self._lock:
             now, is_first = time.monotonic(), self._drawn == -math.inf
             if is_last or now - self._drawn >= self.every / 2:
@@ -391,12 +392,13 @@ def choose_progress(wanted: Progress | bool = True) -> Progress:
 
 
 def notebook_progress(other: Progress | None = None) -> Progress:
-    """Return the display for functions on frames: one line in a notebook, elsewhere `other`; None: nothing."""
+    """Return the display for functions on frames: one line in a notebook, elsewhere `other`, or nothing if it is
+    None."""
     return _of_notebook() or other or Progress()
 
 
 def _of_notebook() -> NotebookLine | None:
-    """The display of a notebook; None in a process that no notebook has started."""
+    """Return the display for a notebook; None if this process is not the kernel of one."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is None:
         return None
@@ -414,7 +416,7 @@ def span(seconds: float) -> str:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process and its child processes; pages that they share count several times."""
+    """Return the resident memory of this process and its child processes; shared pages count once per process."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = 0
     for process in ["self", *_children()]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON files that only this program reads: done-records and other files of unfinished runs.
 
-Each ends with the SHA-256 of the bytes before it, as its last key. So a run that resumes finds damage and edits, and
-needs no schema for each of its records.
+The last key of each file is the SHA-256 of the bytes before it. So a run that resumes detects damage and edits without
+a schema for each record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from curation.base.system.damage import reading
 from curation.base.system.files import commit
 from curation.base.system.shared_files import read_whole
 
-KEY, BARE = b'"content_sha256":"', "*"  # BARE: key of a value that is no object
+KEY, BARE = b'"content_sha256":"', "*"  # BARE: key for a value that is no JSON object
 END = len(KEY) + 64 + len(b'"}\n')
 
 
@@ -36,8 +36,8 @@ def sealed(content: bytes) -> bytes:
 
 
 def read_sealed(path: Path, kind: Any = Any) -> Any:
-    """Return the content of a file of `write_sealed`, as a type of msgspec. IntegrityError: damaged, or another type.
-    FileNotFoundError: no file."""
+    """Return the content of a file of `write_sealed`, as the type `kind` for msgspec. Raises IntegrityError if the file
+    is damaged or has another type, and FileNotFoundError if there is no file."""
 
     def decode(data: bytes) -> Any:
         value = orjson.loads(unsealed(data))
@@ -48,7 +48,8 @@ def read_sealed(path: Path, kind: Any = Any) -> Any:
 
 
 def unsealed(data: bytes) -> bytes:
-    """Return the JSON object of `sealed` without its digest. ValueError for other bytes than `sealed` returns."""
+    """Return the JSON object of `sealed` without its digest. Raises ValueError if `sealed` did not return these
+    bytes."""
     content = data[:-END].removesuffix(b",") + b"}"
     if data != sealed(content):
         raise ValueError("its content does not match its digest")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: tasks in windows, on threads, processes or the workers of a cluster.
+"""Sessions: they run tasks on threads, on processes or on the workers of a cluster.
 
-A session hands an executor only some tasks at a time, the next one when one has ended. So memory, here and in the
-scheduler of a cluster, does not depend on the number of tasks. A cluster gets *batches* of tasks, which become smaller
-towards the end: a batch costs its client and its scheduler a millisecond or more. A message has several batches.
-Batches note the time of their tasks, by which the executor chooses the size of the next ones.
+A session hands an executor only some tasks at a time, its *window*, and the next task when one has ended. So memory,
+here and in the scheduler of a cluster, does not depend on the number of tasks. A cluster gets *batches* of tasks, since
+each batch costs its client and its scheduler a millisecond or more. Batches become smaller towards the end. A message
+to the scheduler has several batches. Each batch measures the time of its tasks, by which the executor chooses the size
+of the next batches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 from curation.base.system.interrupts import Stop, run_task, wait_for
 
 POLL_SECONDS = 5
-LINGER_SECONDS = 0.05  # for the ends of other batches, whose results and successors share a message
+LINGER_SECONDS = 0.05  # wait for other batches to end, so that one message can carry their results and the next batches
 
 
 class Executor(Protocol):
@@ -33,14 +34,14 @@ class Executor(Protocol):
 
     @property
     def message(self) -> int:
-        """The number of batches to hand over at once: 1 if each may be handed over alone, without a cost."""
+        """The number of batches to hand over at once; 1 if single batches cost nothing extra."""
         ...
 
     def batch(self, waiting: int, seconds: float) -> int:
         """Return the number of tasks in the next batch.
 
-        waiting  tasks that are not handed over; 0: their number is not known
-        seconds  mean time of a task so far; 0.0: none has ended
+        waiting  number of tasks that are not handed over yet; 0: unknown
+        seconds  mean time of a task so far; 0.0 before the first has ended
         """
         ...
 
@@ -54,11 +55,12 @@ class Executor(Protocol):
         ...
 
     def cancel(self, futures: Sequence[Any]) -> None:
-        """Do not begin the tasks of these futures that have not begun."""
+        """Cancel the tasks of these futures that have not begun."""
         ...
 
     def check(self) -> None:
-        """Raise an error if no task can end any more. Called when none has ended for POLL_SECONDS."""
+        """Raise an error if no task can end any more. The session calls this when no task has ended for
+        POLL_SECONDS."""
         ...
 
 
@@ -84,12 +86,12 @@ class LocalExecutor:
         return [future.result() for future in futures]
 
     def cancel(self, futures: Sequence[Any]) -> None:
-        """Drop the futures that have not started; a running one ends by itself."""
+        """Cancel the futures that have not started. Running tasks are not stopped."""
         for future in futures:
             future.cancel()
 
     def check(self) -> None:
-        """Nothing: a pool of this machine breaks with an error of its own."""
+        """Do nothing: a broken pool raises its own error."""
 
 
 class TaskSession:
@@ -103,7 +105,8 @@ class TaskSession:
         self.dashboard = dashboard
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Return the result of `function` for each item, in order. Errors and signals as in `run`."""
+        """Return the result of `function` for each item, in order. Errors and signals have the same effect as in
+        `run`."""
         results: dict[int, Any] = {}
         self.run(function, items, lambda number, _, result: results.__setitem__(number, result))
         return [results[number] for number in range(len(results))]
@@ -114,9 +117,9 @@ class TaskSession:
     ) -> None:  # fmt: skip
         """Call `function` for each item, and `done(number, item, result)` when a task has ended, in any order.
 
-        Items are taken when their tasks begin. If `items` has a length, a cluster gets several tasks at a time. The
-        first error stops the rest and is raised. A signal ends the wait at once. Running tasks of this process then end
-        at their next safe point.
+        Each item is taken from `items` when its task begins. If `items` has a length, a cluster gets several tasks at a
+        time. The first error cancels the other tasks and is raised. A signal ends this call at once. Running tasks of
+        this process then end at their next safe point.
         """
         stop = Stop()
         try:
@@ -161,7 +164,8 @@ class TaskSession:
             self.executor.cancel([future for future, _ in running.values()])
 
     def _wait(self, ended: SimpleQueue[int], wanted: int) -> list[int]:
-        """Return the first tasks of the batches that have ended, at least one; `wanted` if they end soon."""
+        """Wait until batches have ended, and return the number of the first task of each: at least one, and `wanted` if
+        they end soon."""
         while True:
             try:
                 numbers = [ended.get(timeout=POLL_SECONDS)]
@@ -193,7 +197,7 @@ class TaskTimes:
 
 
 def _take(ended: SimpleQueue[int]) -> list[int]:
-    """Return the first tasks of the batches that have ended, without waiting."""
+    """Return the number of the first task of each batch that has ended, without waiting."""
     numbers: list[int] = []
     with suppress(Empty):
         while True:
@@ -202,7 +206,7 @@ def _take(ended: SimpleQueue[int]) -> list[int]:
 
 
 def _run_batch(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[float, list[Any]]:
-    """Return the seconds of a batch, and the result of each task."""
+    """Run a batch: return its seconds and the result of each task."""
     begun = time.monotonic()
     results = [function(item) for item in items]
     return time.monotonic() - begun, results

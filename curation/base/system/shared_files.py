@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that another machine deletes or replaces while this one reads them.
 
-A network file system answers ESTALE, at any call and often without a name, until the path is looked up again. sshfs
-reads a replaced file up to the length of the one before: in a trial for less than 0.1 s.
+A network file system may answer any call with ESTALE, until the path is looked up again. The error often names no path.
+After a file is replaced, sshfs may read it only up to the length of the old file, in a trial for less than 0.1 s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 
 def stale(path: Path | str) -> FileNotFoundError:
-    """Return the error of a path that the file system has lost: to callers, it is gone."""
+    """Return the error for a path that the file system has lost. Callers treat it as a missing file."""
     return FileNotFoundError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
 
 
@@ -37,7 +37,7 @@ def fresh(path: Path, call: Callable[[], Value]) -> Value:
 
 
 def exists(path: Path) -> bool:
-    """Return whether the path is there now; a stale handle of a network file system is no answer (`fresh`)."""
+    """Return whether the path exists now. A stale handle of a network file system is looked up again (`fresh`)."""
     try:
         fresh(path, lambda: os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -46,8 +46,8 @@ def exists(path: Path) -> bool:
 
 
 def read_whole(path: Path, decode: Callable[[bytes], Value]) -> Value:
-    """Return the decoded content of a file. It is read again if `decode` raises the error of a damaged file, and the
-    last of these errors is raised. FileNotFoundError if the file is gone."""
+    """Return the decoded content of a file. If `decode` raises the error of a damaged file, the file is read again.
+    After some attempts, the last error is raised. Raises FileNotFoundError if the file is gone."""
     import msgspec  # the leases use this module, and `curate --help` loads them
 
     for seconds in WAITS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slow loops: each of their steps counts as progress, and is a safe point at which a signal ends the loop.
+"""Slow loops: each step counts as progress, and is a safe point at which a signal ends the loop.
 
 A loop does not know the display. The caller sets it with `shown_by`; without it the loop is only interruptible.
 """
@@ -26,7 +26,7 @@ class Count(NamedTuple):
     documents  documents read; None if the phase does not count them
     bytes      bytes of their text; None if the phase does not count them
     kept       documents that passed all stages of the phase; None if it has none
-    share      part of the work that is done, from 0 to 1; None: `done` of the total
+    share      part of the work that is done, from 0 to 1; None: `done` divided by the total
     """
 
     done: int
@@ -52,15 +52,15 @@ class Display(Protocol):
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
 _loops: ContextVar[WeakSet[AbstractContextManager[None]] | None] = ContextVar("loops", default=None)
-_reads = threading.local()  # of a task
+_reads = threading.local()  # bytes that the task of this thread has read
 
 
 @contextmanager
 def shown_by(display: Display | None) -> Iterator[None]:
     """Show the slow loops of the block on a display.
 
-    A loop that an error leaves is not over: the traceback, which a notebook keeps, has its generator. The end of the
-    block ends its thread.
+    After an error, a loop's generator stays alive, since a notebook keeps the traceback that refers to it. So the end
+    of the block ends the loops and their threads.
     """
     loops: WeakSet[AbstractContextManager[None]] = WeakSet()
     tokens, is_complete = (_display.set(display), _loops.set(loops)), False
@@ -83,10 +83,10 @@ def each(
     """Yield the items of a slow loop, and count each one after its step.
 
     label  what the loop does
-    unit   singular of what is counted
+    unit   noun in the singular for what is counted
     total  number of units; 0: the number of items, or unknown if `items` has no length
-    worth  units of an item. Default: one
-    size   bytes of an item. The loop then counts bytes, and its share by them if `items` is a list
+    worth  number of units of an item; 1 without it
+    size   bytes of an item. The loop then also counts bytes. If `items` is a list, its share is that of the bytes
 
     Raises Interrupted before an item if a signal has come.
     """
@@ -128,18 +128,18 @@ def bytes_read() -> int:
 
 
 def listen(listener: Callable[[float], object] | None) -> None:
-    """Let this thread call `listener` with the share of a batch that a slow stage has done; None: no longer."""
+    """Let this thread call `listener` with the share of a batch that a slow stage has done; None ends this."""
     _reads.listener = listener
 
 
 def note_share(share: float) -> None:
-    """Note which part of a batch a slow stage has done, from 0 to 1."""
+    """Report which part of a batch a slow stage has done, from 0 to 1."""
     if listener := getattr(_reads, "listener", None):
         listener(share)
 
 
 class Every:
-    """A clock: `is_due()` is true at most once per `seconds`, and not in the first ones."""
+    """A clock: `is_due()` is true at most once per `seconds`, and first after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

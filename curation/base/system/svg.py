@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms as SVG inside HTML for notebooks, without scripts and requests. Their size and colours are those of
-`report.html`, whose bars grow with the logarithm of counts."""
+"""Histograms as SVG inside HTML for notebooks, without scripts and requests. Size and colours are as in `report.html`.
+But there, the height of a bar is the logarithm of its count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from html import escape
 from curation.base.errors import counted, shown_number
 
 WIDTH, TOP, BASE, HEIGHT = 320, 16, 98, 118  # pixels, as in `curation.results.report.page.charts`
-KEPT, REMOVED = "#3a7cc4", "#d9621f"  # on light and on dark ground
+KEPT, REMOVED = "#3a7cc4", "#d9621f"  # readable on light and dark backgrounds
 LINE = 14  # height of a line of text
 CLIPPED = 1.0  # height of a bin with few documents
 GAP = 0.6  # between two bars
@@ -20,13 +20,14 @@ GAP = 0.6  # between two bars
 def svg_histogram(edges: Sequence[float], counts: Sequence[int], bound: float, side: str, label: str) -> str:
     """Return a histogram as `<svg>`, with bars of equal width, whose heights are proportional to counts.
 
-    "log scale" below the axis says that the values of bins grow by a factor. A bin with few documents is a line.
+    "log scale" below the axis means that each bin's edge is a multiple of the one before. A bin with few documents is a
+    line.
 
-    edges    one more than bins, ascending
+    edges    edges of the bins, ascending: one more than there are bins
     counts   documents per bin
     bound    drawn as a line; bars beyond it have another colour. NaN (default): none
-    side     "min" or "max": the side of the bound on which documents are kept begins or ends there
-    label    text for readers of the screen
+    side     "min" if documents above the bound are kept, "max" if those below it are
+    label    text for screen readers
     """
     step, top = WIDTH / max(len(counts), 1), max(counts, default=0) or 1
     bound_x = _x_of(bound, edges, step)
@@ -57,12 +58,12 @@ def svg_histogram(edges: Sequence[float], counts: Sequence[int], bound: float, s
 
 
 def grows(edges: Sequence[float]) -> bool:
-    """Return whether bins have equal width of the logarithm. The first one may begin at 0."""
+    """Return whether the bins have equal widths on a logarithmic scale. The first bin may begin at 0."""
     return len(edges) > 3 and edges[1] > 0 and edges[-1] - edges[-2] > 2 * (edges[2] - edges[1])
 
 
 def _x_of(value: float, edges: Sequence[float], step: float) -> float:
-    """The x of a value, clipped to the drawing; 0 for NaN."""
+    """Return the x coordinate of a value, clipped to the drawing; 0 for NaN."""
     for number in range(len(edges) - 1):
         if value < edges[number + 1]:
             width = edges[number + 1] - edges[number]
@@ -71,7 +72,7 @@ def _x_of(value: float, edges: Sequence[float], step: float) -> float:
 
 
 def _pieces(left: float, right: float, bound_x: float, side: str) -> list[tuple[float, float, str]]:
-    """A bar from `left` to `right`, divided where the bound cuts it: (left, right, colour)."""
+    """Divide a bar from `left` to `right` at the bound. Return (left, right, colour) of each piece."""
     colors = {"min": (REMOVED, KEPT), "max": (KEPT, REMOVED)}.get(side, (KEPT, KEPT))
     middle = min(max(bound_x, left), right)
     pieces = [(left, middle, colors[0]), (middle, right, colors[1])]

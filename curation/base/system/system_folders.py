@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders among the temporary files of the system. Errors name their place and TMPDIR, which chooses it."""
+"""Temporary folders of the system. Errors name their parent folder, and TMPDIR, the variable that chooses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIX = "gpu-pipeline-"
 
 @contextmanager
 def system_folder(prefix: str = PREFIX) -> Iterator[Path]:
-    """Yield an empty folder among the temporary files of the system, and remove it at the end. Errors as in
+    """Yield an empty temporary folder of the system, and remove it at the end. Raises the errors of
     `naming_system_folder`."""
     with naming_system_folder(prefix), tempfile.TemporaryDirectory(prefix=prefix) as name:
         yield Path(name)
@@ -25,7 +25,7 @@ def system_folder(prefix: str = PREFIX) -> Iterator[Path]:
 
 @contextmanager
 def naming_system_folder(prefix: str = PREFIX) -> Iterator[None]:
-    """Give an error of a refused write in a temporary folder the name of its parent, which users know.
+    """If a write in a temporary folder fails, let the error name the parent folder, which users know.
 
     OutputError if there is no folder that can be written.
     """

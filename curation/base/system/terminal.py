@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terminal output: text without control characters, on streams whose loss does not end a run.
 
-Names, reasons and texts come from untrusted files. An ESC in them could clear the screen, set its title, or type.
-A bidi control could change the order of a line, and an invisible character could make two names look equal.
+Names, reasons and texts come from untrusted files. An ESC in them could clear the screen, set its title, or simulate
+typing. A bidi control could change the order of a line, and an invisible character could make two names look equal.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ EVENTS = {
     "result": ("command", "exit_code"),
 }  # fmt: skip
 # Bidi controls, line and paragraph separators, invisible characters and noncharacters. ZERO WIDTH SPACE, NON-JOINER and
-# JOINER (U+200B to U+200D) stay: Khmer and Thai, Persian and Hindi, and emoji are written with them.
+# JOINER (U+200B to U+200D) are allowed: Khmer, Thai, Persian, Hindi and emoji need them.
 HIDDEN = r"\u061c\u180e\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
-UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{HIDDEN}]")  # with all controls but tab and newline
+UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{HIDDEN}]")  # all controls except tab and newline
 UNSAFE_IN_LINE = re.compile(rf"[\t\n]|{UNSAFE.pattern}")
-UNSAFE_OF_LIBRARIES = re.compile(rf"(?![\b\r\x1b]){UNSAFE.pattern}")  # whose progress bars move the cursor
+UNSAFE_OF_LIBRARIES = re.compile(rf"(?![\b\r\x1b]){UNSAFE.pattern}")  # progress bars need \b, \r and ESC
 
 
 def printable(text: object) -> str:
@@ -48,7 +48,7 @@ def printable(text: object) -> str:
 
 
 def printable_line(text: object) -> str:
-    """Return the text as `printable` does, tab and newline escaped too: a name must not look like two messages."""
+    """Return the text as `printable` does, and escape tab and newline too: a name must not look like two messages."""
     return UNSAFE_IN_LINE.sub(_escaped, str(text))
 
 
@@ -67,9 +67,10 @@ def short_number(number: int) -> str:
 
 
 def fitted(line: str, stream: TextIO) -> str:
-    """Return a line for people, broken between words where it is wider than the terminal of `stream`.
+    """Return a line, broken between words if it is wider than the terminal of `stream`.
 
-    Unchanged without a terminal. So are rows of tables and commands to copy, which have two spaces in a row.
+    Without a terminal, the line is unchanged. So are rows of tables and commands to copy, which contain two adjacent
+    spaces.
     """
     if "  " in line or not stream.isatty():
         return line
@@ -81,7 +82,7 @@ def fitted(line: str, stream: TextIO) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
-    """Yield rows of text as lines of a table: columns are aligned right, but for those at `left`."""
+    """Yield rows of text as lines of a table. Columns are aligned to the right, except those in `left`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (
@@ -124,16 +125,16 @@ def log_as_json() -> None:
 
 
 def print_once(*libraries: str) -> None:
-    """Remove the handlers with which libraries print their messages, if `protect_streams` prints all messages."""
+    """Remove the log handlers of libraries if `protect_streams` prints all messages: otherwise each appears twice."""
     if any(isinstance(handler.formatter, _Printable | _Event) for handler in logging.getLogger().handlers):
         for name in libraries:
             logging.getLogger(name).handlers.clear()
 
 
 class _Lossy:
-    """A stream that ignores errors of writing: the reader has left, the terminal is closed, the disk is full.
+    """A stream that ignores write errors, such as a closed pipe, a closed terminal or a full disk.
 
-    It escapes what libraries write too.
+    It also escapes text that libraries write.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -162,22 +163,22 @@ class _Lossy:
 
 
 def stdout_is_lost() -> bool:
-    """Return whether standard output is closed at its other end, so that printing more is useless."""
+    """Return whether the reader of standard output has closed it, so that printing more is useless."""
     return getattr(sys.stdout, "is_lost", False)
 
 
 def protect_streams() -> None:
-    """Make the standard streams of this process safe for a run: no error of writing to them ends it.
+    """Make the standard streams of this process safe for a run: write errors do not end it.
 
-    Closed streams are opened on /dev/null. Otherwise the next file would get their descriptors, and with them
-    everything that libraries print. Log messages, warnings and tracebacks are escaped by `printable`.
+    Closed streams are opened on /dev/null. Otherwise the next opened file would get their descriptors, and libraries
+    would print into it. Log messages, warnings and tracebacks are escaped by `printable`.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
-    if sys.stderr:  # with a descriptor of its own, `without_panics` may hold descriptor 2
+    if sys.stderr:  # Python gets another descriptor, since `without_panics` redirects descriptor 2
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115  for the life of the process
@@ -197,7 +198,7 @@ def warning_line(message: Warning | str, category: type[Warning], file: str, lin
 
 
 def _print_traceback(error: Any, *others: Any) -> None:
-    """Print a traceback: of what `sys.excepthook` gets, or of what `threading.excepthook` gets."""
+    """Print a traceback from the arguments of `sys.excepthook` or of `threading.excepthook`."""
     import traceback
 
     kind, *rest = (error, *others) if others else (error.exc_type, error.exc_value, error.exc_traceback)

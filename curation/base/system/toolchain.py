@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that turn a CUDA kernel into machine code: driver, toolkit, NVVM, linker, and whether they go together.
+"""The parts that compile a CUDA kernel: driver, toolkit, NVVM and linker. This module checks that their versions fit.
 
-Numba writes PTX with NVVM, and nvJitLink links it to machine code, which the driver loads. Each part reads what parts
-of its own CUDA version or an older one wrote. A driver loads machine code of its major version.
+Numba writes PTX with NVVM, and nvJitLink links it to machine code, which the driver loads. Each part reads the output
+of parts with the same or an older CUDA version. A driver loads machine code of its major version.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Version = tuple[int, int]
 
 
 class Toolchain(NamedTuple):
-    """Versions as text; "" where a part is missing or does not tell. `driver` is the CUDA version that it supports, and
-    `driver_release` its own."""
+    """Versions as text; "" if a part is missing or its version unknown. `driver` is the CUDA version that the driver
+    supports; `driver_release` is the driver's own version."""
 
     driver: str = ""
     driver_release: str = ""

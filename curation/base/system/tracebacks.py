@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short tracebacks in IPython: frames of the user's own code and the message. IPython asks an exception for its lines
-by `_render_traceback_`, and a run adds up to 200 lines of this package, its libraries and their threads."""
+"""Short tracebacks in IPython: only frames of the user's own code, and the message. A full traceback of a run has up to
+200 lines of this package and its libraries. IPython calls `_render_traceback_` of an exception to get its lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 OWN = {"curation", "cpu_fallback", "gpu_pipeline"}
-SHORT_MODE = "Context"  # the default of %xmode; in the others a user has asked for all frames
+SHORT_MODE = "Context"  # the default of %xmode; with other modes, a user asks for all frames
 FLAGS = ("force", "force_disk")
 OPTION = re.compile(
     r"--(force-disk|force|output|input|engine|workers|work|text-column)(?![\w-])(?: (cpu|gpu|[A-Z]{2,}))?"
@@ -23,9 +23,10 @@ ALL_FRAMES = "%tb Verbose shows all frames"
 
 
 def rendered(error: BaseException, message: str) -> list[str]:
-    """Return the lines that IPython shows of an exception; in modes other than the default, those of IPython.
+    """Return the lines that IPython shows for an exception. In modes other than the default, they are IPython's own
+    lines.
 
-    message   of the error, which is the last line but one; with arguments in place of options of the command
+    message   of the error. It becomes the last line but one; options of the command are written as arguments
     """
     shell: Any = sys.modules["IPython"].get_ipython()
     if shell.InteractiveTB.mode != SHORT_MODE:
@@ -36,7 +37,7 @@ def rendered(error: BaseException, message: str) -> list[str]:
     last = ("", 0)
     while each is not None:
         for code, number in own_frames(each):
-            if (code.co_filename, number) == last:  # a comprehension, which is a frame before Python 3.12
+            if (code.co_filename, number) == last:  # before Python 3.12, a comprehension has its own frame
                 continue
             last = code.co_filename, number
             text = linecache.getline(code.co_filename, number).strip()
@@ -47,7 +48,7 @@ def rendered(error: BaseException, message: str) -> list[str]:
 
 
 def _as_argument(option: re.Match[str]) -> str:
-    """The argument of a function for an option of the command."""
+    """Return the function argument that corresponds to an option of the command."""
     name, value = option[1].replace("-", "_"), option[2]
     if name in FLAGS:
         return f"{name}=True"
@@ -65,6 +66,6 @@ def own_frames(error: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def _name_of(shell: Any, file: str) -> str:
-    """The name of a file of code: "Cell In[3]" for a cell."""
+    """Return the shown name of a code file, such as "Cell In[3]" for a cell."""
     named = shell.compile.format_code_name(file) if hasattr(shell.compile, "format_code_name") else None
     return " ".join(named) if named else f"File {file}"
